@@ -1,0 +1,219 @@
+"""The one tree of errors. Each knows its HTTP status and its wire code, so every surface answers the same way.
+
+The wire shape is ``{"success": false, "error": {"code", "message", "status", "details", "request_id"}}``.
+A message says what went wrong and, where there is one, what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+
+class PaddockError(Exception):
+    """Base of everything Paddock raises on purpose."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        details: dict[str, Any] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details or {}
+        self.retry_after = retry_after
+        self.request_id: str | None = None
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class Invalid(PaddockError):
+    """The request is well-formed but says something that cannot be done."""
+
+    status = 422
+    code = "invalid_request"
+
+
+class MalformedRequest(PaddockError):
+    status = 400
+    code = "malformed_request"
+
+
+class Unauthorized(PaddockError):
+    status = 401
+    code = "unauthorized"
+
+
+class Forbidden(PaddockError):
+    status = 403
+    code = "forbidden"
+
+
+class NotFound(PaddockError):
+    status = 404
+    code = "not_found"
+
+
+class SandboxNotFound(NotFound):
+    """Also the answer for another's sandbox: existence is private."""
+
+    code = "sandbox_not_found"
+
+    @classmethod
+    def by_id(cls, sandbox_id: str) -> SandboxNotFound:
+        return cls(
+            f"There is no sandbox {sandbox_id!r} that this key can see.",
+            details={"sandbox_id": sandbox_id[:200]},
+        )
+
+
+class ProcessNotFound(NotFound):
+    code = "process_not_found"
+
+
+class PathNotFound(NotFound):
+    code = "file_not_found"
+
+
+class TemplateNotFound(NotFound):
+    code = "template_not_found"
+
+
+class KeyNotFound(NotFound):
+    code = "key_not_found"
+
+
+class UserNotFound(NotFound):
+    code = "user_not_found"
+
+
+class MethodNotAllowed(PaddockError):
+    status = 405
+    code = "method_not_allowed"
+
+
+class Conflict(PaddockError):
+    status = 409
+    code = "conflict"
+
+
+class SandboxBusy(Conflict):
+    """Another operation on this sandbox has not finished in the time we are willing to wait."""
+
+    code = "sandbox_busy"
+
+
+class SandboxGone(Conflict):
+    """The sandbox is being deleted, or has failed and can only be deleted."""
+
+    code = "sandbox_gone"
+
+
+class SandboxFailed(Conflict):
+    code = "sandbox_failed"
+
+
+class PathConflict(Conflict):
+    """The path is of the wrong kind for the operation: a directory where a file is meant, not empty, in the way."""
+
+    code = "path_conflict"
+
+
+class PathDenied(Forbidden):
+    code = "path_denied"
+
+
+class ProcessEnded(Conflict):
+    code = "process_ended"
+
+
+class IdempotencyMismatch(Conflict):
+    code = "idempotency_mismatch"
+
+
+class AlreadyExists(Conflict):
+    code = "already_exists"
+
+
+class PayloadTooLarge(PaddockError):
+    status = 413
+    code = "payload_too_large"
+
+
+class RangeNotSatisfiable(PaddockError):
+    status = 416
+    code = "range_not_satisfiable"
+
+
+class TooManyRequests(PaddockError):
+    status = 429
+    code = "rate_limited"
+
+
+class QuotaExceeded(TooManyRequests):
+    code = "quota_exceeded"
+
+
+class Unavailable(PaddockError):
+    """Something that we depend on does not answer. Nothing was half-done that we do not know of."""
+
+    status = 503
+    code = "unavailable"
+
+
+class StoreUnavailable(Unavailable):
+    code = "database_unavailable"
+
+
+class ProviderUnavailable(Unavailable):
+    """The provider could not be asked, or answered nonsense: its state is unknown, which is never 'gone'."""
+
+    code = "provider_unavailable"
+
+
+class ProviderTimeout(ProviderUnavailable):
+    code = "provider_timeout"
+
+
+class ProviderRefused(Unavailable):
+    """The provider answered with a definite no: nothing was done."""
+
+    code = "provider_refused"
+
+
+class Unsupported(PaddockError):
+    """This provider cannot do it, and says so."""
+
+    status = 501
+    code = "unsupported"
+
+
+class ShuttingDown(Unavailable):
+    code = "shutting_down"
+
+
+class InternalError(PaddockError):
+    """A defect of ours, answered in the one shape and logged with its request id."""
+
+
+def every_error(root: type[PaddockError] = PaddockError) -> Iterator[type[PaddockError]]:
+    """The whole tree, root first."""
+    yield root
+    for child in root.__subclasses__():
+        yield from every_error(child)
+
+
+def error_for(
+    code: str, status: int, message: str, details: dict[str, Any] | None = None, retry_after: float | None = None
+) -> PaddockError:
+    """The error that a wire answer stands for: by code, else by status, so that a newer server still makes sense."""
+    by_code = {kind.code: kind for kind in every_error()}
+    by_status = {kind.status: kind for kind in reversed(list(every_error()))}
+    kind = by_code.get(code) or by_status.get(status) or PaddockError
+    return kind(message, details=details, retry_after=retry_after)

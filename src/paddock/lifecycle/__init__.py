@@ -1,0 +1,1 @@
+"""Deciding: the one place that owns each sandbox's life."""

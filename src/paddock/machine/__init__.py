@@ -1,0 +1,1 @@
+"""Acting inside one sandbox: processes, files, ports, usage."""

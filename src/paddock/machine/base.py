@@ -1,0 +1,258 @@
+"""The Machine: everything that can be done inside one sandbox, the same words on every provider.
+
+A provider gets machines; a Machine acts inside one. REST, E2B's envd protocol, Daytona's toolbox, MCP tools and
+the CLI are all written on this interface, so what one provider can do, every surface can show.
+
+Promises every implementation keeps (``tests/conformance`` holds them to it):
+
+- ``spawn`` is idempotent by ``process_id``: the same id never starts a second process.
+- Output is kept in a bounded spool per stream, readable from any offset, also after the process ended and after the
+  server restarted. When the spool is full the oldest bytes go; offsets keep counting and ``OutputChunk.offset`` tells
+  where the data really begins.
+- ``signal`` reaches the whole process group; ``hard_timeout`` kills it.
+- Paths are absolute inside the sandbox. No symlink, ``..`` or race leads out of it.
+- Errors come from :mod:`paddock.errors` (``ProcessNotFound``, ``PathNotFound``, ``PathConflict``, ``PathDenied``…).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+WORKSPACE = "/workspace"
+"""Where work happens, and the default working directory of every command."""
+
+DEFAULT_USER = "user"
+
+
+class Stream(StrEnum):
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
+class ProcessStatus(StrEnum):
+    RUNNING = "running"
+    COMPLETED = "completed"
+    """Ended by itself; see ``exit_code``."""
+    TIMED_OUT = "timed_out"
+    """Killed by its hard timeout."""
+    KILLED = "killed"
+    """Ended by a signal."""
+    LOST = "lost"
+    """Its machine was restarted under it; the output is kept, the exit code is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalSize:
+    rows: int = 24
+    cols: int = 80
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    process_id: str
+    argv: Sequence[str]
+    cwd: str = WORKSPACE
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the sandbox's own environment; wins over it."""
+    user: str = DEFAULT_USER
+    terminal: TerminalSize | None = None
+    """Run on a PTY of this size; its output is all on ``stdout``."""
+    stdin: bool = False
+    """Keep a pipe open for ``write_stdin``. Without it the process reads an empty input."""
+    hard_timeout: float | None = None
+    label: str = ""
+    """What a person typed, for listings."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessInfo:
+    process_id: str
+    status: ProcessStatus
+    exit_code: int | None
+    """As a shell would say it: 128 + n after signal n. None while it runs, or when it is not known."""
+    pid: int | None
+    label: str
+    started_at: float
+    ended_at: float | None
+    stdout_size: int
+    """Bytes written so far, also those that the spool no longer holds."""
+    stderr_size: int
+    terminal: bool
+
+    @property
+    def running(self) -> bool:
+        return self.status is ProcessStatus.RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class OutputChunk:
+    stream: Stream
+    offset: int
+    """Where ``data`` begins. Larger than the offset asked for when the spool had dropped bytes before it."""
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.data)
+
+
+class FileType(StrEnum):
+    FILE = "file"
+    DIRECTORY = "directory"
+    SYMLINK = "symlink"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    path: str
+    name: str
+    type: FileType
+    size: int
+    mode: int
+    """Permission bits only."""
+    owner: str
+    group: str
+    modified_at: float
+    symlink_target: str | None = None
+
+
+class FileChange(StrEnum):
+    CREATED = "created"
+    MODIFIED = "modified"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEvent:
+    path: str
+    change: FileChange
+
+
+@dataclass(frozen=True, slots=True)
+class MachineStats:
+    at: float
+    cpu_count: float
+    cpu_seconds: float
+    memory_used: int
+    memory_total: int
+    disk_used: int
+    disk_total: int
+    process_count: int
+
+
+class Connection(Protocol):
+    """A byte stream to a port inside the sandbox."""
+
+    async def read(self, limit: int = 65536) -> bytes:
+        """Some bytes; empty at the end."""
+
+    async def write(self, data: bytes) -> None: ...
+
+    async def end_write(self) -> None:
+        """Half-close: nothing more will be written."""
+
+    async def close(self) -> None: ...
+
+
+class Machine(ABC):
+    """One sandbox from the inside. Cheap to hold; safe for concurrent use."""
+
+    sandbox_id: str
+
+    # Processes
+
+    @abstractmethod
+    async def spawn(self, spec: ProcessSpec) -> ProcessInfo:
+        """Start a process, or answer with the one that already has this id."""
+
+    @abstractmethod
+    async def processes(self) -> list[ProcessInfo]:
+        """Every process started through ``spawn`` that is still remembered, oldest first."""
+
+    @abstractmethod
+    async def process(self, process_id: str) -> ProcessInfo: ...
+
+    @abstractmethod
+    async def wait(self, process_id: str, timeout: float | None = None) -> ProcessInfo:
+        """The process as it is when it ended, or when ``timeout`` seconds have passed, whichever comes first."""
+
+    @abstractmethod
+    async def read_output(
+        self, process_id: str, stream: Stream, offset: int = 0, limit: int = 1 << 20
+    ) -> OutputChunk:
+        """What the spool holds from ``offset`` on; empty when there is nothing (yet)."""
+
+    @abstractmethod
+    def follow(
+        self, process_id: str, stdout_offset: int = 0, stderr_offset: int = 0
+    ) -> AsyncIterator[OutputChunk]:
+        """Chunks as they come, from these offsets on, until the process has ended and everything was given."""
+
+    @abstractmethod
+    async def write_stdin(self, process_id: str, data: bytes) -> None: ...
+
+    @abstractmethod
+    async def close_stdin(self, process_id: str) -> None: ...
+
+    @abstractmethod
+    async def signal(self, process_id: str, signal: int) -> None:
+        """To the whole process group."""
+
+    @abstractmethod
+    async def resize(self, process_id: str, size: TerminalSize) -> None: ...
+
+    # Files
+
+    @abstractmethod
+    async def stat(self, path: str) -> FileInfo: ...
+
+    @abstractmethod
+    async def list_directory(self, path: str, depth: int = 1) -> list[FileInfo]:
+        """Entries below ``path``, sorted by path; symlinks are listed, not followed."""
+
+    @abstractmethod
+    def read_file(self, path: str, offset: int = 0, limit: int | None = None) -> AsyncIterator[bytes]:
+        """The file's bytes, streamed. Raises before the first byte, never in the place of an empty file."""
+
+    @abstractmethod
+    async def write_file(
+        self,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        mode: int | None = None,
+        atomic: bool = True,
+        user: str = DEFAULT_USER,
+    ) -> FileInfo:
+        """Create or replace a file and its missing parents. ``atomic``: readers see the old or the new, never half."""
+
+    @abstractmethod
+    async def make_directory(self, path: str, user: str = DEFAULT_USER) -> bool:
+        """With missing parents. False when it was there already."""
+
+    @abstractmethod
+    async def move(self, source: str, destination: str) -> FileInfo: ...
+
+    @abstractmethod
+    async def remove(self, path: str, recursive: bool = False) -> None: ...
+
+    @abstractmethod
+    def watch(
+        self, path: str, recursive: bool = False
+    ) -> AbstractAsyncContextManager[AsyncIterator[FileEvent]]:
+        """Changes below a directory from the moment the context is entered."""
+
+    # Ports and usage
+
+    @abstractmethod
+    async def dial(self, port: int) -> Connection:
+        """A connection to ``127.0.0.1:port`` inside the sandbox."""
+
+    @abstractmethod
+    async def stats(self) -> MachineStats: ...

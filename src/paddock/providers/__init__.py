@@ -1,0 +1,1 @@
+"""Getting machines and ending them."""

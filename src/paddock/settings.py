@@ -1,0 +1,139 @@
+"""Configuration, from the environment and ``.env``. Nothing else in the package reads either.
+
+Names without a prefix are those that users of such servers know (``HOST``, ``DATABASE_URL``…); the rest begin with
+``PADDOCK_``. ``docs/configuration.md`` lists them all, and a test keeps it so.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def default_home() -> Path:
+    """``PADDOCK_HOME``, else ``paddock`` in the user's XDG data directory."""
+    if home := os.environ.get("PADDOCK_HOME"):
+        return Path(home).expanduser()
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data).expanduser() / "paddock"
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_file=".env", env_file_encoding="utf-8", extra="ignore", env_ignore_empty=True
+    )
+
+    # Where it listens, where it keeps its state
+
+    host: str = Field(default="127.0.0.1", validation_alias="HOST")
+    """The address to listen on."""
+    port: int = Field(default=8080, ge=0, le=65535, validation_alias="PORT")
+    """The one port that everything is behind."""
+    home: Path = Field(default_factory=default_home, validation_alias="PADDOCK_HOME")
+    """State that only its owner can read: database, key file, the sandboxes of the local provider."""
+    database_url: str = Field(default="", validation_alias="DATABASE_URL")
+    """``postgresql://…`` for several replicas; default: SQLite in the home directory."""
+    domain: str = Field(default="", validation_alias="PADDOCK_DOMAIN")
+    """Host names of sandbox ports end in this; default ``localhost:<port>``, which browsers resolve by themselves."""
+    public_scheme: Literal["http", "https"] = Field(default="http", validation_alias="PADDOCK_PUBLIC_SCHEME")
+    """``https`` when a proxy in front of Paddock speaks TLS."""
+
+    # Providers
+
+    sandbox_provider: str = Field(default="", validation_alias="SANDBOX_PROVIDER")
+    """Which provider makes sandboxes where a request does not say."""
+    provider_timeout: float = Field(default=60.0, gt=0, validation_alias="PADDOCK_PROVIDER_TIMEOUT")
+    """Seconds that one call to a provider may take before its outcome counts as unknown."""
+    fake_faults: Path | None = Field(default=None, validation_alias="PADDOCK_FAKE_FAULTS")
+    """A JSON file of faults for the fake provider to inject; for tests."""
+
+    # Timeouts of sandboxes
+
+    default_timeout: int = Field(default=3600, ge=1, validation_alias="DEFAULT_TIMEOUT")
+    """Idle seconds of a sandbox whose creator named none."""
+    max_timeout: int = Field(default=86_400, ge=1, validation_alias="MAX_TIMEOUT")
+    """The longest idle timeout that may be asked for."""
+    paused_retention: int = Field(default=7 * 86_400, ge=1, validation_alias="PADDOCK_PAUSED_RETENTION")
+    """Seconds after which a paused sandbox is deleted."""
+    deleted_retention: int = Field(default=30 * 86_400, ge=0, validation_alias="PADDOCK_DELETED_RETENTION")
+    """Seconds for which the record of a deleted sandbox and its events are kept."""
+    command_timeout: float = Field(default=120.0, gt=0, le=3600, validation_alias="PADDOCK_COMMAND_TIMEOUT")
+    """Soft timeout of a command whose caller named none."""
+
+    # Default resources of a sandbox
+
+    default_cpu: float = Field(default=1.0, gt=0, validation_alias="PADDOCK_DEFAULT_CPU")
+    """Cores."""
+    default_memory_mb: int = Field(default=512, ge=16, validation_alias="PADDOCK_DEFAULT_MEMORY_MB")
+    """Memory."""
+    default_disk_mb: int = Field(default=1024, ge=16, validation_alias="PADDOCK_DEFAULT_DISK_MB")
+    """Disk."""
+    default_pids: int = Field(default=512, ge=4, validation_alias="PADDOCK_DEFAULT_PIDS")
+    """Processes."""
+
+    # Default quotas of a member; admins have none unless set. 0 means no limit.
+
+    quota_live: int = Field(default=100, ge=0, validation_alias="PADDOCK_QUOTA_LIVE")
+    """Sandboxes of one user that are not paused."""
+    quota_cpu: float = Field(default=0, ge=0, validation_alias="PADDOCK_QUOTA_CPU")
+    """Cores of all of them together."""
+    quota_memory_mb: int = Field(default=0, ge=0, validation_alias="PADDOCK_QUOTA_MEMORY_MB")
+    """Memory of all of them together."""
+    quota_requests_per_second: float = Field(default=500, ge=0, validation_alias="PADDOCK_QUOTA_RPS")
+    """Requests of one user; short bursts of twice that are let through."""
+
+    # Limits of one request
+
+    max_json_body: int = Field(default=1 << 20, ge=1024, validation_alias="PADDOCK_MAX_JSON_BODY")
+    """Bytes of a JSON body."""
+    max_file_body: int = Field(default=64 << 20, ge=1024, validation_alias="PADDOCK_MAX_FILE_BODY")
+    """Bytes of a JSON body that carries a file, and of a file answered as JSON. Larger ones stream."""
+    max_output: int = Field(default=1 << 20, ge=1024, validation_alias="PADDOCK_MAX_OUTPUT")
+    """Bytes of each output stream in one answer; the rest stays readable by offset."""
+
+    # The machinery
+
+    scheduler_interval: float = Field(default=0.5, gt=0, validation_alias="PADDOCK_SCHEDULER_INTERVAL")
+    """Seconds between looks for deadlines that are due."""
+    reconcile_interval: float = Field(default=30.0, gt=0, validation_alias="PADDOCK_RECONCILE_INTERVAL")
+    """Seconds between comparisons of the database with the providers."""
+    server_ttl: float = Field(default=15.0, gt=0, validation_alias="PADDOCK_SERVER_TTL")
+    """Seconds without a heartbeat after which a replica counts as dead and its unfinished work is taken over."""
+    busy_wait: float = Field(default=60.0, gt=0, validation_alias="PADDOCK_BUSY_WAIT")
+    """Seconds that a request waits for another operation on the same sandbox."""
+    drain_timeout: float = Field(default=20.0, ge=0, validation_alias="PADDOCK_DRAIN_TIMEOUT")
+    """Seconds that a stopping server gives to what it has begun."""
+    log_format: Literal["auto", "console", "json"] = Field(default="auto", validation_alias="PADDOCK_LOG_FORMAT")
+    """``auto``: for people on a terminal, JSON otherwise."""
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", validation_alias="PADDOCK_LOG_LEVEL"
+    )
+    """The least that is logged."""
+
+    @field_validator("home")
+    @classmethod
+    def _absolute_home(cls, home: Path) -> Path:
+        return home.expanduser().absolute()
+
+    @model_validator(mode="after")
+    def _fill_in(self) -> Self:
+        if self.default_timeout > self.max_timeout:
+            raise ValueError(f"DEFAULT_TIMEOUT ({self.default_timeout}) is above MAX_TIMEOUT ({self.max_timeout})")
+        if not self.database_url:
+            self.database_url = f"sqlite:///{self.home / 'paddock.db'}"
+        if not self.domain:
+            self.domain = f"localhost:{self.port}"
+        return self
+
+    @property
+    def key_file(self) -> Path:
+        """The first key, where the CLI and the clients on this machine find it."""
+        return self.home / "key"
+
+    def port_url(self, key: str, port: int, path: str = "/") -> str:
+        """The address of a port of the sandbox with this DNS-safe key."""
+        return f"{self.public_scheme}://{port}-{key}.{self.domain}{path}"

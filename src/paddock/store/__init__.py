@@ -1,0 +1,1 @@
+"""Remembering: SQLite or PostgreSQL, the same words for both."""

@@ -1,40 +1,71 @@
 """The wire: every request and answer of the native API, shared by server, clients and CLI.
 
-Unknown fields are refused in requests, so that a typo is an error and not a surprise. Timestamps are RFC 3339 in UTC.
+Unknown fields are refused in requests, so that a typo is an error and not a surprise.
+Timestamps are RFC 3339 in UTC.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from paddock.ids import USER_ID_PATTERN
 
 MAX_COMMAND = 128 * 1024 - 1
 """The kernel takes no longer single argument."""
 MAX_METADATA = 16 * 1024
+MAX_METADATA_DEPTH = 32
 MAX_ENV = 64 * 1024
 MAX_PATH = 4096
 MAX_WAIT = 3600.0
 MAX_HARD_TIMEOUT = 86_400.0
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SIGNALS = "HUP|INT|QUIT|ABRT|KILL|USR1|USR2|TERM|CONT|STOP|TSTP|WINCH"
+_BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+# What the checks below say, for readers of the OpenAPI document.
+_PLAIN_TEXT = r"^[^\u0000]*$"
+_PLAIN_PATH = r"^(/([^/.\u0000][^/\u0000]*|\.([^/.\u0000][^/\u0000]*)?|\.\.[^/\u0000]+)?)+$"
 _GIT_SCHEMES = {"http", "https", "ssh", "git", "file"}
 
 
-def _no_nul(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("must not contain a NUL character")
+def _valid_unicode(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
         raise ValueError("must be valid Unicode (it holds a lone surrogate)") from None
     return text
+
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not contain a NUL character")
+    return _valid_unicode(text)
+
+
+def _one_argument(command: str) -> str:
+    if len(_no_nul(command).encode()) > MAX_COMMAND:
+        raise ValueError(f"must stay under {MAX_COMMAND} bytes; write a longer script to a file and run that")
+    return command
+
+
+def _whole(value: Any) -> Any:
+    """60.0 is the integer 60, as JSON Schema has it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _check_env(env: dict[str, str]) -> dict[str, str]:
@@ -48,11 +79,28 @@ def _check_env(env: dict[str, str]) -> dict[str, str]:
 
 
 def _check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    if "\\u0000" in (text := json.dumps(metadata)):
-        raise ValueError("must not contain a NUL character")
-    if len(text) > MAX_METADATA:
+    _check_json(metadata, MAX_METADATA_DEPTH)
+    if len(json.dumps(metadata)) > MAX_METADATA:
         raise ValueError(f"must stay under {MAX_METADATA} bytes as JSON; keep larger things in a file")
     return metadata
+
+
+def _check_json(value: Any, depth: int) -> None:
+    """Only what every database and every JSON parser takes."""
+    if depth == 0:
+        raise ValueError(f"must not be nested deeper than {MAX_METADATA_DEPTH} levels")
+    match value:
+        case str():
+            _no_nul(value)
+        case float() if not math.isfinite(value):
+            raise ValueError("must hold finite numbers only")
+        case dict():
+            for name, item in value.items():
+                _no_nul(name)
+                _check_json(item, depth - 1)
+        case list():
+            for item in value:
+                _check_json(item, depth - 1)
 
 
 def _check_path(path: str) -> str:
@@ -88,20 +136,46 @@ UserId = Annotated[
 SandboxPath = Annotated[
     str,
     AfterValidator(_check_path),
-    Field(min_length=1, max_length=MAX_PATH, examples=["/workspace/hello.py"]),
+    Field(
+        min_length=1,
+        max_length=MAX_PATH,
+        description="Absolute, without `..`.",
+        examples=["/workspace/hello.py"],
+        json_schema_extra={"pattern": _PLAIN_PATH},
+    ),
 ]
-Seconds = Annotated[int, Field(ge=1, description="Seconds.", examples=[3600])]
+Seconds = Annotated[int, BeforeValidator(_whole), Field(ge=1, description="Seconds.", examples=[3600])]
 Wait = Annotated[float, Field(ge=0, le=MAX_WAIT, allow_inf_nan=False)]
 HardTimeout = Annotated[float, Field(gt=0, le=MAX_HARD_TIMEOUT, allow_inf_nan=False)]
-Env = Annotated[dict[str, str], AfterValidator(_check_env), Field(examples=[{"GREETING": "hello"}])]
+Env = Annotated[
+    dict[str, str],
+    AfterValidator(_check_env),
+    Field(
+        examples=[{"GREETING": "hello"}],
+        json_schema_extra={
+            "propertyNames": {"pattern": f"^{_ENV_NAME.pattern}$"},
+            "additionalProperties": {"type": "string", "pattern": _PLAIN_TEXT},
+        },
+    ),
+]
 Metadata = Annotated[dict[str, Any], AfterValidator(_check_metadata), Field(examples=[{"chat": "42"}])]
 Command = Annotated[
-    str, AfterValidator(_no_nul), Field(min_length=1, max_length=MAX_COMMAND, examples=["python3 hello.py"])
+    str,
+    AfterValidator(_one_argument),
+    Field(
+        min_length=1,
+        max_length=MAX_COMMAND,
+        examples=["python3 hello.py"],
+        json_schema_extra={"pattern": _PLAIN_TEXT},
+    ),
 ]
+Text = Annotated[str, AfterValidator(_valid_unicode)]
 
 
 class Request(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    """What a caller sends. Types are taken at their word: the text ``"60"`` is not the number 60."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Answer(BaseModel):
@@ -150,6 +224,10 @@ class TimeoutAction(StrEnum):
     DELETE = "delete"
 
 
+# Strictness would ask for the enum's own member; on the wire it is its text.
+TimeoutChoice = Annotated[TimeoutAction, Field(strict=False)]
+
+
 class ResourceRequest(Request):
     cpu: float | None = Field(default=None, gt=0, le=256, allow_inf_nan=False, description="Cores.")
     memory_mb: int | None = Field(default=None, ge=16, le=1 << 20)
@@ -161,12 +239,14 @@ class CreateSandbox(Request):
     user_id: UserId
     template_id: str | None = Field(default=None, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")
     timeout: Seconds | None = Field(
-        default=None, description="Idle seconds before `on_timeout` strikes. The server has a default and a maximum."
+        default=None,
+        description="Idle seconds before `on_timeout` strikes. The server has a default and a maximum.",
     )
     max_lifetime: Seconds | None = Field(
-        default=None, description="Seconds after which `on_timeout` strikes whatever the activity. Default: none."
+        default=None,
+        description="Seconds after which `on_timeout` strikes whatever the activity. Default: none.",
     )
-    on_timeout: TimeoutAction = TimeoutAction.PAUSE
+    on_timeout: TimeoutChoice = TimeoutAction.PAUSE
     env: Env = Field(default_factory=dict)
     metadata: Metadata = Field(default_factory=dict)
     resources: ResourceRequest = Field(default_factory=ResourceRequest)
@@ -204,11 +284,11 @@ class ConnectSandbox(SandboxRef):
 
 class SetTimeout(SandboxRef):
     timeout: Seconds
-    action: TimeoutAction | None = Field(default=None, description="Change what happens when it strikes.")
+    action: TimeoutChoice | None = Field(default=None, description="Change what happens when it strikes.")
 
 
 class ExposePort(SandboxRef):
-    port: int = Field(ge=1, le=65535, examples=[3000])
+    port: Annotated[int, BeforeValidator(_whole)] = Field(ge=1, le=65535, examples=[3000])
 
 
 class ResourceInfo(Answer):
@@ -273,8 +353,8 @@ class RunCommand(SandboxRef):
     background: bool = False
     timeout: Wait | None = Field(
         default=None,
-        description="Soft: seconds to wait for the end. After that the answer is `running`, with the `process_id` "
-        "to go on reading from; the command goes on.",
+        description="Soft: seconds to wait for the end. After that the answer is `running`, with the "
+        "`process_id` to go on reading from; the command goes on.",
     )
     hard_timeout: HardTimeout | None = Field(
         default=None, description="Hard: seconds after which the process group is killed."
@@ -348,7 +428,9 @@ class ProcessOutput(Answer):
     stderr: str
     stdout_base64: str | None = None
     stderr_base64: str | None = None
-    stdout_start: int = Field(description="Where this slice really begins; larger than asked for when bytes were dropped.")
+    stdout_start: int = Field(
+        description="Where this slice really begins; larger than asked for when bytes were dropped."
+    )
     stderr_start: int
     stdout_offset: int = Field(description="Where to go on reading.")
     stderr_offset: int
@@ -356,13 +438,13 @@ class ProcessOutput(Answer):
 
 
 class WriteStdin(Request):
-    data: str = ""
-    data_base64: str | None = None
+    data: Text = Field(default="", description="Text, written first.")
+    data_base64: str | None = Field(default=None, pattern=_BASE64, description="Bytes, written after `data`.")
     close: bool = Field(default=False, description="Close the input after this.")
 
 
 class SendSignal(Request):
-    signal: str = Field(default="SIGTERM", pattern=r"^(SIG)?[A-Z0-9]{2,10}$", examples=["SIGINT"])
+    signal: str = Field(default="SIGTERM", pattern=f"^(SIG)?({_SIGNALS})$", examples=["SIGINT"])
 
 
 # Files
@@ -370,7 +452,7 @@ class SendSignal(Request):
 
 class WriteFile(SandboxRef):
     path: SandboxPath
-    content: str = Field(description="Text, or base64 with `encoding`; empty is legal.")
+    content: Text = Field(description="Text, or base64 with `encoding`; empty is legal.")
     encoding: Literal["utf-8", "base64"] = "utf-8"
 
 
@@ -465,6 +547,9 @@ class Role(StrEnum):
     MEMBER = "member"
 
 
+RoleChoice = Annotated[Role, Field(strict=False)]
+
+
 class QuotaChange(Request):
     """Null takes the server's default; 0 means no limit."""
 
@@ -484,7 +569,7 @@ class QuotaAnswer(Answer):
 class CreateKey(Request):
     name: UserId = Field(description="To tell keys apart; also the user, where none is named.")
     user_id: UserId | None = Field(default=None, description="The account that the key acts for; made if new.")
-    role: Role | None = Field(default=None, description="Of a new account. Default: member.")
+    role: RoleChoice | None = Field(default=None, description="Of a new account. Default: member.")
 
 
 class KeyAnswer(Answer):
@@ -507,12 +592,12 @@ class KeyList(Answer):
 
 class CreateUser(Request):
     user_id: UserId
-    role: Role = Role.MEMBER
+    role: RoleChoice = Role.MEMBER
     quota: QuotaChange = Field(default_factory=QuotaChange)
 
 
 class ChangeUser(Request):
-    role: Role | None = None
+    role: RoleChoice | None = None
     quota: QuotaChange | None = None
     disabled: bool | None = None
 

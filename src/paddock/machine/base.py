@@ -183,15 +183,11 @@ class Machine(ABC):
         """The process as it is when it ended, or when ``timeout`` seconds have passed, whichever comes first."""
 
     @abstractmethod
-    async def read_output(
-        self, process_id: str, stream: Stream, offset: int = 0, limit: int = 1 << 20
-    ) -> OutputChunk:
+    async def read_output(self, process_id: str, stream: Stream, offset: int = 0, limit: int = 1 << 20) -> OutputChunk:
         """What the spool holds from ``offset`` on; empty when there is nothing (yet)."""
 
     @abstractmethod
-    def follow(
-        self, process_id: str, stdout_offset: int = 0, stderr_offset: int = 0
-    ) -> AsyncIterator[OutputChunk]:
+    def follow(self, process_id: str, stdout_offset: int = 0, stderr_offset: int = 0) -> AsyncIterator[OutputChunk]:
         """Chunks as they come, from these offsets on, until the process has ended and everything was given."""
 
     @abstractmethod
@@ -243,9 +239,7 @@ class Machine(ABC):
     async def remove(self, path: str, recursive: bool = False) -> None: ...
 
     @abstractmethod
-    def watch(
-        self, path: str, recursive: bool = False
-    ) -> AbstractAsyncContextManager[AsyncIterator[FileEvent]]:
+    def watch(self, path: str, recursive: bool = False) -> AbstractAsyncContextManager[AsyncIterator[FileEvent]]:
         """Changes below a directory from the moment the context is entered."""
 
     # Ports and usage

@@ -1,0 +1,96 @@
+"""The application: built by one function from its settings, holding nothing in module globals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Router
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from paddock import __version__, errors
+from paddock.api import openapi
+from paddock.api.auth import RateLimiter
+from paddock.api.failures import as_error, error_response, request_id_of
+from paddock.api.middleware import BodyLimitMiddleware, RequestMiddleware
+from paddock.api.openapi import RouteTable
+from paddock.api.routes import ROUTERS
+from paddock.api.sockets import refuse_socket
+from paddock.lifecycle.house import House, build_house
+from paddock.settings import Settings
+
+
+def create_app(settings: Settings | None = None, *, house: House | None = None) -> FastAPI:
+    """An app over its own house, or over one that was built elsewhere. The lifespan opens and closes it."""
+    house = house or build_house(settings or Settings())
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await house.open()
+        try:
+            yield
+        finally:
+            app.state.stopping.set()
+            await house.close()
+
+    app = FastAPI(
+        title="Paddock",
+        version=__version__,
+        description=openapi.DESCRIPTION,
+        openapi_tags=openapi.TAGS,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        strict_content_type=False,
+    )
+    app.state.house = house
+    app.state.limiter = RateLimiter()
+    app.state.stopping = asyncio.Event()
+    app.state.routes = RouteTable(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    openapi.install(app)
+    _answer_failures(app)
+    app.add_middleware(BodyLimitMiddleware, settings=house.settings)
+    app.add_middleware(RequestMiddleware)
+    return app
+
+
+def _answer_failures(app: FastAPI) -> None:
+    kinds: tuple[type[Exception], ...] = (
+        errors.PaddockError,
+        RequestValidationError,
+        WebSocketRequestValidationError,
+        HTTPException,
+        ClientDisconnect,
+    )
+    for kind in kinds:
+        app.add_exception_handler(kind, _refuse)
+    router: Router = app.router
+    router.default = _no_route
+
+
+async def _refuse(connection: Request | WebSocket, problem: Exception) -> Response | None:
+    if isinstance(connection, WebSocket):
+        await refuse_socket(connection, problem)
+        return None
+    allow: list[str] = []
+    if isinstance(problem, HTTPException | errors.MethodNotAllowed):
+        table: RouteTable = connection.app.state.routes
+        allow = table.methods(connection.url.path) or _allow(problem)
+    return error_response(as_error(problem), request_id_of(connection), allow)
+
+
+def _allow(problem: Exception) -> list[str]:
+    headers = getattr(problem, "headers", None) or {}
+    return [headers["Allow"]] if "Allow" in headers else []
+
+
+async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:
+    raise HTTPException(404)

@@ -1,0 +1,101 @@
+"""Who asks, and whether not too often. Decided before the body is read, so that a stranger cannot make us read it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Request, Response, WebSocket
+from fastapi.routing import APIRoute
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+
+from paddock import errors
+from paddock.lifecycle.accounts import Principal
+from paddock.lifecycle.house import House
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What a route needs: the house, and who is at its door."""
+
+    house: House
+    who: Principal
+
+
+class RateLimiter:
+    """A token bucket per user: so many requests a second, twice as many in a burst. Held in memory, per process."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic, max_users: int = 10_000) -> None:
+        self._monotonic = monotonic
+        self._max_users = max_users
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    def take(self, who: Principal) -> None:
+        rate = who.quota.requests_per_second
+        if rate <= 0:
+            return
+        now, burst = self._monotonic(), max(1.0, 2 * rate)
+        tokens, at = self._buckets.get(who.user_id, (burst, now))
+        tokens = min(burst, tokens + (now - at) * rate)
+        if tokens < 1:
+            self._buckets[who.user_id] = (tokens, now)
+            raise errors.TooManyRequests(
+                f"{who.user_id} is limited to {rate:g} requests per second; wait a moment.",
+                details={"requests_per_second": rate},
+                retry_after=(1 - tokens) / rate,
+            )
+        if who.user_id not in self._buckets and len(self._buckets) >= self._max_users:
+            # A bucket left alone is a full one: forgetting it costs nothing but one burst.
+            self._buckets.clear()
+        self._buckets[who.user_id] = (tokens - 1, now)
+
+
+class GuardedRoute(APIRoute):
+    """A route for those with a key only. The body is read here too, where a limit on it can still speak."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        has_body = self.body_field is not None
+
+        async def guarded(request: Request) -> Response:
+            request.state.caller = await admit(request)
+            if has_body:
+                await request.body()
+            return await handle(request)
+
+        return guarded
+
+
+async def admit(connection: HTTPConnection) -> Caller:
+    key = _key(connection.headers)
+    if key is None:
+        raise errors.Unauthorized("Give an API key, as `Authorization: Bearer <key>` or `X-API-Key: <key>`.")
+    house: House = connection.app.state.house
+    who = await house.accounts.authenticate(key)
+    connection.state.user = who.user_id
+    limiter: RateLimiter = connection.app.state.limiter
+    limiter.take(who)
+    return Caller(house, who)
+
+
+async def _caller(request: Request) -> Caller:
+    caller: Caller = request.state.caller
+    return caller
+
+
+async def _socket_caller(websocket: WebSocket) -> Caller:
+    return await admit(websocket)
+
+
+Calling = Annotated[Caller, Depends(_caller)]
+SocketCalling = Annotated[Caller, Depends(_socket_caller)]
+
+
+def _key(headers: Headers) -> str | None:
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    return headers.get("x-api-key", "").strip() or None

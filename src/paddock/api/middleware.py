@@ -1,0 +1,157 @@
+"""What happens around every request: an id, a line in the log, a limit on the body, and a last catch.
+
+Plain ASGI, because this is in the way of every byte. Never logged: keys, query strings, bodies, commands.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import suppress
+from urllib.parse import unquote_to_bytes
+
+import structlog
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from paddock import errors, ids
+from paddock.api.failures import as_error, error_response
+from paddock.api.sockets import close_socket
+from paddock.settings import Settings
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_FILES = re.compile(r"/sandboxes/[^/]+/files")
+
+
+class RequestMiddleware:
+    """Outermost: gives the id, writes the log, and turns what nobody caught into an answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._log = structlog.get_logger("paddock.api")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(scope)
+        scope.setdefault("state", {})["request_id"] = request_id
+        exchange = _Exchange(send, request_id)
+        began = time.perf_counter()
+        try:
+            _check_utf8(scope)
+            await self._app(scope, receive, exchange.send)
+        except Exception as problem:
+            await self._last_catch(problem, scope, receive, exchange)
+        finally:
+            self._log.info(
+                "request",
+                method=scope.get("method", "WS"),
+                path=scope["path"][:300],
+                status=exchange.status,
+                duration=round(time.perf_counter() - began, 6),
+                request_id=request_id,
+                user=scope["state"].get("user"),
+            )
+
+    async def _last_catch(
+        self, problem: Exception, scope: Scope, receive: Receive, exchange: _Exchange
+    ) -> None:
+        error = as_error(problem)
+        if error.status >= 500 and not isinstance(error, errors.Unavailable):
+            self._log.error("unexpected failure", request_id=exchange.request_id, exc_info=problem)
+        if scope["type"] == "websocket":
+            with suppress(RuntimeError):
+                await close_socket(scope, receive, exchange.send, error, accepted=exchange.started)
+        elif not exchange.started:
+            await error_response(error, exchange.request_id)(scope, receive, exchange.send)
+        else:
+            # Half an answer is out: only a broken connection tells the client that it is not whole.
+            raise problem
+
+
+class BodyLimitMiddleware:
+    """Refuses a body that says it is too large, and stops reading one that turns out to be."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._json = settings.max_json_body
+        self._file = settings.max_file_body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        limit = self._limit(scope)
+        if limit is None:
+            await self._app(scope, receive, send)
+            return
+        declared = Headers(scope=scope).get("content-length", "")
+        if declared.isdecimal() and int(declared[:20]) > limit:
+            raise _too_large(limit)
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > limit:
+                raise _too_large(limit)
+            return message
+
+        await self._app(scope, counted, send)
+
+    def _limit(self, scope: Scope) -> int | None:
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+            return None
+        path = scope["path"]
+        if path == "/sandboxes/write-file":
+            return self._file
+        if scope["method"] == "PUT" and _FILES.fullmatch(path):
+            return None
+        return self._json
+
+
+class _Exchange:
+    """What was sent so far, with the request id put into its headers."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self.request_id = request_id
+        self.status = 0
+        self.started = False
+        self._send = send
+        self._header = (b"x-request-id", request_id.encode())
+
+    async def send(self, message: Message) -> None:
+        match message["type"]:
+            case "http.response.start":
+                self.started = True
+                self.status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), self._header]}
+            case "websocket.accept":
+                self.started = True
+                self.status = 101
+                message = {**message, "headers": [*message.get("headers", ()), self._header]}
+            case "websocket.close":
+                self.status = message.get("code", 1000)
+        await self._send(message)
+
+
+def _request_id(scope: Scope) -> str:
+    given = Headers(scope=scope).get("x-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else ids.new_request_id()
+
+
+def _check_utf8(scope: Scope) -> None:
+    """A path that is not UTF-8 would be silently mended into the name of another file."""
+    for raw in (scope.get("raw_path") or b"", scope.get("query_string") or b""):
+        if b"%" in raw or not raw.isascii():
+            try:
+                unquote_to_bytes(raw).decode()
+            except UnicodeDecodeError:
+                raise errors.MalformedRequest("The URL is not valid UTF-8.") from None
+
+
+def _too_large(limit: int) -> errors.PayloadTooLarge:
+    return errors.PayloadTooLarge(
+        f"The body is larger than the {limit} bytes that this route takes; "
+        "stream files with PUT /sandboxes/{sandbox_id}/files.",
+        details={"limit": limit},
+    )

@@ -1,0 +1,130 @@
+"""The OpenAPI document: what every route shares, and the table of routes that is read out of it."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+
+from paddock.models import ErrorAnswer
+
+DESCRIPTION = """\
+Sandboxes for AI coding agents: write code, run it, serve it, watch it.
+
+Every route but `/health` needs an API key, as `Authorization: Bearer <key>` or `X-API-Key: <key>`. Every failure has
+one shape, `{"success": false, "error": {"code", "message", "status", "details", "request_id"}}`; `X-Request-Id` is in
+every answer, and one that you send is kept. `POST` answers 200, also where it makes something.
+WebSockets: `/sandboxes/{sandbox_id}/terminal` and `/sandboxes/{sandbox_id}/processes/{process_id}/ws`.
+"""
+
+TAGS = [
+    {"name": "sandboxes", "description": "Make them, find them, put them to sleep, end them."},
+    {"name": "commands", "description": "Run a command: foreground, background or streamed."},
+    {"name": "processes", "description": "Long-running processes, their input and output."},
+    {"name": "files", "description": "Read, write, list, move, watch."},
+    {"name": "watching", "description": "Events, usage and metrics."},
+    {"name": "accounts", "description": "Keys, users, quotas."},
+    {"name": "server", "description": "The server itself."},
+]
+
+Responses = dict[int | str, dict[str, Any]]
+
+_MEANING = {
+    400: "The request is malformed: not JSON, or not UTF-8.",
+    401: "No key, or one that is not valid.",
+    403: "This key may not do that.",
+    404: "There is no such thing that this key can see.",
+    405: "Not a method of this route; `Allow` lists those that are.",
+    409: "Not in the state that it is in.",
+    413: "Too large.",
+    416: "The range lies outside the file.",
+    422: "Well-formed, but it says something that cannot be done; `details.errors` says where.",
+    429: "Too many requests, or a quota is used up; `Retry-After` says when to try again.",
+    500: "A defect of ours; the server's log has it under the `request_id`.",
+    501: "This provider cannot do that.",
+    503: "Something that we depend on does not answer; try again.",
+}
+
+
+def failures(*statuses: int) -> Responses:
+    """What a route can answer besides its success; some of it every route can."""
+    every = sorted({400, 401, 403, 405, 413, 422, 429, 500, 503, *statuses})
+    return {status: {"model": ErrorAnswer, "description": _MEANING[status]} for status in every}
+
+
+ON_A_SANDBOX = failures(404, 409, 501)
+
+
+def operation_id(route: APIRoute) -> str:
+    """The function's name: short, and unique because a test says so."""
+    return route.name
+
+
+def install(app: FastAPI) -> None:
+    """Give the app a document with the security schemes, made when it is first asked for."""
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app)
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=app.description,
+        tags=app.openapi_tags,
+        routes=app.routes,
+    )
+    document["components"]["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    }
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            operation["security"] = [] if path == "/health" else [{"bearer": []}, {"key": []}]
+    return document
+
+
+class RouteTable:
+    """Which methods a path has, over all its routes: what ``Allow`` must say."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+
+    def methods(self, path: str) -> list[str]:
+        """The methods of this path; of a fixed path only its own, though a pattern may fit it too."""
+        if path in self._fixed:
+            return self._fixed[path]
+        return sorted({method for pattern, methods in self._patterns if pattern.fullmatch(path) for method in methods})
+
+    def fixed(self, path: str) -> bool:
+        return path in self._fixed
+
+    @cached_property
+    def _fixed(self) -> dict[str, list[str]]:
+        return {path: _methods(operations) for path, operations in self._paths.items() if "{" not in path}
+
+    @cached_property
+    def _patterns(self) -> list[tuple[re.Pattern[str], list[str]]]:
+        return [
+            (re.compile(re.sub(r"\\\{.*?\\\}", "[^/]+", re.escape(path))), _methods(operations))
+            for path, operations in self._paths.items()
+            if "{" in path
+        ]
+
+    @property
+    def _paths(self) -> dict[str, Any]:
+        paths: dict[str, Any] = self._app.openapi()["paths"]
+        return paths
+
+
+def _methods(operations: dict[str, Any]) -> list[str]:
+    return sorted(method.upper() for method in operations)

@@ -1,0 +1,81 @@
+"""Parameters of paths, queries and headers, checked by the same rules as the bodies."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import Annotated
+
+from fastapi import Depends, Header, Path, Query, Request
+from pydantic import AfterValidator
+
+from paddock import errors, ids
+from paddock.api.openapi import RouteTable
+from paddock.models import MAX_WAIT, SandboxPath
+
+_PROCESS_ID = re.compile(ids.PROCESS_ID_PATTERN)
+_MAX_OFFSET = 2**53
+"""The largest number that every JSON parser keeps whole."""
+
+
+async def _sandbox_id(
+    request: Request,
+    sandbox_id: Annotated[
+        str,
+        Path(
+            description="`{user_id}_{8 hex}`",
+            examples=["alice_1f2e3d4c"],
+            json_schema_extra={"pattern": ids.SANDBOX_ID_PATTERN},
+        ),
+    ],
+) -> str:
+    """One that no sandbox can have is not found, rather than invalid: callers need not tell the two apart."""
+    if not ids.is_sandbox_id(sandbox_id):
+        table: RouteTable = request.app.state.routes
+        if table.fixed(request.url.path):
+            # `/sandboxes/create` and its like fit `/sandboxes/{sandbox_id}`, which takes other methods.
+            raise errors.MethodNotAllowed("This route does not take this method; see the Allow header.")
+        raise errors.SandboxNotFound.by_id(sandbox_id[:200])
+    return sandbox_id
+
+
+async def _process_id(
+    process_id: Annotated[
+        str, Path(examples=["p_0123456789abcdef"], json_schema_extra={"pattern": ids.PROCESS_ID_PATTERN})
+    ],
+) -> str:
+    check_process_id(process_id)
+    return process_id
+
+
+def check_process_id(process_id: str) -> None:
+    if not _PROCESS_ID.fullmatch(process_id):
+        raise errors.ProcessNotFound(f"There is no process {process_id[:80]!r} in this sandbox.")
+
+
+def _day(text: str) -> str:
+    date.fromisoformat(text)
+    return text
+
+
+SandboxIdHere = Annotated[str, Depends(_sandbox_id)]
+ProcessIdHere = Annotated[str, Depends(_process_id)]
+PathQuery = Annotated[SandboxPath, Query()]
+Offset = Annotated[int, Query(ge=0, le=_MAX_OFFSET, description="In bytes.")]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+WaitQuery = Annotated[float, Query(ge=0, le=MAX_WAIT, allow_inf_nan=False, description="Seconds.")]
+Day = Annotated[
+    str,
+    AfterValidator(_day),
+    Query(
+        pattern=r"^\d{4}-\d{2}-\d{2}$", json_schema_extra={"format": "date"}, description="In UTC.", examples=["2030-01-31"]
+    ),
+]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[\x20-\x7e]{1,255}$",
+        description="A request that is sent again with the same key is not carried out again.",
+    ),
+]

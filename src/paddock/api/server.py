@@ -1,0 +1,54 @@
+"""The server process: uvicorn around the app, stopped gently."""
+
+from __future__ import annotations
+
+import socket
+
+import uvicorn
+from fastapi import FastAPI
+
+from paddock.api.app import create_app
+from paddock.api.logging import configure_logging
+from paddock.settings import Settings
+
+_KEEP_ALIVE = 620
+"""Longer than the idle time of the usual load balancers, so that it is never we who close a connection under them."""
+_WS_MAX_SIZE = 1 << 20
+
+
+class Server(uvicorn.Server):
+    """Tells open streams first, which would otherwise hold the server until the drain is over."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._stopping = app.state.stopping
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stopping.set()
+        await super().shutdown(sockets)
+
+
+def make_server(app: FastAPI, settings: Settings) -> Server:
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop",
+        http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=_WS_MAX_SIZE,
+        ws_per_message_deflate=False,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE,
+        timeout_graceful_shutdown=max(1, round(settings.drain_timeout)),
+    )
+    return Server(config, app)
+
+
+def serve(settings: Settings) -> None:
+    """Run until a signal says stop. What runs in the sandboxes goes on."""
+    configure_logging(settings)
+    make_server(create_app(settings), settings).run()

@@ -1,0 +1,56 @@
+"""WebSockets: how they end in a failure, and two directions at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketState
+
+from paddock import errors
+from paddock.api.failures import as_error
+
+_MAX_REASON = 123
+"""A close frame has no room for more (RFC 6455, 5.5)."""
+
+
+def close_code(error: errors.PaddockError) -> int:
+    """4401, 4404, 4422…: 4000 and the HTTP status. What is our own fault is 1011."""
+    return 1011 if error.status == 500 else 4000 + error.status
+
+
+async def close_socket(
+    scope: Scope, receive: Receive, send: Send, error: errors.PaddockError, *, accepted: bool
+) -> None:
+    """Accept first: a handshake that is refused loses the code and the reason."""
+    if not accepted:
+        await receive()
+        await send({"type": "websocket.accept", "headers": []})
+    reason = f"{error.code}: {error.message}".encode()[:_MAX_REASON].decode(errors="ignore")
+    await send({"type": "websocket.close", "code": close_code(error), "reason": reason})
+
+
+async def refuse_socket(websocket: WebSocket, problem: Exception) -> None:
+    """The exception handler of every WebSocket."""
+    if websocket.application_state is WebSocketState.DISCONNECTED:
+        return
+    accepted = websocket.application_state is WebSocketState.CONNECTED
+    receive: Receive = websocket.receive
+    send: Send = websocket.send
+    await close_socket(websocket.scope, receive, send, as_error(problem), accepted=accepted)
+
+
+async def converse(outgoing: Coroutine[Any, Any, None], incoming: Coroutine[Any, Any, None]) -> None:
+    """Both directions at once, until one of them is over; the other is then cancelled and awaited."""
+    tasks = {asyncio.create_task(outgoing), asyncio.create_task(incoming)}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        if not task.cancelled():
+            task.result()

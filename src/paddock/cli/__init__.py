@@ -1,0 +1,1 @@
+"""The ``paddock`` command: one module per noun, nothing heavy imported before it is needed."""

@@ -1,0 +1,164 @@
+"""How commands speak: tables and colours for people on a terminal, plain text in a pipe, JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from paddock import errors
+from paddock.errors import PaddockError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STATE_COLOURS = {
+    "running": "green",
+    "ok": "green",
+    "completed": "green",
+    "paused": "yellow",
+    "degraded": "yellow",
+    "failed": "red",
+    "deleted": "dim",
+}
+
+
+def skip_unused_imports() -> None:
+    """Keep ``httpx`` from importing its own command line, which doubles what importing it costs. It allows for that
+    part to be missing; ``None`` in ``sys.modules`` is how an import is made to fail."""
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
+
+
+def console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    # In a pipe nothing is cut to fit a screen that is not there.
+    return Console(file=stream, width=None if stream.isatty() else 10_000, highlight=False, soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    print(json.dumps(document, indent=2, ensure_ascii=False, default=_plain))
+
+
+def print_line_json(document: Any) -> None:
+    print(json.dumps(document, ensure_ascii=False, default=_plain), flush=True)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str = "") -> None:
+    """Columns without lines, so that they can be cut and sorted; ``empty`` is said when there are no rows."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in columns:
+        table.add_column(name, overflow="fold", no_wrap=not sys.stdout.isatty())
+    for row in rows:
+        table.add_row(*row)
+    if not table.row_count and empty:
+        note(empty)
+        return
+    console().print(table)
+
+
+def print_fields(fields: Mapping[str, str | None]) -> None:
+    """Names and values, one to a line; those without a value are left out."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in fields.items():
+        if value:
+            table.add_row(name, value)
+    console().print(table)
+
+
+def escape(text: object) -> str:
+    """Text that others chose: no markup in it, and no control characters that a terminal would obey."""
+    from rich.markup import escape as escape_markup
+
+    visible = "".join(character if character.isprintable() else repr(character)[1:-1] for character in str(text))
+    return escape_markup(visible)
+
+
+def state(name: str) -> str:
+    colour = STATE_COLOURS.get(name)
+    return f"[{colour}]{name}[/]" if colour else name
+
+
+def note(text: str) -> None:
+    """Something for the person, not for the pipe."""
+    print(text, file=sys.stderr)
+
+
+def print_error(message: str, hint: str | None = None) -> None:
+    coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    typer.echo(typer.style("Error:", fg="red", bold=True) if coloured else "Error:", nl=False, err=True)
+    typer.echo(f" {message}", err=True)
+    if hint:
+        typer.echo(f"Hint: {hint}", err=True)
+
+
+def error_document(error: PaddockError) -> dict[str, Any]:
+    """The wire's shape of a failure (``models.ErrorAnswer``)."""
+    body = {
+        "code": error.code,
+        "message": error.message,
+        "status": error.status,
+        "details": error.details,
+        "request_id": error.request_id or "",
+    }
+    return {"success": False, "error": body}
+
+
+def hint_for(error: PaddockError) -> str | None:
+    match error:
+        case errors.PaddockError(code="server_unreachable"):
+            return "start a server with `paddock up`, or name another with --server or PADDOCK_URL."
+        case errors.Unauthorized():
+            return "give a key with --api-key or PADDOCK_API_KEY; `paddock up` says where the first one is."
+        case errors.SandboxNotFound():
+            return "`paddock list` shows the sandboxes that this key can see."
+        case errors.TooManyRequests() if error.retry_after:
+            return f"try again in {span(error.retry_after)}."
+    return None
+
+
+def span(seconds: float) -> str:
+    """A length of time in at most two units: ``45 s``, ``3 min``, ``1 h 5 min``, ``2 d``."""
+    whole = max(0, round(seconds))
+    for size, unit, below, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // below
+            return f"{whole // size} {unit}" + (f" {rest} {small}" if rest else "")
+    return f"{whole} s"
+
+
+def ago(timestamp: str | None) -> str:
+    return f"{span(-_from_now(timestamp))} ago" if timestamp else ""
+
+
+def until(timestamp: str | None) -> str:
+    return f"in {span(_from_now(timestamp))}" if timestamp else ""
+
+
+def size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def _from_now(timestamp: str) -> float:
+    return (datetime.fromisoformat(timestamp) - datetime.now(UTC)).total_seconds()
+
+
+def _plain(value: Any) -> Any:
+    """Answers of the client are mappings."""
+    return dict(value)

@@ -1,0 +1,194 @@
+"""Sandboxes: make, list, look at, pause, resume, end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paddock.cli import output
+from paddock.cli.arguments import Action, SandboxId, SandboxIds, Status, login_name, pairs
+from paddock.cli.session import Session, command
+from paddock.errors import PaddockError
+
+if TYPE_CHECKING:
+    from paddock.client import Sandbox
+
+PAGE = 50
+
+
+@command
+def create(
+    session: Session,
+    user_id: Annotated[str | None, typer.Option(help="Whom it is for. [default: the login name]")] = None,
+    template: Annotated[str | None, typer.Option(help="What it is made from.")] = None,
+    timeout: Annotated[int | None, typer.Option(metavar="SECONDS", help="Idle seconds before it is paused.")] = None,
+    max_lifetime: Annotated[int | None, typer.Option(metavar="SECONDS", help="The same, whatever the activity.")] = None,
+    on_timeout: Annotated[Action | None, typer.Option(help="What happens then. [default: pause]")] = None,
+    env: Annotated[list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="For every command.")] = None,
+    metadata: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="To find it by.")] = None,
+    cpu: Annotated[float | None, typer.Option(help="Cores.")] = None,
+    memory: Annotated[int | None, typer.Option(metavar="MB", help="Memory.")] = None,
+    disk: Annotated[int | None, typer.Option(metavar="MB", help="Disk.")] = None,
+    git_url: Annotated[str | None, typer.Option(metavar="URL", help="Clone this into /workspace.")] = None,
+    provider: Annotated[str | None, typer.Option(help="Which provider makes it.")] = None,
+) -> None:
+    """Make a sandbox. In a pipe, prints its id alone."""
+    asked = {"cpu": cpu, "memory_mb": memory, "disk_mb": disk}
+    resources = {name: value for name, value in asked.items() if value is not None}
+    box = session.client.create_sandbox(
+        user_id or login_name(),
+        template,
+        timeout=timeout,
+        max_lifetime=max_lifetime,
+        on_timeout=on_timeout,
+        env=pairs(env, "--env"),
+        metadata=pairs(metadata, "--metadata"),
+        resources=resources or None,
+        git_url=git_url,
+        provider=provider,
+    )
+    session.answer(box, lambda: _show_new(box))
+
+
+@command
+def list_(
+    session: Session,
+    user_id: Annotated[str | None, typer.Option(help="Only those of this user.")] = None,
+    status: Annotated[Status | None, typer.Option(help="Only those in this state.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help=f"All of them, not the first {PAGE}.")] = False,
+) -> None:
+    """List sandboxes."""
+    found = session.client.iter_sandboxes(user_id, status, limit=PAGE + 1)
+    boxes = list(found) if everything else list(islice(found, PAGE + 1))
+    more = not everything and len(boxes) > PAGE
+    boxes = boxes if everything else boxes[:PAGE]
+
+    def show() -> None:
+        columns = ("ID", "STATUS", "USER", "TEMPLATE", "PROVIDER", "CREATED", "NEXT")
+        output.print_table(columns, map(_row, boxes), empty="No sandboxes. Make one with `paddock create`.")
+        if more:
+            output.note(f"These are the first {PAGE}; `paddock list --all` shows the rest.")
+
+    session.answer({"sandboxes": boxes, "more": more}, show)
+
+
+@command
+def status(session: Session, sandbox_id: SandboxId) -> None:
+    """Show one sandbox."""
+    box = session.client.get_status(sandbox_id)
+    session.answer(box, lambda: _show(box))
+
+
+@command
+def timeout(
+    session: Session,
+    sandbox_id: SandboxId,
+    seconds: Annotated[int, typer.Argument(min=1, help="Idle seconds from now.")],
+    action: Annotated[Action | None, typer.Option(help="What happens then.")] = None,
+) -> None:
+    """Set when an idle sandbox is paused or deleted."""
+    box = session.client.schedule_timeout(sandbox_id, seconds, action)
+    session.answer(box, lambda: print(f"{box.sandbox_id}: {_next(box) or 'no deadline'}"))
+
+
+@command
+def pause(session: Session, sandbox_ids: SandboxIds) -> None:
+    """Pause sandboxes: their files and, where the provider can, their processes are kept."""
+    _each(session, sandbox_ids, session.client.pause_sandbox, "paused")
+
+
+@command
+def resume(session: Session, sandbox_ids: SandboxIds) -> None:
+    """Wake paused sandboxes."""
+    _each(session, sandbox_ids, session.client.resume_sandbox, "running")
+
+
+@command
+def kill(session: Session, sandbox_ids: SandboxIds) -> None:
+    """Delete sandboxes and everything in them, now."""
+    _each(session, sandbox_ids, session.client.delete_sandbox, "deleted")
+
+
+@command
+def url(
+    session: Session,
+    sandbox_id: SandboxId,
+    port: Annotated[int, typer.Argument(min=1, max=65535, help="A port inside the sandbox.")],
+) -> None:
+    """Print the URL of a port, for a browser."""
+    address = session.client.expose_port(sandbox_id, port)
+    session.answer({"sandbox_id": sandbox_id, "port": port, "url": address}, lambda: print(address))
+
+
+def _each(session: Session, sandbox_ids: Sequence[str], act: Callable[[str], Any], done: str) -> None:
+    """Every one is tried; one that fails does not keep the others."""
+    results: list[Any] = []
+    failed: list[tuple[str, PaddockError]] = []
+    for sandbox_id in sandbox_ids:
+        try:
+            results.append({**act(sandbox_id), "sandbox_id": sandbox_id})
+        except PaddockError as error:
+            failed.append((sandbox_id, error))
+        else:
+            if not session.json:
+                print(f"{sandbox_id} {done}")
+    for _, other in failed[1:]:
+        if not session.json:
+            session.fail(other)
+    if failed:
+        error = failed[0][1]
+        if len(sandbox_ids) > 1:
+            error.details["done"] = [result["sandbox_id"] for result in results]
+            error.details["failed"] = {sandbox_id: other.message for sandbox_id, other in failed}
+        raise error
+    if session.json:
+        output.print_json({"success": True, "sandboxes": results})
+
+
+def _row(box: Sandbox) -> tuple[str, ...]:
+    return (
+        box.sandbox_id,
+        output.state(box.status),
+        box.user_id,
+        output.escape(box.template_id),
+        box.provider,
+        output.ago(box.created_at),
+        _next(box),
+    )
+
+
+def _next(box: Sandbox) -> str:
+    return f"{box.expires_action} {output.until(box.expires_at)}" if box.expires_action and box.expires_at else ""
+
+
+def _show_new(box: Sandbox) -> None:
+    if not sys.stdout.isatty():
+        print(box.sandbox_id)
+        return
+    _show(box)
+    output.note(f"\nTry: paddock exec {box.sandbox_id} -- uname -a")
+
+
+def _show(box: Sandbox) -> None:
+    resources = box.resources
+    output.print_fields(
+        {
+            "sandbox": f"[bold]{box.sandbox_id}[/]  {output.state(box.status)}",
+            "reason": output.escape(box.reason or ""),
+            "user": box.user_id,
+            "template": output.escape(box.template_id),
+            "provider": box.provider,
+            "resources": f"{resources.cpu:g} cpu, {resources.memory_mb} MB memory, {resources.disk_mb} MB disk",
+            "timeout": f"{output.span(box.timeout)} idle, then {box.on_timeout}",
+            "next": _next(box),
+            "created": output.ago(box.created_at),
+            "active": output.ago(box.last_activity_at),
+            "metadata": output.escape(", ".join(f"{name}={value}" for name, value in box.metadata.items())),
+            "MCP": output.escape(box.mcp_url),
+            "VS Code": output.escape(box.vscode_url),
+        }
+    )

@@ -1,0 +1,172 @@
+"""A call: one request and how to read its answer, as a value. The clients only carry calls out.
+
+Each method of the clients is a function in :mod:`paddock.client.calls` that makes a call; :class:`Operation` and
+:class:`StreamOperation` turn such a function into a method, awaited on the one client and plain on the other. So a
+method is written once, with one signature, and the twins cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+
+import httpx
+from pydantic import BaseModel
+
+from paddock.client.errors import UnexpectedAnswer
+from paddock.client.retry import Repeat
+
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+M = TypeVar("M", bound=BaseModel)
+
+Body = bytes | Path | IO[bytes] | Iterable[bytes] | AsyncIterable[bytes]
+"""What can be uploaded. Only bytes and a path can be sent a second time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[T]):
+    method: str
+    path: str
+    read: Callable[[httpx.Response], T]
+    json: Mapping[str, Any] | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Body | None = None
+    repeat: Repeat = Repeat.SAFE
+    server_wait: float = 0.0
+    """Seconds that the server was asked to take: the client waits longer than that."""
+
+
+class Decoder(Protocol[T_co]):
+    """Makes items out of a body as its bytes come."""
+
+    def feed(self, chunk: bytes) -> Iterable[T_co]: ...
+
+    @property
+    def complete(self) -> bool:
+        """The body may end here."""
+
+    def resume(self) -> StreamCall[T_co] | None:
+        """The call that goes on where this one broke off, if there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamCall(Generic[T_co]):
+    call: Call[None]
+    decoder: Callable[[], Decoder[T_co]]
+
+
+class RunsAsync(Protocol):
+    async def _run(self, call: Call[T]) -> T: ...
+
+    def _stream(self, call: StreamCall[T]) -> AsyncIterator[T]: ...
+
+
+class RunsSync(Protocol):
+    def _run(self, call: Call[T]) -> T: ...
+
+    def _stream(self, call: StreamCall[T]) -> Iterator[T]: ...
+
+
+class Operation(Generic[P, T]):
+    """A method that makes one call and answers with what came back."""
+
+    def __init__(self, build: Callable[P, Call[T]]) -> None:
+        self.build = build
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Callable[..., Any]: ...
+    @overload
+    def __get__(self, client: RunsAsync, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    @overload
+    def __get__(self, client: RunsSync, owner: type) -> Callable[P, T]: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        return _method(self.build, client, "_run")
+
+
+class StreamOperation(Generic[P, T]):
+    """A method that answers with an iterator over what comes."""
+
+    def __init__(self, build: Callable[P, StreamCall[T]]) -> None:
+        self.build = build
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Callable[..., Any]: ...
+    @overload
+    def __get__(self, client: RunsAsync, owner: type) -> Callable[P, AsyncIterator[T]]: ...
+    @overload
+    def __get__(self, client: RunsSync, owner: type) -> Callable[P, Iterator[T]]: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        return _method(self.build, client, "_stream")
+
+
+def _method(build: Callable[..., Any], client: Any, run: str) -> Callable[..., Any]:
+    if client is None:
+        return build
+    carry_out = getattr(client, run)
+    if inspect.iscoroutinefunction(carry_out):
+
+        @functools.wraps(build)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            return await carry_out(build(*args, **kwargs))
+
+        return awaited
+
+    @functools.wraps(build)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        return carry_out(build(*args, **kwargs))
+
+    return plain
+
+
+# Ways to read an answer
+
+
+def answer(model: type[M]) -> Callable[[httpx.Response], M]:
+    """The body as this model."""
+
+    def read(response: httpx.Response) -> M:
+        try:
+            return model.model_validate_json(response.content)
+        except ValueError as error:
+            raise _unexpected(response, model) from error
+
+    return read
+
+
+def listed(model: type[M], name: str) -> Callable[[httpx.Response], list[M]]:
+    """The body's list of this name, each item as this model."""
+
+    def read(response: httpx.Response) -> list[M]:
+        try:
+            return [model.model_validate(item) for item in response.json()[name]]
+        except (ValueError, TypeError, LookupError) as error:
+            raise _unexpected(response, model) from error
+
+    return read
+
+
+def nothing(response: httpx.Response) -> None:
+    return None
+
+
+def _unexpected(response: httpx.Response, model: type[BaseModel]) -> UnexpectedAnswer:
+    return UnexpectedAnswer(
+        f"{response.url} answered with something else than {model.__name__}. "
+        "Is it a Paddock server, and of this version?"
+    )
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """The fields that the caller gave. The rest is the server's to decide."""
+    return {
+        name: dict(value) if isinstance(value, Mapping) else value
+        for name, value in fields.items()
+        if value is not None
+    }

@@ -1,0 +1,170 @@
+"""Files inside a sandbox. Small text goes as JSON, everything else streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from paddock.client.answers import Done, File, FileChange, Written
+from paddock.client.call import Body, Call, StreamCall, answer, given, listed, nothing
+from paddock.client.calls.sandboxes import sandbox_path
+from paddock.client.retry import Repeat
+from paddock.client.sse import EventDecoder
+from paddock.models import FileContent
+
+LARGEST_JSON = 256 * 1024
+"""Text longer than this streams: it is not worth escaping."""
+
+
+def write_file(sandbox_id: str, path: str, content: str | Body, *, mode: int | None = None) -> Call[Written]:
+    """Create or replace a file and its missing parents. Text, bytes, a file object or an iterator of bytes."""
+    if not isinstance(content, str):
+        return upload(sandbox_id, path, content, mode=mode)
+    if mode is not None or len(content) > LARGEST_JSON:
+        return upload(sandbox_id, path, content.encode(), mode=mode)
+    return Call(
+        method="POST",
+        path="/sandboxes/write-file",
+        json={"sandbox_id": sandbox_id, "path": path, "content": content},
+        read=answer(Written),
+    )
+
+
+def upload(sandbox_id: str, path: str, source: Body, *, mode: int | None = None) -> Call[Written]:
+    """Stream bytes, a local file (``Path``), a file object or an iterator into a file.
+
+    Bytes and a local file are sent again when a try fails; the others can be read only once.
+    """
+    if isinstance(source, str):
+        raise TypeError("give a pathlib.Path to upload a local file, or bytes; write_file takes text")
+    if isinstance(source, bytearray | memoryview):
+        source = bytes(source)
+    return Call(
+        method="PUT",
+        path=sandbox_path(sandbox_id, "files"),
+        params=given(path=path, mode=None if mode is None else f"{mode:04o}"),
+        headers={"Content-Type": "application/octet-stream"},
+        body=source,
+        repeat=Repeat.SAFE if isinstance(source, bytes | Path) else Repeat.UNSENT,
+        read=answer(Written),
+    )
+
+
+def read_file(sandbox_id: str, path: str) -> Call[str]:
+    """A file of text, whole."""
+    return Call(
+        method="POST",
+        path="/sandboxes/read-file",
+        json={"sandbox_id": sandbox_id, "path": path},
+        read=lambda response: answer(FileContent)(response).content,
+    )
+
+
+def read_bytes(sandbox_id: str, path: str) -> Call[bytes]:
+    """Any file, whole."""
+    return Call(
+        method="GET",
+        path=sandbox_path(sandbox_id, "files"),
+        params={"path": path},
+        read=lambda response: response.content,
+    )
+
+
+def download(sandbox_id: str, path: str, *, offset: int = 0) -> StreamCall[bytes]:
+    """A file's bytes as they come, from ``offset`` on. It ends whole or with an error."""
+    return StreamCall(
+        call=Call(
+            method="GET",
+            path=sandbox_path(sandbox_id, "files"),
+            params={"path": path},
+            headers={"Range": f"bytes={offset}-"} if offset else {},
+            read=nothing,
+        ),
+        decoder=_Bytes,
+    )
+
+
+def list_files(sandbox_id: str, path: str = "/workspace", *, depth: int = 1) -> Call[list[File]]:
+    """What is below a directory, sorted by path."""
+    return Call(
+        method="GET",
+        path=sandbox_path(sandbox_id, "files", "list"),
+        params={"path": path, "depth": depth},
+        read=listed(File, "entries"),
+    )
+
+
+def stat_file(sandbox_id: str, path: str) -> Call[File]:
+    return Call(
+        method="GET",
+        path=sandbox_path(sandbox_id, "files", "stat"),
+        params={"path": path},
+        read=answer(File),
+    )
+
+
+def move_file(sandbox_id: str, source: str, destination: str) -> Call[File]:
+    """Never sent twice: the second time there would be nothing to move."""
+    return Call(
+        method="POST",
+        path=sandbox_path(sandbox_id, "files", "move"),
+        json={"source": source, "destination": destination},
+        read=answer(File),
+        repeat=Repeat.UNSENT,
+    )
+
+
+def make_directory(sandbox_id: str, path: str) -> Call[File]:
+    """With missing parents; one that is there already is fine."""
+    return Call(
+        method="POST",
+        path=sandbox_path(sandbox_id, "files", "mkdir"),
+        json={"path": path},
+        read=answer(File),
+    )
+
+
+def delete_file(sandbox_id: str, path: str, *, recursive: bool = False) -> Call[Done]:
+    return Call(
+        method="DELETE",
+        path=sandbox_path(sandbox_id, "files"),
+        params={"path": path, "recursive": str(recursive).lower()},
+        read=answer(Done),
+    )
+
+
+def watch_files(sandbox_id: str, path: str = "/workspace", *, recursive: bool = False) -> StreamCall[FileChange]:
+    """Changes below a directory, as they happen. A broken connection is an error: changes would be missing."""
+    return StreamCall(
+        call=Call(
+            method="GET",
+            path=sandbox_path(sandbox_id, "files", "watch"),
+            params={"path": path, "recursive": str(recursive).lower()},
+            read=nothing,
+        ),
+        decoder=_Changes,
+    )
+
+
+class _Bytes:
+    complete = True
+
+    def feed(self, chunk: bytes) -> Iterable[bytes]:
+        return (chunk,)
+
+    def resume(self) -> None:
+        return None
+
+
+class _Changes:
+    complete = False
+
+    def __init__(self) -> None:
+        self._decoder = EventDecoder()
+
+    def feed(self, chunk: bytes) -> Iterable[FileChange]:
+        for event in self._decoder.feed(chunk):
+            yield FileChange.model_validate_json(event.data)
+
+    def resume(self) -> None:
+        return None

@@ -1,0 +1,258 @@
+"""Commands and processes inside a sandbox."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from paddock.client.answers import (
+    CommandResult,
+    Done,
+    Ended,
+    Output,
+    Process,
+    ProcessEvent,
+    ProcessOutput,
+    Started,
+)
+from paddock.client.call import Call, StreamCall, answer, given, listed, nothing
+from paddock.client.calls.sandboxes import idempotency, sandbox_path
+from paddock.client.retry import Repeat
+from paddock.client.sse import EventDecoder, ServerSentEvent
+from paddock.errors import error_for
+from paddock.models import ErrorAnswer
+
+SERVER_COMMAND_TIMEOUT = 120.0
+"""What a server waits for a command whose caller named no timeout, unless its operator chose otherwise."""
+
+
+def run_command(
+    sandbox_id: str,
+    command: str,
+    background: bool = False,
+    *,
+    timeout: float | None = None,
+    hard_timeout: float | None = None,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    user: str | None = None,
+    idempotency_key: str | None = None,
+) -> Call[CommandResult]:
+    """Run a command in a shell and wait for its end.
+
+    A command that fails is an answer (see ``exit_code``), not an error. After ``timeout`` seconds the answer is
+    ``running`` and the command goes on; after ``hard_timeout`` it is killed. A reply that was lost is asked for
+    again by the same key, so the command never runs twice.
+    """
+    return Call(
+        method="POST",
+        path="/sandboxes/run-command",
+        json=given(
+            sandbox_id=sandbox_id,
+            command=command,
+            background=background,
+            timeout=timeout,
+            hard_timeout=hard_timeout,
+            cwd=cwd,
+            env=env,
+            user=user,
+        ),
+        headers=idempotency(idempotency_key),
+        server_wait=SERVER_COMMAND_TIMEOUT if timeout is None else timeout,
+        read=answer(CommandResult),
+    )
+
+
+def stream_command(
+    sandbox_id: str,
+    command: str,
+    *,
+    timeout: float | None = None,
+    hard_timeout: float | None = None,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    user: str | None = None,
+    idempotency_key: str | None = None,
+) -> StreamCall[ProcessEvent]:
+    """Run a command and follow it: ``started``, then ``output`` as it comes, then ``exit``.
+
+    When the connection breaks it is made again, and the output goes on where it stopped.
+    """
+    return StreamCall(
+        call=Call(
+            method="POST",
+            path="/sandboxes/run-command",
+            json=given(
+                sandbox_id=sandbox_id,
+                command=command,
+                timeout=timeout,
+                hard_timeout=hard_timeout,
+                cwd=cwd,
+                env=env,
+                user=user,
+                stream=True,
+            ),
+            headers=idempotency(idempotency_key),
+            read=nothing,
+        ),
+        decoder=lambda: _ProcessEvents(sandbox_id),
+    )
+
+
+def start_process(
+    sandbox_id: str,
+    command: str | None = None,
+    *,
+    argv: Sequence[str] | None = None,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    user: str | None = None,
+    stdin: bool = False,
+    terminal: Mapping[str, int] | None = None,
+    hard_timeout: float | None = None,
+) -> Call[Process]:
+    """Start ``command`` (run by a shell) or ``argv`` (run as it is) and do not wait. Never sent twice."""
+    return Call(
+        method="POST",
+        path=sandbox_path(sandbox_id, "processes"),
+        json=given(
+            command=command,
+            argv=None if argv is None else list(argv),
+            cwd=cwd,
+            env=env,
+            user=user,
+            stdin=stdin,
+            terminal=terminal,
+            hard_timeout=hard_timeout,
+        ),
+        read=answer(Process),
+        repeat=Repeat.UNSENT,
+    )
+
+
+def list_processes(sandbox_id: str) -> Call[list[Process]]:
+    """Every process that is remembered, also those that ended; oldest first."""
+    return Call(method="GET", path=sandbox_path(sandbox_id, "processes"), read=listed(Process, "processes"))
+
+
+def get_process(sandbox_id: str, process_id: str) -> Call[Process]:
+    return Call(method="GET", path=_path(sandbox_id, process_id), read=answer(Process))
+
+
+def read_output(
+    sandbox_id: str,
+    process_id: str,
+    *,
+    stdout_offset: int = 0,
+    stderr_offset: int = 0,
+    wait: float | None = None,
+    limit: int | None = None,
+) -> Call[ProcessOutput]:
+    """Output from these offsets on; with ``wait``, up to that many seconds for something to come."""
+    return Call(
+        method="GET",
+        path=_path(sandbox_id, process_id, "output"),
+        params=given(stdout_offset=stdout_offset, stderr_offset=stderr_offset, wait=wait, limit=limit),
+        server_wait=wait or 0.0,
+        read=answer(ProcessOutput),
+    )
+
+
+def write_stdin(sandbox_id: str, process_id: str, data: str | bytes = "", *, close: bool = False) -> Call[Done]:
+    """Write to a process that was started with ``stdin``. Never sent twice."""
+    body: dict[str, Any] = {"close": close}
+    if isinstance(data, bytes):
+        body["data_base64"] = base64.b64encode(data).decode()
+    else:
+        body["data"] = data
+    return Call(
+        method="POST",
+        path=_path(sandbox_id, process_id, "stdin"),
+        json=body,
+        read=answer(Done),
+        repeat=Repeat.UNSENT,
+    )
+
+
+def send_signal(sandbox_id: str, process_id: str, signal: str = "SIGTERM") -> Call[Done]:
+    """To the whole process group. Never sent twice."""
+    return Call(
+        method="POST",
+        path=_path(sandbox_id, process_id, "signal"),
+        json={"signal": signal},
+        read=answer(Done),
+        repeat=Repeat.UNSENT,
+    )
+
+
+def wait_process(sandbox_id: str, process_id: str, *, timeout: float | None = None) -> Call[Process]:
+    """The process when it ended, or as it is after ``timeout`` seconds."""
+    return Call(
+        method="POST",
+        path=_path(sandbox_id, process_id, "wait"),
+        params=given(timeout=timeout),
+        server_wait=SERVER_COMMAND_TIMEOUT if timeout is None else timeout,
+        read=answer(Process),
+    )
+
+
+def stream_process(
+    sandbox_id: str, process_id: str, *, stdout_offset: int = 0, stderr_offset: int = 0
+) -> StreamCall[ProcessEvent]:
+    """Follow a process from these offsets on: ``output`` as it comes, then ``exit``."""
+    return _follow(sandbox_id, process_id, f"{stdout_offset}.{stderr_offset}")
+
+
+def _follow(sandbox_id: str, process_id: str, position: str) -> StreamCall[ProcessEvent]:
+    return StreamCall(
+        call=Call(
+            method="GET",
+            path=_path(sandbox_id, process_id, "stream"),
+            headers={"Last-Event-ID": position},
+            read=nothing,
+        ),
+        decoder=lambda: _ProcessEvents(sandbox_id, process_id, position),
+    )
+
+
+def _path(sandbox_id: str, process_id: str, *parts: str) -> str:
+    return sandbox_path(sandbox_id, "processes", process_id, *parts)
+
+
+class _ProcessEvents:
+    """Follows one process over as many connections as it takes."""
+
+    def __init__(self, sandbox_id: str, process_id: str = "", position: str = "") -> None:
+        self._sandbox_id = sandbox_id
+        self._process_id = process_id
+        self._position = position
+        self._decoder = EventDecoder()
+        self.complete = False
+
+    def feed(self, chunk: bytes) -> Iterable[ProcessEvent]:
+        for event in self._decoder.feed(chunk):
+            self._position = event.id or self._position
+            if (item := self._read(event)) is not None:
+                yield item
+
+    def resume(self) -> StreamCall[ProcessEvent] | None:
+        if not self._process_id:
+            return None
+        return _follow(self._sandbox_id, self._process_id, self._position or "0.0")
+
+    def _read(self, event: ServerSentEvent) -> ProcessEvent | None:
+        match event.event:
+            case "started":
+                started = Started.model_validate_json(event.data)
+                self._process_id = started.process_id
+                return started
+            case "output":
+                return Output.model_validate_json(event.data)
+            case "exit":
+                self.complete = True
+                return Ended.model_validate_json(event.data)
+            case "error":
+                error = ErrorAnswer.model_validate_json(event.data).error
+                raise error_for(error.code, error.status, error.message, error.details)
+        return None

@@ -1,0 +1,180 @@
+"""Sandboxes: their life, their ports, what they use and what happened to them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from paddock.client.answers import Done, Event, EventPage, Health, Metrics, Sandbox, SandboxPage, Usage
+from paddock.client.call import Call, StreamCall, answer, given, nothing
+from paddock.client.sse import EventDecoder
+from paddock.models import PortUrl
+
+
+def create_sandbox(
+    user_id: str,
+    template_id: str | None = None,
+    *,
+    timeout: int | None = None,
+    max_lifetime: int | None = None,
+    on_timeout: str | None = None,
+    env: Mapping[str, str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    resources: Mapping[str, float] | None = None,
+    git_url: str | None = None,
+    provider: str | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Sandbox]:
+    """Make a sandbox. A reply that was lost is asked for again by the same key, so it never makes two."""
+    return Call(
+        method="POST",
+        path="/sandboxes/create",
+        json=given(
+            user_id=user_id,
+            template_id=template_id,
+            timeout=timeout,
+            max_lifetime=max_lifetime,
+            on_timeout=on_timeout,
+            env=env,
+            metadata=metadata,
+            resources=resources,
+            git_url=git_url,
+            provider=provider,
+        ),
+        headers=idempotency(idempotency_key),
+        read=answer(Sandbox),
+    )
+
+
+def connect_sandbox(sandbox_id: str, *, timeout: int | None = None) -> Call[Sandbox]:
+    """Wake it if it is paused, and push its deadline out; ``timeout`` is remembered from now on."""
+    return _act("connect", sandbox_id, timeout=timeout)
+
+
+def schedule_timeout(sandbox_id: str, timeout: int, action: str | None = None) -> Call[Sandbox]:
+    """Strike after this many idle seconds; ``action`` is ``pause`` or ``delete``."""
+    return _act("timeout", sandbox_id, timeout=timeout, action=action)
+
+
+def pause_sandbox(sandbox_id: str) -> Call[Sandbox]:
+    return _act("pause", sandbox_id)
+
+
+def resume_sandbox(sandbox_id: str) -> Call[Sandbox]:
+    return _act("resume", sandbox_id)
+
+
+def delete_sandbox(sandbox_id: str) -> Call[Done]:
+    """End it and everything in it, now."""
+    return Call(method="POST", path="/sandboxes/delete", json={"sandbox_id": sandbox_id}, read=answer(Done))
+
+
+def get_status(sandbox_id: str) -> Call[Sandbox]:
+    return Call(method="GET", path="/sandboxes/status", params={"sandbox_id": sandbox_id}, read=answer(Sandbox))
+
+
+def list_sandboxes(
+    user_id: str | None = None,
+    status: str | None = None,
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Call[SandboxPage]:
+    """One page; ``next_cursor`` of it leads to the next. ``iter_sandboxes`` follows them all."""
+    return Call(
+        method="GET",
+        path="/sandboxes",
+        params=given(user_id=user_id, status=status, limit=limit, cursor=cursor),
+        read=answer(SandboxPage),
+    )
+
+
+def expose_port(sandbox_id: str, port: int) -> Call[str]:
+    """A URL that a browser can open."""
+    return Call(
+        method="POST",
+        path="/sandboxes/expose-port",
+        json={"sandbox_id": sandbox_id, "port": port},
+        read=lambda response: answer(PortUrl)(response).url,
+    )
+
+
+def events(sandbox_id: str, *, after: int = 0, limit: int | None = None) -> Call[EventPage]:
+    """What happened after event ``after``; ``next_after`` of the page goes on."""
+    return Call(
+        method="GET",
+        path=sandbox_path(sandbox_id, "events"),
+        params=given(after=after, limit=limit),
+        read=answer(EventPage),
+    )
+
+
+def stream_events(sandbox_id: str, *, after: int | None = None) -> StreamCall[Event]:
+    """What happens, as it happens. A broken connection is made again, and nothing is missed."""
+    return StreamCall(
+        call=Call(
+            method="GET",
+            path=sandbox_path(sandbox_id, "events", "stream"),
+            params=given(after=after),
+            headers={} if after is None else {"Last-Event-ID": str(after)},
+            read=nothing,
+        ),
+        decoder=lambda: _Events(sandbox_id, after),
+    )
+
+
+def get_sandbox_usage(sandbox_id: str) -> Call[Usage]:
+    return Call(method="GET", path=sandbox_path(sandbox_id, "usage"), read=answer(Usage))
+
+
+def get_usage(user_id: str | None = None, *, since: str | None = None, until: str | None = None) -> Call[Usage]:
+    """Running seconds, commands and bytes, by user and day (``2030-01-31``)."""
+    return Call(
+        method="GET", path="/usage", params=given(user_id=user_id, since=since, until=until), read=answer(Usage)
+    )
+
+
+def metrics(sandbox_id: str) -> Call[Metrics]:
+    """What the sandbox uses at this moment."""
+    return Call(method="GET", path=sandbox_path(sandbox_id, "metrics"), read=answer(Metrics))
+
+
+def health() -> Call[Health]:
+    return Call(method="GET", path="/health", read=answer(Health))
+
+
+def sandbox_path(sandbox_id: str, *parts: str) -> str:
+    return "/".join(("/sandboxes", *(quote(part, safe="") for part in (sandbox_id, *parts))))
+
+
+def idempotency(key: str | None) -> dict[str, str]:
+    return {"Idempotency-Key": key or secrets.token_hex(16)}
+
+
+def _act(verb: str, sandbox_id: str, **fields: Any) -> Call[Sandbox]:
+    return Call(
+        method="POST",
+        path=f"/sandboxes/{verb}",
+        json=given(sandbox_id=sandbox_id, **fields),
+        read=answer(Sandbox),
+    )
+
+
+class _Events:
+    complete = False
+
+    def __init__(self, sandbox_id: str, after: int | None) -> None:
+        self._sandbox_id = sandbox_id
+        self._after = after
+        self._decoder = EventDecoder()
+
+    def feed(self, chunk: bytes) -> Iterable[Event]:
+        for event in self._decoder.feed(chunk):
+            answered = Event.model_validate_json(event.data)
+            self._after = answered.seq
+            yield answered
+
+    def resume(self) -> StreamCall[Event]:
+        return stream_events(self._sandbox_id, after=self._after)

@@ -1,0 +1,64 @@
+"""Every method of both clients, by name. What each takes and does is written at its function in ``calls``."""
+
+from __future__ import annotations
+
+from paddock.client.call import Operation, StreamOperation
+from paddock.client.calls import accounts, files, processes, sandboxes
+
+
+class Operations:
+    # Sandboxes
+
+    create_sandbox = Operation(sandboxes.create_sandbox)
+    connect_sandbox = Operation(sandboxes.connect_sandbox)
+    schedule_timeout = Operation(sandboxes.schedule_timeout)
+    pause_sandbox = Operation(sandboxes.pause_sandbox)
+    resume_sandbox = Operation(sandboxes.resume_sandbox)
+    delete_sandbox = Operation(sandboxes.delete_sandbox)
+    get_status = Operation(sandboxes.get_status)
+    list_sandboxes = Operation(sandboxes.list_sandboxes)
+    expose_port = Operation(sandboxes.expose_port)
+    events = Operation(sandboxes.events)
+    stream_events = StreamOperation(sandboxes.stream_events)
+    get_sandbox_usage = Operation(sandboxes.get_sandbox_usage)
+    get_usage = Operation(sandboxes.get_usage)
+    metrics = Operation(sandboxes.metrics)
+    health = Operation(sandboxes.health)
+
+    # Commands and processes
+
+    run_command = Operation(processes.run_command)
+    stream_command = StreamOperation(processes.stream_command)
+    start_process = Operation(processes.start_process)
+    list_processes = Operation(processes.list_processes)
+    get_process = Operation(processes.get_process)
+    read_output = Operation(processes.read_output)
+    write_stdin = Operation(processes.write_stdin)
+    send_signal = Operation(processes.send_signal)
+    wait_process = Operation(processes.wait_process)
+    stream_process = StreamOperation(processes.stream_process)
+
+    # Files
+
+    write_file = Operation(files.write_file)
+    upload = Operation(files.upload)
+    read_file = Operation(files.read_file)
+    read_bytes = Operation(files.read_bytes)
+    download = StreamOperation(files.download)
+    list_files = Operation(files.list_files)
+    stat_file = Operation(files.stat_file)
+    move_file = Operation(files.move_file)
+    make_directory = Operation(files.make_directory)
+    delete_file = Operation(files.delete_file)
+    watch_files = StreamOperation(files.watch_files)
+
+    # Keys and users
+
+    create_key = Operation(accounts.create_key)
+    list_keys = Operation(accounts.list_keys)
+    revoke_key = Operation(accounts.revoke_key)
+    me = Operation(accounts.me)
+    create_user = Operation(accounts.create_user)
+    list_users = Operation(accounts.list_users)
+    get_user = Operation(accounts.get_user)
+    change_user = Operation(accounts.change_user)

@@ -1,0 +1,59 @@
+"""Server-sent events, decoded as the bytes come (WHATWG HTML, section 9.2.6). No input or output of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSentEvent:
+    event: str
+    data: str
+    id: str
+    """The last id seen, which is what ``Last-Event-ID`` wants."""
+
+
+class EventDecoder:
+    def __init__(self) -> None:
+        self._rest = b""
+        self._event = ""
+        self._data: list[str] = []
+        self.last_id = ""
+
+    def feed(self, chunk: bytes) -> Iterator[ServerSentEvent]:
+        """The events that this chunk completes."""
+        # A chunk that ends in CR may be the first half of CRLF: it waits for the next one.
+        *lines, self._rest = _lines(self._rest + chunk)
+        for line in lines:
+            if event := self._take(line.decode("utf-8", "replace")):
+                yield event
+
+    def _take(self, line: str) -> ServerSentEvent | None:
+        if not line:
+            return self._dispatch()
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            self._event = value
+        elif name == "data":
+            self._data.append(value)
+        elif name == "id" and "\0" not in value:
+            self.last_id = value
+        return None
+
+    def _dispatch(self) -> ServerSentEvent | None:
+        event = ServerSentEvent(self._event or "message", "\n".join(self._data), self.last_id) if self._data else None
+        self._event = ""
+        self._data = []
+        return event
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """The complete lines, ended by LF, CR or CRLF, and last what is not yet one."""
+    held = b""
+    if data.endswith(b"\r"):
+        data, held = data[:-1], b"\r"
+    lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    lines[-1] += held
+    return lines

@@ -1,0 +1,129 @@
+"""The sync twin of the async client: the same words, without ``await``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, Self, TypeVar, cast
+
+import httpx
+
+from paddock.client.answers import Sandbox
+from paddock.client.call import Body, Call, StreamCall
+from paddock.client.connection import Connection
+from paddock.client.errors import AnswerLost
+from paddock.client.operations import Operations
+from paddock.errors import PaddockError
+
+T = TypeVar("T")
+CHUNK = 256 * 1024
+
+
+class SyncSandboxClient(Operations):
+    """Asks a Paddock server for sandboxes. One connection pool; close it, or use it as a context manager."""
+
+    def __init__(
+        self,
+        server_url: str | None = None,
+        *,
+        api_key: str | None = None,
+        transport: httpx.BaseTransport | None = None,
+        timeout: float = 120.0,
+        retries: int = 4,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._connection = Connection.find(server_url, api_key, timeout, retries)
+        self._http = httpx.Client(transport=transport, **self._connection.client_options())
+        self._sleep = sleep
+
+    @property
+    def server_url(self) -> str:
+        return self._connection.server_url
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def iter_sandboxes(
+        self, user_id: str | None = None, status: str | None = None, *, limit: int | None = None
+    ) -> Iterator[Sandbox]:
+        """Every sandbox, page after page of ``limit``."""
+        cursor: str | None = None
+        while True:
+            page = self.list_sandboxes(user_id, status, limit=limit, cursor=cursor)
+            yield from page.sandboxes
+            if (cursor := page.next_cursor) is None:
+                return
+
+    def _run(self, call: Call[T]) -> T:
+        return call.read(self._send(call))
+
+    def _stream(self, call: StreamCall[T]) -> Iterator[T]:
+        tries = self._connection.tries(call.call)
+        while True:
+            response = self._send(call.call, stream=True)
+            decoder = call.decoder()
+            try:
+                for chunk in response.iter_bytes():
+                    for item in decoder.feed(chunk):
+                        tries.progressed()
+                        yield item
+                if decoder.complete:
+                    return
+                failure: PaddockError = AnswerLost(f"{response.url} ended its stream too soon.")
+            except httpx.TransportError as error:
+                failure = self._connection.broken(error)
+            finally:
+                response.close()
+            resumed = decoder.resume()
+            if resumed is None or (pause := tries.pause_after(failure)) is None:
+                raise failure
+            self._sleep(pause)
+            call = resumed
+
+    def _send(self, call: Call[Any], *, stream: bool = False) -> httpx.Response:
+        tries = self._connection.tries(call)
+        while True:
+            options = self._connection.request_options(call, None if stream else tries.time_left)
+            if call.body is not None:
+                options["content"] = _content(call.body)
+            try:
+                response = self._http.send(self._http.build_request(**options), stream=stream)
+                if response.is_success:
+                    return response
+                response.read()
+                response.close()
+                failure = self._connection.refused(response)
+            except httpx.TransportError as error:
+                failure = self._connection.broken(error)
+            if (pause := tries.pause_after(failure)) is None:
+                raise failure
+            self._sleep(pause)
+
+
+def _content(body: Body) -> bytes | Iterable[bytes]:
+    if isinstance(body, AsyncIterable):
+        raise TypeError("the sync client cannot read an async iterator: give bytes, a file or an iterator")
+    if isinstance(body, bytes):
+        return body
+    if isinstance(body, Path):
+        return _open(body)
+    if hasattr(body, "read"):
+        return _read(cast("IO[bytes]", body))
+    return body
+
+
+def _open(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from _read(file)
+
+
+def _read(file: IO[bytes]) -> Iterator[bytes]:
+    while chunk := file.read(CHUNK):
+        yield chunk

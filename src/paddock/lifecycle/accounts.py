@@ -1,0 +1,230 @@
+"""Accounts: who a key stands for, what its user may do and how much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paddock.clock import Clock
+from paddock.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    KeyNotFound,
+    QuotaExceeded,
+    StoreUnavailable,
+    Unauthorized,
+    UserNotFound,
+)
+from paddock.ids import hash_api_key, key_prefix, new_api_key
+from paddock.models import ChangeUser, CreateKey, CreateUser, QuotaChange, Role
+from paddock.settings import Settings
+from paddock.store import accounts, sandboxes
+from paddock.store.database import Store
+from paddock.store.records import ApiKey, Sandbox, User
+
+log = structlog.get_logger(__name__)
+
+_TRUST_SECONDS = 5.0
+"""How long another replica may still honour a key that was revoked here."""
+_NOTE_USE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """0 means no limit."""
+
+    max_live: int
+    max_cpu: float
+    max_memory_mb: int
+    requests_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    user_id: str
+    role: Role
+    key_id: int
+    quota: Quota
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role is Role.ADMIN
+
+
+class Accounts:
+    def __init__(self, settings: Settings, clock: Clock, store: Store) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._known: dict[str, tuple[float, Principal]] = {}
+
+    async def authenticate(self, api_key: str) -> Principal:
+        digest = hash_api_key(api_key)
+        now = self._clock.now()
+        known = self._known.get(digest)
+        if known is not None and 0 <= now - known[0] < _TRUST_SECONDS:
+            return known[1]
+        async with self._store.read() as connection:
+            found = await accounts.by_digest(connection, digest)
+        if found is None or found[1].disabled:
+            self._known.pop(digest, None)
+            raise Unauthorized(
+                "This API key is not known here, or was revoked. `paddock keys create NAME` makes a new one."
+            )
+        key, user = found
+        principal = Principal(user.user_id, user.role, key.key_id, self.quota_of(user))
+        if len(self._known) > 10_000:
+            self._known.clear()
+        self._known[digest] = (now, principal)
+        await self._note_use(key, now)
+        return principal
+
+    async def create_key(self, who: Principal, request: CreateKey) -> tuple[ApiKey, str]:
+        """A member makes keys for itself; an admin for anybody, and makes the user where it is new."""
+        user_id = request.user_id or (request.name if who.is_admin else who.user_id)
+        if user_id != who.user_id or request.role is not None:
+            _admins_only(who, "make keys for other users")
+        secret, now = new_api_key(), self._clock.now()
+        async with self._store.write() as connection:
+            user = await accounts.user(connection, user_id)
+            if user is None:
+                role = request.role or Role.MEMBER
+                await accounts.add_user(connection, _new_user(user_id, role, QuotaChange(), now))
+            elif request.role is not None and request.role is not user.role:
+                raise Conflict(
+                    f"User {user_id!r} is {user.role.value} already; change that with PATCH /users/{user_id}."
+                )
+            key = await accounts.add_key(
+                connection,
+                digest=hash_api_key(secret),
+                name=request.name,
+                user_id=user_id,
+                prefix=key_prefix(secret),
+                created_at=now,
+            )
+        return key, secret
+
+    async def list_keys(self, who: Principal) -> list[ApiKey]:
+        async with self._store.read() as connection:
+            return await accounts.keys(connection, None if who.is_admin else who.user_id)
+
+    async def revoke_key(self, who: Principal, key_id: int) -> None:
+        async with self._store.write() as connection:
+            if not await accounts.remove_key(connection, key_id, None if who.is_admin else who.user_id):
+                raise KeyNotFound(f"There is no key {key_id} that you may revoke.")
+        self._known.clear()
+
+    async def create_user(self, who: Principal, request: CreateUser) -> User:
+        _admins_only(who, "make users")
+        user = _new_user(request.user_id, request.role, request.quota, self._clock.now())
+        try:
+            async with self._store.write() as connection:
+                await accounts.add_user(connection, user)
+        except IntegrityError:
+            raise AlreadyExists(f"There is a user {request.user_id!r} already.") from None
+        return user
+
+    async def list_users(self, who: Principal) -> list[User]:
+        _admins_only(who, "list users")
+        async with self._store.read() as connection:
+            return await accounts.all_users(connection)
+
+    async def get_user(self, who: Principal, user_id: str) -> User:
+        if user_id != who.user_id:
+            _admins_only(who, "look at other users")
+        async with self._store.read() as connection:
+            user = await accounts.user(connection, user_id)
+        if user is None:
+            raise UserNotFound(f"There is no user {user_id!r}.")
+        return user
+
+    async def change_user(self, who: Principal, user_id: str, request: ChangeUser) -> User:
+        _admins_only(who, "change users")
+        values = request.model_dump(exclude_unset=True, exclude={"quota"}, exclude_none=True)
+        if request.quota is not None:
+            values |= request.quota.model_dump(exclude_unset=True)
+        async with self._store.write() as connection:
+            if await accounts.user(connection, user_id, lock=True) is None:
+                raise UserNotFound(f"There is no user {user_id!r}.")
+            await accounts.change_user(connection, user_id, values)
+            await _keep_an_admin(connection)
+            changed = await accounts.user(connection, user_id)
+        self._known.clear()
+        if changed is None:
+            raise UserNotFound(f"There is no user {user_id!r}.")
+        return changed
+
+    def quota_of(self, user: User) -> Quota:
+        """What is set for the user, else the server's default; admins have no default limits."""
+        defaults = self._settings
+        free = user.role is Role.ADMIN
+
+        def pick(own: float | None, default: float) -> float:
+            return own if own is not None else 0 if free else default
+
+        return Quota(
+            max_live=int(pick(user.max_live, defaults.quota_live)),
+            max_cpu=pick(user.max_cpu, defaults.quota_cpu),
+            max_memory_mb=int(pick(user.max_memory_mb, defaults.quota_memory_mb)),
+            requests_per_second=pick(user.requests_per_second, defaults.quota_requests_per_second),
+        )
+
+    async def check_quota(self, connection: AsyncConnection, sandbox: Sandbox) -> None:
+        """Refuse one more live sandbox where that would be too many. Holds the user's row: two creates at once
+        cannot both take the last place."""
+        user = await accounts.user(connection, sandbox.owner_id, lock=True)
+        if user is None:
+            return
+        quota = self.quota_of(user)
+        if not (quota.max_live or quota.max_cpu or quota.max_memory_mb):
+            return
+        used = await sandboxes.totals(connection, sandbox.owner_id)
+        checks = (
+            ("live sandboxes", used.live + 1, quota.max_live),
+            ("CPU cores", used.cpu + sandbox.cpu, quota.max_cpu),
+            ("MB of memory", used.memory_mb + sandbox.memory_mb, quota.max_memory_mb),
+        )
+        for name, wanted, limit in checks:
+            if limit and wanted > limit:
+                raise QuotaExceeded(
+                    f"User {sandbox.owner_id!r} may have {limit:g} {name} at once; this would make it {wanted:g}. "
+                    "Pause or delete a sandbox, or ask an admin for more.",
+                    details={"quota": name, "limit": limit, "wanted": wanted},
+                )
+
+    async def _note_use(self, key: ApiKey, now: float) -> None:
+        if key.last_used_at is not None and now - key.last_used_at < _NOTE_USE_SECONDS:
+            return
+        try:
+            async with self._store.write() as connection:
+                await accounts.note_use(connection, key.key_id, now)
+        except StoreUnavailable:
+            log.warning("the last use of a key could not be noted", key_id=key.key_id)
+
+
+def _admins_only(who: Principal, what: str) -> None:
+    if not who.is_admin:
+        raise Forbidden(f"Only an admin may {what}.")
+
+
+async def _keep_an_admin(connection: AsyncConnection) -> None:
+    users = await accounts.all_users(connection)
+    if not any(user.role is Role.ADMIN and not user.disabled for user in users):
+        raise Conflict("This would leave nobody who may administer Paddock. Make another admin first.")
+
+
+def _new_user(user_id: str, role: Role, quota: QuotaChange, now: float) -> User:
+    return User(
+        user_id=user_id,
+        role=role,
+        disabled=False,
+        max_live=quota.max_live,
+        max_cpu=quota.max_cpu,
+        max_memory_mb=quota.max_memory_mb,
+        requests_per_second=quota.requests_per_second,
+        created_at=now,
+    )

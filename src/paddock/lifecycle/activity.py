@@ -1,0 +1,48 @@
+"""Who is inside which sandbox now. Long uses (a stream, a terminal, a slow command) keep the idle deadline away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from paddock.clock import Clock
+from paddock.lifecycle.journal import Journal
+from paddock.store.records import Sandbox
+
+_INTERVAL = 5.0
+
+
+class Activity:
+    def __init__(self, clock: Clock, journal: Journal) -> None:
+        self._clock = clock
+        self._journal = journal
+        self._inside: dict[str, tuple[Sandbox, int]] = {}
+
+    def inside(self, sandbox_id: str) -> Sandbox | None:
+        """The sandbox, if somebody is using it through this server."""
+        entry = self._inside.get(sandbox_id)
+        return entry[0] if entry else None
+
+    @contextmanager
+    def enter(self, sandbox: Sandbox) -> Iterator[None]:
+        _, count = self._inside.get(sandbox.sandbox_id, (sandbox, 0))
+        self._inside[sandbox.sandbox_id] = (sandbox, count + 1)
+        try:
+            yield
+        finally:
+            current, count = self._inside[sandbox.sandbox_id]
+            if count == 1:
+                del self._inside[sandbox.sandbox_id]
+            else:
+                self._inside[sandbox.sandbox_id] = (current, count - 1)
+
+    async def refresh(self) -> float:
+        """Touch everything that is in use; answers how long that is good for."""
+        users = [sandbox for sandbox, _ in self._inside.values()]
+        for sandbox in users:
+            await self._journal.touch(sandbox)
+        return min((sandbox.timeout / 4 for sandbox in users), default=_INTERVAL)
+
+    async def run(self) -> None:
+        while True:
+            await self._clock.sleep(min(_INTERVAL, await self.refresh()))

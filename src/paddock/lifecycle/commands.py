@@ -1,0 +1,263 @@
+"""Commands and processes: started once, waited for as long as the caller likes, readable from any offset.
+
+A command outlives its caller: a soft timeout, a disconnect or a crash of the server never ends it. The process id is
+made here before the spawn and kept with the idempotency key, so that a retry meets the first process again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import shlex
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+from paddock import ids
+from paddock.clock import Clock
+from paddock.lifecycle.accounts import Principal
+from paddock.lifecycle.attachment import Attachment
+from paddock.lifecycle.controller import Controller, Use
+from paddock.lifecycle.idempotency import Idempotency
+from paddock.lifecycle.output import Output, OutputSlice, cut_tail, read_slice
+from paddock.machine.base import (
+    DEFAULT_USER,
+    WORKSPACE,
+    Machine,
+    OutputChunk,
+    ProcessInfo,
+    ProcessSpec,
+    Stream,
+    TerminalSize,
+)
+from paddock.models import CommandResult, CommandStatus, RunCommand, StartProcess
+from paddock.settings import Settings
+
+SHELL = ("/bin/bash", "-c")
+_LABEL = 1000
+
+
+class Commands:
+    def __init__(self, controller: Controller, idempotency: Idempotency, settings: Settings, clock: Clock) -> None:
+        self._controller = controller
+        self._idempotency = idempotency
+        self._settings = settings
+        self._clock = clock
+
+    async def run(self, who: Principal, request: RunCommand, idempotency_key: str | None = None) -> CommandResult:
+        """Run in a shell and answer when it has ended, or when the soft timeout has passed."""
+        async with self._controller.use(who, request.sandbox_id) as use:
+            info, first = await self._spawn(who, use, request, idempotency_key)
+            if not request.background:
+                wait = self._settings.command_timeout if request.timeout is None else request.timeout
+                info = await use.machine.wait(info.process_id, wait)
+            output = await read_slice(use.machine, info, 0, 0, self._settings.max_output)
+            await self._record(use, info, request.command, first, output.size)
+            return self._result(request.sandbox_id, output)
+
+    async def stream_run(self, who: Principal, request: RunCommand, idempotency_key: str | None = None) -> Output:
+        """The same, as it goes. Without a timeout of its own it follows to the end."""
+        async with self._controller.use(who, request.sandbox_id) as use:
+            info, first = await self._spawn(who, use, request, idempotency_key)
+            sent = 0
+            try:
+                yield info
+                async with aclosing(_until(use.machine.follow(info.process_id), request.timeout)) as chunks:
+                    async for chunk in chunks:
+                        sent += len(chunk.data)
+                        yield chunk
+                info = await use.machine.process(info.process_id)
+                yield info
+            finally:
+                await self._record(use, info, request.command, first, sent)
+
+    async def start(self, who: Principal, sandbox_id: str, request: StartProcess) -> ProcessInfo:
+        argv = request.argv or [*SHELL, request.command or ""]
+        terminal = request.terminal and TerminalSize(request.terminal.rows, request.terminal.cols)
+        spec = ProcessSpec(
+            process_id=ids.new_process_id(),
+            argv=argv,
+            cwd=request.cwd or WORKSPACE,
+            env=request.env,
+            user=request.user or DEFAULT_USER,
+            terminal=terminal,
+            stdin=request.stdin or terminal is not None,
+            hard_timeout=request.hard_timeout,
+            label=(request.command or shlex.join(argv))[:_LABEL],
+        )
+        async with self._controller.use(who, sandbox_id) as use:
+            info = await use.machine.spawn(spec)
+            await self._record(use, info, spec.label, True, 0)
+            return info
+
+    async def list_processes(self, who: Principal, sandbox_id: str) -> list[ProcessInfo]:
+        async with self._controller.use(who, sandbox_id) as use:
+            return await use.machine.processes()
+
+    async def info(self, who: Principal, sandbox_id: str, process_id: str) -> ProcessInfo:
+        async with self._controller.use(who, sandbox_id) as use:
+            return await use.machine.process(process_id)
+
+    async def wait(self, who: Principal, sandbox_id: str, process_id: str, timeout: float | None = None) -> ProcessInfo:
+        """The process as it is at its end, or when the time is over."""
+        limit = self._settings.command_timeout if timeout is None else timeout
+        async with self._controller.use(who, sandbox_id) as use:
+            return await use.machine.wait(process_id, limit)
+
+    async def output(
+        self,
+        who: Principal,
+        sandbox_id: str,
+        process_id: str,
+        *,
+        stdout_offset: int = 0,
+        stderr_offset: int = 0,
+        wait: float = 0,
+        limit: int | None = None,
+    ) -> OutputSlice:
+        """What there is from these offsets on; where there is nothing yet, the first that comes within ``wait``."""
+        limit = min(limit or self._settings.max_output, self._settings.max_output)
+        async with self._controller.use(who, sandbox_id) as use:
+            machine = use.machine
+            info = await machine.process(process_id)
+            output = await read_slice(machine, info, stdout_offset, stderr_offset, limit)
+            if wait and info.running and not output.size:
+                await _news(machine, process_id, stdout_offset, stderr_offset, wait)
+                info = await machine.process(process_id)
+                output = await read_slice(machine, info, stdout_offset, stderr_offset, limit)
+            if output.size:
+                await use.record(bytes_out=output.size)
+            return output
+
+    @asynccontextmanager
+    async def attach(self, who: Principal, sandbox_id: str, process_id: str) -> AsyncIterator[Attachment]:
+        """Hold on to one process: the sandbox stays awake for as long as the context lasts."""
+        async with self._controller.use(who, sandbox_id) as use:
+            attachment = Attachment(use, await use.machine.process(process_id))
+            try:
+                yield attachment
+            finally:
+                await attachment.settle()
+
+    async def follow(
+        self,
+        who: Principal,
+        sandbox_id: str,
+        process_id: str,
+        *,
+        stdout_offset: int = 0,
+        stderr_offset: int = 0,
+    ) -> Output:
+        """The state now, the output from these offsets on as it comes, the state at the end."""
+        async with self.attach(who, sandbox_id, process_id) as attachment:
+            yield attachment.info
+            async with aclosing(attachment.follow(stdout_offset, stderr_offset)) as items:
+                async for item in items:
+                    yield item
+
+    async def write_stdin(
+        self, who: Principal, sandbox_id: str, process_id: str, data: bytes, close: bool = False
+    ) -> None:
+        async with self.attach(who, sandbox_id, process_id) as attachment:
+            await attachment.write_stdin(data, close)
+
+    async def signal(self, who: Principal, sandbox_id: str, process_id: str, name: str) -> None:
+        async with self.attach(who, sandbox_id, process_id) as attachment:
+            await attachment.signal(name)
+
+    async def resize(self, who: Principal, sandbox_id: str, process_id: str, rows: int, cols: int) -> None:
+        async with self.attach(who, sandbox_id, process_id) as attachment:
+            await attachment.resize(rows, cols)
+
+    async def _spawn(self, who: Principal, use: Use, request: RunCommand, key: str | None) -> tuple[ProcessInfo, bool]:
+        """The process of this request, and whether this call is the first to ask for it."""
+        process_id = mine = ids.new_process_id()
+        if key is not None:
+            process_id = await self._idempotency.claim(who, key, _fingerprint(request), request.sandbox_id, process_id)
+        info = await use.machine.spawn(
+            ProcessSpec(
+                process_id=process_id,
+                argv=[*SHELL, request.command],
+                cwd=request.cwd or WORKSPACE,
+                env=request.env,
+                user=request.user or DEFAULT_USER,
+                hard_timeout=request.hard_timeout,
+                label=request.command[:_LABEL],
+            )
+        )
+        return info, process_id == mine
+
+    async def _record(self, use: Use, info: ProcessInfo, command: str, first: bool, sent: int) -> None:
+        data: dict[str, Any] = {"process_id": info.process_id, "command": command[:_LABEL]}
+        if not info.running:
+            data |= {
+                "exit_code": info.exit_code,
+                "status": info.status.value,
+                "duration": self._duration(info),
+            }
+        event = ("command.started" if info.running else "command.finished", data)
+        await use.record(commands=int(first), bytes_out=sent, event=event if first else None)
+
+    def _duration(self, info: ProcessInfo) -> float:
+        ended_at = self._clock.now() if info.ended_at is None else info.ended_at
+        return round(max(0.0, ended_at - info.started_at), 6)
+
+    def _result(self, sandbox_id: str, output: OutputSlice) -> CommandResult:
+        info, stdout, stderr = output.info, output.stdout, output.stderr
+        texts = [chunk.data.decode(errors="replace") for chunk in (stdout, stderr)]
+        more = stdout.end < info.stdout_size or stderr.end < info.stderr_size
+        return CommandResult(
+            message="Still running: read on by process_id." if info.running else "",
+            sandbox_id=sandbox_id,
+            process_id=info.process_id,
+            status=CommandStatus(info.status.value),
+            exit_code=info.exit_code,
+            output="".join(texts),
+            stdout=texts[0],
+            stderr=texts[1],
+            stdout_offset=stdout.end,
+            stderr_offset=stderr.end,
+            truncated=more or stdout.offset > 0 or stderr.offset > 0,
+            duration=self._duration(info),
+        )
+
+
+def _fingerprint(request: RunCommand) -> str:
+    canonical = json.dumps(request.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(b"run-command\0" + canonical.encode()).hexdigest()
+
+
+async def _news(machine: Machine, process_id: str, stdout_offset: int, stderr_offset: int, wait: float) -> None:
+    """Return when there is a whole character to read, when the process has ended, or when the time is over."""
+    heard = {Stream.STDOUT: b"", Stream.STDERR: b""}
+    chunks = _until(machine.follow(process_id, stdout_offset, stderr_offset), wait)
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            heard[chunk.stream] += chunk.data
+            if len(heard[chunk.stream]) > cut_tail(heard[chunk.stream]):
+                return
+
+
+async def _until(chunks: AsyncIterator[OutputChunk], seconds: float | None) -> AsyncGenerator[OutputChunk, None]:
+    """The chunks that come within so many seconds. Each step is a task, because a timeout must not span a yield."""
+    loop = asyncio.get_running_loop()
+    deadline = None if seconds is None else loop.time() + seconds
+    step: asyncio.Future[OutputChunk] | None = None
+    try:
+        while True:
+            step = asyncio.ensure_future(anext(chunks))
+            await asyncio.wait({step}, timeout=None if deadline is None else max(0.0, deadline - loop.time()))
+            if not step.done():
+                return
+            try:
+                chunk = step.result()
+            except StopAsyncIteration:
+                return
+            yield chunk
+    finally:
+        if step is not None and not step.done():
+            step.cancel()
+            await asyncio.wait({step})
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()

@@ -1,0 +1,316 @@
+"""The engine: carries a sandbox through one transition so that no crash can lose it.
+
+Three steps, always the same: write the intent (with the deadline that caused it, if one did), call the provider, write
+the outcome. Each write is one transaction. Between any two of them this process may die; the row then says what was
+meant, and ``drive`` (called by whoever finds it) does it again, because providers are idempotent by sandbox id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paddock.clock import Clock
+from paddock.errors import (
+    Conflict,
+    PaddockError,
+    ProviderRefused,
+    ProviderTimeout,
+    ProviderUnavailable,
+    SandboxNotFound,
+    StoreUnavailable,
+    TemplateNotFound,
+)
+from paddock.lifecycle import checkout, states
+from paddock.lifecycle.bus import Bus
+from paddock.lifecycle.states import CREATE, DELETE, OPERATIONS, PAUSE, RESUME, Operation
+from paddock.models import State, TimeoutAction
+from paddock.providers.base import Found, Provider, Resources, SandboxSpec
+from paddock.settings import Settings
+from paddock.store import deadlines, events, sandboxes, usage
+from paddock.store.database import Store
+from paddock.store.records import Deadline, DeadlineKind, Sandbox
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+Guard = Callable[[AsyncConnection, Sandbox], Awaitable[None]]
+"""Looks at the row inside the transaction that is about to change it, and raises if it must not."""
+
+_CREATE_ATTEMPTS = 8
+
+
+class Engine:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: Store,
+        providers: Mapping[str, Provider],
+        bus: Bus,
+        server_id: str,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._providers = providers
+        self._bus = bus
+        self._server_id = server_id
+
+    async def begin(
+        self,
+        sandbox: Sandbox,
+        operation: Operation,
+        *,
+        cause: str,
+        deadline: Deadline | None = None,
+        guard: Guard | None = None,
+    ) -> Sandbox | None:
+        """Write the intent. None when the row, or the deadline that asks for it, is no longer what was seen."""
+        data: dict[str, Any] = {"cause": cause}
+        async with self._store.write() as connection:
+            current = await sandboxes.get(connection, sandbox.sandbox_id, lock=True)
+            if current is None or current.version != sandbox.version:
+                return None
+            if deadline is not None:
+                if not await deadlines.consume(connection, deadline, self._clock.now()):
+                    return None
+                data |= {"deadline": deadline.kind.value, "generation": deadline.generation}
+            if guard is not None:
+                await guard(connection, current)
+            begun = await self._enter(
+                connection, current, operation.via, data, lease_owner=self._server_id, reason=_why(cause)
+            )
+        self._bus.publish(sandbox.sandbox_id)
+        return begun
+
+    async def take_over(self, sandbox: Sandbox) -> Sandbox | None:
+        """Take the lease of a transition that nobody works on. None when somebody else was quicker."""
+        async with self._store.write() as connection:
+            if not await sandboxes.change(connection, sandbox, lease_owner=self._server_id):
+                return None
+        return replace(sandbox, lease_owner=self._server_id, version=sandbox.version + 1)
+
+    async def drive(self, sandbox: Sandbox) -> Sandbox:
+        """Finish the transition that the row is in, whose lease we hold."""
+        operation = OPERATIONS[sandbox.state]
+        try:
+            reference = await self._act(operation, sandbox)
+        except SandboxNotFound:
+            if operation is DELETE:
+                return await self._finish(sandbox, State.DELETED, {})
+            await self._finish(sandbox, State.FAILED, {}, reason="The provider no longer has this sandbox.")
+            raise
+        except (ProviderRefused, TemplateNotFound, checkout.CloneFailed) as error:
+            await self._give_way(sandbox, operation, error)
+            raise
+        except PaddockError as error:
+            await self._release(sandbox, error)
+            raise
+        except Exception as error:
+            log.exception("provider defect", sandbox_id=sandbox.sandbox_id, operation=operation.name)
+            await self._release(sandbox, error)
+            raise ProviderUnavailable(f"The provider failed in a way it should not: {error}") from error
+        return await self._finish(sandbox, operation.done, {"reference": reference} if reference else {})
+
+    async def correct(self, sandbox: Sandbox, state: State, reason: str, event: str | None = None) -> Sandbox | None:
+        """Make the row say what the provider says. None when the row has changed since it was read."""
+        async with self._store.write() as connection:
+            current = await sandboxes.get(connection, sandbox.sandbox_id, lock=True)
+            if current is None or current.version != sandbox.version:
+                return None
+            data = {"cause": "reconcile", "reason": reason}
+            if event is not None:
+                await events.append(connection, sandbox.sandbox_id, self._clock.now(), (event, data))
+            corrected = await self._enter(connection, current, state, data, lease_owner=None, reason=reason)
+        self._bus.publish(sandbox.sandbox_id)
+        return corrected
+
+    async def add(self, connection: AsyncConnection, sandbox: Sandbox) -> None:
+        """The first row of a sandbox, with the deadlines of its state."""
+        await sandboxes.add(connection, sandbox)
+        await events.append(
+            connection, sandbox.sandbox_id, self._clock.now(), (f"sandbox.{sandbox.state.value}", {"cause": "request"})
+        )
+        await self.arm(connection, sandbox)
+
+    async def arm(self, connection: AsyncConnection, sandbox: Sandbox) -> None:
+        """Set the deadlines that a sandbox in this state has."""
+        now = self._clock.now()
+        if sandbox.state is State.RUNNING:
+            await deadlines.put(
+                connection, sandbox.sandbox_id, DeadlineKind.IDLE, sandbox.on_timeout, *due(now, sandbox.timeout)
+            )
+            if sandbox.max_lifetime is not None:
+                lifetime = due(now, sandbox.max_lifetime)
+                await deadlines.put(
+                    connection, sandbox.sandbox_id, DeadlineKind.LIFETIME, sandbox.on_timeout, *lifetime
+                )
+        elif sandbox.state in {State.PAUSED, State.FAILED}:
+            until = now + self._settings.paused_retention
+            await deadlines.put(connection, sandbox.sandbox_id, DeadlineKind.RETENTION, TimeoutAction.DELETE, until)
+
+    async def _enter(
+        self,
+        connection: AsyncConnection,
+        sandbox: Sandbox,
+        state: State,
+        data: Mapping[str, Any],
+        *,
+        lease_owner: str | None,
+        reason: str | None,
+        **values: Any,
+    ) -> Sandbox:
+        """Every change of state goes through here: row, usage, deadlines and event in the caller's transaction."""
+        states.check(sandbox.state, state)
+        now = self._clock.now()
+        values |= {
+            "state": state,
+            "reason": reason,
+            "lease_owner": lease_owner,
+            "attempts": 0,
+            "state_changed_at": now,
+            "running_since": now if state is State.RUNNING else None,
+        }
+        if state is State.RUNNING:
+            values |= {"started_at": now, "last_activity_at": now}
+        if state is State.DELETED:
+            values |= {"deleted_at": now, "env": {}}
+        if not await sandboxes.change(connection, sandbox, **values):
+            raise Lost(sandbox.sandbox_id)
+        if sandbox.running_since is not None:
+            await usage.add_running(connection, sandbox, sandbox.running_since, now)
+        entered = replace(sandbox, version=sandbox.version + 1, event_seq=sandbox.event_seq + 1, **values)
+        await deadlines.remove(connection, sandbox.sandbox_id)
+        await self.arm(connection, entered)
+        await events.append(connection, sandbox.sandbox_id, now, (f"sandbox.{state.value}", data))
+        return entered
+
+    async def _finish(
+        self, sandbox: Sandbox, state: State, values: dict[str, Any], reason: str | None = None
+    ) -> Sandbox:
+        """Write the outcome. If another server took this transition over meanwhile, its word counts, not ours."""
+        kept = sandbox.reason if state in {State.PAUSED, State.DELETED} and reason is None else reason
+        try:
+            async with self._store.write() as connection:
+                done = await self._enter(connection, sandbox, state, {}, lease_owner=None, reason=kept, **values)
+        except Lost:
+            async with self._store.read() as connection:
+                current = await sandboxes.get(connection, sandbox.sandbox_id)
+            if current is None:
+                raise SandboxNotFound.by_id(sandbox.sandbox_id) from None
+            return current
+        self._bus.publish(sandbox.sandbox_id)
+        return done
+
+    async def _give_way(self, sandbox: Sandbox, operation: Operation, error: PaddockError) -> None:
+        """The provider said a definite no: go back to where the sandbox was, or undo a create."""
+        if operation is DELETE:
+            await self._release(sandbox, error)
+            return
+        reason = f"{operation.name} failed: {error.message}"
+        if operation is not CREATE:
+            await self._finish(sandbox, operation.refused, {}, reason=reason)
+            return
+        await self._undo_create(sandbox, reason)
+
+    async def _undo_create(self, sandbox: Sandbox, reason: str) -> None:
+        async with self._store.write() as connection:
+            undoing = await self._enter(
+                connection, sandbox, State.DELETING, {"reason": reason}, lease_owner=self._server_id, reason=reason
+            )
+        try:
+            await self.drive(undoing)
+        except StoreUnavailable:
+            raise
+        except PaddockError as problem:
+            # The caller's error is the failed create; the row stays `deleting` and the reconciler goes on.
+            log.warning("undo of a create must be tried again", sandbox_id=sandbox.sandbox_id, problem=str(problem))
+
+    async def _release(self, sandbox: Sandbox, error: BaseException) -> None:
+        """The outcome is not known. Leave the intent standing for the reconciler, which tries again with patience."""
+        attempts = sandbox.attempts + 1
+        if sandbox.state is State.CREATING and attempts >= _CREATE_ATTEMPTS:
+            await self._undo_create(sandbox, f"create failed {attempts} times: {error}")
+            return
+        async with self._store.write() as connection:
+            await sandboxes.change(
+                connection,
+                sandbox,
+                lease_owner=None,
+                attempts=attempts,
+                reason=f"{OPERATIONS[sandbox.state].name} has not finished: {error}"[:500],
+                state_changed_at=self._clock.now(),
+            )
+        self._bus.publish(sandbox.sandbox_id)
+
+    async def _act(self, operation: Operation, sandbox: Sandbox) -> str | None:
+        provider = self.provider(sandbox.provider)
+        if operation is CREATE:
+            found: Found = await self.call(provider.create(spec_of(sandbox)), "create")
+            if sandbox.git_url:
+                machine = await self.call(provider.attach(sandbox.sandbox_id), "attach")
+                await self.call(checkout.clone(machine, sandbox.git_url), "git clone", checkout.SECONDS)
+            return found.reference
+        calls = {PAUSE: provider.pause, RESUME: provider.resume, DELETE: provider.delete}
+        await self.call(calls[operation](sandbox.sandbox_id), operation.name)
+        return None
+
+    def provider(self, name: str) -> Provider:
+        try:
+            return self._providers[name]
+        except KeyError:
+            raise ProviderUnavailable(
+                f"This sandbox lives at the provider {name!r}, which this server is not configured for."
+            ) from None
+
+    async def call(self, awaitable: Awaitable[T], step: str, seconds: float | None = None) -> T:
+        """Every call to a provider has an end. One that takes longer has an unknown outcome, not a failed one."""
+        seconds = seconds or self._settings.provider_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                return await awaitable
+        except TimeoutError:
+            raise ProviderTimeout(
+                f"The provider did not finish {step!r} within {seconds:g} s; Paddock goes on trying in the background.",
+                retry_after=5,
+            ) from None
+
+
+class Lost(Conflict):
+    """Another server has taken this transition over: our outcome is void."""
+
+    def __init__(self, sandbox_id: str) -> None:
+        super().__init__(f"Another server has taken over the work on sandbox {sandbox_id!r}.", retry_after=1)
+
+
+def spec_of(sandbox: Sandbox) -> SandboxSpec:
+    return SandboxSpec(
+        sandbox_id=sandbox.sandbox_id,
+        key=sandbox.key,
+        owner_id=sandbox.owner_id,
+        user_id=sandbox.user_id,
+        template_id=sandbox.template_id,
+        env=sandbox.env,
+        resources=Resources(sandbox.cpu, sandbox.memory_mb, sandbox.disk_mb, sandbox.pids),
+        labels=sandboxes.labels_of(sandbox),
+    )
+
+
+def _why(cause: str) -> str | None:
+    return {"timeout": "Its timeout struck.", "request": None}.get(cause, cause)
+
+
+def due(now: float, timeout: float) -> tuple[float, float | None]:
+    """When a deadline strikes, and when to warn of it.
+
+    A warning comes a minute before, or a tenth of the time where that is less; none where nobody could react.
+    """
+    ahead = min(60.0, timeout / 10)
+    return now + timeout, (now + timeout - ahead) if ahead >= 1 else None

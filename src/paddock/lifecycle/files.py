@@ -1,0 +1,117 @@
+"""Files of a sandbox: streamed both ways, bounded only where an answer must be held in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from paddock import errors
+from paddock.lifecycle.accounts import Principal
+from paddock.lifecycle.controller import Controller
+from paddock.machine.base import FileEvent, FileInfo, FileType
+
+
+class Files:
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    async def stat(self, who: Principal, sandbox_id: str, path: str) -> FileInfo:
+        async with self._controller.use(who, sandbox_id) as use:
+            return await use.machine.stat(path)
+
+    async def list_directory(self, who: Principal, sandbox_id: str, path: str, depth: int = 1) -> list[FileInfo]:
+        async with self._controller.use(who, sandbox_id) as use:
+            return await use.machine.list_directory(path, depth)
+
+    async def read(
+        self, who: Principal, sandbox_id: str, path: str, offset: int = 0, limit: int | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """Streamed; the sandbox stays awake until the last byte. Raises before the first."""
+        async with self._controller.use(who, sandbox_id) as use:
+            sent, chunks = 0, use.machine.read_file(path, offset, limit)
+            try:
+                async for chunk in chunks:
+                    sent += len(chunk)
+                    yield chunk
+            finally:
+                if isinstance(chunks, AsyncGenerator):
+                    await chunks.aclose()
+                await use.record(bytes_out=sent)
+
+    async def read_all(self, who: Principal, sandbox_id: str, path: str, limit: int) -> bytes:
+        """The whole file at once, refused when it is larger than ``limit``."""
+        async with self._controller.use(who, sandbox_id) as use:
+            info = await use.machine.stat(path)
+            if info.type is FileType.FILE and info.size > limit:
+                raise _too_large(path, info.size, limit)
+            data = bytearray()
+            # One byte more than allowed tells a file that grew, or one without a size, as under /proc.
+            async for chunk in use.machine.read_file(path, 0, limit + 1):
+                data += chunk
+                if len(data) > limit:
+                    raise _too_large(path, len(data), limit)
+            await use.record(bytes_out=len(data))
+            return bytes(data)
+
+    async def write(
+        self,
+        who: Principal,
+        sandbox_id: str,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        mode: int | None = None,
+    ) -> FileInfo:
+        """Create or replace, with missing parents. Until the last chunk has come, readers see the old file."""
+        received = 0
+
+        async def counted() -> AsyncIterator[bytes]:
+            nonlocal received
+            async for chunk in chunks:
+                received += len(chunk)
+                yield chunk
+
+        async with self._controller.use(who, sandbox_id) as use:
+            info = await use.machine.write_file(path, counted(), mode=mode)
+            await use.record(bytes_in=received, event=("file.written", {"path": path, "size": received}))
+            return info
+
+    async def write_bytes(self, who: Principal, sandbox_id: str, path: str, data: bytes) -> FileInfo:
+        async def whole() -> AsyncIterator[bytes]:
+            yield data
+
+        return await self.write(who, sandbox_id, path, whole())
+
+    async def make_directory(self, who: Principal, sandbox_id: str, path: str) -> bool:
+        """With missing parents. False when it was there already."""
+        async with self._controller.use(who, sandbox_id) as use:
+            return await use.machine.make_directory(path)
+
+    async def move(self, who: Principal, sandbox_id: str, source: str, destination: str) -> FileInfo:
+        async with self._controller.use(who, sandbox_id) as use:
+            info = await use.machine.move(source, destination)
+            await use.record(event=("file.moved", {"source": source, "destination": destination}))
+            return info
+
+    async def remove(self, who: Principal, sandbox_id: str, path: str, recursive: bool = False) -> None:
+        async with self._controller.use(who, sandbox_id) as use:
+            await use.machine.remove(path, recursive)
+            await use.record(event=("file.removed", {"path": path}))
+
+    async def watch(
+        self, who: Principal, sandbox_id: str, path: str, recursive: bool = False
+    ) -> AsyncGenerator[FileEvent | None, None]:
+        """Changes below a directory. The first item is None: from here on nothing is missed."""
+        async with (
+            self._controller.use(who, sandbox_id) as use,
+            use.machine.watch(path, recursive) as changes,
+        ):
+            yield None
+            async for change in changes:
+                yield change
+
+
+def _too_large(path: str, size: int, limit: int) -> errors.PayloadTooLarge:
+    return errors.PayloadTooLarge(
+        f"{path} is larger than the {limit} bytes that one JSON answer may carry; "
+        "stream it with GET /sandboxes/{sandbox_id}/files.",
+        details={"size": size, "limit": limit},
+    )

@@ -1,0 +1,177 @@
+"""The house: everything that one server process needs, built in one place and passed down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from paddock.clock import Clock, SystemClock
+from paddock.errors import StoreUnavailable
+from paddock.ids import new_server_id
+from paddock.lifecycle.accounts import Accounts
+from paddock.lifecycle.activity import Activity
+from paddock.lifecycle.bus import Bus
+from paddock.lifecycle.commands import Commands
+from paddock.lifecycle.controller import Controller, Parts
+from paddock.lifecycle.engine import Engine
+from paddock.lifecycle.events import Events
+from paddock.lifecycle.files import Files
+from paddock.lifecycle.idempotency import Idempotency
+from paddock.lifecycle.journal import Journal
+from paddock.lifecycle.reconciler import Reconciler
+from paddock.lifecycle.scheduler import SandboxQueueScheduler
+from paddock.lifecycle.usage import UsageBook
+from paddock.providers.base import Provider
+from paddock.providers.registry import build_providers, default_provider
+from paddock.settings import Settings
+from paddock.store import servers
+from paddock.store.database import Store
+
+log = structlog.get_logger(__name__)
+
+
+class AlreadyRunning(RuntimeError):
+    """Two servers on one SQLite file would each think the other dead."""
+
+
+class House:
+    def __init__(self, settings: Settings, clock: Clock, providers: Mapping[str, Provider], default: str) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.providers = providers
+        self.default_provider = default
+        self.server_id = new_server_id()
+        self.store = Store(settings.database_url)
+        self.bus = Bus()
+        self.accounts = Accounts(settings, clock, self.store)
+        self.idempotency = Idempotency(clock, self.store)
+        self.engine = Engine(settings, clock, self.store, providers, self.bus, self.server_id)
+        self.journal = Journal(clock, self.store, self.bus)
+        self.activity = Activity(clock, self.journal)
+        self.controller = Controller(
+            Parts(
+                settings=settings,
+                clock=clock,
+                store=self.store,
+                providers=providers,
+                default_provider=default,
+                accounts=self.accounts,
+                engine=self.engine,
+                journal=self.journal,
+                activity=self.activity,
+                idempotency=self.idempotency,
+                bus=self.bus,
+                server_id=self.server_id,
+            )
+        )
+        self.commands = Commands(self.controller, self.idempotency, settings, clock)
+        self.files = Files(self.controller, settings)
+        self.events = Events(self.store, self.controller, self.bus)
+        self.usage = UsageBook(clock, self.store, self.controller)
+        self.scheduler = SandboxQueueScheduler(settings, clock, self.store, self.controller, self.bus, self.server_id)
+        self.reconciler = Reconciler(
+            settings, clock, self.store, providers, self.engine, self.controller, self.server_id
+        )
+        self._loops: list[asyncio.Task[None]] = []
+        self._lock: int | None = None
+
+    async def open(self, *, loops: bool = True) -> None:
+        """Ready to serve when it returns. ``loops=False`` leaves scheduler and reconciler to be driven by hand."""
+        self._lock = _only_server(self.store.file)
+        try:
+            await self.store.open()
+            async with self.store.write() as connection:
+                if self.store.sqlite:
+                    await servers.forget_others(connection, self.server_id)
+                await servers.beat(connection, self.server_id, self.clock.now())
+            for provider in self.providers.values():
+                await provider.start()
+        except BaseException:
+            await self.store.close()
+            self._unlock()
+            raise
+        running = [self.journal.run(), self._beat()]
+        if loops:
+            running += [self.activity.run(), self.scheduler.run(), self.reconciler.run()]
+        self._loops = [asyncio.create_task(_lasting(loop)) for loop in running]
+        log.info("open", server_id=self.server_id, provider=self.default_provider, database=self.store.url.drivername)
+
+    async def close(self) -> None:
+        """Drain: finish what was begun, write what waits, then let go. Sandboxes live on."""
+        await self.controller.close(self.settings.drain_timeout)
+        for task in self._loops:
+            task.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        self._loops = []
+        await self.journal.flush()
+        with contextlib.suppress(StoreUnavailable):
+            async with self.store.write() as connection:
+                await servers.leave(connection, self.server_id)
+        for provider in self.providers.values():
+            await provider.close()
+        await self.store.close()
+        self._unlock()
+
+    async def healthy(self) -> bool:
+        try:
+            async with self.store.read() as connection:
+                await servers.alive(connection, self.server_id, 0)
+        except StoreUnavailable:
+            return False
+        return True
+
+    async def _beat(self) -> None:
+        while True:
+            await self.clock.sleep(self.settings.server_ttl / 4)
+            with contextlib.suppress(StoreUnavailable):
+                async with self.store.write() as connection:
+                    await servers.beat(connection, self.server_id, self.clock.now())
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def build_house(
+    settings: Settings, *, clock: Clock | None = None, providers: Mapping[str, Provider] | None = None
+) -> House:
+    clock = clock or SystemClock()
+    if providers is None:
+        return House(settings, clock, build_providers(settings, clock), default_provider(settings))
+    return House(settings, clock, providers, settings.sandbox_provider or next(iter(providers)))
+
+
+def _only_server(database: Path | None) -> int | None:
+    """SQLite has one server at a time; the kernel drops the lock when that server dies, however it dies."""
+    if database is None:
+        return None
+    database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(database.with_name(database.name + ".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise AlreadyRunning(
+            f"Another Paddock server uses {database.name} already. Stop it first, or give this one its own "
+            "PADDOCK_HOME. Several servers on one database need PostgreSQL (DATABASE_URL)."
+        ) from None
+    return lock
+
+
+async def _lasting(loop: Coroutine[Any, Any, None]) -> None:
+    """A loop that ends has met a defect: say so, loudly, rather than stop keeping promises in silence."""
+    try:
+        await loop
+    except asyncio.CancelledError:
+        raise
+    except Exception:
+        log.exception("a background loop died")
+        raise

@@ -1,0 +1,50 @@
+"""Idempotency keys: a request that is made again never acts twice."""
+
+from __future__ import annotations
+
+import hashlib
+
+from pydantic import BaseModel
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paddock.clock import Clock
+from paddock.errors import IdempotencyMismatch
+from paddock.lifecycle.accounts import Principal
+from paddock.store import idempotency
+from paddock.store.database import Store
+from paddock.store.idempotency import Claim
+
+REMEMBERED_SECONDS = 86_400.0
+
+
+class Idempotency:
+    def __init__(self, clock: Clock, store: Store) -> None:
+        self._clock = clock
+        self._store = store
+
+    async def claim(self, who: Principal, key: str, fingerprint: str, sandbox_id: str, process_id: str) -> str:
+        """The process that this key stands for: the new one, or the one that the first request started."""
+        async with self._store.write() as connection:
+            claim = await self.claim_in(connection, who, key, fingerprint, sandbox_id, process_id)
+        return claim.process_id or process_id
+
+    async def claim_in(
+        self,
+        connection: AsyncConnection,
+        who: Principal,
+        key: str,
+        fingerprint: str,
+        sandbox_id: str,
+        process_id: str | None,
+    ) -> Claim:
+        """The same, in a transaction that also writes what the key stands for."""
+        new = Claim(who.user_id, key, fingerprint, sandbox_id, process_id, self._clock.now())
+        claim = await idempotency.claim(connection, new)
+        if claim.fingerprint != fingerprint:
+            raise IdempotencyMismatch("This Idempotency-Key was used for a different request. Use a new key.")
+        return claim
+
+
+def fingerprint(kind: str, request: BaseModel) -> str:
+    """The same for equivalent requests, whatever the order or spacing of their JSON."""
+    return hashlib.sha256(f"{kind}\n{request.model_dump_json()}".encode()).hexdigest()

@@ -1,0 +1,101 @@
+"""Text out of byte streams: slices of a process's output that never cut a character in two."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from paddock.machine.base import Machine, OutputChunk, ProcessInfo, Stream
+
+Output = AsyncGenerator[OutputChunk | ProcessInfo, None]
+"""A process as it goes: first its state, then its output as it comes, at last its state at the end."""
+
+_SLICE = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSlice:
+    """Both streams of a process from given offsets on, as far as one answer may go."""
+
+    info: ProcessInfo
+    stdout: OutputChunk
+    stderr: OutputChunk
+
+    @property
+    def complete(self) -> bool:
+        """The process has ended and nothing is left to read."""
+        return (
+            not self.info.running
+            and self.stdout.end >= self.info.stdout_size
+            and self.stderr.end >= self.info.stderr_size
+        )
+
+    @property
+    def size(self) -> int:
+        return len(self.stdout.data) + len(self.stderr.data)
+
+
+def cut_tail(data: bytes) -> int:
+    """How many bytes at the end are the beginning of a UTF-8 character whose rest has not come yet."""
+    for back in range(1, min(3, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 == 0x80:
+            continue
+        length = 4 if 0xF0 <= byte <= 0xF4 else 3 if 0xE0 <= byte < 0xF0 else 2 if 0xC2 <= byte < 0xE0 else 1
+        return back if length > back else 0
+    return 0
+
+
+async def read_slice(
+    machine: Machine, info: ProcessInfo, stdout_offset: int, stderr_offset: int, limit: int
+) -> OutputSlice:
+    """What there is from these offsets on. ``info`` is from before the read, so that its sizes are never ahead."""
+    return OutputSlice(
+        info,
+        await _read_stream(machine, info, Stream.STDOUT, stdout_offset, limit),
+        await _read_stream(machine, info, Stream.STDERR, stderr_offset, limit),
+    )
+
+
+async def _read_stream(machine: Machine, info: ProcessInfo, stream: Stream, offset: int, limit: int) -> OutputChunk:
+    size = info.stdout_size if stream is Stream.STDOUT else info.stderr_size
+    if not info.running and offset >= size:
+        return OutputChunk(stream, offset, b"")
+    begin, data = offset, bytearray()
+    while len(data) < limit:
+        chunk = await machine.read_output(info.process_id, stream, begin + len(data), min(_SLICE, limit - len(data)))
+        if not chunk.data:
+            break
+        if chunk.offset > begin + len(data):
+            # The spool dropped what lay between: what was gathered so far has a hole behind it.
+            begin, data = chunk.offset, bytearray()
+        data += chunk.data
+    ended = not info.running and begin + len(data) >= size
+    tail = 0 if ended else cut_tail(bytes(data[-4:]))
+    if tail == len(data) == limit:
+        tail = 0
+    return OutputChunk(stream, begin, bytes(data[: len(data) - tail]))
+
+
+async def whole_characters(items: Output) -> Output:
+    """The same stream, with the beginning of a cut character held back until its rest comes."""
+    held: dict[Stream, OutputChunk] = {}
+    async with aclosing(items):
+        async for item in items:
+            if isinstance(item, ProcessInfo):
+                for chunk in held.values():
+                    yield chunk
+                held.clear()
+                yield item
+                continue
+            before = held.pop(item.stream, None)
+            if before is not None and before.end != item.offset:
+                yield before
+            elif before is not None:
+                item = OutputChunk(item.stream, before.offset, before.data + item.data)
+            keep = len(item.data) - cut_tail(item.data)
+            if keep < len(item.data):
+                held[item.stream] = OutputChunk(item.stream, item.offset + keep, item.data[keep:])
+            if keep:
+                yield OutputChunk(item.stream, item.offset, item.data[:keep])

@@ -1,0 +1,220 @@
+"""The reconciler: compares what the database says with what the providers have, and brings them together.
+
+It finishes what crashes cut short, adopts machines that have no row, removes those whose row says deleted, and sets
+deadlines that are missing. It deletes nothing on silence: a provider that cannot be read is left alone until it can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+import structlog
+from sqlalchemy.exc import IntegrityError
+
+from paddock.clock import Clock
+from paddock.errors import PaddockError
+from paddock.ids import is_sandbox_id
+from paddock.lifecycle.controller import Controller
+from paddock.lifecycle.engine import Engine
+from paddock.lifecycle.idempotency import REMEMBERED_SECONDS
+from paddock.models import State, TimeoutAction
+from paddock.providers.base import Found, MachineState, Provider
+from paddock.settings import Settings
+from paddock.store import deadlines, events, idempotency, sandboxes, servers, usage
+from paddock.store.database import Store
+from paddock.store.records import Sandbox
+
+log = structlog.get_logger(__name__)
+
+_AT_ONCE = 32
+_ACCRUE_SECONDS = 300.0
+_LONGEST_BACKOFF = 60.0
+
+
+class Reconciler:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: Store,
+        providers: Mapping[str, Provider],
+        engine: Engine,
+        controller: Controller,
+        server_id: str,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._providers = providers
+        self._engine = engine
+        self._controller = controller
+        self._server_id = server_id
+        self._places = asyncio.Semaphore(_AT_ONCE)
+
+    async def run(self) -> None:
+        """For ever: unfinished work soon, the whole comparison at its interval."""
+        await asyncio.gather(self._every(1.0, self.finish), self._every(self._settings.reconcile_interval, self.sweep))
+
+    async def run_once(self) -> None:
+        await self.finish(patient=False)
+        await self.sweep()
+
+    async def finish(self, *, patient: bool = True) -> None:
+        """Go on with transitions that nobody works on; after failures with growing patience."""
+        now = self._clock.now()
+        async with self._store.read() as connection:
+            rows = await sandboxes.unfinished(connection, self._server_id, alive_since=now - self._settings.server_ttl)
+        ready = [row for row in rows if not patient or now >= row.state_changed_at + _backoff(row)]
+        await self._each(self._controller.recover(row.sandbox_id) for row in ready)
+
+    async def sweep(self) -> None:
+        await asyncio.gather(*(self._guarded(self._compare_with(each)) for each in self._providers.values()))
+        await self._mend_deadlines()
+        await self._accrue()
+        await self._forget()
+
+    async def _compare_with(self, provider: Provider) -> None:
+        """A list that cannot be read raises, and nothing is concluded from it."""
+        started = self._clock.now()
+        found = {each.sandbox_id: each for each in await self._engine.call(provider.list(), "list")}
+        unknown = dict(found)
+        doubtful: list[str] = []
+        after = ""
+        while True:
+            async with self._store.read() as connection:
+                rows = await sandboxes.at_provider(connection, provider.name, after)
+            if not rows:
+                break
+            for row in rows:
+                machine = unknown.pop(row.sandbox_id, None)
+                if _differs(row, machine):
+                    doubtful.append(row.sandbox_id)
+            after = rows[-1].sandbox_id
+        await self._each(self._controller.compare(sandbox_id) for sandbox_id in doubtful)
+        await self._each(self._place(provider, machine, started) for machine in unknown.values())
+
+    async def _place(self, provider: Provider, machine: Found, started: float) -> None:
+        """A machine that no settled row speaks of."""
+        async with self._store.read() as connection:
+            row = await sandboxes.get(connection, machine.sandbox_id)
+        if row is None:
+            await self._adopt(provider, machine)
+        elif row.state is State.DELETED and (row.deleted_at or 0.0) < started:
+            log.info("removing what was left of a deleted sandbox", sandbox_id=machine.sandbox_id)
+            await self._engine.call(provider.delete(machine.sandbox_id), "delete")
+
+    async def _adopt(self, provider: Provider, machine: Found) -> None:
+        """No row at all: the database was lost or is older than the machine. Somebody's work is in there: keep it."""
+        sandbox = _from_labels(provider.name, machine, self._clock.now(), self._settings)
+        if sandbox is None:
+            log.warning("a machine without readable labels is left alone", sandbox_id=machine.sandbox_id)
+            return
+        try:
+            async with self._store.write() as connection:
+                await self._engine.add(connection, sandbox)
+                await events.append(
+                    connection, sandbox.sandbox_id, self._clock.now(), ("sandbox.adopted", {"cause": "reconcile"})
+                )
+        except IntegrityError:
+            return  # another server was quicker
+        log.info("adopted", sandbox_id=sandbox.sandbox_id, state=sandbox.state.value)
+
+    async def _mend_deadlines(self) -> None:
+        now = self._clock.now()
+        async with self._store.write() as connection:
+            bare = await deadlines.missing(connection) + await deadlines.too_far(connection, now)
+            for sandbox_id in bare:
+                sandbox = await sandboxes.get(connection, sandbox_id, lock=True)
+                if sandbox is not None:
+                    await self._engine.arm(connection, sandbox)
+
+    async def _accrue(self) -> None:
+        """Write down the running time of long runners, so that a chart of today is true today."""
+        now = self._clock.now()
+        async with self._store.write() as connection:
+            for row in await sandboxes.running_since_before(connection, now - _ACCRUE_SECONDS):
+                sandbox = await sandboxes.get(connection, row.sandbox_id, lock=True)
+                if sandbox is not None and sandbox.running_since is not None:
+                    await usage.add_running(connection, sandbox, sandbox.running_since, now)
+                    await sandboxes.patch(connection, sandbox.sandbox_id, running_since=now)
+
+    async def _forget(self) -> None:
+        now = self._clock.now()
+        async with self._store.write() as connection:
+            gone = await sandboxes.purge_deleted(connection, now - self._settings.deleted_retention)
+            await events.forget(connection, gone)
+            await idempotency.forget(connection, now - REMEMBERED_SECONDS)
+            await servers.forget_stale(connection, now - max(86_400.0, 10 * self._settings.server_ttl))
+
+    async def _each(self, works: Iterable[Awaitable[None]]) -> None:
+        async def placed(work: Awaitable[None]) -> None:
+            async with self._places:
+                await self._guarded(work)
+
+        await asyncio.gather(*(placed(work) for work in works))
+
+    async def _guarded(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except PaddockError as error:
+            log.warning("reconciling has to wait", problem=str(error)[:300])
+        except Exception:
+            log.exception("reconciling met a defect")
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await self._guarded(work())
+            await self._clock.sleep(seconds)
+
+
+def _backoff(sandbox: Sandbox) -> float:
+    return min(_LONGEST_BACKOFF, 2.0**sandbox.attempts) if sandbox.attempts else 0.0
+
+
+def _differs(row: Sandbox, machine: Found | None) -> bool:
+    if machine is None:
+        return row.state is not State.FAILED
+    return machine.state.value != row.state.value
+
+
+def _from_labels(provider: str, machine: Found, now: float, settings: Settings) -> Sandbox | None:
+    """Labels come back from outside: believe nothing that does not fit."""
+    try:
+        kept = json.loads(machine.labels["paddock.sandbox"])
+        running = machine.state is MachineState.RUNNING
+        sandbox = Sandbox(
+            sandbox_id=machine.sandbox_id,
+            key=str(kept["key"]),
+            owner_id=str(kept["owner_id"]),
+            user_id=str(kept["user_id"]),
+            provider=provider,
+            reference=machine.reference,
+            template_id=str(kept["template_id"]),
+            state=State.RUNNING if running else State.PAUSED,
+            reason="Adopted: the provider had it, the database did not.",
+            version=1,
+            lease_owner=None,
+            attempts=0,
+            timeout=min(int(kept["timeout"]), settings.max_timeout),
+            on_timeout=TimeoutAction(kept["on_timeout"]),
+            max_lifetime=kept["max_lifetime"],
+            cpu=float(kept["cpu"]),
+            memory_mb=int(kept["memory_mb"]),
+            disk_mb=int(kept["disk_mb"]),
+            pids=int(kept["pids"]),
+            env=dict(kept["env"]),
+            metadata=dict(kept["metadata"]),
+            git_url=kept["git_url"],
+            created_at=float(kept["created_at"]),
+            started_at=now if running else None,
+            running_since=now if running else None,
+            last_activity_at=now,
+            state_changed_at=now,
+            deleted_at=None,
+            event_seq=0,
+        )
+    except (KeyError, ValueError, TypeError):
+        return None
+    return sandbox if is_sandbox_id(sandbox.sandbox_id) else None

@@ -1,0 +1,104 @@
+"""Users and their keys. Of a key only the digest is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paddock.models import Role
+from paddock.store.records import ApiKey, User
+from paddock.store.tables import api_keys, users
+
+_KEY_COLUMNS = [api_keys.c[name] for name in ("key_id", "name", "user_id", "prefix", "created_at", "last_used_at")]
+
+
+async def user(connection: AsyncConnection, user_id: str, *, lock: bool = False) -> User | None:
+    query = select(users).where(users.c.user_id == user_id)
+    if lock and connection.dialect.name != "sqlite":
+        query = query.with_for_update()
+    row = (await connection.execute(query)).mappings().first()
+    return _user(row) if row else None
+
+
+async def add_user(connection: AsyncConnection, new: User) -> None:
+    await connection.execute(
+        insert(users).values(
+            user_id=new.user_id,
+            role=new.role,
+            disabled=new.disabled,
+            max_live=new.max_live,
+            max_cpu=new.max_cpu,
+            max_memory_mb=new.max_memory_mb,
+            requests_per_second=new.requests_per_second,
+            created_at=new.created_at,
+        )
+    )
+
+
+async def change_user(connection: AsyncConnection, user_id: str, values: dict[str, Any]) -> None:
+    if values:
+        await connection.execute(update(users).where(users.c.user_id == user_id).values(**values))
+
+
+async def all_users(connection: AsyncConnection) -> list[User]:
+    query = select(users).order_by(users.c.user_id)
+    return [_user(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def add_key(
+    connection: AsyncConnection, *, digest: str, name: str, user_id: str, prefix: str, created_at: float
+) -> ApiKey:
+    statement = (
+        insert(api_keys)
+        .values(hash=digest, name=name, user_id=user_id, prefix=prefix, created_at=created_at)
+        .returning(*_KEY_COLUMNS)
+    )
+    return ApiKey(**(await connection.execute(statement)).mappings().one())
+
+
+async def by_digest(connection: AsyncConnection, digest: str) -> tuple[ApiKey, User] | None:
+    query = (
+        select(*_KEY_COLUMNS, users.c.role, users.c.disabled, users.c.max_live, users.c.max_cpu)
+        .add_columns(users.c.max_memory_mb, users.c.requests_per_second, users.c.created_at.label("user_created_at"))
+        .join(users, users.c.user_id == api_keys.c.user_id)
+        .where(api_keys.c.hash == digest)
+    )
+    row = (await connection.execute(query)).mappings().first()
+    if row is None:
+        return None
+    key = ApiKey(**{column.name: row[column.name] for column in _KEY_COLUMNS})
+    return key, _user({**row, "created_at": row["user_created_at"]})
+
+
+async def keys(connection: AsyncConnection, user_id: str | None) -> list[ApiKey]:
+    query = select(*_KEY_COLUMNS).order_by(api_keys.c.key_id)
+    if user_id is not None:
+        query = query.where(api_keys.c.user_id == user_id)
+    return [ApiKey(**row) for row in (await connection.execute(query)).mappings()]
+
+
+async def remove_key(connection: AsyncConnection, key_id: int, user_id: str | None) -> bool:
+    statement = delete(api_keys).where(api_keys.c.key_id == key_id)
+    if user_id is not None:
+        statement = statement.where(api_keys.c.user_id == user_id)
+    return (await connection.execute(statement)).rowcount == 1
+
+
+async def note_use(connection: AsyncConnection, key_id: int, at: float) -> None:
+    await connection.execute(update(api_keys).where(api_keys.c.key_id == key_id).values(last_used_at=at))
+
+
+def _user(row: RowMapping | dict[str, Any]) -> User:
+    return User(
+        user_id=row["user_id"],
+        role=Role(row["role"]),
+        disabled=bool(row["disabled"]),
+        max_live=row["max_live"],
+        max_cpu=row["max_cpu"],
+        max_memory_mb=row["max_memory_mb"],
+        requests_per_second=row["requests_per_second"],
+        created_at=row["created_at"],
+    )

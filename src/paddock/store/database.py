@@ -1,0 +1,237 @@
+"""The database: connections, transactions, and what happens when it is locked, full or gone.
+
+A transaction is either read or write. On SQLite all writes of a process go through one connection that begins
+IMMEDIATE, so a writer waits its turn instead of failing in the middle. Whatever the driver says when the database
+cannot be used becomes :class:`~paddock.errors.StoreUnavailable`; the next transaction starts afresh, so recovery needs no
+restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import structlog
+from sqlalchemy import event, text
+from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy.exc import (
+    DBAPIError,
+    DisconnectionError,
+    IntegrityError,
+    SQLAlchemyError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from paddock.errors import StoreUnavailable
+
+log = structlog.get_logger(__name__)
+
+_MIGRATION_LOCK = 0x70616464  # any number that is ours
+_BUSY_SECONDS = 5.0
+_POOL_SECONDS = 10.0
+
+
+class Store:
+    """A handle on the database. Cheap to make; nothing is opened before ``open``."""
+
+    def __init__(self, url: str) -> None:
+        self.url = _normalized(url)
+        self._reader: AsyncEngine | None = None
+        self._writer: AsyncEngine | None = None
+
+    @property
+    def sqlite(self) -> bool:
+        return self.url.get_backend_name() == "sqlite"
+
+    @property
+    def file(self) -> Path | None:
+        return Path(self.url.database) if self.sqlite and self.url.database else None
+
+    async def open(self) -> None:
+        """Bring the schema up to date, then be ready."""
+        with _speaking_plainly():
+            if self.file:
+                self._make_private(self.file)
+            migrator = self._engine(create=True, writes=True, pool_size=1)
+            try:
+                async with migrator.begin() as connection:
+                    if not self.sqlite:
+                        await connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
+                    await connection.run_sync(_migrate)
+            finally:
+                await migrator.dispose()
+        self._reader = self._engine(create=False, writes=False, pool_size=8)
+        self._writer = self._engine(create=False, writes=True, pool_size=1) if self.sqlite else self._reader
+
+    async def close(self) -> None:
+        for engine in {self._reader, self._writer}:
+            if engine is not None:
+                await engine.dispose()
+        self._reader = self._writer = None
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        async with self._transaction(self._reader) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncConnection]:
+        """All or nothing: committed when the block ends, rolled back when it raises."""
+        async with self._transaction(self._writer) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _transaction(self, engine: AsyncEngine | None) -> AsyncIterator[AsyncConnection]:
+        if engine is None:
+            raise StoreUnavailable("The database is not open.")
+        with _speaking_plainly():
+            async with engine.connect() as connection:
+                try:
+                    yield connection
+                    await connection.commit()
+                except (asyncio.CancelledError, GeneratorExit):
+                    # The driver's thread may still be inside a statement: this connection is not to be used again.
+                    await asyncio.shield(connection.invalidate())
+                    raise
+
+    def _engine(self, *, create: bool, writes: bool, pool_size: int) -> AsyncEngine:
+        if not self.sqlite:
+            return create_async_engine(
+                self.url.difference_update_query(_TLS_PARAMETERS),
+                connect_args={"timeout": 10, "command_timeout": 30, **_tls(self.url)},
+                pool_size=pool_size,
+                max_overflow=16,
+                pool_timeout=_POOL_SECONDS,
+                pool_pre_ping=True,
+            )
+        # "rw": a database that has vanished is an error. SQLite would otherwise make an empty one in its place.
+        mode = "rwc" if create else "rw"
+        url = self.url.set(database=f"file:{self.file}").update_query_dict({"mode": mode, "uri": "true"})
+        engine = create_async_engine(
+            url,
+            connect_args={"timeout": _BUSY_SECONDS},
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=_POOL_SECONDS,
+        )
+        _prepare_sqlite(engine, self.file or Path(), begin="BEGIN IMMEDIATE" if writes else "BEGIN")
+        return engine
+
+    @staticmethod
+    def _make_private(file: Path) -> None:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not file.exists():
+            os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
+
+
+@contextlib.contextmanager
+def _speaking_plainly() -> Iterator[None]:
+    """Driver errors become ours, except those that a caller can handle."""
+    try:
+        yield
+    except (IntegrityError, StoreUnavailable):
+        raise
+    except (DBAPIError, PoolTimeout, DisconnectionError) as error:
+        cause = getattr(error, "orig", None) or error
+        log.warning("database unavailable", problem=str(cause)[:300])
+        raise StoreUnavailable(
+            f"The database cannot be used right now ({str(cause)[:200]}). Nothing was changed; try again.",
+            retry_after=1,
+        ) from error
+    except (OSError, TimeoutError) as error:
+        # asyncpg lets the socket's own errors through when it cannot connect.
+        if not _from_driver(error):
+            raise
+        log.warning("database unreachable", problem=str(error)[:300])
+        raise StoreUnavailable(
+            "The database cannot be reached right now. Nothing was changed; try again.", retry_after=1
+        ) from error
+
+
+def _from_driver(error: BaseException) -> bool:
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__", "").startswith(("asyncpg", "sqlalchemy")):
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _prepare_sqlite(engine: AsyncEngine, file: Path, begin: str) -> None:
+    @event.listens_for(engine.sync_engine, "connect")
+    def on_connect(connection: Any, record: Any) -> None:
+        connection.isolation_level = None  # transactions are ours to begin
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode=WAL")
+        # NORMAL loses nothing when the process dies. After a power cut the last moments may be missing, and the
+        # reconciler finds those again at the providers.
+        cursor.execute("PRAGMA synchronous=NORMAL")
+        cursor.execute("PRAGMA temp_store=MEMORY")
+        cursor.close()
+        record.info["inode"] = file.stat().st_ino
+
+    @event.listens_for(engine.sync_engine, "checkout")
+    def on_checkout(_connection: Any, record: Any, _proxy: Any) -> None:
+        # SQLite goes on writing into a file that was deleted or replaced under it.
+        try:
+            same = file.stat().st_ino == record.info["inode"]
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise DisconnectionError(f"the database file {file.name} was moved away")
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def on_begin(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+
+def _migrate(connection: Connection) -> None:
+    from alembic import command  # slow to import, and needed once per start
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "paddock:store/migrations")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+_DRIVERS = {
+    "sqlite": "sqlite+aiosqlite",
+    "postgres": "postgresql+asyncpg",
+    "postgresql": "postgresql+asyncpg",
+}
+_TLS_PARAMETERS = ["sslmode", "sslrootcert", "channel_binding", "ssl"]
+
+
+def _normalized(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except SQLAlchemyError:
+        raise ValueError(
+            "DATABASE_URL is not a URL. Examples: sqlite:////var/lib/paddock/paddock.db, "
+            "postgresql://user:password@host:5432/paddock"
+        ) from None
+    driver = _DRIVERS.get(parsed.drivername.split("+")[0])
+    if driver is None:
+        raise ValueError(f"DATABASE_URL names {parsed.drivername!r}; Paddock keeps its state in sqlite or postgresql")
+    if driver.startswith("sqlite") and (not parsed.database or parsed.database == ":memory:"):
+        raise ValueError("DATABASE_URL must name a file: a database in memory would forget every sandbox")
+    return parsed.set(drivername=driver)
+
+
+def _tls(url: URL) -> dict[str, Any]:
+    """libpq's ``sslmode``, but with the certificate checked wherever TLS is demanded."""
+    mode = url.query.get("sslmode") or url.query.get("ssl")
+    if mode in {None, "disable", "allow", "prefer"}:
+        return {"ssl": mode} if mode else {}
+    root = url.query.get("sslrootcert")
+    context = ssl.create_default_context(cafile=str(root) if root else None)
+    context.check_hostname = mode != "verify-ca"
+    return {"ssl": context}

@@ -1,0 +1,174 @@
+"""Deadlines are rows. A server claims what is due for a while; whoever acts consumes the row in the same transaction
+as the intent, under the generation it saw, so a deadline fires once or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import and_, case, delete, func, literal, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paddock.models import State, TimeoutAction
+from paddock.store.records import Deadline, DeadlineKind
+from paddock.store.tables import deadlines, sandboxes
+
+_COLUMNS = [
+    deadlines.c[name] for name in ("sandbox_id", "kind", "action", "due_at", "warn_at", "generation", "attempts")
+]
+
+
+async def put(
+    connection: AsyncConnection,
+    sandbox_id: str,
+    kind: DeadlineKind,
+    action: TimeoutAction,
+    due_at: float,
+    warn_at: float | None = None,
+) -> None:
+    """Set or replace: one deadline of a kind per sandbox. A new generation makes every earlier claim void."""
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    values: dict[str, Any] = {
+        "action": action,
+        "due_at": due_at,
+        "warn_at": warn_at,
+        "wake_at": due_at if warn_at is None else warn_at,
+        "claimed_by": None,
+        "claimed_until": None,
+        "attempts": 0,
+    }
+    statement = dialect.insert(deadlines).values(sandbox_id=sandbox_id, kind=kind, generation=1, **values)
+    await connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=["sandbox_id", "kind"],
+            set_={**values, "generation": deadlines.c.generation + 1},
+        )
+    )
+
+
+async def push_out(connection: AsyncConnection, sandbox_id: str, due_at: float, warn_at: float | None) -> bool:
+    """Move the idle deadline. False when there is none, which is so whenever the sandbox is not running."""
+    statement = (
+        update(deadlines)
+        .where(deadlines.c.sandbox_id == sandbox_id, deadlines.c.kind == DeadlineKind.IDLE)
+        .values(
+            due_at=due_at,
+            warn_at=warn_at,
+            wake_at=due_at if warn_at is None else warn_at,
+            generation=deadlines.c.generation + 1,
+            claimed_by=None,
+            claimed_until=None,
+            attempts=0,
+        )
+    )
+    return (await connection.execute(statement)).rowcount == 1
+
+
+async def remove(connection: AsyncConnection, sandbox_id: str, *kinds: DeadlineKind) -> None:
+    await connection.execute(
+        delete(deadlines).where(
+            deadlines.c.sandbox_id == sandbox_id, deadlines.c.kind.in_(kinds or tuple(DeadlineKind))
+        )
+    )
+
+
+async def claim(connection: AsyncConnection, server_id: str, now: float, until: float, limit: int) -> list[Deadline]:
+    """Take what is due and not in another's hands."""
+    due = (
+        select(deadlines.c.sandbox_id, deadlines.c.kind)
+        .where(
+            deadlines.c.wake_at <= now,
+            or_(deadlines.c.claimed_until.is_(None), deadlines.c.claimed_until <= now),
+        )
+        .order_by(deadlines.c.wake_at)
+        .limit(limit)
+    )
+    if connection.dialect.name != "sqlite":
+        due = due.with_for_update(skip_locked=True)
+    keys = [tuple(row) for row in await connection.execute(due)]
+    if not keys:
+        return []
+    same = or_(*(and_(deadlines.c.sandbox_id == key[0], deadlines.c.kind == key[1]) for key in keys))
+    statement = update(deadlines).where(same).values(claimed_by=server_id, claimed_until=until).returning(*_COLUMNS)
+    return [_record(row) for row in (await connection.execute(statement)).mappings()]
+
+
+async def consume(connection: AsyncConnection, deadline: Deadline, now: float) -> bool:
+    """Take the row away for good, if it is still the one that was claimed and still due."""
+    statement = delete(deadlines).where(*_same(deadline), deadlines.c.due_at <= now)
+    return (await connection.execute(statement)).rowcount == 1
+
+
+async def mark_warned(connection: AsyncConnection, deadline: Deadline) -> bool:
+    statement = (
+        update(deadlines)
+        .where(*_same(deadline), deadlines.c.warn_at.is_not(None))
+        .values(warn_at=None, wake_at=deadlines.c.due_at, claimed_by=None, claimed_until=None)
+    )
+    return (await connection.execute(statement)).rowcount == 1
+
+
+async def put_off(connection: AsyncConnection, deadline: Deadline, until: float) -> bool:
+    """The action failed: keep the deadline, try again later."""
+    statement = (
+        update(deadlines)
+        .where(*_same(deadline))
+        .values(wake_at=until, claimed_by=None, claimed_until=None, attempts=deadlines.c.attempts + 1)
+    )
+    return (await connection.execute(statement)).rowcount == 1
+
+
+async def next_of(connection: AsyncConnection, sandbox_ids: Iterable[str]) -> dict[str, Deadline]:
+    """The earliest deadline of each sandbox that has one."""
+    query = select(*_COLUMNS).where(deadlines.c.sandbox_id.in_(list(sandbox_ids))).order_by(deadlines.c.due_at.desc())
+    return {row["sandbox_id"]: _record(row) for row in (await connection.execute(query)).mappings()}
+
+
+async def missing(connection: AsyncConnection, limit: int = 500) -> list[str]:
+    """Settled sandboxes without the deadline that their state calls for: a hand edit, a restored backup."""
+    wanted = case(
+        (sandboxes.c.state == State.RUNNING, literal(DeadlineKind.IDLE.value)),
+        else_=literal(DeadlineKind.RETENTION.value),
+    )
+    query = (
+        select(sandboxes.c.sandbox_id)
+        .outerjoin(deadlines, and_(deadlines.c.sandbox_id == sandboxes.c.sandbox_id, deadlines.c.kind == wanted))
+        .where(
+            sandboxes.c.state.in_((State.RUNNING, State.PAUSED, State.FAILED)),
+            deadlines.c.sandbox_id.is_(None),
+        )
+        .limit(limit)
+    )
+    return list((await connection.execute(query)).scalars())
+
+
+async def too_far(connection: AsyncConnection, now: float, limit: int = 500) -> list[str]:
+    """Idle deadlines further away than a whole timeout: the clock has gone back since they were set."""
+    query = (
+        select(deadlines.c.sandbox_id)
+        .join(sandboxes, sandboxes.c.sandbox_id == deadlines.c.sandbox_id)
+        .where(deadlines.c.kind == DeadlineKind.IDLE, deadlines.c.due_at > now + sandboxes.c.timeout + 1)
+        .limit(limit)
+    )
+    return list((await connection.execute(query)).scalars())
+
+
+async def count(connection: AsyncConnection) -> int:
+    return int((await connection.execute(select(func.count()).select_from(deadlines))).scalar_one())
+
+
+def _same(deadline: Deadline) -> list[Any]:
+    return [
+        deadlines.c.sandbox_id == deadline.sandbox_id,
+        deadlines.c.kind == deadline.kind,
+        deadlines.c.generation == deadline.generation,
+    ]
+
+
+def _record(row: RowMapping) -> Deadline:
+    values: dict[str, Any] = dict(row)
+    values["kind"] = DeadlineKind(values["kind"])
+    values["action"] = TimeoutAction(values["action"])
+    return Deadline(**values)

@@ -1,0 +1,60 @@
+"""The record of what happened to each sandbox, numbered without gaps.
+
+The number is taken from the sandbox's own row, whose lock makes the order of numbers the order of commits: a reader who
+has seen number n never finds a smaller one later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paddock.store.records import Event
+from paddock.store.tables import events, sandboxes
+
+
+async def append(
+    connection: AsyncConnection, sandbox_id: str, at: float, *new: tuple[str, Mapping[str, Any]], **also: Any
+) -> int | None:
+    """Add events, and in the same breath set other columns of the row (``also``).
+
+    Answers the sandbox's idle timeout as it is now; None when there is no such row.
+    """
+    statement = (
+        update(sandboxes)
+        .where(sandboxes.c.sandbox_id == sandbox_id)
+        .values(event_seq=sandboxes.c.event_seq + len(new), **also)
+        .returning(sandboxes.c.event_seq, sandboxes.c.timeout)
+    )
+    row = (await connection.execute(statement)).first()
+    if row is None:
+        return None
+    last, timeout = row
+    if new:
+        rows = [
+            {
+                "sandbox_id": sandbox_id,
+                "seq": last - len(new) + number,
+                "type": kind,
+                "at": at,
+                "data": dict(data),
+            }
+            for number, (kind, data) in enumerate(new, start=1)
+        ]
+        await connection.execute(insert(events), rows)
+    return int(timeout)
+
+
+async def after(connection: AsyncConnection, sandbox_id: str, seq: int, limit: int) -> list[Event]:
+    query = (
+        select(events).where(events.c.sandbox_id == sandbox_id, events.c.seq > seq).order_by(events.c.seq).limit(limit)
+    )
+    return [Event(**row) for row in (await connection.execute(query)).mappings()]
+
+
+async def forget(connection: AsyncConnection, sandbox_ids: Sequence[str]) -> None:
+    if sandbox_ids:
+        await connection.execute(delete(events).where(events.c.sandbox_id.in_(sandbox_ids)))

@@ -1,0 +1,47 @@
+"""Which request already used an idempotency key, and what it started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paddock.store.tables import idempotency
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    owner_id: str
+    key: str
+    fingerprint: str
+    sandbox_id: str
+    process_id: str | None
+    created_at: float
+
+
+async def claim(connection: AsyncConnection, new: Claim) -> Claim:
+    """The claim that holds the key: the new one, or the one that came first."""
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    statement = dialect.insert(idempotency).values(
+        owner_id=new.owner_id,
+        key=new.key,
+        fingerprint=new.fingerprint,
+        sandbox_id=new.sandbox_id,
+        process_id=new.process_id,
+        created_at=new.created_at,
+    )
+    await connection.execute(statement.on_conflict_do_nothing(index_elements=["owner_id", "key"]))
+    query = select(idempotency).where(idempotency.c.owner_id == new.owner_id, idempotency.c.key == new.key)
+    return Claim(**(await connection.execute(query)).mappings().one())
+
+
+async def find(connection: AsyncConnection, owner_id: str, key: str) -> Claim | None:
+    query = select(idempotency).where(idempotency.c.owner_id == owner_id, idempotency.c.key == key)
+    row = (await connection.execute(query)).mappings().first()
+    return Claim(**row) if row else None
+
+
+async def forget(connection: AsyncConnection, before: float) -> None:
+    await connection.execute(delete(idempotency).where(idempotency.c.created_at < before))

@@ -1,0 +1,1 @@
+"""The schema's history. A released migration is never edited."""

@@ -1,0 +1,118 @@
+"""What the store remembers, as plain frozen records. Times are epoch seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from paddock.models import Role, State, TimeoutAction
+
+
+class DeadlineKind(StrEnum):
+    IDLE = "idle"
+    """Pushed out by activity; stands still while the sandbox is paused."""
+    LIFETIME = "lifetime"
+    """Absolute, from creation on."""
+    RETENTION = "retention"
+    """A paused sandbox is deleted after this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    sandbox_id: str
+    key: str
+    owner_id: str
+    user_id: str
+    provider: str
+    reference: str | None
+    template_id: str
+    state: State
+    reason: str | None
+    version: int
+    """Counts every change of state: a writer that holds an older one has lost its right to write."""
+    lease_owner: str | None
+    """The server process that works on it now."""
+    attempts: int
+    """Failed tries to finish the present transition."""
+    timeout: int
+    on_timeout: TimeoutAction
+    max_lifetime: int | None
+    cpu: float
+    memory_mb: int
+    disk_mb: int
+    pids: int
+    env: Mapping[str, str]
+    metadata: Mapping[str, Any]
+    git_url: str | None
+    created_at: float
+    started_at: float | None
+    running_since: float | None
+    """Up to here running time is in the usage table already. None unless running."""
+    last_activity_at: float
+    state_changed_at: float
+    deleted_at: float | None
+    event_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    sandbox_id: str
+    kind: DeadlineKind
+    action: TimeoutAction
+    due_at: float
+    warn_at: float | None
+    """When to warn; None once warned, or where no warning is wanted."""
+    generation: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    sandbox_id: str
+    seq: int
+    type: str
+    at: float
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    user_id: str
+    sandbox_id: str | None
+    day: str | None
+    seconds: float
+    commands: int
+    bytes_in: int
+    bytes_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    user_id: str
+    role: Role
+    disabled: bool
+    max_live: int | None
+    max_cpu: float | None
+    max_memory_mb: int | None
+    requests_per_second: float | None
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    key_id: int
+    name: str
+    user_id: str
+    prefix: str
+    created_at: float
+    last_used_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    sandboxes: list[Sandbox]
+    expires: Mapping[str, Deadline]
+    """The next deadline of each, by sandbox id."""
+    next_cursor: str | None

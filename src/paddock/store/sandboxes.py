@@ -1,0 +1,188 @@
+"""Rows of sandboxes: reading, listing, and changing them under a version number."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sqlalchemy import and_, delete, func, insert, or_, select, tuple_, update
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paddock.errors import Invalid
+from paddock.models import State, TimeoutAction
+from paddock.store.records import Sandbox
+from paddock.store.tables import ALIVE, LIVE, UNFINISHED, sandboxes, servers
+
+_FIELDS = tuple(field.name for field in fields(Sandbox))
+_COLUMNS = [sandboxes.c[name] for name in _FIELDS]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    live: int
+    cpu: float
+    memory_mb: int
+
+
+async def get(connection: AsyncConnection, sandbox_id: str, *, lock: bool = False) -> Sandbox | None:
+    """``lock``: hold the row until the transaction ends (SQLite's write transactions hold everything anyway)."""
+    query = select(*_COLUMNS).where(sandboxes.c.sandbox_id == sandbox_id)
+    if lock and connection.dialect.name != "sqlite":
+        query = query.with_for_update()
+    row = (await connection.execute(query)).mappings().first()
+    return _record(row) if row else None
+
+
+async def add(connection: AsyncConnection, sandbox: Sandbox) -> None:
+    values = {name: getattr(sandbox, name) for name in _FIELDS}
+    await connection.execute(insert(sandboxes).values(**values))
+
+
+async def change(connection: AsyncConnection, sandbox: Sandbox, **values: Any) -> bool:
+    """Write, if nobody has written since this version was read. False: read again and think again."""
+    statement = (
+        update(sandboxes)
+        .where(sandboxes.c.sandbox_id == sandbox.sandbox_id, sandboxes.c.version == sandbox.version)
+        .values(version=sandbox.version + 1, **values)
+    )
+    return (await connection.execute(statement)).rowcount == 1
+
+
+async def patch(connection: AsyncConnection, sandbox_id: str, **values: Any) -> bool:
+    """Write what is not part of the state machine: a remembered timeout, a moment of activity."""
+    statement = update(sandboxes).where(sandboxes.c.sandbox_id == sandbox_id).values(**values)
+    return (await connection.execute(statement)).rowcount == 1
+
+
+async def totals(connection: AsyncConnection, owner_id: str) -> Totals:
+    """What the owner's live sandboxes take together: those that use, or are about to use, CPU and memory."""
+    query = select(
+        func.count(),
+        func.coalesce(func.sum(sandboxes.c.cpu), 0),
+        func.coalesce(func.sum(sandboxes.c.memory_mb), 0),
+    ).where(sandboxes.c.owner_id == owner_id, LIVE)
+    live, cpu, memory = (await connection.execute(query)).one()
+    return Totals(int(live), float(cpu), int(memory))
+
+
+async def page(
+    connection: AsyncConnection,
+    *,
+    owner_id: str | None,
+    user_id: str | None,
+    states: Sequence[State] | None,
+    cursor: str | None,
+    limit: int,
+) -> tuple[list[Sandbox], str | None]:
+    """Newest first, by key: the hundredth page costs what the first does. Deleted ones only when asked for."""
+    query = select(*_COLUMNS)
+    query = query.where(sandboxes.c.state.in_(states) if states else ALIVE)
+    if owner_id is not None:
+        query = query.where(sandboxes.c.owner_id == owner_id)
+    if user_id is not None:
+        query = query.where(sandboxes.c.user_id == user_id)
+    if cursor is not None:
+        created_at, sandbox_id = _read_cursor(cursor)
+        query = query.where(tuple_(sandboxes.c.created_at, sandboxes.c.sandbox_id) < tuple_(created_at, sandbox_id))
+    query = query.order_by(sandboxes.c.created_at.desc(), sandboxes.c.sandbox_id.desc()).limit(limit + 1)
+    found = [_record(row) for row in (await connection.execute(query)).mappings()]
+    more = len(found) > limit
+    return found[:limit], _make_cursor(found[limit - 1]) if more else None
+
+
+async def unfinished(
+    connection: AsyncConnection, server_id: str, *, alive_since: float, limit: int = 1000
+) -> list[Sandbox]:
+    """Transitions that no other server works on: no lease, our own, or that of a server that has stopped beating."""
+    working = select(servers.c.server_id).where(servers.c.heartbeat_at >= alive_since, servers.c.server_id != server_id)
+    query = (
+        select(*_COLUMNS)
+        .where(
+            UNFINISHED,
+            or_(sandboxes.c.lease_owner.is_(None), sandboxes.c.lease_owner.not_in(working)),
+        )
+        .order_by(sandboxes.c.state_changed_at)
+        .limit(limit)
+    )
+    return [_record(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def at_provider(connection: AsyncConnection, provider: str, after: str, limit: int = 1000) -> list[Sandbox]:
+    """Everything that the provider should have, in order of id, a batch at a time."""
+    query = (
+        select(*_COLUMNS)
+        .where(
+            sandboxes.c.provider == provider,
+            sandboxes.c.state.in_((State.RUNNING, State.PAUSED, State.FAILED)),
+            sandboxes.c.sandbox_id > after,
+        )
+        .order_by(sandboxes.c.sandbox_id)
+        .limit(limit)
+    )
+    return [_record(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def running_since_before(connection: AsyncConnection, moment: float, limit: int = 500) -> list[Sandbox]:
+    query = select(*_COLUMNS).where(sandboxes.c.running_since < moment).limit(limit)
+    return [_record(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def purge_deleted(connection: AsyncConnection, before: float, limit: int = 500) -> list[str]:
+    """Forget sandboxes that were deleted before this moment. Usage stays: it is what a bill is made of."""
+    query = select(sandboxes.c.sandbox_id).where(
+        and_(sandboxes.c.deleted_at < before, sandboxes.c.state == State.DELETED)
+    )
+    ids = list((await connection.execute(query.limit(limit))).scalars())
+    if ids:
+        await connection.execute(delete(sandboxes).where(sandboxes.c.sandbox_id.in_(ids)))
+    return ids
+
+
+def _record(row: RowMapping) -> Sandbox:
+    values: dict[str, Any] = dict(row)
+    values["state"] = State(values["state"])
+    values["on_timeout"] = TimeoutAction(values["on_timeout"])
+    return Sandbox(**values)
+
+
+def _make_cursor(sandbox: Sandbox) -> str:
+    text = json.dumps([sandbox.created_at, sandbox.sandbox_id])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _read_cursor(cursor: str) -> tuple[float, str]:
+    try:
+        raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        created_at, sandbox_id = json.loads(raw)
+        if not isinstance(created_at, float) or not isinstance(sandbox_id, str) or "\0" in sandbox_id:
+            raise ValueError
+    except (ValueError, TypeError, binascii.Error, RecursionError):
+        raise Invalid("The cursor is not one that this server gave out. Start again without it.") from None
+    return created_at, sandbox_id
+
+
+def labels_of(sandbox: Sandbox) -> Mapping[str, str]:
+    """What a provider keeps beside the machine, enough to write the row again if the database is lost."""
+    kept = {
+        "key": sandbox.key,
+        "owner_id": sandbox.owner_id,
+        "user_id": sandbox.user_id,
+        "template_id": sandbox.template_id,
+        "timeout": sandbox.timeout,
+        "on_timeout": sandbox.on_timeout.value,
+        "max_lifetime": sandbox.max_lifetime,
+        "cpu": sandbox.cpu,
+        "memory_mb": sandbox.memory_mb,
+        "disk_mb": sandbox.disk_mb,
+        "pids": sandbox.pids,
+        "metadata": sandbox.metadata,
+        "env": sandbox.env,
+        "git_url": sandbox.git_url,
+        "created_at": sandbox.created_at,
+    }
+    return {"paddock.sandbox": json.dumps(kept)}

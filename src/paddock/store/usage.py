@@ -1,0 +1,105 @@
+"""What was used, per sandbox and day: seconds of running, commands, bytes in and out. What a bill or a chart needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paddock.store.records import Sandbox, Usage
+from paddock.store.tables import usage
+
+_SUMS = [func.sum(usage.c[name]).label(name) for name in ("seconds", "commands", "bytes_in", "bytes_out")]
+
+
+async def add(
+    connection: AsyncConnection,
+    sandbox: Sandbox,
+    at: float,
+    *,
+    seconds: float = 0.0,
+    commands: int = 0,
+    bytes_in: int = 0,
+    bytes_out: int = 0,
+) -> None:
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    new = {"seconds": seconds, "commands": commands, "bytes_in": bytes_in, "bytes_out": bytes_out}
+    statement = dialect.insert(usage).values(
+        sandbox_id=sandbox.sandbox_id, day=_day(at), owner_id=sandbox.owner_id, user_id=sandbox.user_id, **new
+    )
+    await connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=["sandbox_id", "day"],
+            set_={name: usage.c[name] + statement.excluded[name] for name in new},
+        )
+    )
+
+
+async def add_running(connection: AsyncConnection, sandbox: Sandbox, since: float, until: float) -> None:
+    """Running time, split at midnight UTC. A clock that went back gives nothing, never less than nothing."""
+    for start, seconds in _by_day(since, until):
+        await add(connection, sandbox, start, seconds=seconds)
+
+
+async def per_day(connection: AsyncConnection, sandbox_id: str) -> list[Usage]:
+    query = select(usage).where(usage.c.sandbox_id == sandbox_id).order_by(usage.c.day)
+    return [
+        Usage(
+            user_id=row["user_id"],
+            sandbox_id=row["sandbox_id"],
+            day=row["day"],
+            seconds=row["seconds"],
+            commands=row["commands"],
+            bytes_in=row["bytes_in"],
+            bytes_out=row["bytes_out"],
+        )
+        for row in (await connection.execute(query)).mappings()
+    ]
+
+
+async def per_user(
+    connection: AsyncConnection,
+    *,
+    owner_id: str | None,
+    user_id: str | None,
+    since: str | None,
+    until: str | None,
+) -> list[Usage]:
+    """A row for each user and day."""
+    query = select(usage.c.user_id, usage.c.day, *_SUMS).group_by(usage.c.user_id, usage.c.day)
+    if owner_id is not None:
+        query = query.where(usage.c.owner_id == owner_id)
+    if user_id is not None:
+        query = query.where(usage.c.user_id == user_id)
+    if since is not None:
+        query = query.where(usage.c.day >= since)
+    if until is not None:
+        query = query.where(usage.c.day <= until)
+    rows = (await connection.execute(query.order_by(usage.c.day, usage.c.user_id).limit(10_000))).mappings()
+    return [
+        Usage(
+            user_id=row["user_id"],
+            sandbox_id=None,
+            day=row["day"],
+            seconds=float(row["seconds"]),
+            commands=int(row["commands"]),
+            bytes_in=int(row["bytes_in"]),
+            bytes_out=int(row["bytes_out"]),
+        )
+        for row in rows
+    ]
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).date().isoformat()
+
+
+def _by_day(since: float, until: float) -> Iterator[tuple[float, float]]:
+    while since < until:
+        midnight = datetime.fromtimestamp(since, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        end = min(until, (midnight + timedelta(days=1)).timestamp())
+        yield since, end - since
+        since = end

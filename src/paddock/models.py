@@ -36,7 +36,7 @@ MAX_HARD_TIMEOUT = 86_400.0
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIGNALS = "HUP|INT|QUIT|ABRT|KILL|USR1|USR2|TERM|CONT|STOP|TSTP|WINCH"
-_BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 # What the checks below say, for readers of the OpenAPI document.
 _PLAIN_TEXT = r"^[^\u0000]*$"
 _PLAIN_PATH = r"^(/([^/.\u0000][^/\u0000]*|\.([^/.\u0000][^/\u0000]*)?|\.\.[^/\u0000]+)?)+$"
@@ -439,7 +439,7 @@ class ProcessOutput(Answer):
 
 class WriteStdin(Request):
     data: Text = Field(default="", description="Text, written first.")
-    data_base64: str | None = Field(default=None, pattern=_BASE64, description="Bytes, written after `data`.")
+    data_base64: str | None = Field(default=None, pattern=BASE64, description="Bytes, written after `data`.")
     close: bool = Field(default=False, description="Close the input after this.")
 
 

@@ -71,7 +71,7 @@ def _answer_failures(app: FastAPI) -> None:
         ClientDisconnect,
     )
     for kind in kinds:
-        app.add_exception_handler(kind, _refuse)
+        app.add_exception_handler(kind, _refuse)  # type: ignore[arg-type]
     router: Router = app.router
     router.default = _no_route
 

@@ -60,9 +60,7 @@ def error_answer(error: errors.PaddockError, request_id: str) -> dict[str, Any]:
 def error_response(error: errors.PaddockError, request_id: str, allow: Sequence[str] = ()) -> Response:
     # ASCII escapes and no NaN: an answer that every parser takes, whatever is in the details.
     body = json.dumps(_plain(error_answer(error, request_id)), allow_nan=False)
-    return Response(
-        body.encode(), error.status, headers=_headers(error, allow), media_type="application/json"
-    )
+    return Response(body.encode(), error.status, headers=_headers(error, allow), media_type="application/json")
 
 
 def request_id_of(connection: HTTPConnection) -> str:

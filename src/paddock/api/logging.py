@@ -42,7 +42,8 @@ def configure_logging(settings: Settings) -> None:
 
 
 def _for_people() -> list[structlog.typing.Processor]:
-    return [structlog.dev.ConsoleRenderer()]
+    # The plain form: the pretty one prints local variables, and a key or a command may be among them.
+    return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
 
 
 def _for_machines() -> list[structlog.typing.Processor]:

@@ -41,7 +41,7 @@ class RequestMiddleware:
         try:
             _check_utf8(scope)
             await self._app(scope, receive, exchange.send)
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001 (the last catch: what nobody knew is logged with its traceback)
             await self._last_catch(problem, scope, receive, exchange)
         finally:
             self._log.info(
@@ -54,9 +54,7 @@ class RequestMiddleware:
                 user=scope["state"].get("user"),
             )
 
-    async def _last_catch(
-        self, problem: Exception, scope: Scope, receive: Receive, exchange: _Exchange
-    ) -> None:
+    async def _last_catch(self, problem: Exception, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         error = as_error(problem)
         if error.status >= 500 and not isinstance(error, errors.Unavailable):
             self._log.error("unexpected failure", request_id=exchange.request_id, exc_info=problem)

@@ -68,7 +68,10 @@ Day = Annotated[
     str,
     AfterValidator(_day),
     Query(
-        pattern=r"^\d{4}-\d{2}-\d{2}$", json_schema_extra={"format": "date"}, description="In UTC.", examples=["2030-01-31"]
+        pattern=r"^\d{4}-\d{2}-\d{2}$",
+        json_schema_extra={"format": "date"},
+        description="In UTC.",
+        examples=["2030-01-31"],
     ),
 ]
 IdempotencyKey = Annotated[

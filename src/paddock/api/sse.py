@@ -27,19 +27,29 @@ _BUFFERED = 16
 @dataclass(frozen=True, slots=True)
 class Event:
     event: str
+    """Empty for a comment, which says that the stream is there before anything has happened."""
     data: BaseModel | dict[str, Any]
     id: str | None = None
 
     def encode(self) -> bytes:
+        if not self.event:
+            return b": ready\n\n"
         data = self.data.model_dump_json() if isinstance(self.data, BaseModel) else json.dumps(self.data)
         name = f"id: {self.id}\n" if self.id is not None else ""
         return f"event: {self.event}\n{name}data: {data}\n\n".encode()
 
 
-class EventStream(Response):
-    """Made with :meth:`open`, which raises what goes wrong before the first event while a status can still say it."""
+READY = Event("", {})
+
+
+class ServerSentEvents(Response):
+    """What the OpenAPI document shows of a stream."""
 
     media_type = "text/event-stream"
+
+
+class EventStream(ServerSentEvents):
+    """Made with :meth:`open`, which raises what goes wrong before the first event while a status can still say it."""
 
     def __init__(self, source: AsyncGenerator[Event, None], request: Request, keep_alive: float = KEEP_ALIVE) -> None:
         super().__init__(headers={"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"})
@@ -52,16 +62,14 @@ class EventStream(Response):
         self._pump = asyncio.create_task(self._run(source), name="event stream")
 
     @classmethod
-    async def open(
-        cls, source: AsyncGenerator[Event, None], request: Request, *, wait_for_first: bool = True
-    ) -> Self:
+    async def open(cls, source: AsyncGenerator[Event, None], request: Request) -> Self:
+        """The source's first item comes soon: it is ``READY`` where nothing has happened yet."""
         stream = cls(source, request)
-        if wait_for_first:
-            try:
-                await stream._peek()
-            except BaseException:
-                await stream._stop()
-                raise
+        try:
+            await stream._peek()
+        except BaseException:
+            await stream._stop()
+            raise
         return stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,9 +106,7 @@ class EventStream(Response):
             return item.encode()
         error = as_error(item)
         if error.status == 500:
-            structlog.get_logger("paddock.api").error(
-                "unexpected failure", request_id=self._request_id, exc_info=item
-            )
+            structlog.get_logger("paddock.api").error("unexpected failure", request_id=self._request_id, exc_info=item)
         return Event("error", error_answer(error, self._request_id)).encode()
 
     async def _run(self, source: AsyncGenerator[Event, None]) -> None:

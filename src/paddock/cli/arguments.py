@@ -12,7 +12,6 @@ import typer
 from paddock.cli.session import Session
 from paddock.errors import PaddockError
 
-
 # The wire's own enums, spelt out: importing the models would double the time that `--help` takes. A test compares them.
 Action = Literal["pause", "delete"]
 Status = Literal["creating", "running", "pausing", "paused", "resuming", "deleting", "deleted", "failed"]
@@ -32,9 +31,7 @@ def complete_sandbox_id(ctx: typer.Context, incomplete: str) -> list[tuple[str, 
     return [(box.sandbox_id, box.status.value) for box in page.sandboxes if box.sandbox_id.startswith(incomplete)]
 
 
-SandboxId = Annotated[
-    str, typer.Argument(metavar="ID", help="The sandbox's id.", autocompletion=complete_sandbox_id)
-]
+SandboxId = Annotated[str, typer.Argument(metavar="ID", help="The sandbox's id.", autocompletion=complete_sandbox_id)]
 SandboxIds = Annotated[
     list[str], typer.Argument(metavar="ID...", help="Ids of sandboxes.", autocompletion=complete_sandbox_id)
 ]

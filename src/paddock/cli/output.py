@@ -79,11 +79,14 @@ def print_fields(fields: Mapping[str, str | None]) -> None:
 
 
 def escape(text: object) -> str:
-    """Text that others chose: no markup in it, and no control characters that a terminal would obey."""
+    """Text that others chose, for a table: no markup in it, and nothing that a terminal would obey."""
     from rich.markup import escape as escape_markup
 
-    visible = "".join(character if character.isprintable() else repr(character)[1:-1] for character in str(text))
-    return escape_markup(visible)
+    return escape_markup(printable(text))
+
+
+def printable(text: object) -> str:
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in str(text))
 
 
 def state(name: str) -> str:
@@ -119,7 +122,7 @@ def error_document(error: PaddockError) -> dict[str, Any]:
 def hint_for(error: PaddockError) -> str | None:
     match error:
         case errors.PaddockError(code="server_unreachable"):
-            return "start a server with `paddock up`, or name another with --server or PADDOCK_URL."
+            return "a server elsewhere is named with --server or PADDOCK_URL."
         case errors.Unauthorized():
             return "give a key with --api-key or PADDOCK_API_KEY; `paddock up` says where the first one is."
         case errors.SandboxNotFound():

@@ -26,9 +26,13 @@ def create(
     user_id: Annotated[str | None, typer.Option(help="Whom it is for. [default: the login name]")] = None,
     template: Annotated[str | None, typer.Option(help="What it is made from.")] = None,
     timeout: Annotated[int | None, typer.Option(metavar="SECONDS", help="Idle seconds before it is paused.")] = None,
-    max_lifetime: Annotated[int | None, typer.Option(metavar="SECONDS", help="The same, whatever the activity.")] = None,
+    max_lifetime: Annotated[
+        int | None, typer.Option(metavar="SECONDS", help="The same, whatever the activity.")
+    ] = None,
     on_timeout: Annotated[Action | None, typer.Option(help="What happens then. [default: pause]")] = None,
-    env: Annotated[list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="For every command.")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="For every command.")
+    ] = None,
     metadata: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="To find it by.")] = None,
     cpu: Annotated[float | None, typer.Option(help="Cores.")] = None,
     memory: Annotated[int | None, typer.Option(metavar="MB", help="Memory.")] = None,
@@ -127,26 +131,31 @@ def url(
 def _each(session: Session, sandbox_ids: Sequence[str], act: Callable[[str], Any], done: str) -> None:
     """Every one is tried; one that fails does not keep the others."""
     results: list[Any] = []
-    failed: list[tuple[str, PaddockError]] = []
+    failures: dict[str, PaddockError] = {}
     for sandbox_id in sandbox_ids:
         try:
             results.append({**act(sandbox_id), "sandbox_id": sandbox_id})
         except PaddockError as error:
-            failed.append((sandbox_id, error))
+            failures[sandbox_id] = error
         else:
             if not session.json:
                 print(f"{sandbox_id} {done}")
-    for _, other in failed[1:]:
-        if not session.json:
-            session.fail(other)
-    if failed:
-        error = failed[0][1]
-        if len(sandbox_ids) > 1:
-            error.details["done"] = [result["sandbox_id"] for result in results]
-            error.details["failed"] = {sandbox_id: other.message for sandbox_id, other in failed}
-        raise error
+    if failures:
+        raise _together(session, failures, [result["sandbox_id"] for result in results])
     if session.json:
         output.print_json({"success": True, "sandboxes": results})
+
+
+def _together(session: Session, failures: dict[str, PaddockError], done: list[str]) -> PaddockError:
+    """The first failure; it speaks for the others too where there were several sandboxes."""
+    first, *others = failures.values()
+    if others or done:
+        first.details["done"] = done
+        first.details["failed"] = {sandbox_id: error.message for sandbox_id, error in failures.items()}
+    if not session.json:
+        for error in others:
+            output.print_error(error.message)
+    return first
 
 
 def _row(box: Sandbox) -> tuple[str, ...]:

@@ -91,12 +91,14 @@ class SandboxClient(Operations):
     async def _send(self, call: Call[Any], *, stream: bool = False) -> httpx.Response:
         tries = self._connection.tries(call)
         while True:
-            options = self._connection.request_options(call, None if stream else tries.time_left)
+            options = self._connection.request_options(
+                call, self._connection.longest_silence if stream else tries.time_left
+            )
             if call.body is not None:
                 options["content"] = _content(call.body)
             try:
                 response = await self._http.send(self._http.build_request(**options), stream=stream)
-                if response.is_success:
+                if response.is_success or response.status_code in call.also:
                     return response
                 await response.aread()
                 await response.aclose()

@@ -39,6 +39,8 @@ class Call(Generic[T]):
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Body | None = None
     repeat: Repeat = Repeat.SAFE
+    also: frozenset[int] = frozenset()
+    """Statuses beside 2xx that are answers too."""
     server_wait: float = 0.0
     """Seconds that the server was asked to take: the client waits longer than that."""
 
@@ -150,6 +152,14 @@ def listed(model: type[M], name: str) -> Callable[[httpx.Response], list[M]]:
             raise _unexpected(response, model) from error
 
     return read
+
+
+def event(model: type[M], data: str) -> M:
+    """The data of an event in a stream as this model."""
+    try:
+        return model.model_validate_json(data)
+    except ValueError as error:
+        raise UnexpectedAnswer(f"The stream holds something else than {model.__name__}: {data[:200]}") from error
 
 
 def nothing(response: httpx.Response) -> None:

@@ -16,6 +16,7 @@ from paddock.client.retry import Tries
 from paddock.errors import PaddockError
 
 CONNECT_TIMEOUT = 10.0
+LONGEST_SILENCE = 60.0
 MARGIN = 30.0
 """Seconds that a client waits longer than it asked the server to take."""
 
@@ -46,18 +47,23 @@ class Connection:
             options["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         return options
 
+    @property
+    def longest_silence(self) -> float:
+        """Seconds without a byte after which a stream counts as broken: the server says that it is alive more often."""
+        return max(self.timeout, LONGEST_SILENCE)
+
     def tries(self, call: Call[Any]) -> Tries:
         patience = max(self.timeout, call.server_wait + MARGIN) if call.server_wait else self.timeout
         return Tries(call.repeat, self.retries, patience)
 
-    def request_options(self, call: Call[Any], seconds: float | None) -> dict[str, Any]:
+    def request_options(self, call: Call[Any], seconds: float) -> dict[str, Any]:
         """For ``build_request``, but for the body, whose kind is the client's own."""
         options: dict[str, Any] = {
             "method": call.method,
             "url": call.path,
             "params": dict(call.params),
             "headers": dict(call.headers),
-            "timeout": httpx.Timeout(seconds, connect=min(CONNECT_TIMEOUT, seconds or CONNECT_TIMEOUT)),
+            "timeout": httpx.Timeout(seconds, connect=min(CONNECT_TIMEOUT, seconds)),
         }
         if call.json is not None:
             options["json"] = dict(call.json)

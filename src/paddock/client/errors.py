@@ -67,6 +67,17 @@ def from_response(response: httpx.Response, *, has_key: bool = True) -> PaddockE
     return error
 
 
+def from_event(data: str) -> PaddockError:
+    """The typed error for an ``error`` event in a stream."""
+    try:
+        body = json.loads(data)["error"]
+        error = error_for(body["code"], body["status"], body["message"], body.get("details"))
+        error.request_id = body.get("request_id") or None
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return UnexpectedAnswer(f"The stream ended with an error that cannot be read: {data[:200]}")
+    return error
+
+
 def _name(error: httpx.TransportError, url: str) -> PaddockError:
     if isinstance(error, httpx.UnsupportedProtocol):
         return ServerUnreachable(f"{url!r} is not the URL of a server: write it as http://host:port.")

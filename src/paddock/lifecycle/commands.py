@@ -7,8 +7,6 @@ made here before the spawn and kept with the idempotency key, so that a retry me
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -19,7 +17,7 @@ from paddock.clock import Clock
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.attachment import Attachment
 from paddock.lifecycle.controller import Controller, Use
-from paddock.lifecycle.idempotency import Idempotency
+from paddock.lifecycle.idempotency import Idempotency, fingerprint
 from paddock.lifecycle.output import Output, OutputSlice, cut_tail, read_slice
 from paddock.machine.base import (
     DEFAULT_USER,
@@ -74,7 +72,8 @@ class Commands:
 
     async def start(self, who: Principal, sandbox_id: str, request: StartProcess) -> ProcessInfo:
         argv = request.argv or [*SHELL, request.command or ""]
-        terminal = request.terminal and TerminalSize(request.terminal.rows, request.terminal.cols)
+        size = request.terminal
+        terminal = None if size is None else TerminalSize(size.rows, size.cols)
         spec = ProcessSpec(
             process_id=ids.new_process_id(),
             argv=argv,
@@ -174,7 +173,9 @@ class Commands:
         """The process of this request, and whether this call is the first to ask for it."""
         process_id = mine = ids.new_process_id()
         if key is not None:
-            process_id = await self._idempotency.claim(who, key, _fingerprint(request), request.sandbox_id, process_id)
+            process_id = await self._idempotency.claim(
+                who, key, fingerprint("run-command", request), request.sandbox_id, process_id
+            )
         info = await use.machine.spawn(
             ProcessSpec(
                 process_id=process_id,
@@ -221,11 +222,6 @@ class Commands:
             truncated=more or stdout.offset > 0 or stderr.offset > 0,
             duration=self._duration(info),
         )
-
-
-def _fingerprint(request: RunCommand) -> str:
-    canonical = json.dumps(request.model_dump(mode="json"), sort_keys=True)
-    return hashlib.sha256(b"run-command\0" + canonical.encode()).hexdigest()
 
 
 async def _news(machine: Machine, process_id: str, stdout_offset: int, stderr_offset: int, wait: float) -> None:

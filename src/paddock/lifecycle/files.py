@@ -8,11 +8,13 @@ from paddock import errors
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Controller
 from paddock.machine.base import FileEvent, FileInfo, FileType
+from paddock.settings import Settings
 
 
 class Files:
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, settings: Settings) -> None:
         self._controller = controller
+        self._limit = settings.max_file_body
 
     async def stat(self, who: Principal, sandbox_id: str, path: str) -> FileInfo:
         async with self._controller.use(who, sandbox_id) as use:
@@ -37,8 +39,9 @@ class Files:
                     await chunks.aclose()
                 await use.record(bytes_out=sent)
 
-    async def read_all(self, who: Principal, sandbox_id: str, path: str, limit: int) -> bytes:
-        """The whole file at once, refused when it is larger than ``limit``."""
+    async def read_all(self, who: Principal, sandbox_id: str, path: str) -> bytes:
+        """The whole file at once, refused when it is larger than ``max_file_body``."""
+        limit = self._limit
         async with self._controller.use(who, sandbox_id) as use:
             info = await use.machine.stat(path)
             if info.type is FileType.FILE and info.size > limit:
@@ -80,10 +83,11 @@ class Files:
 
         return await self.write(who, sandbox_id, path, whole())
 
-    async def make_directory(self, who: Principal, sandbox_id: str, path: str) -> bool:
-        """With missing parents. False when it was there already."""
+    async def make_directory(self, who: Principal, sandbox_id: str, path: str) -> FileInfo:
+        """With missing parents; one that is there already is fine."""
         async with self._controller.use(who, sandbox_id) as use:
-            return await use.machine.make_directory(path)
+            await use.machine.make_directory(path)
+            return await use.machine.stat(path)
 
     async def move(self, who: Principal, sandbox_id: str, source: str, destination: str) -> FileInfo:
         async with self._controller.use(who, sandbox_id) as use:

@@ -2,7 +2,7 @@
 
 Every use of a sandbox wants a few rows written. One writer gathers what has come in while the last transaction was
 under way and writes it all in the next, so a hundred commands at once cost one commit, and each caller still knows that
-its part is on disk before it answers. When the database cannot be used the entries wait here, and are written when it can.
+its part is on disk before it answers. When the database cannot be used the entries wait here until it can.
 """
 
 from __future__ import annotations

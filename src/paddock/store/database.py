@@ -2,8 +2,8 @@
 
 A transaction is either read or write. On SQLite all writes of a process go through one connection that begins
 IMMEDIATE, so a writer waits its turn instead of failing in the middle. Whatever the driver says when the database
-cannot be used becomes :class:`~paddock.errors.StoreUnavailable`; the next transaction starts afresh, so recovery needs no
-restart.
+cannot be used becomes :class:`~paddock.errors.StoreUnavailable`; the next transaction starts afresh, so recovery
+needs no restart.
 """
 
 from __future__ import annotations

@@ -1,1 +1,17 @@
-"""Thin routes: parse, call one method, shape the answer."""
+"""The routes, thin: parse, call one method, shape the answer."""
+
+from paddock.api.routes import accounts, commands, files, processes, sandboxes, server, sockets, watching
+
+# In the order in which they are tried: fixed paths stand before `/sandboxes/{sandbox_id}`.
+ROUTERS = (
+    server.router,
+    commands.router,
+    sandboxes.router,
+    files.by_body,
+    sandboxes.by_path,
+    processes.router,
+    files.router,
+    watching.router,
+    accounts.router,
+    sockets.router,
+)

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from paddock.client.answers import Done, File, FileChange, Written
-from paddock.client.call import Body, Call, StreamCall, answer, given, listed, nothing
+from paddock.client.call import Body, Call, StreamCall, answer, event, given, listed, nothing
 from paddock.client.calls.sandboxes import sandbox_path
+from paddock.client.errors import from_event
 from paddock.client.retry import Repeat
 from paddock.client.sse import EventDecoder
 from paddock.models import FileContent
@@ -163,8 +164,10 @@ class _Changes:
         self._decoder = EventDecoder()
 
     def feed(self, chunk: bytes) -> Iterable[FileChange]:
-        for event in self._decoder.feed(chunk):
-            yield FileChange.model_validate_json(event.data)
+        for item in self._decoder.feed(chunk):
+            if item.event == "error":
+                raise from_event(item.data)
+            yield event(FileChange, item.data)
 
     def resume(self) -> None:
         return None

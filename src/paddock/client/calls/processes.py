@@ -16,12 +16,11 @@ from paddock.client.answers import (
     ProcessOutput,
     Started,
 )
-from paddock.client.call import Call, StreamCall, answer, given, listed, nothing
+from paddock.client.call import Call, StreamCall, answer, event, given, listed, nothing
 from paddock.client.calls.sandboxes import idempotency, sandbox_path
+from paddock.client.errors import from_event
 from paddock.client.retry import Repeat
 from paddock.client.sse import EventDecoder, ServerSentEvent
-from paddock.errors import error_for
-from paddock.models import ErrorAnswer
 
 SERVER_COMMAND_TIMEOUT = 120.0
 """What a server waits for a command whose caller named no timeout, unless its operator chose otherwise."""
@@ -231,9 +230,9 @@ class _ProcessEvents:
         self.complete = False
 
     def feed(self, chunk: bytes) -> Iterable[ProcessEvent]:
-        for event in self._decoder.feed(chunk):
-            self._position = event.id or self._position
-            if (item := self._read(event)) is not None:
+        for sent in self._decoder.feed(chunk):
+            self._position = sent.id or self._position
+            if (item := self._read(sent)) is not None:
                 yield item
 
     def resume(self) -> StreamCall[ProcessEvent] | None:
@@ -241,18 +240,17 @@ class _ProcessEvents:
             return None
         return _follow(self._sandbox_id, self._process_id, self._position or "0.0")
 
-    def _read(self, event: ServerSentEvent) -> ProcessEvent | None:
-        match event.event:
+    def _read(self, sent: ServerSentEvent) -> ProcessEvent | None:
+        match sent.event:
             case "started":
-                started = Started.model_validate_json(event.data)
+                started = event(Started, sent.data)
                 self._process_id = started.process_id
                 return started
             case "output":
-                return Output.model_validate_json(event.data)
+                return event(Output, sent.data)
             case "exit":
                 self.complete = True
-                return Ended.model_validate_json(event.data)
+                return event(Ended, sent.data)
             case "error":
-                error = ErrorAnswer.model_validate_json(event.data).error
-                raise error_for(error.code, error.status, error.message, error.details)
+                raise from_event(sent.data)
         return None

@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from paddock.client.answers import Done, Event, EventPage, Health, Metrics, Sandbox, SandboxPage, Usage
-from paddock.client.call import Call, StreamCall, answer, given, nothing
+from paddock.client.call import Call, StreamCall, answer, event, given, nothing
+from paddock.client.errors import from_event
 from paddock.client.sse import EventDecoder
 from paddock.models import PortUrl
 
@@ -112,7 +113,10 @@ def events(sandbox_id: str, *, after: int = 0, limit: int | None = None) -> Call
 
 
 def stream_events(sandbox_id: str, *, after: int | None = None) -> StreamCall[Event]:
-    """What happens, as it happens. A broken connection is made again, and nothing is missed."""
+    """What happens, as it happens, until the sandbox is deleted.
+
+    A broken connection is made again, and nothing is missed.
+    """
     return StreamCall(
         call=Call(
             method="GET",
@@ -142,7 +146,8 @@ def metrics(sandbox_id: str) -> Call[Metrics]:
 
 
 def health() -> Call[Health]:
-    return Call(method="GET", path="/health", read=answer(Health))
+    """Whether the server is well: ``ok``, or ``degraded`` while its database does not answer."""
+    return Call(method="GET", path="/health", read=answer(Health), also=frozenset({503}))
 
 
 def sandbox_path(sandbox_id: str, *parts: str) -> str:
@@ -163,18 +168,22 @@ def _act(verb: str, sandbox_id: str, **fields: Any) -> Call[Sandbox]:
 
 
 class _Events:
-    complete = False
+    """Follows a sandbox over as many connections as it takes, to its end."""
 
     def __init__(self, sandbox_id: str, after: int | None) -> None:
         self._sandbox_id = sandbox_id
         self._after = after
         self._decoder = EventDecoder()
+        self.complete = False
 
     def feed(self, chunk: bytes) -> Iterable[Event]:
-        for event in self._decoder.feed(chunk):
-            answered = Event.model_validate_json(event.data)
-            self._after = answered.seq
-            yield answered
+        for item in self._decoder.feed(chunk):
+            if item.event == "error":
+                raise from_event(item.data)
+            happened = event(Event, item.data)
+            self._after = happened.seq
+            self.complete = happened.type == "sandbox.deleted"
+            yield happened
 
     def resume(self) -> StreamCall[Event]:
         return stream_events(self._sandbox_id, after=self._after)

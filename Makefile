@@ -1,0 +1,50 @@
+# The only words to remember: make run, make test; and for those who change the code: format lint types bench.
+
+VENV   ?= .venv
+PYTHON ?= python3
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.paddock
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-fast format lint types bench lock clean check
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+run: $(STAMP)-run ## Set everything up and start Paddock
+	@$(BIN)/paddock up
+
+test: $(STAMP)-dev ## Set everything up and run all tests
+	@PYTHON=$(BIN)/python sh scripts/test.sh
+
+test-fast: $(STAMP)-dev ## Run the tests that take seconds
+	@$(BIN)/python -m pytest -q -n 2 -m "not slow"
+
+format: $(STAMP)-dev ## Put the code in shape
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix -q . || true
+
+lint: $(STAMP)-dev ## Check style and the direction of imports
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports
+
+types: $(STAMP)-dev ## Check types, strictly
+	@$(BIN)/mypy
+
+bench: $(STAMP)-dev ## Measure; prints the tables of docs/benchmarks.md
+	@$(BIN)/python -m benchmarks.api_overhead
+
+lock: $(STAMP)-dev ## Choose versions of all dependencies anew
+	@sh scripts/lock.sh $(BIN)
+
+clean: ## Remove what the build made
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+
+$(STAMP)-run: requirements.lock pyproject.toml scripts/setup.sh
+	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VENV) requirements.lock
+	@touch $@
+
+$(STAMP)-dev: requirements-dev.lock pyproject.toml scripts/setup.sh
+	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VENV) requirements-dev.lock
+	@touch $@ $(STAMP)-run

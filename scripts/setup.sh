@@ -1,0 +1,36 @@
+#!/bin/sh
+# Makes the virtual environment and installs exactly what the lock file names. Says what is missing and how to get it.
+set -eu
+venv=$1
+lock=$2
+python=${PYTHON:-python3}
+
+say() { printf '%s\n' "paddock: $*" >&2; }
+
+if ! command -v "$python" >/dev/null 2>&1; then
+  say "python3 is missing. Debian or Ubuntu: apt-get install python3 python3-venv"
+  exit 1
+fi
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+  say "Python 3.11 or newer is needed; $python is $("$python" -V 2>&1 | cut -d' ' -f2)."
+  say "Install a newer one (Debian 12, Ubuntu 24.04 have it) and say: make PYTHON=python3.12 …"
+  exit 1
+fi
+if [ ! -x "$venv/bin/pip" ]; then
+  say "making the environment in $venv"
+  rm -rf "$venv"
+  if ! "$python" -m venv "$venv" >/dev/null 2>&1; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+      say "python3-venv is missing; installing it"
+      apt-get update -qq >/dev/null && apt-get install -y -qq python3-venv >/dev/null
+      "$python" -m venv "$venv"
+    else
+      rm -rf "$venv"
+      say "Python's venv module is missing. Debian or Ubuntu: sudo apt-get install python3-venv"
+      exit 1
+    fi
+  fi
+fi
+say "installing what $lock names"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

@@ -1,0 +1,89 @@
+"""Keys and users: who may do what, and how much of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from paddock.api.auth import Calling, GuardedRoute
+from paddock.api.openapi import failures, operation_id
+from paddock.api.shapes import key_fields, user_answer
+from paddock.models import (
+    ChangeUser,
+    CreateKey,
+    CreateUser,
+    KeyAnswer,
+    KeyList,
+    NewKeyAnswer,
+    Success,
+    UserAnswer,
+    UserId,
+    UserList,
+)
+
+router = APIRouter(
+    tags=["accounts"],
+    route_class=GuardedRoute,
+    responses=failures(404, 409),
+    generate_unique_id_function=operation_id,
+)
+
+UserIdHere = Annotated[UserId, Path()]
+
+
+@router.post("/keys")
+async def create_key(body: CreateKey, caller: Calling) -> NewKeyAnswer:
+    """Make a key; it is shown this once. Members make keys for themselves, admins for anybody."""
+    key, secret = await caller.house.accounts.create_key(caller.who, body)
+    return NewKeyAnswer(key=secret, **key_fields(key))
+
+
+@router.get("/keys")
+async def list_keys(caller: Calling) -> KeyList:
+    """Your own; all of them for an admin."""
+    keys = await caller.house.accounts.list_keys(caller.who)
+    return KeyList(keys=[KeyAnswer(**key_fields(key)) for key in keys])
+
+
+@router.delete("/keys/{key_id}")
+async def revoke_key(key_id: Annotated[int, Path(ge=1, le=2**53)], caller: Calling) -> Success:
+    await caller.house.accounts.revoke_key(caller.who, key_id)
+    return Success(message="The key is revoked.")
+
+
+@router.get("/me")
+async def me(caller: Calling) -> UserAnswer:
+    """Whom this key acts for."""
+    accounts = caller.house.accounts
+    user = await accounts.get_user(caller.who, caller.who.user_id)
+    return user_answer(user, accounts.quota_of(user))
+
+
+@router.post("/users")
+async def create_user(body: CreateUser, caller: Calling) -> UserAnswer:
+    accounts = caller.house.accounts
+    user = await accounts.create_user(caller.who, body)
+    return user_answer(user, accounts.quota_of(user))
+
+
+@router.get("/users")
+async def list_users(caller: Calling) -> UserList:
+    accounts = caller.house.accounts
+    users = await accounts.list_users(caller.who)
+    return UserList(users=[user_answer(user, accounts.quota_of(user)) for user in users])
+
+
+@router.get("/users/{user_id}")
+async def get_user(user_id: UserIdHere, caller: Calling) -> UserAnswer:
+    accounts = caller.house.accounts
+    user = await accounts.get_user(caller.who, user_id)
+    return user_answer(user, accounts.quota_of(user))
+
+
+@router.patch("/users/{user_id}")
+async def change_user(body: ChangeUser, user_id: UserIdHere, caller: Calling) -> UserAnswer:
+    """Change the role or the quota, or lock the user out. What is not named stays."""
+    accounts = caller.house.accounts
+    user = await accounts.change_user(caller.who, user_id, body)
+    return user_answer(user, accounts.quota_of(user))

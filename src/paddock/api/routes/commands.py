@@ -1,0 +1,49 @@
+"""Running a command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from paddock.api.auth import Calling, GuardedRoute
+from paddock.api.following import process_events
+from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.params import IdempotencyKey
+from paddock.api.sse import EventStream
+from paddock.models import CommandResult, RunCommand
+
+router = APIRouter(
+    tags=["commands"],
+    route_class=GuardedRoute,
+    responses=ON_A_SANDBOX,
+    generate_unique_id_function=operation_id,
+)
+
+_STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The result; with `stream` the events `started`, `output`… and `exit`.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+
+
+@router.post("/sandboxes/run-command", response_model=CommandResult, responses=_STREAMED)
+async def run_command(
+    body: RunCommand, request: Request, caller: Calling, idempotency_key: IdempotencyKey = None
+) -> CommandResult | Response:
+    """Run a command in a shell. One that fails is an answer: see `exit_code`.
+
+    After the soft `timeout` the answer is `running`, and the command goes on; read on by `process_id` and offset.
+    Ask for `stream` (or `Accept: text/event-stream`) to get the output as it comes; then there is no soft timeout
+    unless one is given. A caller who leaves does not end the command.
+    """
+    commands = caller.house.commands
+    if not body.background and (body.stream or _wants_events(request)):
+        events = process_events(commands.stream_run(caller.who, body, idempotency_key), announce=True)
+        return await EventStream.open(events, request)
+    return await commands.run(caller.who, body, idempotency_key)
+
+
+def _wants_events(request: Request) -> bool:
+    return request.headers.get("accept", "").startswith("text/event-stream")

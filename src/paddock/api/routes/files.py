@@ -1,0 +1,176 @@
+"""Files: small ones as JSON, all of them as streams."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from paddock import errors
+from paddock.api.auth import Caller, Calling, GuardedRoute
+from paddock.api.download import Download, span_of
+from paddock.api.openapi import ON_A_SANDBOX, failures, operation_id
+from paddock.api.params import PathQuery, SandboxIdHere
+from paddock.api.shapes import file_answer
+from paddock.api.sse import READY, Event, EventStream, ServerSentEvents
+from paddock.models import (
+    FileAnswer,
+    FileContent,
+    FileList,
+    FileWritten,
+    MakeDirectory,
+    MovePath,
+    ReadFile,
+    Success,
+    WriteFile,
+)
+
+by_body = APIRouter(
+    tags=["files"],
+    route_class=GuardedRoute,
+    responses=ON_A_SANDBOX,
+    generate_unique_id_function=operation_id,
+)
+router = APIRouter(
+    prefix="/sandboxes/{sandbox_id}/files",
+    tags=["files"],
+    route_class=GuardedRoute,
+    responses=ON_A_SANDBOX,
+    generate_unique_id_function=operation_id,
+)
+
+_BYTES: dict[str, Any] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+_DOWNLOAD: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The file.", "content": _BYTES},
+    206: {"description": "One range of it.", "content": _BYTES},
+    **failures(404, 409, 416, 501),
+}
+_UPLOAD: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+_CHANGES: dict[int | str, dict[str, Any]] = {200: {"description": "Events `change` with `path` and `change`."}}
+
+
+@by_body.post("/sandboxes/write-file")
+async def write_file(body: WriteFile, caller: Calling) -> FileWritten:
+    """Create or replace a file and its missing parents."""
+    if body.encoding == "base64":
+        try:
+            data = base64.b64decode(body.content, validate=True)
+        except binascii.Error:
+            raise errors.Invalid("content is not valid base64.") from None
+    else:
+        data = body.content.encode()
+    info = await caller.house.files.write_bytes(caller.who, body.sandbox_id, body.path, data)
+    return FileWritten(file=file_answer(info), message=f"Wrote {len(data)} bytes to {body.path}.")
+
+
+@by_body.post("/sandboxes/read-file")
+async def read_file(body: ReadFile, caller: Calling) -> FileContent:
+    """A whole file as text, or as base64 with `encoding`."""
+    data = await caller.house.files.read_all(caller.who, body.sandbox_id, body.path)
+    if body.encoding == "base64":
+        content = base64.b64encode(data).decode()
+    else:
+        try:
+            content = data.decode()
+        except UnicodeDecodeError:
+            raise errors.Invalid(
+                f"{body.path} is not UTF-8 text; read it with encoding=base64, or stream it with "
+                "GET /sandboxes/{sandbox_id}/files."
+            ) from None
+    return FileContent(path=body.path, content=content, encoding=body.encoding, size=len(data))
+
+
+@router.get("", response_class=Response, responses=_DOWNLOAD)
+async def download_file(request: Request, sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling) -> Response:
+    """The file's bytes, streamed; `Range` asks for a part."""
+    files = caller.house.files
+    info = await files.stat(caller.who, sandbox_id, path)
+    span = span_of(info, request.headers)
+    chunks = files.read(caller.who, sandbox_id, path, span.start, span.length) if span.length else None
+    return Download(info, span, chunks)
+
+
+@router.head("", response_class=Response, responses=_DOWNLOAD)
+async def check_file(request: Request, sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling) -> Response:
+    """What a download would say about the file, without its bytes."""
+    info = await caller.house.files.stat(caller.who, sandbox_id, path)
+    return Download(info, span_of(info, request.headers), None)
+
+
+@router.put("", openapi_extra=_UPLOAD)
+async def upload_file(
+    request: Request,
+    sandbox_id: SandboxIdHere,
+    path: PathQuery,
+    caller: Calling,
+    mode: Annotated[str | None, Query(pattern=r"^[0-7]{3,4}$", description="Octal.", examples=["0644"])] = None,
+) -> FileWritten:
+    """Create or replace a file and its missing parents from the raw body, of any size."""
+    bits = None if mode is None else int(mode, 8)
+    info = await caller.house.files.write(caller.who, sandbox_id, path, request.stream(), bits)
+    return FileWritten(file=file_answer(info), message=f"Wrote {info.size} bytes to {path}.")
+
+
+@router.delete("")
+async def delete_file(sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling, recursive: bool = False) -> Success:
+    """Remove a file, an empty directory, or with `recursive` a full one."""
+    await caller.house.files.remove(caller.who, sandbox_id, path, recursive)
+    return Success(message=f"Removed {path}.")
+
+
+@router.get("/list")
+async def list_files(
+    sandbox_id: SandboxIdHere,
+    caller: Calling,
+    path: PathQuery = "/workspace",
+    depth: Annotated[int, Query(ge=1, le=32)] = 1,
+) -> FileList:
+    """What is below a directory, sorted by path."""
+    entries = await caller.house.files.list_directory(caller.who, sandbox_id, path, depth)
+    return FileList(path=path, entries=[file_answer(info) for info in entries])
+
+
+@router.get("/stat")
+async def stat_file(sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling) -> FileAnswer:
+    return file_answer(await caller.house.files.stat(caller.who, sandbox_id, path))
+
+
+@router.post("/move")
+async def move_file(body: MovePath, sandbox_id: SandboxIdHere, caller: Calling) -> FileAnswer:
+    return file_answer(await caller.house.files.move(caller.who, sandbox_id, body.source, body.destination))
+
+
+@router.post("/mkdir")
+async def make_directory(body: MakeDirectory, sandbox_id: SandboxIdHere, caller: Calling) -> FileAnswer:
+    """With missing parents; one that is there already is fine."""
+    return file_answer(await caller.house.files.make_directory(caller.who, sandbox_id, body.path))
+
+
+@router.get("/watch", response_class=ServerSentEvents, responses=_CHANGES)
+async def watch_files(
+    request: Request,
+    sandbox_id: SandboxIdHere,
+    caller: Calling,
+    path: PathQuery = "/workspace",
+    recursive: bool = False,
+) -> Response:
+    """Changes below a directory as they happen; nothing is missed from the moment the headers come."""
+    return await EventStream.open(_changes(caller, sandbox_id, path, recursive), request)
+
+
+async def _changes(caller: Caller, sandbox_id: str, path: str, recursive: bool) -> AsyncGenerator[Event, None]:
+    async with aclosing(caller.house.files.watch(caller.who, sandbox_id, path, recursive)) as changes:
+        async for change in changes:
+            if change is None:
+                yield READY
+            else:
+                yield Event("change", {"path": change.path, "change": change.change.value})

@@ -1,0 +1,120 @@
+"""Processes: start, look at, read on, write to, signal, wait for."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from paddock.api.auth import Calling, GuardedRoute
+from paddock.api.following import LastPosition, position, process_events
+from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.params import Offset, ProcessIdHere, SandboxIdHere, WaitQuery
+from paddock.api.shapes import output_answer, process_answer
+from paddock.api.sse import EventStream, ServerSentEvents
+from paddock.models import (
+    ProcessAnswer,
+    ProcessList,
+    ProcessOutput,
+    SendSignal,
+    StartProcess,
+    Success,
+    WriteStdin,
+)
+
+router = APIRouter(
+    prefix="/sandboxes/{sandbox_id}/processes",
+    tags=["processes"],
+    route_class=GuardedRoute,
+    responses=ON_A_SANDBOX,
+    generate_unique_id_function=operation_id,
+)
+
+_EVENTS: dict[int | str, dict[str, Any]] = {200: {"description": "Events `output`… and at last `exit`."}}
+
+
+@router.get("")
+async def list_processes(sandbox_id: SandboxIdHere, caller: Calling) -> ProcessList:
+    """Every process that is remembered, also those that ended; oldest first."""
+    found = await caller.house.commands.list_processes(caller.who, sandbox_id)
+    return ProcessList(processes=[process_answer(info) for info in found])
+
+
+@router.post("")
+async def start_process(body: StartProcess, sandbox_id: SandboxIdHere, caller: Calling) -> ProcessAnswer:
+    """Start `command` (by a shell) or `argv` (as it is), and do not wait for it."""
+    return process_answer(await caller.house.commands.start(caller.who, sandbox_id, body))
+
+
+@router.get("/{process_id}")
+async def get_process(sandbox_id: SandboxIdHere, process_id: ProcessIdHere, caller: Calling) -> ProcessAnswer:
+    return process_answer(await caller.house.commands.info(caller.who, sandbox_id, process_id))
+
+
+@router.get("/{process_id}/output")
+async def read_output(
+    sandbox_id: SandboxIdHere,
+    process_id: ProcessIdHere,
+    caller: Calling,
+    stdout_offset: Offset = 0,
+    stderr_offset: Offset = 0,
+    wait: WaitQuery = 0,
+    limit: Annotated[int | None, Query(ge=1, le=1 << 26, description="Bytes of each stream.")] = None,
+) -> ProcessOutput:
+    """Output from these offsets on; with `wait`, up to so many seconds for something to come."""
+    output = await caller.house.commands.output(
+        caller.who,
+        sandbox_id,
+        process_id,
+        stdout_offset=stdout_offset,
+        stderr_offset=stderr_offset,
+        wait=wait,
+        limit=limit,
+    )
+    return output_answer(output)
+
+
+@router.get("/{process_id}/stream", response_class=ServerSentEvents, responses=_EVENTS)
+async def stream_process(
+    request: Request,
+    sandbox_id: SandboxIdHere,
+    process_id: ProcessIdHere,
+    caller: Calling,
+    stdout_offset: Offset = 0,
+    stderr_offset: Offset = 0,
+    last_event_id: LastPosition = None,
+) -> Response:
+    """Follow a process from these offsets on; `Last-Event-ID` wins over them."""
+    stdout_offset, stderr_offset = position(last_event_id, stdout_offset, stderr_offset)
+    items = caller.house.commands.follow(
+        caller.who, sandbox_id, process_id, stdout_offset=stdout_offset, stderr_offset=stderr_offset
+    )
+    return await EventStream.open(process_events(items, stdout_offset, stderr_offset), request)
+
+
+@router.post("/{process_id}/stdin")
+async def write_stdin(
+    body: WriteStdin, sandbox_id: SandboxIdHere, process_id: ProcessIdHere, caller: Calling
+) -> Success:
+    """Write to a process that was started with `stdin` or on a terminal."""
+    data = body.data.encode() + base64.b64decode(body.data_base64 or "")
+    await caller.house.commands.write_stdin(caller.who, sandbox_id, process_id, data, body.close)
+    return Success()
+
+
+@router.post("/{process_id}/signal")
+async def send_signal(
+    body: SendSignal, sandbox_id: SandboxIdHere, process_id: ProcessIdHere, caller: Calling
+) -> Success:
+    """To the whole process group."""
+    await caller.house.commands.signal(caller.who, sandbox_id, process_id, body.signal)
+    return Success()
+
+
+@router.post("/{process_id}/wait")
+async def wait_process(
+    sandbox_id: SandboxIdHere, process_id: ProcessIdHere, caller: Calling, timeout: WaitQuery | None = None
+) -> ProcessAnswer:
+    """The process as it ended, or as it is after `timeout` seconds."""
+    return process_answer(await caller.house.commands.wait(caller.who, sandbox_id, process_id, timeout))

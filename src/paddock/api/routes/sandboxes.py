@@ -1,0 +1,131 @@
+"""Sandboxes: make, find, put to sleep, end."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from paddock.api.auth import Caller, Calling, GuardedRoute
+from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.params import IdempotencyKey, Limit, SandboxIdHere
+from paddock.api.shapes import describe, sandbox_answer, sandbox_page
+from paddock.models import (
+    ConnectSandbox,
+    CreateSandbox,
+    ExposePort,
+    PortUrl,
+    SandboxAnswer,
+    SandboxId,
+    SandboxInfo,
+    SandboxPage,
+    SandboxRef,
+    SetTimeout,
+    State,
+    Success,
+    UserId,
+)
+
+router = APIRouter(
+    tags=["sandboxes"],
+    route_class=GuardedRoute,
+    responses=ON_A_SANDBOX,
+    generate_unique_id_function=operation_id,
+)
+by_path = APIRouter(
+    tags=["sandboxes"],
+    route_class=GuardedRoute,
+    responses=ON_A_SANDBOX,
+    generate_unique_id_function=operation_id,
+)
+
+
+@router.post("/sandboxes/create")
+async def create_sandbox(body: CreateSandbox, caller: Calling, idempotency_key: IdempotencyKey = None) -> SandboxAnswer:
+    """Make a sandbox and answer when it runs. With an `Idempotency-Key` a retry answers with the first one."""
+    seen = await caller.house.controller.create(caller.who, body, idempotency_key)
+    return sandbox_answer(seen, caller.house.settings, "The sandbox is running.")
+
+
+@router.post("/sandboxes/connect")
+async def connect_sandbox(body: ConnectSandbox, caller: Calling) -> SandboxAnswer:
+    """Wake it if it is paused, and push its deadline out."""
+    seen = await caller.house.controller.connect(caller.who, body.sandbox_id, body.timeout)
+    return sandbox_answer(seen, caller.house.settings, "The sandbox is running.")
+
+
+@router.post("/sandboxes/pause")
+async def pause_sandbox(body: SandboxRef, caller: Calling) -> SandboxAnswer:
+    """Put it to sleep; whatever is done with it next wakes it."""
+    seen = await caller.house.controller.pause(caller.who, body.sandbox_id)
+    return sandbox_answer(seen, caller.house.settings, "The sandbox is paused.")
+
+
+@router.post("/sandboxes/resume")
+async def resume_sandbox(body: SandboxRef, caller: Calling) -> SandboxAnswer:
+    seen = await caller.house.controller.resume(caller.who, body.sandbox_id)
+    return sandbox_answer(seen, caller.house.settings, "The sandbox is running.")
+
+
+@router.post("/sandboxes/timeout")
+async def set_timeout(body: SetTimeout, caller: Calling) -> SandboxAnswer:
+    """Strike after so many idle seconds, counted from now. Remembered through connect, pause and restart."""
+    seen = await caller.house.controller.set_timeout(caller.who, body.sandbox_id, body.timeout, body.action)
+    return sandbox_answer(seen, caller.house.settings, f"The timeout is {body.timeout} seconds.")
+
+
+@router.post("/sandboxes/expose-port")
+async def expose_port(body: ExposePort, caller: Calling) -> PortUrl:
+    """A URL at which a browser reaches this port of the sandbox."""
+    async with caller.house.controller.use(caller.who, body.sandbox_id) as use:
+        await use.record(event=("port.exposed", {"port": body.port}))
+        url = caller.house.settings.port_url(use.sandbox.key, body.port)
+    return PortUrl(sandbox_id=body.sandbox_id, port=body.port, url=url)
+
+
+@router.post("/sandboxes/delete")
+async def delete_sandbox(body: SandboxRef, caller: Calling) -> Success:
+    """End it now, with everything in it."""
+    return await _delete(caller, body.sandbox_id)
+
+
+@router.get("/sandboxes/status")
+async def sandbox_status(sandbox_id: Annotated[SandboxId, Query()], caller: Calling) -> SandboxInfo:
+    return await _status(caller, sandbox_id)
+
+
+@router.get("/sandboxes")
+async def list_sandboxes(
+    caller: Calling,
+    user_id: Annotated[UserId | None, Query()] = None,
+    status: Annotated[list[State] | None, Query(max_length=16, description="May be given more than once.")] = None,
+    cursor: Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before.")] = None,
+    limit: Limit = 100,
+) -> SandboxPage:
+    """Newest first, a page at a time; deleted ones only where `status=deleted` asks for them."""
+    page = await caller.house.controller.list(caller.who, user_id=user_id, states=status, cursor=cursor, limit=limit)
+    return sandbox_page(page, caller.house.settings)
+
+
+@by_path.get("/sandboxes/{sandbox_id}/status")
+async def sandbox_status_by_path(sandbox_id: SandboxIdHere, caller: Calling) -> SandboxInfo:
+    return await _status(caller, sandbox_id)
+
+
+@by_path.get("/sandboxes/{sandbox_id}")
+async def get_sandbox(sandbox_id: SandboxIdHere, caller: Calling) -> SandboxInfo:
+    return await _status(caller, sandbox_id)
+
+
+@by_path.delete("/sandboxes/{sandbox_id}")
+async def delete_sandbox_by_path(sandbox_id: SandboxIdHere, caller: Calling) -> Success:
+    return await _delete(caller, sandbox_id)
+
+
+async def _status(caller: Caller, sandbox_id: str) -> SandboxInfo:
+    return describe(await caller.house.controller.get(caller.who, sandbox_id), caller.house.settings)
+
+
+async def _delete(caller: Caller, sandbox_id: str) -> Success:
+    await caller.house.controller.delete(caller.who, sandbox_id)
+    return Success(message="The sandbox is deleted.")

@@ -1,0 +1,49 @@
+"""The server itself: is it well, and where to begin. No key is asked for here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from paddock import __version__
+from paddock.api.openapi import failures, operation_id
+from paddock.lifecycle.house import House
+from paddock.models import Health
+
+router = APIRouter(tags=["server"], generate_unique_id_function=operation_id)
+
+_HEALTH: dict[int | str, dict[str, Any]] = {
+    **{status: failures()[status] for status in (400, 405)},
+    503: {"model": Health, "description": "The database does not answer."},
+}
+
+
+@router.get("/health", responses=_HEALTH)
+async def health(request: Request, response: Response) -> Health:
+    """200 and `ok`, or 503 and `degraded`. The same shape either way."""
+    return await _health(request, response)
+
+
+@router.head("/health", responses=_HEALTH, response_model=None)
+async def check_health(request: Request, response: Response) -> Response:
+    await _health(request, response)
+    return Response(status_code=response.status_code or 200)
+
+
+@router.get("/", include_in_schema=False)
+async def index() -> dict[str, str]:
+    return {"name": "Paddock", "version": __version__, "docs": "/docs", "openapi": "/openapi.json"}
+
+
+async def _health(request: Request, response: Response) -> Health:
+    house: House = request.app.state.house
+    well = await house.healthy()
+    response.status_code = 200 if well else 503
+    return Health(
+        status="ok" if well else "degraded",
+        version=__version__,
+        provider=house.default_provider,
+        database="ok" if well else "unavailable",
+        server_id=house.server_id,
+    )

@@ -1,0 +1,98 @@
+"""Watching: events, usage, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from paddock import errors
+from paddock.api.auth import Caller, Calling, GuardedRoute
+from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.params import Day, Limit, SandboxIdHere
+from paddock.api.shapes import event_answer, metrics_answer, usage_answer
+from paddock.api.sse import READY, Event, EventStream, ServerSentEvents
+from paddock.models import EventPage, MetricsAnswer, State, UsageAnswer, UserId
+
+router = APIRouter(
+    tags=["watching"],
+    route_class=GuardedRoute,
+    responses=ON_A_SANDBOX,
+    generate_unique_id_function=operation_id,
+)
+
+After = Annotated[int, Query(ge=0, le=2**53, description="The `seq` of the last event seen.")]
+LastEvent = Annotated[
+    str | None,
+    Header(alias="Last-Event-ID", json_schema_extra={"pattern": r"^\d{1,15}$"}, description="Wins over `after`."),
+]
+_EVENTS: dict[int | str, dict[str, Any]] = {200: {"description": "Events named by their type; the id is `seq`."}}
+
+
+@router.get("/sandboxes/{sandbox_id}/events")
+async def list_events(sandbox_id: SandboxIdHere, caller: Calling, after: After = 0, limit: Limit = 100) -> EventPage:
+    """What happened to a sandbox and in it, oldest first."""
+    events = await caller.house.events.page(caller.who, sandbox_id, after, limit)
+    return EventPage(events=[event_answer(event) for event in events], next_after=events[-1].seq if events else after)
+
+
+@router.get("/sandboxes/{sandbox_id}/events/stream", response_class=ServerSentEvents, responses=_EVENTS)
+async def stream_events(
+    request: Request,
+    sandbox_id: SandboxIdHere,
+    caller: Calling,
+    after: After = 0,
+    last_event_id: LastEvent = None,
+) -> Response:
+    """The same as it happens; it ends when the sandbox is deleted."""
+    if last_event_id:
+        if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 16):
+            raise errors.Invalid("Last-Event-ID must be the number of an event.")
+        after = int(last_event_id)
+    return await EventStream.open(_events(caller, sandbox_id, after), request)
+
+
+@router.get("/sandboxes/{sandbox_id}/usage")
+async def sandbox_usage(sandbox_id: SandboxIdHere, caller: Calling) -> UsageAnswer:
+    """Running seconds, commands and bytes of one sandbox, in all and by day."""
+    return usage_answer(*await caller.house.usage.of_sandbox(caller.who, sandbox_id))
+
+
+@router.get("/sandboxes/{sandbox_id}/metrics")
+async def sandbox_metrics(sandbox_id: SandboxIdHere, caller: Calling) -> MetricsAnswer:
+    """What it uses at this moment. Looking does not wake it: a paused one is a 409."""
+    seen = await caller.house.controller.get(caller.who, sandbox_id)
+    if seen.sandbox.state is not State.RUNNING:
+        raise errors.Conflict(
+            f"The sandbox is {seen.sandbox.state.value}; only a running one has metrics.",
+            details={"status": seen.sandbox.state.value},
+        )
+    async with caller.house.controller.use(caller.who, sandbox_id) as use:
+        return metrics_answer(await use.machine.stats())
+
+
+@router.get("/usage")
+async def usage(
+    caller: Calling,
+    user_id: Annotated[UserId | None, Query()] = None,
+    since: Day | None = None,
+    until: Day | None = None,
+) -> UsageAnswer:
+    """The same by user and day; your own, or anybody's for an admin."""
+    return usage_answer(*await caller.house.usage.of_users(caller.who, user_id=user_id, since=since, until=until))
+
+
+async def _events(caller: Caller, sandbox_id: str, after: int) -> AsyncGenerator[Event, None]:
+    stream = caller.house.events.stream(caller.who, sandbox_id, after)
+    begun = False
+    try:
+        async for event in stream:
+            if event is not None:
+                yield Event(event.type, event_answer(event), str(event.seq))
+            elif not begun:
+                yield READY
+            begun = True
+    finally:
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()

@@ -1,0 +1,192 @@
+"""From what the store and the machine say to what goes over the wire."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from paddock import models
+from paddock.clock import iso
+from paddock.lifecycle.accounts import Quota
+from paddock.lifecycle.controller import Seen
+from paddock.lifecycle.output import OutputSlice
+from paddock.machine.base import FileInfo, MachineStats, OutputChunk, ProcessInfo
+from paddock.settings import Settings
+from paddock.store import records
+
+MCP_PORT = 6060
+VSCODE_PORT = 9000
+
+
+def describe(seen: Seen, settings: Settings) -> models.SandboxInfo:
+    return models.SandboxInfo(**_sandbox(seen.sandbox, seen.expires, settings))
+
+
+def sandbox_answer(seen: Seen, settings: Settings, message: str = "") -> models.SandboxAnswer:
+    return models.SandboxAnswer(message=message, **_sandbox(seen.sandbox, seen.expires, settings))
+
+
+def sandbox_page(page: records.Page, settings: Settings) -> models.SandboxPage:
+    return models.SandboxPage(
+        sandboxes=[
+            models.SandboxInfo(**_sandbox(sandbox, page.expires.get(sandbox.sandbox_id), settings))
+            for sandbox in page.sandboxes
+        ],
+        next_cursor=page.next_cursor,
+    )
+
+
+def _sandbox(sandbox: records.Sandbox, expires: records.Deadline | None, settings: Settings) -> dict[str, Any]:
+    return {
+        "sandbox_id": sandbox.sandbox_id,
+        "key": sandbox.key,
+        "user_id": sandbox.user_id,
+        "owner_id": sandbox.owner_id,
+        "status": sandbox.state,
+        "reason": sandbox.reason,
+        "provider": sandbox.provider,
+        "template_id": sandbox.template_id,
+        "timeout": sandbox.timeout,
+        "on_timeout": sandbox.on_timeout,
+        "max_lifetime": sandbox.max_lifetime,
+        "resources": models.ResourceInfo(
+            cpu=sandbox.cpu, memory_mb=sandbox.memory_mb, disk_mb=sandbox.disk_mb, pids=sandbox.pids
+        ),
+        "metadata": dict(sandbox.metadata),
+        "created_at": iso(sandbox.created_at),
+        "started_at": _maybe_iso(sandbox.started_at),
+        "last_activity_at": iso(sandbox.last_activity_at),
+        "expires_at": None if expires is None else iso(expires.due_at),
+        "expires_action": None if expires is None else expires.action,
+        "mcp_url": settings.port_url(sandbox.key, MCP_PORT, "/mcp/"),
+        "vscode_url": settings.port_url(sandbox.key, VSCODE_PORT),
+    }
+
+
+def process_answer(info: ProcessInfo) -> models.ProcessAnswer:
+    return models.ProcessAnswer(
+        process_id=info.process_id,
+        status=models.CommandStatus(info.status.value),
+        exit_code=info.exit_code,
+        pid=info.pid,
+        label=info.label,
+        started_at=iso(info.started_at),
+        ended_at=_maybe_iso(info.ended_at),
+        stdout_size=info.stdout_size,
+        stderr_size=info.stderr_size,
+        terminal=info.terminal,
+    )
+
+
+def output_answer(output: OutputSlice) -> models.ProcessOutput:
+    stdout, stderr, info = output.stdout, output.stderr, output.info
+    return models.ProcessOutput(
+        process_id=info.process_id,
+        status=models.CommandStatus(info.status.value),
+        exit_code=info.exit_code,
+        stdout=stdout.data.decode(errors="replace"),
+        stderr=stderr.data.decode(errors="replace"),
+        stdout_base64=_base64_if_needed(stdout.data),
+        stderr_base64=_base64_if_needed(stderr.data),
+        stdout_start=stdout.offset,
+        stderr_start=stderr.offset,
+        stdout_offset=stdout.end,
+        stderr_offset=stderr.end,
+        eof=output.complete,
+    )
+
+
+def chunk_answer(chunk: OutputChunk) -> dict[str, Any]:
+    """For an event: text, and base64 beside it only where the bytes are not UTF-8."""
+    answer = {
+        "stream": chunk.stream.value,
+        "offset": chunk.offset,
+        "data": chunk.data.decode(errors="replace"),
+    }
+    encoded = _base64_if_needed(chunk.data)
+    return answer if encoded is None else {**answer, "data_base64": encoded}
+
+
+def file_answer(info: FileInfo) -> models.FileAnswer:
+    return models.FileAnswer(
+        path=info.path,
+        name=info.name,
+        type=info.type.value,
+        size=info.size,
+        mode=f"{info.mode:04o}",
+        owner=info.owner,
+        group=info.group,
+        modified_at=iso(info.modified_at),
+        symlink_target=info.symlink_target,
+    )
+
+
+def event_answer(event: records.Event) -> models.EventAnswer:
+    return models.EventAnswer(seq=event.seq, type=event.type, at=iso(event.at), data=dict(event.data))
+
+
+def usage_answer(total: records.Usage, rows: list[records.Usage]) -> models.UsageAnswer:
+    return models.UsageAnswer(total=_usage(total), rows=[_usage(row) for row in rows])
+
+
+def _usage(usage: records.Usage) -> models.UsageRow:
+    return models.UsageRow(
+        user_id=usage.user_id,
+        sandbox_id=usage.sandbox_id,
+        day=usage.day,
+        seconds=round(usage.seconds, 3),
+        commands=usage.commands,
+        bytes_in=usage.bytes_in,
+        bytes_out=usage.bytes_out,
+    )
+
+
+def metrics_answer(stats: MachineStats) -> models.MetricsAnswer:
+    return models.MetricsAnswer(
+        at=iso(stats.at),
+        cpu_count=stats.cpu_count,
+        cpu_seconds=stats.cpu_seconds,
+        memory_used=stats.memory_used,
+        memory_total=stats.memory_total,
+        disk_used=stats.disk_used,
+        disk_total=stats.disk_total,
+        process_count=stats.process_count,
+    )
+
+
+def key_fields(key: records.ApiKey) -> dict[str, Any]:
+    return {
+        "key_id": key.key_id,
+        "name": key.name,
+        "user_id": key.user_id,
+        "prefix": key.prefix,
+        "created_at": iso(key.created_at),
+        "last_used_at": _maybe_iso(key.last_used_at),
+    }
+
+
+def user_answer(user: records.User, quota: Quota) -> models.UserAnswer:
+    return models.UserAnswer(
+        user_id=user.user_id,
+        role=user.role,
+        disabled=user.disabled,
+        quota=models.QuotaAnswer(
+            max_live=quota.max_live,
+            max_cpu=quota.max_cpu,
+            max_memory_mb=quota.max_memory_mb,
+            requests_per_second=quota.requests_per_second,
+        ),
+        created_at=iso(user.created_at),
+    )
+
+
+def _maybe_iso(epoch: float | None) -> str | None:
+    return None if epoch is None else iso(epoch)
+
+
+def _base64_if_needed(data: bytes) -> str | None:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(data).decode()
+    return None

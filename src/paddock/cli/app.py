@@ -1,0 +1,69 @@
+"""The table of contents of the ``paddock`` command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from paddock.cli import copy, exec, observe, sandboxes
+from paddock.cli.keys import keys
+from paddock.cli.session import ApiKey, Json, Server
+from paddock.cli.up import up
+
+
+class Sections(TyperGroup):
+    """Lists the commands under headings. Typer does so only through Rich, whose import alone takes longer than all the
+    rest of ``paddock --help``."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, found in self.commands.items():
+            if not found.hidden:
+                heading = getattr(found, "rich_help_panel", None) or "Commands"
+                sections.setdefault(str(heading), []).append((name, found.get_short_help_str(100)))
+        width = max(len(name) for rows in sections.values() for name, _ in rows)
+        for heading, rows in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), text) for name, text in rows])
+
+
+app = typer.Typer(
+    cls=Sections,
+    help="Paddock: sandboxes for AI agents, on your own machine.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+SANDBOXES, INSIDE, SERVER = "Sandboxes", "Inside a sandbox", "The server"
+
+app.command("create", rich_help_panel=SANDBOXES)(sandboxes.create)
+app.command("list", rich_help_panel=SANDBOXES)(sandboxes.list_)
+app.command("status", rich_help_panel=SANDBOXES)(sandboxes.status)
+app.command("timeout", rich_help_panel=SANDBOXES)(sandboxes.timeout)
+app.command("pause", rich_help_panel=SANDBOXES)(sandboxes.pause)
+app.command("resume", rich_help_panel=SANDBOXES)(sandboxes.resume)
+app.command("kill", rich_help_panel=SANDBOXES)(sandboxes.kill)
+app.command("delete", hidden=True)(sandboxes.kill)
+app.command("events", rich_help_panel=SANDBOXES)(observe.events)
+app.command("exec", rich_help_panel=INSIDE)(exec.exec_)
+app.command("cp", rich_help_panel=INSIDE)(copy.cp)
+app.command("url", rich_help_panel=INSIDE)(sandboxes.url)
+app.command("up", rich_help_panel=SERVER)(up)
+app.add_typer(keys, name="keys", rich_help_panel=SERVER)
+app.command("usage", rich_help_panel=SERVER)(observe.usage)
+app.command("health", rich_help_panel=SERVER)(observe.health)
+app.command("version", rich_help_panel=SERVER)(observe.version)
+
+
+@app.callback()
+def options(server: Server = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """Paddock: sandboxes for AI agents, on your own machine."""
+    # Read by `session.command`, which takes the same options after the command's name.
+
+
+def main() -> None:
+    app(prog_name="paddock")

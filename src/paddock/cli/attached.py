@@ -1,0 +1,144 @@
+"""One remote process and the terminal that watches it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, BinaryIO
+
+from paddock.cli import output
+from paddock.cli.exec import INTERRUPTED, NOBODY_READS, STILL_RUNNING, Wanted
+from paddock.client import Ended, Output, ProcessEvent, SandboxClient, Started
+from paddock.errors import PaddockError
+
+
+class Attached:
+    def __init__(self, client: SandboxClient, wanted: Wanted) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._process_id = ""
+        self._interrupts = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> int:
+        watching = asyncio.ensure_future(self._watch())
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupt, watching)
+        try:
+            async with self._client:
+                return await watching
+        except asyncio.CancelledError:
+            if self._process_id:
+                output.note(f"\nDetached: it may run on as {self._process_id}.")
+            return INTERRUPTED
+        except BrokenPipeError:
+            return NOBODY_READS
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    async def _watch(self) -> int:
+        try:
+            async for event in self._events():
+                if isinstance(event, Started):
+                    self._process_id = event.process_id
+                elif isinstance(event, Output):
+                    _write(sys.stdout.buffer if event.stream == "stdout" else sys.stderr.buffer, event.raw)
+                else:
+                    return self._exit_code(event)
+        except BrokenPipeError:
+            # Whoever read our output has left, as a terminal that was closed.
+            await self._signal("SIGHUP")
+            raise
+        finally:
+            for task in self._tasks:
+                task.cancel()
+        return 1
+
+    async def _events(self) -> AsyncIterator[ProcessEvent]:
+        wanted, client = self._wanted, self._client
+        if not wanted.interactive:
+            async for event in client.stream_command(
+                wanted.sandbox_id,
+                wanted.command,
+                timeout=wanted.timeout,
+                hard_timeout=wanted.hard_timeout,
+                cwd=wanted.cwd,
+                env=wanted.env,
+                user=wanted.user,
+            ):
+                yield event
+            return
+        process = await client.start_process(
+            wanted.sandbox_id,
+            wanted.command,
+            stdin=True,
+            cwd=wanted.cwd,
+            env=wanted.env,
+            user=wanted.user,
+            hard_timeout=wanted.hard_timeout,
+        )
+        self._process_id = process.process_id
+        self._begin(self._forward_stdin())
+        async for event in client.stream_process(wanted.sandbox_id, self._process_id):
+            yield event
+
+    def _exit_code(self, ended: Ended) -> int:
+        if ended.exit_code is not None:
+            return ended.exit_code
+        if ended.status == "running":
+            output.note(f"Still running as {ended.process_id}.")
+            return STILL_RUNNING
+        output.print_error(f"The process is {ended.status}: its exit code is not known.")
+        return 1
+
+    def _interrupt(self, watching: asyncio.Future[int]) -> None:
+        self._interrupts += 1
+        if self._interrupts > 1 or not self._process_id:
+            watching.cancel()
+        else:
+            self._begin(self._signal("SIGINT"))
+
+    async def _signal(self, name: str) -> None:
+        if self._process_id:
+            with contextlib.suppress(PaddockError):  # it may have ended in the meantime
+                await self._client.send_signal(self._wanted.sandbox_id, self._process_id, name)
+
+    async def _forward_stdin(self) -> None:
+        with contextlib.suppress(PaddockError):  # it may have ended, or closed its input
+            async for chunk in _stdin():
+                await self._client.write_stdin(self._wanted.sandbox_id, self._process_id, chunk)
+            await self._client.write_stdin(self._wanted.sandbox_id, self._process_id, close=True)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _write(stream: BinaryIO, data: bytes) -> None:
+    stream.write(data)
+    stream.flush()
+
+
+async def _stdin() -> AsyncIterator[bytes]:
+    """Standard input, whatever it is. A daemon thread reads it: a read that never ends must not keep us from ending,
+    and asyncio's own pipes refuse a plain file."""
+    loop = asyncio.get_running_loop()
+    chunks: asyncio.Queue[bytes] = asyncio.Queue(1)
+
+    def read() -> None:
+        with contextlib.suppress(OSError, RuntimeError):  # closed under us, or the loop has ended
+            while True:
+                chunk = os.read(0, 64 * 1024)
+                asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
+                if not chunk:
+                    return
+
+    threading.Thread(target=read, daemon=True).start()
+    while chunk := await chunks.get():
+        yield chunk

@@ -1,0 +1,27 @@
+"""The server's settings, as the command line sees them: its own options first, then the environment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from paddock.errors import Invalid
+
+if TYPE_CHECKING:
+    from paddock.settings import Settings
+
+
+def load_settings(**options: Any) -> Settings:
+    """Options are given by the names of their environment variables; None means not given."""
+    from pydantic import ValidationError
+
+    from paddock.settings import Settings
+
+    try:
+        return Settings(**{name: value for name, value in options.items() if value is not None})
+    except ValidationError as error:
+        problems = "; ".join(f"{_name(problem['loc'])}: {problem['msg']}" for problem in error.errors())
+        raise Invalid(f"The configuration is not right. {problems}") from error
+
+
+def _name(location: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, location)) or "settings"

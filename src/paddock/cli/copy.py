@@ -1,0 +1,177 @@
+"""``paddock cp``: files and directories between this machine and a sandbox, streamed."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from paddock.cli import output
+from paddock.cli.arguments import complete_sandbox_id
+from paddock.cli.progress import Bars, Progress, Silent
+from paddock.cli.session import Session, command
+from paddock.errors import Invalid, PathNotFound
+
+if TYPE_CHECKING:
+    from paddock.client import File, SyncSandboxClient
+
+CHUNK = 256 * 1024
+_REMOTE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*):(/.*)")
+
+
+def complete_place(ctx: typer.Context, incomplete: str) -> list[str]:
+    return [f"{sandbox_id}:/" for sandbox_id, _ in complete_sandbox_id(ctx, incomplete)]
+
+
+@command
+def cp(
+    session: Session,
+    source: Annotated[str, typer.Argument(metavar="SRC", autocompletion=complete_place, help="PATH, ID:/PATH or -")],
+    destination: Annotated[
+        str, typer.Argument(metavar="DST", autocompletion=complete_place, help="PATH, ID:/PATH or -")
+    ],
+) -> None:
+    """Copy files or directories into a sandbox or out of it."""
+    incoming, outgoing = _REMOTE.fullmatch(source), _REMOTE.fullmatch(destination)
+    if (incoming is None) == (outgoing is None):
+        raise typer.BadParameter("one of SRC and DST must be in a sandbox, written ID:/path", param_hint="SRC DST")
+    copy = _Copy(session)
+    with copy.progress:
+        if outgoing:
+            copy.into(source, outgoing[1], outgoing[2])
+        elif incoming:
+            copy.out_of(incoming[1], incoming[2], destination)
+    done = {"success": True, "files": copy.files, "bytes": copy.bytes, "skipped": copy.skipped}
+    session.answer(
+        done, lambda: output.note(f"Copied {copy.files} file{'s' * (copy.files != 1)}, {output.size(copy.bytes)}.")
+    )
+
+
+class _Copy:
+    def __init__(self, session: Session) -> None:
+        self.files = 0
+        self.bytes = 0
+        self.skipped: list[str] = []
+        self.progress: Progress = Bars() if sys.stderr.isatty() and not session.json else Silent()
+        self._session = session
+
+    @property
+    def _client(self) -> SyncSandboxClient:
+        return self._session.client
+
+    # Into a sandbox
+
+    def into(self, source: str, sandbox_id: str, path: str) -> None:
+        if source == "-":
+            self._upload(sandbox_id, path, sys.stdin.buffer, "stdin", None)
+            return
+        local = Path(source)
+        if not local.exists():
+            raise Invalid(f"There is no file {source!r} on this machine.")
+        target = PurePosixPath(path)
+        if path.endswith("/") or self._is_directory(sandbox_id, path):
+            target /= local.resolve().name
+        if not local.is_dir():
+            self._upload_file(sandbox_id, str(target), local)
+            return
+        for directory, names, files in os.walk(local):
+            names.sort()
+            below = target / PurePosixPath(Path(directory).relative_to(local))
+            self._client.make_directory(sandbox_id, str(below))
+            for name in sorted(files):
+                self._upload_file(sandbox_id, str(below / name), Path(directory) / name)
+            for name in [name for name in names if (Path(directory) / name).is_symlink()]:
+                self._skip(Path(directory) / name)
+
+    def _upload_file(self, sandbox_id: str, path: str, local: Path) -> None:
+        if not local.is_file():
+            self._skip(local)
+            return
+        status = local.stat()
+        with local.open("rb") as file:
+            self._upload(sandbox_id, path, file, local.name, status.st_size, status.st_mode & 0o777)
+
+    def _upload(
+        self, sandbox_id: str, path: str, file: IO[bytes], name: str, size: int | None, mode: int | None = None
+    ) -> None:
+        chunks = iter(lambda: file.read(CHUNK), b"")
+        self._client.upload(sandbox_id, path, self._counted(chunks, name, size), mode=mode)
+        self.files += 1
+
+    def _is_directory(self, sandbox_id: str, path: str) -> bool:
+        try:
+            return self._client.stat_file(sandbox_id, path).type == "directory"
+        except PathNotFound:
+            return False
+
+    # Out of a sandbox
+
+    def out_of(self, sandbox_id: str, path: str, destination: str) -> None:
+        if destination == "-":
+            for chunk in self._counted(self._client.download(sandbox_id, path), path, None):
+                sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+            self.files += 1
+            return
+        found = self._client.stat_file(sandbox_id, path)
+        target = Path(destination)
+        if target.is_dir() or destination.endswith("/"):
+            target /= PurePosixPath(path).name
+        if found.type == "directory":
+            self._download_directory(sandbox_id, path, target)
+        else:
+            self._download(sandbox_id, found, target)
+
+    def _download_directory(self, sandbox_id: str, path: str, target: Path) -> None:
+        target.mkdir(parents=True, exist_ok=True)
+        for entry in self._client.list_files(sandbox_id, path):
+            if entry.type == "directory":
+                self._download_directory(sandbox_id, entry.path, target / _safe(entry.name))
+            elif entry.type == "file":
+                self._download(sandbox_id, entry, target / _safe(entry.name))
+            else:
+                # A link could lead anywhere on this machine.
+                self._skip(entry.path)
+
+    def _download(self, sandbox_id: str, found: File, target: Path) -> None:
+        """Beside its place first, then into it: what is there stays whole until the new one is."""
+        import tempfile
+
+        target.parent.mkdir(parents=True, exist_ok=True)
+        plain = found.type == "file"  # a link's own size and mode say nothing about what it leads to
+        chunks = self._counted(self._client.download(sandbox_id, found.path), found.name, found.size if plain else None)
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:200]}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                os.fchmod(file.fileno(), int(found.mode, 8) & 0o777 if plain else 0o644)
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        self.files += 1
+
+    def _counted(self, chunks: Iterable[bytes], name: str, size: int | None) -> Iterator[bytes]:
+        with self.progress.file(name, size) as advance:
+            for chunk in chunks:
+                self.bytes += len(chunk)
+                advance(len(chunk))
+                yield chunk
+
+    def _skip(self, path: object) -> None:
+        self.skipped.append(str(path))
+        if not self._session.json:
+            output.note(f"Skipped {path}: neither a file nor a directory.")
+
+
+def _safe(name: str) -> str:
+    """The name of an entry, which what runs in the sandbox has chosen."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise Invalid(f"The sandbox lists a file with the name {name!r}, which has no place here.")
+    return name

@@ -1,0 +1,95 @@
+"""``paddock exec``: a command in a sandbox that feels like one at home.
+
+Bytes go to the right descriptors as they come, the exit code is passed on, Ctrl-C reaches the remote process, and a
+second one detaches from it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from paddock.cli.arguments import SandboxId, pairs
+from paddock.cli.session import Session, command
+
+STILL_RUNNING = 124
+"""As timeout(1) says it."""
+INTERRUPTED = 130
+NOBODY_READS = 141
+"""As a shell says SIGPIPE."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    sandbox_id: str
+    command: str
+    cwd: str | None
+    env: Mapping[str, str] | None
+    user: str | None
+    timeout: float | None
+    hard_timeout: float | None
+    interactive: bool
+
+
+@command
+def exec_(
+    session: Session,
+    sandbox_id: SandboxId,
+    words: Annotated[
+        list[str], typer.Argument(metavar="-- CMD...", help="The command; a single word is run by a shell.")
+    ],
+    cwd: Annotated[str | None, typer.Option(metavar="PATH", help="Where. [default: /workspace]")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Added to its own.")
+    ] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="As whom: user or root.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Stop watching after this; it runs on.")
+    ] = None,
+    hard_timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Kill it after this.")] = None,
+    background: Annotated[bool, typer.Option("--background", "-d", help="Do not wait; print its process id.")] = False,
+    interactive: Annotated[bool, typer.Option("--interactive", "-i", help="Pass standard input on.")] = False,
+) -> None:
+    """Run a command in a sandbox."""
+    wanted = Wanted(
+        sandbox_id=sandbox_id,
+        command=words[0] if len(words) == 1 else shlex.join(words),
+        cwd=cwd,
+        env=pairs(env, "--env"),
+        user=user,
+        timeout=timeout,
+        hard_timeout=hard_timeout,
+        interactive=interactive,
+    )
+    if interactive and (background or session.json):
+        raise typer.BadParameter("cannot be used with --background or --json", param_hint="--interactive")
+    if background or session.json:
+        _run_apart(session, wanted, background)
+        return
+    client = session.async_client()
+    import asyncio
+
+    from paddock.cli.attached import Attached
+
+    if code := asyncio.run(Attached(client, wanted).run()):
+        raise typer.Exit(code)
+
+
+def _run_apart(session: Session, wanted: Wanted, background: bool) -> None:
+    result = session.client.run_command(
+        wanted.sandbox_id,
+        wanted.command,
+        background,
+        timeout=wanted.timeout,
+        hard_timeout=wanted.hard_timeout,
+        cwd=wanted.cwd,
+        env=wanted.env,
+        user=wanted.user,
+    )
+    session.answer(result, lambda: print(result.process_id))
+    if not background:
+        raise typer.Exit(STILL_RUNNING if result.exit_code is None else result.exit_code)

@@ -1,0 +1,137 @@
+"""``paddock up``: start the server, and say what to do next."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paddock import __version__
+from paddock.cli import output
+from paddock.cli.configuration import load_settings
+from paddock.cli.session import Session, command
+from paddock.errors import Invalid, Unavailable
+
+if TYPE_CHECKING:
+    from paddock.lifecycle.bootstrap import FirstKey
+    from paddock.settings import Settings
+
+
+@command
+def up(
+    session: Session,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [env: HOST; default: 127.0.0.1]")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="0 is any. [env: PORT; default: 8080]")] = None,
+    provider: Annotated[str | None, typer.Option(help="What makes sandboxes. [env: SANDBOX_PROVIDER]")] = None,
+    database_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="[env: DATABASE_URL; default: SQLite]")
+    ] = None,
+    home: Annotated[Path | None, typer.Option(metavar="DIR", help="Where state is kept. [env: PADDOCK_HOME]")] = None,
+) -> None:
+    """Start the server on this machine."""
+    options: dict[str, Any] = {
+        "HOST": host,
+        "PORT": port,
+        "SANDBOX_PROVIDER": provider,
+        "DATABASE_URL": database_url,
+        "PADDOCK_HOME": home,
+    }
+    settings = load_settings(**options)
+    # Again with the port that it will be, because other settings follow from it.
+    settings = load_settings(**{**options, "PORT": _usable_port(settings)})
+    import asyncio
+
+    from paddock.api.server import serve
+    from paddock.lifecycle.bootstrap import first_key
+    from paddock.providers.registry import NoProvider, default_provider
+
+    try:
+        provider = default_provider(settings)
+    except NoProvider as error:
+        raise Invalid(str(error)) from error
+    _private_home(settings.home)
+    first = asyncio.run(first_key(settings))
+    session.answer(_document(settings, provider, first), lambda: _welcome(settings, provider, first))
+    sys.stdout.flush()
+    serve(settings)
+
+
+def _usable_port(settings: Settings) -> int:
+    """Fail now, in one line, where the port is taken; choose one where any will do."""
+    import socket
+
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            raise Unavailable(
+                f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}. "
+                "Stop what is there, or choose another port with --port."
+            ) from error
+        return int(probe.getsockname()[1])
+
+
+def _private_home(home: Path) -> None:
+    """For its owner only, also when it was there before with wider rights."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home.chmod(0o700)
+
+
+def _url(settings: Settings) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
+    return f"http://[{host}]:{settings.port}" if ":" in host and "[" not in host else f"http://{host}:{settings.port}"
+
+
+def _document(settings: Settings, provider: str, first: FirstKey) -> dict[str, Any]:
+    return {
+        "url": _url(settings),
+        "home": str(settings.home),
+        "key_file": str(settings.key_file),
+        "new_key": first.new,
+        "provider": provider,
+        "version": __version__,
+    }
+
+
+def _welcome(settings: Settings, provider: str, first: FirstKey) -> None:
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row(Text("server", "dim"), Text(_url(settings), "bold"))
+    facts.add_row(Text("key", "dim"), f"{output.escape(_short(settings.key_file))}{' (new)' if first.new else ''}")
+    facts.add_row(Text("provider", "dim"), output.escape(provider))
+    title = f"[bold]Paddock[/] {__version__}"
+    screen = output.console()
+    screen.print(Panel(Group(facts), title=title, title_align="left", expand=False, padding=(1, 2)))
+    screen.print("\n[bold]Try this[/]")
+    screen.print(_example(settings), markup=False)
+
+
+def _example(settings: Settings) -> str:
+    url, key_file = _url(settings), shlex.quote(_short(settings.key_file)).replace("'~/", "~/'")
+    return f"""
+  paddock create
+
+  curl -s {url}/sandboxes/create -H "X-API-Key: $(cat {key_file})" \\
+    -H 'Content-Type: application/json' -d '{{"user_id": "alice"}}'
+
+  from paddock import SyncSandboxClient
+  with SyncSandboxClient("{url}") as client:
+      box = client.create_sandbox("alice")
+      print(client.run_command(box.sandbox_id, "uname -a").stdout)
+"""
+
+
+def _short(path: Path) -> str:
+    try:
+        return f"~/{path.relative_to(Path.home())}"
+    except (ValueError, RuntimeError):
+        return str(path)

@@ -1,0 +1,126 @@
+"""Changes below a directory, from inotify: armed when the context is entered, and never through a symlink.
+
+(A library that walks the tree itself would follow symlinks out of the sandbox.)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import struct
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from paddock.machine.base import FileChange, FileEvent
+from paddock.providers.fake.beneath import Root, parts_of
+from paddock.providers.fake.descriptors import readable
+from paddock.providers.fake.files import TEMPORARY, path_errors
+
+_MODIFY, _ATTRIB, _MOVED_FROM, _MOVED_TO = 0x2, 0x4, 0x40, 0x80
+_CREATE, _DELETE, _DELETE_SELF, _OVERFLOW, _IGNORED = 0x100, 0x200, 0x400, 0x4000, 0x8000
+_ONLY_DIRECTORY, _IS_DIRECTORY = 0x1000000, 0x40000000
+_MASK = _MODIFY | _ATTRIB | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _ONLY_DIRECTORY
+_HEADER = struct.Struct("iIII")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@asynccontextmanager
+async def watching(root_path: Path, path: str, recursive: bool) -> AsyncIterator[AsyncIterator[FileEvent]]:
+    plain = "/" + "/".join(parts_of(path))
+    fd: int = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), "inotify_init1")
+    try:
+        watch = _Watch(fd, recursive)
+        with path_errors(path), Root.opened(root_path) as root:
+            with root.open(plain, os.O_RDONLY | os.O_DIRECTORY) as folder:
+                watch.add(folder, "" if plain == "/" else plain)
+        yield watch.events()
+    finally:
+        os.close(fd)
+
+
+class _Watch:
+    def __init__(self, fd: int, recursive: bool) -> None:
+        self._fd = fd
+        self._recursive = recursive
+        self._paths: dict[int, str] = {}
+        self._names: dict[int, set[str]] = {}
+        """What is in each directory: a rename onto a known name is a change of it, not a new file."""
+        self._pending: deque[FileEvent] = deque()
+        self._over = False
+
+    async def events(self) -> AsyncIterator[FileEvent]:
+        """Until the watched directory itself is gone."""
+        while True:
+            while self._pending:
+                yield self._pending.popleft()
+            if self._over:
+                return
+            await readable(self._fd)
+            with suppress(BlockingIOError):
+                self._take(os.read(self._fd, 1 << 16))
+
+    def add(self, folder: int, path: str) -> list[str]:
+        """Watch this open directory, and those below; answers with what is in it already."""
+        number: int = _libc.inotify_add_watch(self._fd, f"/proc/self/fd/{folder}".encode(), _MASK)
+        if number < 0:
+            raise OSError(ctypes.get_errno(), "inotify_add_watch", path)
+        self._paths[number] = path
+        names = os.listdir(folder)  # noqa: PTH208
+        self._names[number] = set(names)
+        found = []
+        for name in names:
+            found.append(f"{path}/{name}")
+            if self._recursive:
+                found += self._add_below(folder, name, path)
+        return found
+
+    def _add_below(self, folder: int, name: str, path: str) -> list[str]:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                return []
+            below = os.open(name, flags, dir_fd=folder)
+        except OSError:  # gone, exchanged, or closed to us
+            return []
+        try:
+            return self.add(below, f"{path}/{name}")
+        finally:
+            os.close(below)
+
+    def _take(self, data: bytes) -> None:
+        for number, mask, name in _parse(data):
+            if mask & _OVERFLOW:
+                self._emit(next(iter(self._paths.values()), ""), FileChange.MODIFIED)
+            elif mask & _IGNORED:
+                self._paths.pop(number, None)
+                self._names.pop(number, None)
+                self._over = not self._paths
+            elif number in self._paths and not name.startswith(TEMPORARY):
+                self._note(number, mask, name)
+
+    def _note(self, number: int, mask: int, name: str) -> None:
+        path, names = self._paths[number], self._names[number]
+        if mask & _DELETE_SELF:
+            if number == next(iter(self._paths)):
+                self._emit(path, FileChange.REMOVED)
+            return
+        full = f"{path}/{name}" if name else path
+        if mask & (_CREATE | _MOVED_TO):
+            replaced = mask & _MOVED_TO and name in names
+            names.add(name)
+            self._emit(full, FileChange.MODIFIED if replaced else FileChange.CREATED)
+            if mask & _IS_DIRECTORY and self._recursive:
+                self._follow_into(path, name)
+        elif mask & (_DELETE | _MOVED_FROM):
+            names.discard(name)
+            self._emit(full, FileChange.REMOVED)
+            if mask & _MOVED_FROM and mask & _IS_DIRECTORY:
+                self._forget(full)
+        elif name:
+            self._emit(full, FileChange.MODIFIED)

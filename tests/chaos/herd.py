@@ -1,0 +1,121 @@
+"""The other side of the chaos: clients that use sandboxes while servers die, and remember what they were promised."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+
+@dataclass
+class Promise:
+    """What a client knows of one sandbox from the answers that it got."""
+
+    sandbox_id: str
+    timeout: int
+    on_timeout: str
+    deleted: bool = False
+    """A delete was acknowledged."""
+    maybe_deleted: bool = False
+    """A delete was sent; the answer was lost."""
+
+
+@dataclass
+class Herd:
+    urls: list[str]
+    api_key: str
+    rng: random.Random
+    promises: dict[str, Promise] = field(default_factory=dict)
+    keys: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Creates that were sent and not answered, by idempotency key."""
+    created_by_key: dict[str, str] = field(default_factory=dict)
+    surprises: list[str] = field(default_factory=list)
+    """Answers that no crash explains."""
+
+    async def graze(self, workers: int, stop: asyncio.Event) -> None:
+        async with httpx.AsyncClient(headers={"X-API-Key": self.api_key}, timeout=20) as client:
+            await asyncio.gather(*(self._worker(client, stop) for _ in range(workers)))
+
+    async def _worker(self, client: httpx.AsyncClient, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            action = self.rng.choices([self.create, self.pause, self.resume, self.delete, self.retime], [5, 4, 4, 3, 2])
+            try:
+                await action[0](client)
+            except httpx.TransportError:
+                await asyncio.sleep(0.02)  # that server is dead; another, or the next one, will answer
+
+    async def create(self, client: httpx.AsyncClient) -> None:
+        if self.keys and self.rng.random() < 0.7:
+            key = self.rng.choice(list(self.keys))
+        elif len(self._alive()) >= 24:
+            return await self.delete(client)
+        else:
+            key = secrets.token_hex(8)
+            self.keys[key] = {
+                "user_id": "herd",
+                "timeout": self.rng.choice([1, 1, 2, 3600]),
+                "on_timeout": self.rng.choice(["pause", "delete"]),
+            }
+        await self._create(client, key)
+        return None
+
+    async def ask_again(self, client: httpx.AsyncClient) -> None:
+        """Whoever never had an answer to a create sends it again, with its key."""
+        for key in list(self.keys):
+            await self._create(client, key)
+
+    async def _create(self, client: httpx.AsyncClient, key: str) -> None:
+        body = self.keys[key]
+        answer = await self._post(client, "create", body, {"Idempotency-Key": key})
+        if answer.status_code == 200:
+            sandbox_id = answer.json()["sandbox_id"]
+            self.keys.pop(key, None)
+            if self.created_by_key.setdefault(key, sandbox_id) != sandbox_id:
+                self.surprises.append(f"key {key} made both {self.created_by_key[key]} and {sandbox_id}")
+            self.promises.setdefault(sandbox_id, Promise(sandbox_id, body["timeout"], body["on_timeout"]))
+
+    async def pause(self, client: httpx.AsyncClient) -> None:
+        await self._on_some(client, "pause")
+
+    async def resume(self, client: httpx.AsyncClient) -> None:
+        await self._on_some(client, "resume")
+
+    async def retime(self, client: httpx.AsyncClient) -> None:
+        await self._on_some(client, "timeout", timeout=self.rng.choice([1, 2, 3600]))
+
+    async def delete(self, client: httpx.AsyncClient) -> None:
+        promise = self._some()
+        if promise is None:
+            return
+        promise.maybe_deleted = True
+        answer = await self._post(client, "delete", {"sandbox_id": promise.sandbox_id})
+        if answer.status_code == 200:
+            promise.deleted = True
+
+    async def _on_some(self, client: httpx.AsyncClient, action: str, **fields: Any) -> None:
+        promise = self._some()
+        if promise is None:
+            return
+        answer = await self._post(client, action, {"sandbox_id": promise.sandbox_id, **fields})
+        if answer.status_code == 404 and not (promise.maybe_deleted or promise.on_timeout == "delete"):
+            self.surprises.append(f"{promise.sandbox_id} is gone, and nobody deleted it: {answer.text}")
+
+    async def _post(
+        self, client: httpx.AsyncClient, action: str, body: dict[str, Any], headers: dict[str, str] | None = None
+    ) -> httpx.Response:
+        url = self.rng.choice(self.urls)
+        answer = await client.post(f"{url}/sandboxes/{action}", json=body, headers=headers)
+        if answer.status_code >= 500 and answer.status_code != 503:
+            self.surprises.append(f"{action}: {answer.status_code} {answer.text}")
+        return answer
+
+    def _alive(self) -> list[Promise]:
+        return [promise for promise in self.promises.values() if not promise.deleted]
+
+    def _some(self) -> Promise | None:
+        alive = self._alive()
+        return self.rng.choice(alive) if alive else None

@@ -1,0 +1,76 @@
+"""A real server process that is meant to die: it kills itself, with SIGKILL, at a step chosen beforehand.
+
+A step is the moment before or after a commit, or before or after a call of the provider. Nothing in the product knows of
+this; the steps are wrapped from outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from paddock.api.app import create_app
+from paddock.providers.fake import FakeProvider
+from paddock.settings import Settings
+from paddock.store.database import Store
+
+PROVIDER_STEPS = ("create", "pause", "resume", "delete")
+
+
+class Fuse:
+    """Burns down by one with each step. The label of the fatal step is left behind for the test to read."""
+
+    def __init__(self, length: int | None, grave: Path) -> None:
+        self._left = length
+        self._grave = grave
+
+    def burn(self, step: str) -> None:
+        if self._left is None:
+            return
+        self._left -= 1
+        if self._left <= 0:
+            self._grave.write_text(step)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def lay(fuse: Fuse) -> None:
+    """Put the fuse around every step of the lifecycle."""
+    original_write = Store.write
+    last_call = ["start"]
+
+    @asynccontextmanager
+    async def write(self: Store) -> AsyncIterator[Any]:
+        async with original_write(self) as connection:
+            yield connection
+            fuse.burn(f"before commit, after {last_call[0]}")
+        fuse.burn(f"after commit, after {last_call[0]}")
+
+    Store.write = write  # type: ignore[method-assign]
+    for name in PROVIDER_STEPS:
+        original = getattr(FakeProvider, name)
+
+        @functools.wraps(original)
+        async def call(self: Any, *words: Any, _name: str = name, _original: Any = original) -> Any:
+            fuse.burn(f"before {_name}")
+            answer = await _original(self, *words)
+            last_call[0] = _name
+            fuse.burn(f"after {_name}")
+            return answer
+
+        setattr(FakeProvider, name, call)
+
+
+def run(environment: dict[str, str], port: int, fuse_length: int | None, grave: Path) -> None:
+    """The process's main function."""
+    lay(Fuse(fuse_length, grave))
+    settings = Settings(**environment, HOST="127.0.0.1", PORT=port, PADDOCK_LOG_LEVEL="error", _env_file=None)
+    config = uvicorn.Config(create_app(settings), host="127.0.0.1", port=port, log_level="error", lifespan="on")
+    asyncio.run(uvicorn.Server(config).serve())

@@ -1,0 +1,229 @@
+"""SIGKILL between any two steps of create, pause, resume, delete and timeout; restart; nothing is lost.
+
+The servers are real processes on a real database and they die for real. What survives is judged from outside: by what was
+promised to clients, by the rows, and by what the provider has on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import httpx
+import pytest
+
+from paddock.clock import SystemClock
+from paddock.lifecycle.bootstrap import first_key
+from paddock.lifecycle.states import NEXT, OPERATIONS
+from paddock.models import State
+from paddock.providers.fake import FakeProvider
+from paddock.settings import Settings
+from paddock.store import deadlines, events, sandboxes
+from paddock.store.database import Store
+from paddock.store.records import Sandbox
+from tests.chaos import server
+from tests.chaos.herd import Herd
+from tests.support.postgres import Postgres
+
+KILLS = int(os.environ.get("CHAOS_KILLS", "200"))
+SETTLE_SECONDS = 40.0
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+class Slot:
+    """A place for one server process: started, killed, started again on the same port."""
+
+    def __init__(self, environment: dict[str, str], grave: Path) -> None:
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._environment = environment
+        self._grave = grave
+        self._process: BaseProcess | None = None
+
+    async def start(self, fuse: int | None) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tests.chaos.server"])
+        self._grave.unlink(missing_ok=True)
+        self._process = context.Process(
+            target=server.run, args=(self._environment, self.port, fuse, self._grave), daemon=True
+        )
+        self._process.start()
+        async with httpx.AsyncClient() as client:
+            while self.alive:
+                with contextlib.suppress(httpx.TransportError):
+                    if (await client.get(f"{self.url}/health")).status_code == 200:
+                        return
+                await asyncio.sleep(0.01)
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.is_alive()
+
+    async def dead(self, within: float) -> str:
+        """Wait for the fuse; whoever is still alive then is killed from outside, wherever it is. Tells the place."""
+        assert self._process is not None and self._process.pid is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while self._process.is_alive():
+                    await asyncio.sleep(0.01)
+        if self._process.is_alive():
+            os.kill(self._process.pid, signal.SIGKILL)
+        self._process.join()
+        return self._grave.read_text() if self._grave.exists() else "at any moment, from outside"
+
+
+async def rampage(slots: list[Slot], herd: Herd, kills: int) -> Counter[str]:
+    """Servers die and come back until enough have died; clients go on all the while."""
+    stop = asyncio.Event()
+    places: Counter[str] = Counter()
+    grazing = asyncio.create_task(herd.graze(6, stop))
+
+    async def one(slot: Slot) -> None:
+        while places.total() < kills:
+            await slot.start(fuse=herd.rng.randint(3, 40))
+            places[await slot.dead(within=herd.rng.uniform(0.2, 1.5))] += 1
+
+    try:
+        await asyncio.gather(*(one(slot) for slot in slots))
+    finally:
+        stop.set()
+        await grazing
+    return places
+
+
+async def judge(store: Store, provider: FakeProvider, herd: Herd) -> None:
+    """Wait until nothing is under way and no deadline is overdue, then compare everything with everything."""
+    clock = SystemClock()
+    try:
+        async with asyncio.timeout(SETTLE_SECONDS):
+            while True:
+                rows, due = await _everything(store)
+                busy = [row.sandbox_id for row in rows.values() if row.state in OPERATIONS]
+                overdue = [sandbox_id for sandbox_id, at in due.items() if at < clock.now() - 0.5]
+                if not busy and not overdue and not herd.keys:
+                    break
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        pytest.fail(f"after {SETTLE_SECONDS} s still: transitional {busy}, overdue {overdue}, unanswered {herd.keys}")
+
+    assert herd.surprises == []
+    rows, due = await _everything(store)
+    machines = {found.sandbox_id: found.state.value for found in await provider.list()}
+    alive = {name: row.state.value for name, row in rows.items() if row.state is not State.DELETED}
+    assert machines == alive, "the database and the provider disagree"
+    for promise in herd.promises.values():
+        row = rows[promise.sandbox_id]
+        if promise.deleted:
+            assert row.state is State.DELETED, "a delete was acknowledged and did not happen"
+        elif not promise.maybe_deleted and promise.on_timeout == "pause":
+            assert row.state in {State.RUNNING, State.PAUSED}, "a sandbox was lost"
+    assert len(set(herd.created_by_key.values())) == len(herd.created_by_key), "one key, two sandboxes"
+    assert set(due) == set(alive), "a deadline is missing, or one is left of the dead"
+    for row in rows.values():
+        await _check_history(store, row)
+
+
+async def _everything(store: Store) -> tuple[dict[str, Sandbox], dict[str, float]]:
+    async with store.read() as connection:
+        rows: dict[str, Sandbox] = {}
+        for states in (None, [State.DELETED]):
+            cursor = None
+            while True:
+                page, cursor = await sandboxes.page(
+                    connection, owner_id=None, user_id=None, states=states, cursor=cursor, limit=500
+                )
+                rows |= {row.sandbox_id: row for row in page}
+                if cursor is None:
+                    break
+        due = {name: each.due_at for name, each in (await deadlines.next_of(connection, rows)).items()}
+    return rows, due
+
+
+async def _check_history(store: Store, row: Sandbox) -> None:
+    """The events of one life: without gaps, along the state table, no deadline early, none twice."""
+    async with store.read() as connection:
+        history = await events.after(connection, row.sandbox_id, 0, 100_000)
+    assert [event.seq for event in history] == list(range(1, len(history) + 1))
+    state, woke_at = None, 0.0
+    for event in history:
+        name = event.type.removeprefix("sandbox.")
+        if name not in State:
+            continue
+        now = State(name)
+        assert (now is State.CREATING) if state is None else (now in NEXT[state]), f"{state} to {now}: {history}"
+        if event.data.get("cause") == "timeout":
+            assert state is State.RUNNING and event.data["deadline"] == "idle", "a deadline struck twice, or the dead"
+            assert event.at >= woke_at + 0.99, "a deadline struck before a second had passed, the shortest there is"
+        if now is State.RUNNING:
+            woke_at = event.at
+        state = now
+    assert state is row.state
+
+
+def _report(places: Counter[str]) -> None:
+    print(f"\n{places.total()} kills:")
+    for place, count in sorted(places.items()):
+        print(f"  {count:4d}  {place}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(params=["sqlite", "postgres-two-servers"])
+async def chaos(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[tuple[list[Slot], Store, FakeProvider, Herd]]:
+    environment = {
+        "PADDOCK_HOME": str(tmp_path),
+        "SANDBOX_PROVIDER": "fake",
+        "PADDOCK_SERVER_TTL": "1",
+        "PADDOCK_SCHEDULER_INTERVAL": "0.1",
+        "PADDOCK_RECONCILE_INTERVAL": "1",
+        "PADDOCK_BUSY_WAIT": "5",
+    }
+    servers = 1
+    if request.param == "postgres-two-servers":
+        postgres: Postgres = request.getfixturevalue("postgres")
+        environment["DATABASE_URL"] = await postgres.new_database()
+        servers = 2
+    settings = Settings(**environment, _env_file=None)  # type: ignore[arg-type]
+    key = (await first_key(settings)).key
+    seed = int(os.environ.get("CHAOS_SEED", random.randrange(1 << 32)))
+    print(f"CHAOS_SEED={seed}")
+    slots = [Slot(environment, tmp_path / f"grave-{number}") for number in range(servers)]
+    store = Store(settings.database_url)
+    await store.open()
+    herd = Herd([slot.url for slot in slots], key, random.Random(seed))
+    yield slots, store, FakeProvider(tmp_path / "fake"), herd
+    for slot in slots:
+        if slot.alive:
+            await slot.dead(within=0)
+    await store.close()
+
+
+async def test_no_kill_between_any_two_steps_loses_orphans_or_forgets(
+    chaos: tuple[list[Slot], Store, FakeProvider, Herd], capsys: pytest.CaptureFixture[str]
+) -> None:
+    slots, store, provider, herd = chaos
+    places = await rampage(slots, herd, KILLS)
+    with capsys.disabled():
+        _report(places)
+    for step in server.PROVIDER_STEPS:
+        assert any(step in place for place in places), f"no server died around {step}: more kills are needed"
+    await asyncio.gather(*(slot.start(fuse=None) for slot in slots))
+    async with httpx.AsyncClient(headers={"X-API-Key": herd.api_key}, timeout=30) as client:
+        await herd.ask_again(client)
+    await judge(store, provider, herd)

@@ -1,0 +1,355 @@
+"""The controller: each sandbox has one life, and only its owner can touch it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from paddock.errors import (
+    IdempotencyMismatch,
+    Invalid,
+    ProviderRefused,
+    ProviderTimeout,
+    ProviderUnavailable,
+    QuotaExceeded,
+    SandboxBusy,
+    SandboxFailed,
+    SandboxNotFound,
+    TemplateNotFound,
+)
+from paddock.models import ChangeUser, QuotaChange, State, TimeoutAction
+from paddock.providers.fake import FaultKind
+from tests.support.world import World
+
+
+async def test_a_life_from_create_to_delete(world: World) -> None:
+    control = world.house.controller
+    sandbox_id = (await world.create()).sandbox.sandbox_id
+    assert await world.state(sandbox_id) is State.RUNNING
+    await control.pause(world.alice, sandbox_id)
+    assert await world.machines() == {sandbox_id: "paused"}
+    await control.resume(world.alice, sandbox_id)
+    assert await world.machines() == {sandbox_id: "running"}
+    await control.delete(world.alice, sandbox_id)
+    assert await world.machines() == {}
+    assert await world.event_types(sandbox_id) == [
+        "creating", "running", "pausing", "paused", "resuming", "running", "deleting", "deleted",
+    ]  # fmt: skip
+
+
+async def test_the_intent_is_written_before_the_provider_is_called(small_world: World) -> None:
+    small_world.faults.add("create", FaultKind.HANG_BEFORE)
+    creating = asyncio.create_task(small_world.create())
+    while not (rows := (await small_world.house.controller.list(small_world.alice)).sandboxes):
+        await asyncio.sleep(0.005)
+    assert rows[0].state is State.CREATING
+    assert await small_world.machines() == {}
+    creating.cancel()
+
+
+async def test_another_ones_sandbox_does_not_exist(small_world: World) -> None:
+    control, bob = small_world.house.controller, small_world.bob
+    sandbox_id = (await small_world.create()).sandbox.sandbox_id
+    calls = [
+        control.get(bob, sandbox_id),
+        control.pause(bob, sandbox_id),
+        control.resume(bob, sandbox_id),
+        control.connect(bob, sandbox_id),
+        control.delete(bob, sandbox_id),
+        control.set_timeout(bob, sandbox_id, 60),
+        control.use(bob, sandbox_id).__aenter__(),
+        small_world.house.events.page(bob, sandbox_id, 0, 10),
+        small_world.house.usage.of_sandbox(bob, sandbox_id),
+    ]
+    for call in calls:
+        with pytest.raises(SandboxNotFound):
+            await call
+    assert (await control.list(bob)).sandboxes == []
+    assert len((await control.list(small_world.admin)).sandboxes) == 1
+
+
+@pytest.mark.parametrize(
+    "sandbox_id", ["", "x", "alice_xyz", "../../etc", "alice_1234567g", "a\0b_12345678", "💥" * 99]
+)
+async def test_an_id_that_cannot_be_is_not_found(small_world: World, sandbox_id: str) -> None:
+    with pytest.raises(SandboxNotFound):
+        await small_world.house.controller.get(small_world.alice, sandbox_id)
+
+
+async def test_any_use_wakes_a_paused_sandbox(world: World) -> None:
+    sandbox_id = (await world.create()).sandbox.sandbox_id
+    await world.house.controller.pause(world.alice, sandbox_id)
+    async with world.house.controller.use(world.alice, sandbox_id) as use:
+        assert use.sandbox.state is State.RUNNING
+    assert await world.machines() == {sandbox_id: "running"}
+
+
+async def test_many_uses_at_once_wake_it_once(world: World) -> None:
+    sandbox_id = (await world.create()).sandbox.sandbox_id
+    await world.house.controller.pause(world.alice, sandbox_id)
+
+    async def use() -> None:
+        async with world.house.controller.use(world.alice, sandbox_id):
+            pass
+
+    await asyncio.gather(*(use() for _ in range(20)))
+    assert (await world.event_types(sandbox_id)).count("resuming") == 1
+
+
+async def test_everything_at_once_on_one_sandbox_leaves_it_whole(world: World) -> None:
+    control, alice = world.house.controller, world.alice
+    sandbox_id = (await world.create()).sandbox.sandbox_id
+    calls = [call(alice, sandbox_id) for _ in range(10) for call in (control.pause, control.resume, control.connect)]
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert not [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert (await world.machines())[sandbox_id] == (await world.state(sandbox_id)).value
+    assert len(await world.events(sandbox_id)) == (await world.row(sandbox_id)).event_seq
+
+
+async def test_a_slow_sandbox_delays_no_other(small_world: World) -> None:
+    slow = (await small_world.create()).sandbox.sandbox_id
+    small_world.faults.add("pause", FaultKind.HANG_BEFORE, sandbox_id=slow)
+    hanging = asyncio.create_task(small_world.house.controller.pause(small_world.alice, slow))
+    while await small_world.state(slow) is not State.PAUSING:
+        await asyncio.sleep(0.005)
+    async with asyncio.timeout(4):
+        other = (await small_world.create()).sandbox.sandbox_id
+        await small_world.house.controller.pause(small_world.alice, other)
+    assert not hanging.done()
+    hanging.cancel()
+
+
+async def test_a_client_that_hangs_up_does_not_stop_what_it_began(small_world: World) -> None:
+    sandbox_id = (await small_world.create()).sandbox.sandbox_id
+    small_world.faults.add("pause", FaultKind.SLOW, seconds=0.2)
+    asking = asyncio.create_task(small_world.house.controller.pause(small_world.alice, sandbox_id))
+    while await small_world.state(sandbox_id) is not State.PAUSING:
+        await asyncio.sleep(0.005)
+    asking.cancel()
+    while await small_world.state(sandbox_id) is State.PAUSING:
+        await asyncio.sleep(0.01)
+    assert await small_world.state(sandbox_id) is State.PAUSED
+
+
+async def test_a_refused_create_is_an_error_and_leaves_nothing(world: World) -> None:
+    world.faults.add("create", FaultKind.REFUSE)
+    with pytest.raises(ProviderRefused):
+        await world.create()
+    assert await world.machines() == {}
+    assert (await world.house.controller.list(world.alice)).sandboxes == []
+
+
+async def test_a_create_of_unknown_outcome_is_finished_later(world: World) -> None:
+    world.faults.add("create", FaultKind.FAIL_AFTER)
+    with pytest.raises(ProviderUnavailable):
+        await world.create()
+    (row,) = (await world.house.controller.list(world.alice)).sandboxes
+    assert row.state is State.CREATING and row.attempts == 1 and row.lease_owner is None
+    await world.house.reconciler.run_once()
+    assert await world.state(row.sandbox_id) is State.RUNNING
+    assert await world.machines() == {row.sandbox_id: "running"}
+
+
+async def test_a_create_that_never_succeeds_is_undone(small_world: World) -> None:
+    small_world.faults.add("create", FaultKind.FAIL_AFTER, times=None)
+    with pytest.raises(ProviderUnavailable):
+        await small_world.create()
+    for _ in range(8):
+        await small_world.house.reconciler.run_once()
+    (row,) = (await small_world.house.controller.list(small_world.alice, states=[State.DELETED])).sandboxes
+    assert "create failed" in (row.reason or "")
+    assert await small_world.machines() == {}
+
+
+async def test_a_provider_that_hangs_is_not_waited_for_for_ever(tmp_path_factory: pytest.TempPathFactory) -> None:
+    home = tmp_path_factory.mktemp("home")
+    world = World(home, f"sqlite:///{home / 'paddock.db'}", PADDOCK_PROVIDER_TIMEOUT=0.05)
+    await world.start()
+    await world.make_accounts()
+    sandbox_id = (await world.create()).sandbox.sandbox_id
+    world.faults.add("pause", FaultKind.HANG_AFTER)
+    with pytest.raises(ProviderTimeout):
+        await world.house.controller.pause(world.alice, sandbox_id)
+    assert await world.state(sandbox_id) is State.PAUSING
+    await world.house.reconciler.run_once()
+    assert await world.state(sandbox_id) is State.PAUSED
+    await world.stop()
+
+
+async def test_a_refused_pause_leaves_it_running_with_its_deadline(world: World) -> None:
+    sandbox_id = (await world.create()).sandbox.sandbox_id
+    world.faults.add("pause", FaultKind.REFUSE)
+    with pytest.raises(ProviderRefused):
+        await world.house.controller.pause(world.alice, sandbox_id)
+    assert await world.state(sandbox_id) is State.RUNNING
+    assert await world.deadline(sandbox_id) is not None
+
+
+async def test_the_next_request_goes_on_with_what_was_left_unfinished(world: World) -> None:
+    sandbox_id = (await world.create()).sandbox.sandbox_id
+    world.faults.add("pause", FaultKind.FAIL)
+    with pytest.raises(ProviderUnavailable):
+        await world.house.controller.pause(world.alice, sandbox_id)
+    async with world.house.controller.use(world.alice, sandbox_id):
+        assert await world.machines() == {sandbox_id: "running"}
+
+
+async def test_a_delete_goes_on_until_the_provider_agrees(world: World) -> None:
+    sandbox_id = (await world.create()).sandbox.sandbox_id
+    world.faults.add("delete", FaultKind.FAIL, times=3)
+    with pytest.raises(ProviderUnavailable):
+        await world.house.controller.delete(world.alice, sandbox_id)
+    for _ in range(3):
+        await world.house.reconciler.run_once()
+    assert await world.state(sandbox_id) is State.DELETED
+    assert await world.machines() == {}
+
+
+async def test_deleting_twice_is_a_success_and_using_the_dead_is_not(world: World) -> None:
+    control = world.house.controller
+    sandbox_id = (await world.create()).sandbox.sandbox_id
+    await control.delete(world.alice, sandbox_id)
+    await control.delete(world.alice, sandbox_id)
+    assert (await control.get(world.alice, sandbox_id)).sandbox.state is State.DELETED
+    for call in (control.pause, control.resume, control.connect):
+        with pytest.raises(SandboxNotFound, match="deleted"):
+            await call(world.alice, sandbox_id)
+    with pytest.raises(SandboxNotFound):
+        await control.set_timeout(world.alice, sandbox_id, 60)
+
+
+async def test_a_sandbox_that_the_provider_lost_says_so_and_can_be_deleted(world: World) -> None:
+    from paddock.providers.fake import FakeProvider
+
+    sandbox_id = (await world.create()).sandbox.sandbox_id
+    await FakeProvider(world.home / "fake", world.clock).delete(sandbox_id)
+    with pytest.raises(SandboxFailed, match="no longer"):
+        async with world.house.controller.use(world.alice, sandbox_id):
+            pass
+    assert await world.state(sandbox_id) is State.FAILED
+    await world.house.controller.delete(world.alice, sandbox_id)
+
+
+async def test_a_machine_found_paused_under_a_running_row_is_woken(world: World) -> None:
+    from paddock.providers.fake import FakeProvider
+
+    sandbox_id = (await world.create()).sandbox.sandbox_id
+    await FakeProvider(world.home / "fake", world.clock).pause(sandbox_id)
+    async with world.house.controller.use(world.alice, sandbox_id):
+        assert await world.machines() == {sandbox_id: "running"}
+
+
+class TestIdempotency:
+    async def test_the_same_key_never_creates_twice(self, world: World) -> None:
+        seen = await asyncio.gather(*(world.create(key="k1") for _ in range(8)))
+        assert len({each.sandbox.sandbox_id for each in seen}) == 1
+        assert len(await world.machines()) == 1
+
+    async def test_the_same_key_for_another_request_is_refused(self, world: World) -> None:
+        await world.create(key="k1")
+        with pytest.raises(IdempotencyMismatch):
+            await world.create(key="k1", timeout=77)
+
+    async def test_keys_of_different_owners_do_not_meet(self, world: World) -> None:
+        mine, theirs = await world.create(key="k1"), await world.create(world.bob, key="k1")
+        assert mine.sandbox.sandbox_id != theirs.sandbox.sandbox_id
+
+    async def test_a_retry_after_an_unknown_outcome_gets_the_first_sandbox(self, world: World) -> None:
+        world.faults.add("create", FaultKind.FAIL_AFTER)
+        with pytest.raises(ProviderUnavailable):
+            await world.create(key="k1")
+        again = await world.create(key="k1")
+        assert again.sandbox.state is State.RUNNING
+        assert len(await world.machines()) == 1
+
+    async def test_a_retry_of_a_refused_create_is_refused_again(self, world: World) -> None:
+        world.faults.add("create", FaultKind.REFUSE)
+        for _ in range(2):
+            with pytest.raises(ProviderRefused):
+                await world.create(key="k1")
+        assert await world.machines() == {}
+
+    async def test_a_quota_refusal_does_not_use_the_key_up(self, world: World) -> None:
+        await world.house.accounts.change_user(world.admin, "alice", ChangeUser(quota=QuotaChange(max_live=1)))
+        first = await world.create()
+        with pytest.raises(QuotaExceeded):
+            await world.create(key="k1")
+        await world.house.controller.delete(world.alice, first.sandbox.sandbox_id)
+        assert (await world.create(key="k1")).sandbox.state is State.RUNNING
+
+
+class TestQuotas:
+    async def limit(self, world: World, **limits: float) -> None:
+        await world.house.accounts.change_user(world.admin, "alice", ChangeUser(quota=QuotaChange(**limits)))  # type: ignore[arg-type]
+
+    async def test_creates_at_once_cannot_share_the_last_place(self, world: World) -> None:
+        await self.limit(world, max_live=3)
+        outcomes = await asyncio.gather(*(world.create() for _ in range(8)), return_exceptions=True)
+        assert sum(isinstance(outcome, QuotaExceeded) for outcome in outcomes) == 5
+        assert len(await world.machines()) == 3
+
+    @pytest.mark.parametrize(
+        ("limits", "resources"), [({"max_cpu": 3}, {"cpu": 2}), ({"max_memory_mb": 1000}, {"memory_mb": 600})]
+    )
+    async def test_cpu_and_memory_are_counted(
+        self, small_world: World, limits: dict[str, float], resources: dict[str, float]
+    ) -> None:
+        await self.limit(small_world, **limits)
+        await small_world.create(resources=resources)
+        with pytest.raises(QuotaExceeded, match="at once"):
+            await small_world.create(resources=resources)
+
+    async def test_a_paused_sandbox_gives_its_place_back_and_must_ask_for_it_again(self, small_world: World) -> None:
+        await self.limit(small_world, max_live=1)
+        control = small_world.house.controller
+        first = (await small_world.create()).sandbox.sandbox_id
+        await control.pause(small_world.alice, first)
+        second = (await small_world.create()).sandbox.sandbox_id
+        with pytest.raises(QuotaExceeded):
+            await control.resume(small_world.alice, first)
+        assert await small_world.state(first) is State.PAUSED
+        await control.delete(small_world.alice, second)
+        await control.resume(small_world.alice, first)
+
+
+async def test_wishes_that_cannot_be_met_are_refused_before_anything_is_written(small_world: World) -> None:
+    with pytest.raises(TemplateNotFound, match="host"):
+        await small_world.create(template_id="nowhere")
+    with pytest.raises(Invalid, match="no provider"):
+        await small_world.create(provider="nobody")
+    with pytest.raises(Invalid, match="86400"):
+        await small_world.create(timeout=86_401)
+    assert (await small_world.house.controller.list(small_world.admin)).sandboxes == []
+
+
+async def test_a_sandbox_held_by_another_server_is_busy_not_broken(tmp_path_factory: pytest.TempPathFactory) -> None:
+    from paddock.store import sandboxes, servers
+
+    home = tmp_path_factory.mktemp("home")
+    world = World(home, f"sqlite:///{home / 'paddock.db'}", PADDOCK_BUSY_WAIT=0.1)
+    await world.start()
+    await world.make_accounts()
+    sandbox = (await world.create()).sandbox
+    async with world.house.store.write() as connection:
+        await servers.beat(connection, "other", world.clock.now())
+        await sandboxes.change(connection, sandbox, state=State.PAUSING, lease_owner="other")
+    with pytest.raises(SandboxBusy):
+        await world.house.controller.resume(world.alice, sandbox.sandbox_id)
+    # Once the other server is dead, whoever comes next takes over.
+    await world.pass_time(world.settings.server_ttl + 1)
+    await world.house.controller.resume(world.alice, sandbox.sandbox_id)
+    assert await world.machines() == {sandbox.sandbox_id: "running"}
+    await world.stop()
+
+
+async def test_timeouts_are_remembered_through_everything(world: World) -> None:
+    control = world.house.controller
+    sandbox_id = (await world.create(timeout=100)).sandbox.sandbox_id
+    await control.set_timeout(world.alice, sandbox_id, 500, TimeoutAction.DELETE)
+    await control.pause(world.alice, sandbox_id)
+    await world.restart()
+    seen = await world.house.controller.connect(world.alice, sandbox_id)
+    assert (seen.sandbox.timeout, seen.sandbox.on_timeout) == (500, TimeoutAction.DELETE)
+    assert seen.expires is not None
+    assert seen.expires.due_at == pytest.approx(world.clock.now() + 500)

@@ -1,0 +1,47 @@
+"""Rows to test with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from paddock.ids import new_sandbox_id, new_sandbox_key
+from paddock.models import State, TimeoutAction
+from paddock.store.records import Sandbox
+
+EPOCH = 1_800_000_000.0
+
+
+def a_sandbox(user_id: str = "alice", **changes: Any) -> Sandbox:
+    plain = Sandbox(
+        sandbox_id=new_sandbox_id(user_id),
+        key=new_sandbox_key(),
+        owner_id="owner",
+        user_id=user_id,
+        provider="fake",
+        reference="ref",
+        template_id="host",
+        state=State.RUNNING,
+        reason=None,
+        version=1,
+        lease_owner=None,
+        attempts=0,
+        timeout=3600,
+        on_timeout=TimeoutAction.PAUSE,
+        max_lifetime=None,
+        cpu=1.0,
+        memory_mb=512,
+        disk_mb=1024,
+        pids=512,
+        env={},
+        metadata={},
+        git_url=None,
+        created_at=EPOCH,
+        started_at=EPOCH,
+        running_since=EPOCH,
+        last_activity_at=EPOCH,
+        state_changed_at=EPOCH,
+        deleted_at=None,
+        event_seq=0,
+    )
+    return replace(plain, **changes)

@@ -1,7 +1,7 @@
 """A real server process that is meant to die: it kills itself, with SIGKILL, at a step chosen beforehand.
 
-A step is the moment before or after a commit, or before or after a call of the provider. Nothing in the product knows of
-this; the steps are wrapped from outside.
+A step is the moment before or after a commit, or before or after a call of the provider. Nothing in the product knows
+of this; the steps are wrapped from outside.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SIGKILL between any two steps of create, pause, resume, delete and timeout; restart; nothing is lost.
 
-The servers are real processes on a real database and they die for real. What survives is judged from outside: by what was
-promised to clients, by the rows, and by what the provider has on disk.
+The servers are real processes on a real database and they die for real. What survives is judged from outside: by what
+was promised to clients, by the rows, and by what the provider has on disk.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from tests.support.postgres import Postgres
 
 KILLS = int(os.environ.get("CHAOS_KILLS", "200"))
 SETTLE_SECONDS = 40.0
+STATES = {state.value for state in State}
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -157,7 +158,7 @@ async def _check_history(store: Store, row: Sandbox) -> None:
     state, woke_at = None, 0.0
     for event in history:
         name = event.type.removeprefix("sandbox.")
-        if name not in State:
+        if name not in STATES:
             continue
         now = State(name)
         assert (now is State.CREATING) if state is None else (now in NEXT[state]), f"{state} to {now}: {history}"

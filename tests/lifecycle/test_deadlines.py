@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -167,7 +168,7 @@ async def test_failures_are_tried_again_with_growing_patience(small_world: World
         await small_world.house.reconciler.finish()
         if (await small_world.row(sandbox_id)).attempts > before:
             tries.append(small_world.clock.now())
-    gaps = [round(later - earlier) for earlier, later in zip(tries, tries[1:], strict=False)]
+    gaps = [round(later - earlier) for earlier, later in itertools.pairwise(tries)]
     assert gaps[:4] == [4, 8, 16, 32]
 
 

@@ -7,6 +7,7 @@ against a model of a few lines, and shrinks whatever breaks a promise to the sho
 from __future__ import annotations
 
 import asyncio
+import itertools
 import shutil
 import tempfile
 from collections.abc import Coroutine
@@ -30,6 +31,7 @@ T = TypeVar("T")
 
 STEPS = st.sampled_from(["create", "pause", "resume", "delete", "inspect", "list", "attach"])
 KINDS = st.sampled_from([FaultKind.FAIL, FaultKind.FAIL_AFTER, FaultKind.REFUSE, FaultKind.OMIT])
+STATES = {state.value for state in State}
 TIMEOUTS = st.integers(min_value=1, max_value=500)
 
 
@@ -149,9 +151,9 @@ class Lifecycle(RuleBasedStateMachine):
             row = self.wait(self.world.row(sandbox_id))
             events = self.wait(self.world.events(sandbox_id))
             assert [event.seq for event in events] == list(range(1, row.event_seq + 1))
-            states = [State(name) for event in events if (name := event.type.removeprefix("sandbox.")) in State]
+            states = [State(name) for event in events if (name := event.type.removeprefix("sandbox.")) in STATES]
             assert states[0] is State.CREATING and states[-1] is row.state
-            for old, new in zip(states, states[1:], strict=False):
+            for old, new in itertools.pairwise(states):
                 assert new in NEXT[old]
 
     @invariant()

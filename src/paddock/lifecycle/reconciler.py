@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 
 import structlog
 from sqlalchemy.exc import IntegrityError
@@ -113,7 +114,8 @@ class Reconciler:
             return
         try:
             async with self._store.write() as connection:
-                await self._engine.add(connection, sandbox)
+                kept = await events.last_seq(connection, sandbox.sandbox_id)
+                await self._engine.add(connection, replace(sandbox, event_seq=kept))
                 await events.append(
                     connection, sandbox.sandbox_id, self._clock.now(), ("sandbox.adopted", {"cause": "reconcile"})
                 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.store.records import Event
@@ -53,6 +53,11 @@ async def after(connection: AsyncConnection, sandbox_id: str, seq: int, limit: i
         select(events).where(events.c.sandbox_id == sandbox_id, events.c.seq > seq).order_by(events.c.seq).limit(limit)
     )
     return [Event(**row) for row in (await connection.execute(query)).mappings()]
+
+
+async def last_seq(connection: AsyncConnection, sandbox_id: str) -> int:
+    query = select(func.coalesce(func.max(events.c.seq), 0)).where(events.c.sandbox_id == sandbox_id)
+    return int((await connection.execute(query)).scalar_one())
 
 
 async def forget(connection: AsyncConnection, sandbox_ids: Sequence[str]) -> None:

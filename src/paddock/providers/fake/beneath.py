@@ -30,7 +30,8 @@ class _How(ctypes.Structure):
 
 
 def open_beneath(root: int, path: str, flags: int, mode: int = 0) -> int:
-    how = _How(flags | os.O_CLOEXEC | os.O_NOCTTY, mode, _IN_ROOT | _NO_MAGIC_LINKS)
+    flags |= os.O_CLOEXEC if flags & os.O_PATH else os.O_CLOEXEC | os.O_NOCTTY
+    how = _How(flags, mode, _IN_ROOT | _NO_MAGIC_LINKS)
     name = os.fsencode(path)
     while True:
         fd: int = _libc.syscall(_OPENAT2, root, name, ctypes.byref(how), ctypes.sizeof(how))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from paddock import errors
 from paddock.machine.base import FileInfo, FileType
-from paddock.providers.fake.beneath import Root, parts_of
+from paddock.providers.fake.beneath import Root, open_beneath, parts_of
 from paddock.providers.fake.view import RESERVED
 
 TEMPORARY = ".paddock-writing-"
@@ -77,11 +77,10 @@ class Files:
     def move(self, source: str, destination: str) -> FileInfo:
         if parts_of(source) == parts_of(destination):
             return self.stat(source)
-        with Root.opened(self.root) as root:
-            with path_errors(source), root.parent(source) as (folder, name):
-                kind = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-                with path_errors(destination), root.parent(destination) as (into, as_name):
-                    self._rename(kind, (folder, name), (into, as_name), source, destination)
+        with Root.opened(self.root) as root, path_errors(source), root.parent(source) as (folder, name):
+            kind = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+            with path_errors(destination), root.parent(destination) as (into, as_name):
+                self._rename(kind, (folder, name), (into, as_name), source, destination)
         return self.stat(destination)
 
     @staticmethod
@@ -145,8 +144,6 @@ def make_directories(root: Root, parts: list[str]) -> bool:
 
 
 def _open_directory(root: Root, parts: list[str]) -> int | None:
-    from paddock.providers.fake.beneath import open_beneath
-
     try:
         return open_beneath(root.fd, "/" + "/".join(parts), os.O_PATH | os.O_DIRECTORY)
     except FileNotFoundError:

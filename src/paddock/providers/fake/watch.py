@@ -35,23 +35,25 @@ async def watching(root_path: Path, path: str, recursive: bool) -> AsyncIterator
     if fd < 0:
         raise OSError(ctypes.get_errno(), "inotify_init1")
     try:
-        watch = _Watch(fd, recursive)
-        with path_errors(path), Root.opened(root_path) as root:
-            with root.open(plain, os.O_RDONLY | os.O_DIRECTORY) as folder:
-                watch.add(folder, "" if plain == "/" else plain)
-        yield watch.events()
+        with Root.opened(root_path) as root:
+            watch = _Watch(fd, root, recursive)
+            with path_errors(path), root.open(plain, os.O_RDONLY | os.O_DIRECTORY) as folder:
+                watch.add(folder, plain.rstrip("/"))
+            yield watch.events()
     finally:
         os.close(fd)
 
 
 class _Watch:
-    def __init__(self, fd: int, recursive: bool) -> None:
+    def __init__(self, fd: int, root: Root, recursive: bool) -> None:
         self._fd = fd
+        self._root = root
         self._recursive = recursive
         self._paths: dict[int, str] = {}
         self._names: dict[int, set[str]] = {}
         """What is in each directory: a rename onto a known name is a change of it, not a new file."""
         self._pending: deque[FileEvent] = deque()
+        self._first: int | None = None
         self._over = False
 
     async def events(self) -> AsyncIterator[FileEvent]:
@@ -70,11 +72,14 @@ class _Watch:
         number: int = _libc.inotify_add_watch(self._fd, f"/proc/self/fd/{folder}".encode(), _MASK)
         if number < 0:
             raise OSError(ctypes.get_errno(), "inotify_add_watch", path)
+        self._first = number if self._first is None else self._first
         self._paths[number] = path
-        names = os.listdir(folder)  # noqa: PTH208
+        names = os.listdir(folder)
         self._names[number] = set(names)
         found = []
         for name in names:
+            if name.startswith(TEMPORARY):
+                continue
             found.append(f"{path}/{name}")
             if self._recursive:
                 found += self._add_below(folder, name, path)
@@ -95,28 +100,23 @@ class _Watch:
 
     def _take(self, data: bytes) -> None:
         for number, mask, name in _parse(data):
-            if mask & _OVERFLOW:
-                self._emit(next(iter(self._paths.values()), ""), FileChange.MODIFIED)
+            if mask & _OVERFLOW and self._first in self._paths:
+                self._emit(self._paths[self._first], FileChange.MODIFIED)
             elif mask & _IGNORED:
                 self._paths.pop(number, None)
                 self._names.pop(number, None)
-                self._over = not self._paths
+                self._over = self._over or number == self._first
             elif number in self._paths and not name.startswith(TEMPORARY):
                 self._note(number, mask, name)
 
     def _note(self, number: int, mask: int, name: str) -> None:
         path, names = self._paths[number], self._names[number]
-        if mask & _DELETE_SELF:
-            if number == next(iter(self._paths)):
-                self._emit(path, FileChange.REMOVED)
-            return
         full = f"{path}/{name}" if name else path
-        if mask & (_CREATE | _MOVED_TO):
-            replaced = mask & _MOVED_TO and name in names
-            names.add(name)
-            self._emit(full, FileChange.MODIFIED if replaced else FileChange.CREATED)
-            if mask & _IS_DIRECTORY and self._recursive:
-                self._follow_into(path, name)
+        if mask & _DELETE_SELF:
+            if number == self._first:
+                self._emit(path, FileChange.REMOVED)
+        elif mask & (_CREATE | _MOVED_TO):
+            self._note_arrival(full, name, names, mask)
         elif mask & (_DELETE | _MOVED_FROM):
             names.discard(name)
             self._emit(full, FileChange.REMOVED)
@@ -124,3 +124,35 @@ class _Watch:
                 self._forget(full)
         elif name:
             self._emit(full, FileChange.MODIFIED)
+
+    def _note_arrival(self, path: str, name: str, names: set[str], mask: int) -> None:
+        if name in names:
+            if mask & _MOVED_TO:
+                self._emit(path, FileChange.MODIFIED)
+            return  # else: made between arming and looking, and told already
+        names.add(name)
+        self._emit(path, FileChange.CREATED)
+        if mask & _IS_DIRECTORY and self._recursive:
+            with suppress(OSError), self._root.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) as folder:
+                for found in self.add(folder, path):
+                    self._emit(found, FileChange.CREATED)
+
+    def _forget(self, path: str) -> None:
+        """It was moved away, and what happens to it now is none of ours."""
+        for number, below in list(self._paths.items()):
+            if below == path or below.startswith(path + "/"):
+                _libc.inotify_rm_watch(self._fd, number)
+
+    def _emit(self, path: str, change: FileChange) -> None:
+        event = FileEvent(os.fsencode(path).decode(errors="replace") or "/", change)
+        if not self._pending or self._pending[-1] != event:
+            self._pending.append(event)
+
+
+def _parse(data: bytes) -> Iterator[tuple[int, int, str]]:
+    at = 0
+    while at < len(data):
+        number, mask, _, length = _HEADER.unpack_from(data, at)
+        at += _HEADER.size
+        yield number, mask, os.fsdecode(data[at : at + length].rstrip(b"\0"))
+        at += length

@@ -24,7 +24,9 @@ class Holder:
         os.close(ready_in)
         text = _read_all(info)
         # The command inside says when it runs: only then are mounts and the inner user namespace in place.
-        if b'"child-pid"' not in text or not _read_all(ready):
+        said = os.read(ready, 64)
+        os.close(ready)
+        if b'"child-pid"' not in text or not said:
             raise SystemExit(1)
         self.init = int(text.partition(b'"child-pid":')[2].split(b",")[0].strip(b" }\n"))
         self.started = start_time(self.init)

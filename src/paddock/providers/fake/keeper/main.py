@@ -7,6 +7,7 @@ import resource
 import signal
 import sys
 import time
+from contextlib import suppress
 
 from .holder import Holder
 from .poller import READ, Poller
@@ -14,6 +15,8 @@ from .process import Process
 from .spool import write_whole
 
 STOPPED_LOOK = 0.05
+START_SECONDS = 15
+"""Past that bubblewrap hangs, and the keeper gives up."""
 
 
 class Keeper:
@@ -76,10 +79,8 @@ class Keeper:
             write_whole(f"{folder}/refused", str(error))
 
     def _on_child(self) -> None:
-        try:
+        with suppress(BlockingIOError):
             os.read(self._woken, 4096)
-        except BlockingIOError:
-            pass
         for process in self._processes.values():
             process.look()
         if self._alive and os.waitpid(self._holder.monitor, os.WNOHANG)[0]:
@@ -99,10 +100,12 @@ def main() -> None:
         raise SystemExit(0 if os.read(done, 1) else 1)
     os.setsid()
     os.close(done)
+    signal.alarm(START_SECONDS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     holder = Holder(command)
     keeper = Keeper(int(limit), holder)
     write_whole("keeper/holder", f"{generation} {holder.init} {holder.started} {holder.user_namespace}\n")
+    signal.alarm(0)
     os.write(say, b"1")
     os.close(say)
     keeper.run()

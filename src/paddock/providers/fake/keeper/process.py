@@ -72,7 +72,7 @@ class Process:
         return inside, streams[0], streams[1]
 
     def _open_terminal(self, holder: Holder, rows: int, cols: int) -> tuple[int, int, int]:
-        # In the sandbox's own devpts, so that `tty` inside knows it. Nobody inside can replace this path: it is a mount.
+        # In the sandbox's own devpts, so that `tty` inside knows it. It is a mount: nobody inside can replace it.
         path = f"/proc/{holder.init}/root/dev/pts/ptmx"
         master = self._terminal = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NOFOLLOW)
         fcntl.ioctl(master, TIOCSPTLCK, struct.pack("i", 0))
@@ -130,7 +130,7 @@ class Process:
         return self.ended and not self._spools
 
     def _on_ready(self) -> None:
-        """The first words from inside: the session leader's own line of ``/proc/self/stat``, before it becomes the command."""
+        """The first words from inside: the leader's line of ``/proc/self/stat``, before it becomes the command."""
         if self._ready < 0:
             return
         try:

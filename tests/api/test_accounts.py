@@ -1,0 +1,114 @@
+"""Keys, users, quotas and what happened: the operator's side."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from paddock.api.auth import RateLimiter
+from paddock.errors import TooManyRequests
+from paddock.lifecycle.accounts import Principal, Quota
+from paddock.models import Role
+from tests.api.conftest import assert_error, speaking_to
+
+
+async def test_a_new_key_works_until_it_is_revoked(app: FastAPI, client: httpx.AsyncClient) -> None:
+    made = (await client.post("/keys", json={"name": "ci", "user_id": "bob"})).json()
+    async with speaking_to(app, made["key"]) as bob:
+        assert (await bob.get("/me")).json()["user_id"] == "bob"
+        assert [key["name"] for key in (await bob.get("/keys")).json()["keys"]] == ["ci"]
+        assert (await client.delete(f"/keys/{made['key_id']}")).json()["success"] is True
+        assert_error(await bob.get("/me"), 401, "unauthorized")
+    assert_error(await client.delete(f"/keys/{made['key_id']}"), 404, "key_not_found")
+
+
+async def test_no_list_shows_a_key_again(client: httpx.AsyncClient, key: str) -> None:
+    assert key not in (await client.get("/keys")).text
+
+
+async def test_users_have_roles_and_quotas(client: httpx.AsyncClient) -> None:
+    made = await client.post("/users", json={"user_id": "carol", "quota": {"max_live": 2}})
+    assert (made.json()["role"], made.json()["quota"]["max_live"]) == ("member", 2)
+    assert_error(await client.post("/users", json={"user_id": "carol"}), 409, "already_exists")
+    changed = await client.patch("/users/carol", json={"role": "admin", "disabled": True})
+    assert (changed.json()["role"], changed.json()["disabled"], changed.json()["quota"]["max_live"]) == (
+        "admin",
+        True,
+        2,
+    )
+    assert (await client.get("/users/carol")).json() == changed.json()
+    assert "carol" in {user["user_id"] for user in (await client.get("/users")).json()["users"]}
+    assert_error(await client.get("/users/nobody"), 404, "user_not_found")
+
+
+async def test_a_member_may_not_do_what_an_admin_may(member: httpx.AsyncClient) -> None:
+    assert (await member.get("/me")).json()["role"] == "member"
+    assert_error(await member.get("/users"), 403, "forbidden")
+    assert_error(await member.post("/users", json={"user_id": "eve"}), 403, "forbidden")
+    assert_error(await member.patch("/users/mallory", json={"role": "admin"}), 403, "forbidden")
+    assert_error(await member.post("/keys", json={"name": "x", "user_id": "admin"}), 403, "forbidden")
+
+
+async def test_anothers_sandbox_is_not_found(member: httpx.AsyncClient, sandbox: str) -> None:
+    body = {"sandbox_id": sandbox}
+    for answer in [
+        await member.get(f"/sandboxes/{sandbox}"),
+        await member.get(f"/sandboxes/{sandbox}/events"),
+        await member.get(f"/sandboxes/{sandbox}/usage"),
+        await member.get(f"/sandboxes/{sandbox}/metrics"),
+        await member.get(f"/sandboxes/{sandbox}/files?path=/etc/passwd"),
+        await member.get(f"/sandboxes/{sandbox}/events/stream"),
+        await member.delete(f"/sandboxes/{sandbox}"),
+        await member.post("/sandboxes/run-command", json={**body, "command": "id"}),
+        await member.post("/sandboxes/pause", json=body),
+        await member.post("/sandboxes/expose-port", json={**body, "port": 80}),
+    ]:
+        assert_error(answer, 404, "sandbox_not_found")
+    assert (await member.get("/sandboxes")).json()["sandboxes"] == []
+
+
+async def test_a_user_who_asks_too_often_is_told_when_to_come_back(
+    client: httpx.AsyncClient, member: httpx.AsyncClient
+) -> None:
+    await client.patch("/users/mallory", json={"quota": {"requests_per_second": 1}})
+    answers = [await member.get("/me") for _ in range(5)]
+    limited = [answer for answer in answers if answer.status_code == 429]
+    assert limited
+    assert_error(limited[0], 429, "rate_limited")
+    assert int(limited[0].headers["retry-after"]) >= 1
+
+
+def test_the_bucket_fills_again_with_time() -> None:
+    now = 0.0
+    limiter = RateLimiter(lambda: now)
+    who = Principal("bob", Role.MEMBER, 1, Quota(0, 0, 0, requests_per_second=2))
+    for _ in range(4):
+        limiter.take(who)
+    with pytest.raises(TooManyRequests) as refused:
+        limiter.take(who)
+    assert refused.value.retry_after == pytest.approx(0.5)
+    now = 0.5
+    limiter.take(who)
+    limiter.take(Principal("eve", Role.MEMBER, 2, Quota(0, 0, 0, requests_per_second=0)))
+
+
+async def test_events_usage_and_metrics(client: httpx.AsyncClient, sandbox: str) -> None:
+    await client.post("/sandboxes/run-command", json={"sandbox_id": sandbox, "command": "echo 12345; exit 3"})
+    page = (await client.get(f"/sandboxes/{sandbox}/events", params={"limit": 1000})).json()
+    assert [event["seq"] for event in page["events"]] == list(range(1, len(page["events"]) + 1))
+    ended = next(event for event in page["events"] if event["type"] == "command.finished")
+    assert (ended["data"]["command"], ended["data"]["exit_code"]) == ("echo 12345; exit 3", 3)
+    rest = (await client.get(f"/sandboxes/{sandbox}/events", params={"after": page["next_after"]})).json()
+    assert rest == {"events": [], "next_after": page["next_after"]}
+    usage = (await client.get(f"/sandboxes/{sandbox}/usage")).json()["total"]
+    assert (usage["commands"], usage["bytes_out"]) == (1, 6)
+    everybody = await client.get("/usage", params={"user_id": "alice", "since": "2020-01-01", "until": "2099-12-31"})
+    assert everybody.json()["total"]["commands"] == 1
+    assert (await client.get(f"/sandboxes/{sandbox}/metrics")).json()["memory_total"] >= 0
+
+
+async def test_looking_at_metrics_does_not_wake(client: httpx.AsyncClient, sandbox: str) -> None:
+    await client.post("/sandboxes/pause", json={"sandbox_id": sandbox})
+    assert_error(await client.get(f"/sandboxes/{sandbox}/metrics"), 409, "conflict")
+    assert (await client.get(f"/sandboxes/{sandbox}")).json()["status"] == "paused"

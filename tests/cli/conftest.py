@@ -1,0 +1,91 @@
+"""The program as a user has it: a subprocess, against a server that ``paddock up`` started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMAND = (sys.executable, "-c", "from paddock.cli.app import main; main()")
+
+
+@dataclass(frozen=True)
+class Paddock:
+    """A terminal of a user."""
+
+    home: Path
+    url: str = ""
+    key: str = ""
+
+    @property
+    def env(self) -> dict[str, str]:
+        mine = {"PADDOCK_HOME": str(self.home), "PADDOCK_URL": self.url, "PADDOCK_API_KEY": self.key}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PADDOCK", "SANDBOX"))}
+        return kept | {name: value for name, value in mine.items() if value}
+
+    def __call__(
+        self, *words: str, input: bytes | str = b"", check: int | None = 0
+    ) -> subprocess.CompletedProcess[str]:
+        done = self.raw(*words, input=input.encode() if isinstance(input, str) else input)
+        result = subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+        assert "Traceback" not in result.stderr, result.stderr
+        if check is not None:
+            assert result.returncode == check, f"{result.stdout}\n{result.stderr}"
+        return result
+
+    def raw(self, *words: str, input: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            (*COMMAND, *words), input=input, capture_output=True, env=self.env, cwd=self.home, timeout=60
+        )
+
+    def json(self, *words: str, check: int = 0) -> Any:
+        return json.loads(self(*words, "--json", check=check).stdout)
+
+    def start(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.PIPE, **options}
+        return subprocess.Popen((*COMMAND, *words), env=self.env, cwd=self.home, **options)
+
+
+@pytest.fixture(scope="session")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """``paddock up`` on a free port, in a home of its own."""
+    home = tmp_path_factory.mktemp("up") / "home"
+    home.mkdir(mode=0o755)
+    log = (home.parent / "log").open("wb")
+    process = Paddock(home).start("up", "--port", "0", "--provider", "fake", "--json", stderr=log)
+    assert process.stdout is not None
+    document = b""
+    while not document.rstrip().endswith(b"}"):
+        line = process.stdout.readline()
+        assert line, (home.parent / "log").read_text()
+        document += line
+    yield home, json.loads(document)["url"]
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) in (0, 130)
+
+
+@pytest.fixture
+def paddock(up: tuple[Path, str]) -> Paddock:
+    """A user on the server's own machine, who finds the key in its file."""
+    home, url = up
+    user = Paddock(home, url)
+    # The server says where it will be before it is there; the client tries again while it is not.
+    for _ in range(50):
+        if user("health", check=None).returncode == 0:
+            break
+    return user
+
+
+@pytest.fixture
+def box(paddock: Paddock) -> Iterator[str]:
+    sandbox_id = paddock("create", "--user-id", "alice").stdout.strip()
+    yield sandbox_id
+    paddock("kill", sandbox_id, check=None)

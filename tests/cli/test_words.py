@@ -1,0 +1,123 @@
+"""What the program says without a server: help, mistakes, numbers and times; and how soon it says it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from paddock import __version__, models
+from paddock.cli import arguments, output
+from paddock.cli.app import app
+from paddock.cli.copy import _safe
+from paddock.errors import Invalid, every_error
+
+HEAVY = ("fastapi", "sqlalchemy", "alembic", "uvicorn", "httpx", "rich", "pydantic", "asyncio", "structlog")
+DOCUMENT = Path(__file__).parents[2] / "docs" / "cli.md"
+runner = CliRunner()
+
+
+def commands() -> list[tuple[str, ...]]:
+    root = typer.main.get_command(app)
+    found: list[tuple[str, ...]] = []
+    for name, command in root.commands.items():  # type: ignore[attr-defined]
+        below = getattr(command, "commands", None)
+        found += [(name, child) for child in below] if below else [(name,)]
+    return found
+
+
+def test_help_imports_nothing_heavy() -> None:
+    check = f"import sys, paddock.cli.app; print([name for name in {HEAVY!r} if name in sys.modules])"
+    assert subprocess.run((sys.executable, "-c", check), capture_output=True, text=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_command_has_help_takes_json_and_is_documented(words: tuple[str, ...]) -> None:
+    shown = runner.invoke(app, [*words, "--help"])
+    assert shown.exit_code == 0
+    for option in ("--json", "--server", "--api-key"):
+        assert option in shown.stdout
+    assert f"paddock {' '.join(words)}" in DOCUMENT.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("nonsense",),
+        ("create", "--env", "no-equals"),
+        ("create", "--on-timeout", "explode"),
+        ("list", "--status", "happy"),
+        ("timeout", "alice_1f2e3d4c", "0"),
+        ("url", "alice_1f2e3d4c", "99999"),
+        ("cp", "here", "there"),
+        ("cp", "a_00000000:/x", "b_00000000:/y"),
+        ("exec", "alice_1f2e3d4c"),
+        ("exec", "alice_1f2e3d4c", "-i", "--json", "--", "cat"),
+    ],
+    ids=" ".join,
+)
+def test_a_mistake_in_the_words_is_exit_code_2(words: tuple[str, ...]) -> None:
+    assert runner.invoke(app, list(words)).exit_code == 2
+
+
+def test_the_choices_are_those_of_the_wire() -> None:
+    assert list(get_args(arguments.Action)) == list(models.TimeoutAction)
+    assert list(get_args(arguments.Status)) == list(models.State)
+    assert list(get_args(arguments.Role)) == list(models.Role)
+
+
+def test_version() -> None:
+    assert runner.invoke(app, ["version"]).stdout == f"{__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("login", "expected"),
+    [("alice", "alice"), ("a.b c", "a-b-c"), ("-x-", "x"), ("ünï", "n"), ("", "user"), ("a" * 100, "a" * 63)],
+)
+def test_a_login_name_is_made_safe(login: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("getpass.getuser", lambda: login)
+    assert arguments.login_name() == expected
+    models.CreateSandbox(user_id=arguments.login_name())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (-5, "0 s"), (59.4, "59 s"), (60, "1 min"), (90, "1 min 30 s"), (3600, "1 h"), (90061, "1 d 1 h")],
+)
+def test_spans_read_well(seconds: float, text: str) -> None:
+    assert output.span(seconds) == text
+
+
+def test_times_are_told_from_now() -> None:
+    now = datetime.now(UTC)
+    assert output.ago((now - timedelta(hours=2)).isoformat()) == "2 h ago"
+    assert output.until((now + timedelta(minutes=5, seconds=1)).isoformat()).startswith("in 5 min")
+    assert output.ago(None) == output.until(None) == ""
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (123_456_789, "123 MB")])
+def test_sizes_read_well(count: int, text: str) -> None:
+    assert output.size(count) == text
+
+
+def test_text_that_others_chose_cannot_drive_the_terminal() -> None:
+    assert output.escape("\x1b[2J[red]x\u202e") == "\\x1b[2J\\[red]x\\u202e"
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "a/b", "a\0b"])
+def test_a_name_from_a_sandbox_cannot_lead_elsewhere(name: str) -> None:
+    with pytest.raises(Invalid):
+        _safe(name)
+
+
+@pytest.mark.parametrize("kind", list(every_error()), ids=lambda kind: kind.code)
+def test_every_failure_has_the_shape_of_the_wire(kind: type) -> None:
+    document = output.error_document(kind("no", details={"a": 1}))
+    assert models.ErrorAnswer.model_validate(document).model_dump() == document
+    output.hint_for(kind("no"))

@@ -1,0 +1,250 @@
+"""Every method of both clients against the real server, over a real socket."""
+
+from __future__ import annotations
+
+import inspect
+import io
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from paddock import errors
+from paddock.api.app import create_app
+from paddock.client import Output, SandboxClient, SyncSandboxClient
+from paddock.lifecycle.bootstrap import first_key
+from paddock.settings import Settings
+from tests.support.server import RunningServer, running_server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with running_server(tmp_path_factory.mktemp("home")) as running:
+        yield running
+
+
+class Driver:
+    """One way to call both twins: what is plain on the one is awaited on the other. The server has its own thread."""
+
+    def __init__(self, client: SandboxClient | SyncSandboxClient) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._client, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = method(*args, **kwargs)
+            if isinstance(result, Iterator):
+                return _as_async(result)
+            return result if inspect.isawaitable(result) or hasattr(result, "__aiter__") else _settled(result)
+
+        return call
+
+
+async def _settled(value: Any) -> Any:
+    return value
+
+
+async def _as_async(items: Iterator[Any]) -> AsyncIterator[Any]:
+    for item in items:
+        yield item
+
+
+@pytest.fixture(params=["async", "sync"])
+async def client(request: pytest.FixtureRequest, server: RunningServer) -> AsyncIterator[Driver]:
+    if request.param == "async":
+        async with SandboxClient(server.url, api_key=server.key) as made:
+            yield Driver(made)
+    else:
+        with SyncSandboxClient(server.url, api_key=server.key) as made_sync:
+            yield Driver(made_sync)
+
+
+@pytest.fixture
+async def box(client: Driver) -> AsyncIterator[str]:
+    sandbox_id: str = (await client.create_sandbox("alice")).sandbox_id
+    yield sandbox_id
+    await client.delete_sandbox(sandbox_id)
+
+
+async def test_a_sandbox_lives_and_dies(client: Driver) -> None:
+    box = await client.create_sandbox(
+        "alice",
+        timeout=600,
+        max_lifetime=7200,
+        on_timeout="delete",
+        env={"GREETING": "hello"},
+        metadata={"chat": "42"},
+        resources={"cpu": 0.5, "memory_mb": 64},
+    )
+    name = box["sandbox_id"]
+    assert box.status == "running"
+    assert (box.on_timeout, box.timeout, box.metadata, box.resources.memory_mb) == ("delete", 600, {"chat": "42"}, 64)
+    assert (await client.pause_sandbox(name)).status == "paused"
+    assert (await client.get_status(name)).status == "paused"
+    assert (await client.resume_sandbox(name)).status == "running"
+    assert (await client.connect_sandbox(name, timeout=900)).timeout == 900
+    changed = await client.schedule_timeout(name, 1200, "pause")
+    assert (changed.timeout, changed.expires_action) == (1200, "pause")
+    assert (await client.run_command(name, "echo $GREETING")).stdout == "hello\n"
+    assert name in [found.sandbox_id for found in (await client.list_sandboxes("alice", "running")).sandboxes]
+    assert name in [found.sandbox_id async for found in client.iter_sandboxes("alice", limit=1)]
+    assert (await client.expose_port(name, 3000)).startswith(f"http://3000-{box.key}.")
+    assert (await client.delete_sandbox(name))["success"] is True
+    assert (await client.get_status(name)).status == "deleted"
+
+
+async def test_the_same_idempotency_key_makes_one_sandbox(client: Driver) -> None:
+    first = await client.create_sandbox("alice", idempotency_key=f"once-{id(client)}")
+    again = await client.create_sandbox("alice", idempotency_key=f"once-{id(client)}")
+    assert again.sandbox_id == first.sandbox_id
+    await client.delete_sandbox(first.sandbox_id)
+
+
+async def test_commands_run(client: Driver, box: str) -> None:
+    result = await client.run_command(box, "echo out; echo err >&2; pwd; exit 3", cwd="/tmp", env={"A": "1"})
+    assert (result.exit_code, result["stdout"], result.stderr) == (3, "out\n/tmp\n", "err\n")
+    slow = await client.run_command(box, "sleep 30", timeout=0.1, hard_timeout=60)
+    assert (slow.status, slow.exit_code) == ("running", None)
+    await client.send_signal(box, slow.process_id, "SIGKILL")
+    assert (await client.wait_process(box, slow.process_id, timeout=10)).exit_code == 137
+    background = await client.run_command(box, "sleep 0.1; echo done", True)
+    assert (await client.wait_process(box, background.process_id, timeout=10)).status == "completed"
+
+
+async def test_a_command_is_followed(client: Driver, box: str) -> None:
+    events = [event async for event in client.stream_command(box, "echo a; echo b >&2; exit 4", timeout=30)]
+    assert events[0].type == "started"
+    assert events[-1].type == "exit"
+    assert events[-1].exit_code == 4
+    spoken = {
+        name: b"".join(e.raw for e in events if isinstance(e, Output) and e.stream == name)
+        for name in ("stdout", "stderr")
+    }
+    assert spoken == {"stdout": b"a\n", "stderr": b"b\n"}
+
+
+async def test_processes(client: Driver, box: str) -> None:
+    process = await client.start_process(box, argv=["cat"], stdin=True)
+    assert process.process_id in [found.process_id for found in await client.list_processes(box)]
+    await client.write_stdin(box, process.process_id, "text\n")
+    await client.write_stdin(box, process.process_id, b"\xff\n", close=True)
+    assert (await client.wait_process(box, process.process_id, timeout=10)).exit_code == 0
+    assert (await client.get_process(box, process.process_id))["stdout_size"] == 7
+    output = await client.read_output(box, process.process_id, stdout_offset=5, wait=1, limit=100)
+    assert (output.raw_stdout, output.stdout_offset, output.eof) == (b"\xff\n", 7, True)
+    followed = [event async for event in client.stream_process(box, process.process_id, stdout_offset=2)]
+    assert b"".join(event.raw for event in followed[:-1]) == b"xt\n\xff\n"
+
+
+async def test_files(client: Driver, box: str, tmp_path: Path) -> None:
+    local = tmp_path / "local"
+    local.write_bytes(b"from a path")
+    assert (await client.write_file(box, "/workspace/text", "grüße\n")).file.size == 8
+    await client.write_file(box, "/workspace/empty", "")
+    await client.write_file(box, "/workspace/large", "x" * 2_000_000)
+    await client.write_file(box, "/workspace/script", "#!/bin/sh\necho ran", mode=0o755)
+    await client.write_file(box, "/workspace/bytes", bytes(range(256)))
+    await client.write_file(box, "/workspace/object", io.BytesIO(b"from an object"))
+    await client.upload(box, "/workspace/path", local)
+    await client.upload(box, "/workspace/iterator", iter([b"from ", b"an ", b"iterator"]))
+    assert await client.read_file(box, "/workspace/text") == "grüße\n"
+    assert await client.read_file(box, "/workspace/empty") == ""
+    assert await client.read_bytes(box, "/workspace/bytes") == bytes(range(256))
+    assert await client.read_bytes(box, "/workspace/object") == b"from an object"
+    assert await client.read_bytes(box, "/workspace/path") == b"from a path"
+    assert await client.read_bytes(box, "/workspace/iterator") == b"from an iterator"
+    assert sum([len(chunk) async for chunk in client.download(box, "/workspace/large")]) == 2_000_000
+    assert b"".join([chunk async for chunk in client.download(box, "/workspace/path", offset=5)]) == b"a path"
+    assert [chunk async for chunk in client.download(box, "/workspace/empty")] == []
+    assert (await client.run_command(box, "./script")).stdout == "ran\n"
+    assert (await client.stat_file(box, "/workspace/script")).mode == "0755"
+    assert (await client.make_directory(box, "/workspace/a/b")).type == "directory"
+    assert (await client.move_file(box, "/workspace/path", "/workspace/a/b/moved")).path == "/workspace/a/b/moved"
+    assert [entry.name for entry in await client.list_files(box, "/workspace/a", depth=2)] == ["b", "moved"]
+    assert (await client.delete_file(box, "/workspace/a", recursive=True)).success
+    with pytest.raises(errors.PathNotFound):
+        await client.read_file(box, "/workspace/a/b/moved")
+    with pytest.raises(errors.Invalid, match="not UTF-8"):
+        await client.read_file(box, "/workspace/bytes")
+
+
+async def test_a_directory_is_watched(client: Driver, box: str) -> None:
+    # The change comes from inside, again and again, because the watch begins only when it is first asked.
+    toucher = await client.start_process(box, "while true; do date > /workspace/touched; sleep 0.05; done")
+    change = await anext(client.watch_files(box, recursive=True))
+    await client.send_signal(box, toucher.process_id, "SIGKILL")
+    assert change.path.startswith("/workspace/touched")
+    assert change["change"] in ("created", "modified")
+
+
+async def test_what_happened_is_told(client: Driver, box: str) -> None:
+    await client.run_command(box, "true")
+    page = await client.events(box, limit=2)
+    assert [event.seq for event in page.events] == [1, 2]
+    assert (await client.events(box, after=page.next_after)).events[0].seq == 3
+    await client.delete_sandbox(box)
+    seen = [event.type async for event in client.stream_events(box, after=0)]
+    assert seen[-1] == "sandbox.deleted"
+    assert "sandbox.running" in seen
+
+
+async def test_what_was_used_is_counted(client: Driver, box: str) -> None:
+    await client.run_command(box, "true")
+    assert (await client.metrics(box)).memory_total > 0
+    assert (await client.get_sandbox_usage(box)).total.commands >= 1
+    used = await client.get_usage(since="2000-01-01", until="2999-12-31")
+    assert used["total"]["commands"] >= 1
+
+
+async def test_keys_and_users(client: Driver, server: RunningServer) -> None:
+    name = f"bob-{id(client)}"
+    user = await client.create_user(name, role="member", quota={"max_live": 3})
+    assert (user.quota.max_live, user.role) == (3, "member")
+    made = await client.create_key("laptop", user_id=name)
+    async with SandboxClient(server.url, api_key=made.key) as bob:
+        assert (await bob.me()).user_id == name
+        with pytest.raises(errors.Forbidden):
+            await bob.list_users()
+    assert made.key_id in [key.key_id for key in await client.list_keys()]
+    assert name in [found.user_id for found in await client.list_users()]
+    assert (await client.change_user(name, disabled=True)).disabled
+    assert (await client.get_user(name))["disabled"] is True
+    assert (await client.revoke_key(made.key_id)).success
+    with pytest.raises(errors.KeyNotFound):
+        await client.revoke_key(made.key_id)
+    assert (await client.me()).role == "admin"
+
+
+async def test_errors_have_their_types(client: Driver, server: RunningServer) -> None:
+    assert (await client.health()).status == "ok"
+    with pytest.raises(errors.SandboxNotFound) as caught:
+        await client.get_status("nobody_00000000")
+    assert caught.value.request_id
+    with pytest.raises(errors.Invalid):
+        await client.create_sandbox("not/safe")
+    with SyncSandboxClient(server.url, api_key="e2b_wrong") as stranger, pytest.raises(errors.Unauthorized):
+        stranger.me()
+    with SyncSandboxClient(server.url) as keyless, pytest.raises(errors.Unauthorized, match="PADDOCK_API_KEY"):
+        keyless.me()
+
+
+async def test_a_client_can_live_in_the_servers_own_process(tmp_path: Path) -> None:
+    settings = Settings(PADDOCK_HOME=tmp_path, SANDBOX_PROVIDER="fake", _env_file=None)
+    key = (await first_key(settings)).key
+    app = create_app(settings)
+    async with (
+        app.router.lifespan_context(app),
+        SandboxClient("http://paddock.test", api_key=key, transport=httpx.ASGITransport(app)) as client,
+    ):
+        box = await client.create_sandbox("alice")
+        assert (await client.run_command(box.sandbox_id, "echo hi")).output == "hi\n"
+        await client.delete_sandbox(box.sandbox_id)
+
+
+def test_every_method_is_driven_here() -> None:
+    here = Path(__file__).read_text(encoding="utf-8")
+    methods = [name for name in dir(SandboxClient) if not name.startswith("_")]
+    assert [name for name in methods if f".{name}(" not in here and name not in ("close", "server_url")] == []

@@ -11,7 +11,6 @@ import math
 import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -39,8 +38,8 @@ _SIGNALS = "HUP|INT|QUIT|ABRT|KILL|USR1|USR2|TERM|CONT|STOP|TSTP|WINCH"
 BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 # What the checks below say, for readers of the OpenAPI document.
 _PLAIN_TEXT = r"^[^\u0000]*$"
-_PLAIN_PATH = r"^(/([^/.\u0000][^/\u0000]*|\.([^/.\u0000][^/\u0000]*)?|\.\.[^/\u0000]+)?)+$"
-_GIT_SCHEMES = {"http", "https", "ssh", "git", "file"}
+_PLAIN_PATH = r"^(/([^/.\u0000][^/\u0000]{0,254}|\.([^/.\u0000][^/\u0000]{0,253})?|\.\.[^/\u0000]{1,253})?)+$"
+_GIT_URL = r"^(?:(?:https?|ssh|git|file)://[^\s\u0000]+|[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:[A-Za-z0-9_./~-]+)$"
 
 
 def _valid_unicode(text: str) -> str:
@@ -122,7 +121,13 @@ def _check_sandbox_id(text: str) -> str:
 SandboxId = Annotated[
     str,
     AfterValidator(_check_sandbox_id),
-    Field(min_length=1, max_length=200, description="`{user_id}_{8 hex}`", examples=["alice_1f2e3d4c"]),
+    Field(
+        min_length=1,
+        max_length=200,
+        description="`{user_id}_{8 hex}`",
+        examples=["alice_1f2e3d4c"],
+        json_schema_extra={"pattern": _PLAIN_TEXT},
+    ),
 ]
 UserId = Annotated[
     str,
@@ -144,7 +149,7 @@ SandboxPath = Annotated[
         json_schema_extra={"pattern": _PLAIN_PATH},
     ),
 ]
-Seconds = Annotated[int, BeforeValidator(_whole), Field(ge=1, description="Seconds.", examples=[3600])]
+Seconds = Annotated[int, Field(ge=1, description="Seconds.", examples=[3600]), BeforeValidator(_whole)]
 Wait = Annotated[float, Field(ge=0, le=MAX_WAIT, allow_inf_nan=False)]
 HardTimeout = Annotated[float, Field(gt=0, le=MAX_HARD_TIMEOUT, allow_inf_nan=False)]
 Env = Annotated[
@@ -251,26 +256,19 @@ class CreateSandbox(Request):
     metadata: Metadata = Field(default_factory=dict)
     resources: ResourceRequest = Field(default_factory=ResourceRequest)
     git_url: str | None = Field(
-        default=None, max_length=2048, description="Cloned into `/workspace/<name>` before create answers."
+        default=None,
+        max_length=2048,
+        description="Cloned into `/workspace/<name>` before create answers.",
+        examples=["https://example.org/some/project.git"],
+        json_schema_extra={"pattern": _GIT_URL},
     )
     provider: str | None = Field(default=None, max_length=40, pattern=r"^[a-z0-9_-]+$")
 
     @field_validator("git_url")
     @classmethod
     def _git_url(cls, url: str | None) -> str | None:
-        if url is None:
-            return None
-        _no_nul(url)
-        if any(character.isspace() for character in url):
-            raise ValueError("must not contain white space")
-        if re.fullmatch(r"[\w.-]+@[\w.-]+:[\w./~-]+", url):
-            return url
-        try:
-            scheme = urlsplit(url).scheme
-        except ValueError:
-            scheme = ""
-        if scheme not in _GIT_SCHEMES:
-            raise ValueError("must be an http, https, ssh, git or file URL, or user@host:path")
+        if url is not None and not re.fullmatch(_GIT_URL, _no_nul(url)):
+            raise ValueError("must be an http, https, ssh, git or file URL, or user@host:path, without white space")
         return url
 
 
@@ -385,6 +383,15 @@ class Terminal(Request):
 
 
 class StartProcess(Request):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"required": ["command"], "properties": {"command": {"type": "string"}, "argv": {"type": "null"}}},
+                {"required": ["argv"], "properties": {"argv": {"type": "array"}, "command": {"type": "null"}}},
+            ]
+        }
+    )
+
     command: Command | None = None
     argv: list[Command] | None = Field(default=None, min_length=1, max_length=4096)
     cwd: SandboxPath | None = None

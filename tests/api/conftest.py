@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,17 @@ from paddock.settings import Settings
 MakeSandbox = Callable[..., Awaitable[str]]
 
 
+@pytest.fixture(scope="session")
+def prepared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with its first key, made once and copied for every test."""
+    home = tmp_path_factory.mktemp("prepared") / "home"
+    asyncio.run(first_key(Settings(_env_file=None, PADDOCK_HOME=home)))
+    return home
+
+
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path: Path, prepared_home: Path) -> Settings:
+    shutil.copytree(prepared_home, tmp_path / "home")
     return Settings(
         _env_file=None, PADDOCK_HOME=tmp_path / "home", SANDBOX_PROVIDER="fake", PORT=0, PADDOCK_DOMAIN="box.test"
     )
@@ -32,7 +43,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 async def key(settings: Settings) -> str:
-    return (await first_key(settings)).key
+    return settings.key_file.read_text().strip()
 
 
 @pytest.fixture
@@ -120,8 +131,8 @@ class LiveServer:
         return httpx.AsyncClient(base_url=self.url, headers=self.headers, timeout=30)
 
 
-@pytest.fixture
-async def live_server(settings: Settings, key: str) -> AsyncIterator[LiveServer]:
+@contextmanager
+def running(settings: Settings) -> Iterator[LiveServer]:
     """A real uvicorn in a thread of its own."""
     server = make_server(create_app(settings), settings)
     thread = threading.Thread(target=server.run)
@@ -131,11 +142,17 @@ async def live_server(settings: Settings, key: str) -> AsyncIterator[LiveServer]
             assert thread.is_alive()
             time.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield LiveServer(f"http://127.0.0.1:{port}", key, server)
+        yield LiveServer(f"http://127.0.0.1:{port}", settings.key_file.read_text().strip(), server)
     finally:
         server.should_exit = True
         thread.join(30)
         assert not thread.is_alive()
+
+
+@pytest.fixture
+def live_server(settings: Settings) -> Iterator[LiveServer]:
+    with running(settings) as server:
+        yield server
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import structlog
 import uvicorn
 
 from paddock.api.app import create_app
@@ -70,7 +72,8 @@ def lay(fuse: Fuse) -> None:
 
 def run(environment: dict[str, str], port: int, fuse_length: int | None, grave: Path) -> None:
     """The process's main function."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     lay(Fuse(fuse_length, grave))
-    settings = Settings(**environment, HOST="127.0.0.1", PORT=port, PADDOCK_LOG_LEVEL="error", _env_file=None)
+    settings = Settings(**environment, HOST="127.0.0.1", PORT=port, _env_file=None)
     config = uvicorn.Config(create_app(settings), host="127.0.0.1", port=port, log_level="error", lifespan="on")
     asyncio.run(uvicorn.Server(config).serve())

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from paddock.client import SyncSandboxClient
+
 COMMAND = (sys.executable, "-c", "from paddock.cli.app import main; main()")
 
 
@@ -67,7 +69,11 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
         line = process.stdout.readline()
         assert line, (home.parent / "log").read_text()
         document += line
-    yield home, json.loads(document)["url"]
+    url = json.loads(document)["url"]
+    # It says where it will be before it is there.
+    while Paddock(home, url)("health", check=None).returncode:
+        assert process.poll() is None, (home.parent / "log").read_text()
+    yield home, url
     process.send_signal(signal.SIGINT)
     assert process.wait(30) in (0, 130)
 
@@ -76,16 +82,13 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
 def paddock(up: tuple[Path, str]) -> Paddock:
     """A user on the server's own machine, who finds the key in its file."""
     home, url = up
-    user = Paddock(home, url)
-    # The server says where it will be before it is there; the client tries again while it is not.
-    for _ in range(50):
-        if user("health", check=None).returncode == 0:
-            break
-    return user
+    return Paddock(home, url)
 
 
 @pytest.fixture
 def box(paddock: Paddock) -> Iterator[str]:
-    sandbox_id = paddock("create", "--user-id", "alice").stdout.strip()
-    yield sandbox_id
-    paddock("kill", sandbox_id, check=None)
+    key = (paddock.home / "key").read_text().strip()
+    with SyncSandboxClient(paddock.url, api_key=key) as client:
+        sandbox_id = client.create_sandbox("alice").sandbox_id
+        yield sandbox_id
+        client.delete_sandbox(sandbox_id)

@@ -39,6 +39,11 @@ def test_a_provider_that_is_none_is_said_in_one_line(tmp_path: Path) -> None:
     )
 
 
+def test_a_database_that_is_none_is_said_in_one_line(tmp_path: Path) -> None:
+    said = Paddock(tmp_path)("up", "--port", "0", "--provider", "fake", "--database-url", "nonsense", check=1).stderr
+    assert said.startswith("Error: DATABASE_URL is not a URL")
+
+
 def test_keys_open_the_server_until_they_are_revoked(paddock: Paddock, tmp_path: Path) -> None:
     made = paddock.json("keys", "create", "laptop", "--user", "bob")
     assert made["user_id"] == "bob"
@@ -58,6 +63,7 @@ def test_keys_can_be_made_without_a_server(tmp_path: Path) -> None:
     assert [key["name"] for key in user.json("keys", "list")["keys"]] == ["laptop"]
     user("keys", "revoke", str(made["key_id"]))
     assert user.json("keys", "list")["keys"] == []
+    assert "name: String should match" in user("keys", "create", "not/safe", check=1).stderr
     assert user.json("keys", "list", "--server", "http://127.0.0.1:1", check=1)["error"]["code"] == "server_unreachable"
 
 
@@ -67,6 +73,7 @@ def test_a_sandbox_from_create_to_kill(paddock: Paddock) -> None:
         *("--metadata", "chat=42", "--cpu", "0.5", "--memory", "64", "--disk", "100"),
     )
     name = made["sandbox_id"]
+    assert re.fullmatch(r"alice_[0-9a-f]{8}\n", paddock("create", "--user-id", "alice").stdout)
     assert (made["on_timeout"], made["metadata"], made["resources"]["memory_mb"]) == ("delete", {"chat": "42"}, 64)
     assert paddock("exec", name, "--", "echo $A").stdout == "1=2\n"
     assert re.search(rf"{name}\s+running\s+alice", paddock("list").stdout)
@@ -210,7 +217,7 @@ def test_failures_are_one_line_and_a_hint(paddock: Paddock, box: str, tmp_path: 
 
 def test_ids_are_completed_and_silence_is_kept_without_a_server(paddock: Paddock, box: str, tmp_path: Path) -> None:
     assert box in _complete(paddock).split()
-    assert _complete(Paddock(tmp_path, "http://127.0.0.1:1")) == ""
+    assert _complete(Paddock(tmp_path, "http://127.0.0.1:1")).strip() == ""
 
 
 def _complete(user: Paddock) -> str:

@@ -16,7 +16,7 @@ from paddock.api.app import create_app
 from paddock.client import Output, SandboxClient, SyncSandboxClient
 from paddock.lifecycle.bootstrap import first_key
 from paddock.settings import Settings
-from tests.support.server import RunningServer, running_server
+from tests.client.server import RunningServer, running_server
 
 
 @pytest.fixture(scope="module")

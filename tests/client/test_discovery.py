@@ -35,7 +35,7 @@ def test_the_key_is_the_argument_then_the_environment_then_the_key_file(
     assert find_api_key(HERE) == "from-file"
     monkeypatch.setenv("PADDOCK_API_KEY", "from-environment")
     assert find_api_key(HERE) == "from-environment"
-    assert find_api_key(HERE, "from-argument") == "from-argument"
+    assert find_api_key(HERE, "from-argument\n") == "from-argument"
 
 
 @pytest.mark.parametrize("url", ["http://localhost:1", "http://[::1]:1", "http://0.0.0.0:1", "http://127.8.0.1"])

@@ -52,7 +52,7 @@ class World:
         """The server dies without a word: nothing is flushed, no lease given back."""
         for task in self.house._loops:
             task.cancel()
-        for task in list(self.house.controller._tasks):
+        for task in list(self.house.transitions._tasks):
             task.cancel()
         await self.house.store.close()
         self.house._unlock()

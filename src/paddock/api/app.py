@@ -19,8 +19,8 @@ from paddock import __version__, errors
 from paddock.api import openapi
 from paddock.api.auth import RateLimiter
 from paddock.api.failures import as_error, error_response, request_id_of
+from paddock.api.methods import RouteTable
 from paddock.api.middleware import BodyLimitMiddleware, RequestMiddleware
-from paddock.api.openapi import RouteTable
 from paddock.api.routes import ROUTERS
 from paddock.api.sockets import refuse_socket
 from paddock.lifecycle.house import House, build_house
@@ -52,7 +52,7 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
     app.state.house = house
     app.state.limiter = RateLimiter()
     app.state.stopping = asyncio.Event()
-    app.state.routes = RouteTable(app)
+    app.state.routes = RouteTable(ROUTERS)
     for router in ROUTERS:
         app.include_router(router)
     openapi.install(app)

@@ -1,9 +1,7 @@
-"""The OpenAPI document: what every route shares, and the table of routes that is read out of it."""
+"""The OpenAPI document, and what every route in it shares."""
 
 from __future__ import annotations
 
-import re
-from functools import cached_property
 from typing import Any
 
 from fastapi import FastAPI
@@ -90,41 +88,19 @@ def _document(app: FastAPI) -> dict[str, Any]:
     for path, operations in document["paths"].items():
         for operation in operations.values():
             operation["security"] = [] if path == "/health" else [{"bearer": []}, {"key": []}]
+            for parameter in operation.get("parameters", ()):
+                parameter["schema"] = _without_null(parameter["schema"])
+            for status in ("200", "206"):
+                # Routes that answer with something else than JSON; FastAPI would have both.
+                content = operation["responses"].get(status, {}).get("content", {})
+                if content.get("application/json", {}).get("schema") == {}:
+                    del content["application/json"]
     return document
 
 
-class RouteTable:
-    """Which methods a path has, over all its routes: what ``Allow`` must say."""
-
-    def __init__(self, app: FastAPI) -> None:
-        self._app = app
-
-    def methods(self, path: str) -> list[str]:
-        """The methods of this path; of a fixed path only its own, though a pattern may fit it too."""
-        if path in self._fixed:
-            return self._fixed[path]
-        return sorted({method for pattern, methods in self._patterns if pattern.fullmatch(path) for method in methods})
-
-    def fixed(self, path: str) -> bool:
-        return path in self._fixed
-
-    @cached_property
-    def _fixed(self) -> dict[str, list[str]]:
-        return {path: _methods(operations) for path, operations in self._paths.items() if "{" not in path}
-
-    @cached_property
-    def _patterns(self) -> list[tuple[re.Pattern[str], list[str]]]:
-        return [
-            (re.compile(re.sub(r"\\\{.*?\\\}", "[^/]+", re.escape(path))), _methods(operations))
-            for path, operations in self._paths.items()
-            if "{" in path
-        ]
-
-    @property
-    def _paths(self) -> dict[str, Any]:
-        paths: dict[str, Any] = self._app.openapi()["paths"]
-        return paths
-
-
-def _methods(operations: dict[str, Any]) -> list[str]:
-    return sorted(method.upper() for method in operations)
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter that may be left out; there is no way to write null in a URL."""
+    choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
+    if len(choices) != 1:
+        return schema
+    return {name: value for name, value in schema.items() if name not in ("anyOf", "default")} | choices[0]

@@ -10,7 +10,7 @@ from fastapi import Depends, Header, Path, Query, Request
 from pydantic import AfterValidator
 
 from paddock import errors, ids
-from paddock.api.openapi import RouteTable
+from paddock.api.methods import RouteTable
 from paddock.models import MAX_WAIT, SandboxPath
 
 _PROCESS_ID = re.compile(ids.PROCESS_ID_PATTERN)
@@ -32,7 +32,7 @@ async def _sandbox_id(
     """One that no sandbox can have is not found, rather than invalid: callers need not tell the two apart."""
     if not ids.is_sandbox_id(sandbox_id):
         table: RouteTable = request.app.state.routes
-        if table.fixed(request.url.path):
+        if table.is_fixed(request.url.path):
             # `/sandboxes/create` and its like fit `/sandboxes/{sandbox_id}`, which takes other methods.
             raise errors.MethodNotAllowed("This route does not take this method; see the Allow header.")
         raise errors.SandboxNotFound.by_id(sandbox_id[:200])

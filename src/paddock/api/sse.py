@@ -21,6 +21,8 @@ from starlette.types import Receive, Scope, Send
 from paddock.api.failures import as_error, error_answer, request_id_of
 
 KEEP_ALIVE = 15.0
+EVENTS: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
+"""What the OpenAPI document says of a stream."""
 _BUFFERED = 16
 
 
@@ -42,14 +44,10 @@ class Event:
 READY = Event("", {})
 
 
-class ServerSentEvents(Response):
-    """What the OpenAPI document shows of a stream."""
+class EventStream(Response):
+    """Made with :meth:`open`, which raises what goes wrong before the first event while a status can still say it."""
 
     media_type = "text/event-stream"
-
-
-class EventStream(ServerSentEvents):
-    """Made with :meth:`open`, which raises what goes wrong before the first event while a status can still say it."""
 
     def __init__(self, source: AsyncGenerator[Event, None], request: Request, keep_alive: float = KEEP_ALIVE) -> None:
         super().__init__(headers={"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"})

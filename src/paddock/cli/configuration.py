@@ -19,9 +19,15 @@ def load_settings(**options: Any) -> Settings:
     try:
         return Settings(**{name: value for name, value in options.items() if value is not None})
     except ValidationError as error:
-        problems = "; ".join(f"{_name(problem['loc'])}: {problem['msg']}" for problem in error.errors())
-        raise Invalid(f"The configuration is not right. {problems}") from error
+        raise Invalid(f"The configuration is not right. {describe(error)}") from error
 
 
-def _name(location: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, location)) or "settings"
+def describe(error: ValueError) -> str:
+    """What is wrong, in one line, without the value itself: it may be a secret."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return str(error)
+    return "; ".join(
+        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}".lstrip(": ") for problem in error.errors()
+    )

@@ -10,6 +10,7 @@ import typer
 from paddock.cli import output
 from paddock.cli.arguments import Role
 from paddock.cli.session import Session, command
+from paddock.errors import Invalid
 
 if TYPE_CHECKING:
     from paddock.client import SyncSandboxClient
@@ -96,11 +97,14 @@ def _ask(
 
 
 async def _on_database(work: Callable[[Accounts, Principal], Coroutine[Any, Any, T]]) -> T:
-    from paddock.cli.configuration import load_settings
+    from paddock.cli.configuration import describe, load_settings
     from paddock.lifecycle.bootstrap import local_accounts
 
-    async with local_accounts(load_settings()) as (accounts, owner):
-        return await work(accounts, owner)
+    try:
+        async with local_accounts(load_settings()) as (accounts, owner):
+            return await work(accounts, owner)
+    except ValueError as error:
+        raise Invalid(describe(error)) from error
 
 
 def _document(key: Any) -> dict[str, Any]:

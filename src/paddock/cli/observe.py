@@ -86,7 +86,7 @@ def version(session: Session) -> None:
 
 def _line(event: Event) -> str:
     data = " ".join(f"{name}={value!r}" for name, value in event.data.items())
-    return f"{event.seq:>5}  {event.at}  {event.type:<20}  {data}".rstrip()
+    return f"{event.seq:>4}  {output.local_time(event.at)}  {event.type:<18}  {data}".rstrip()
 
 
 def _show_usage(used: Usage) -> None:

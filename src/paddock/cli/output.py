@@ -143,11 +143,19 @@ def span(seconds: float) -> str:
 
 
 def ago(timestamp: str | None) -> str:
-    return f"{span(-_from_now(timestamp))} ago" if timestamp else ""
+    """Roughly, as people say it."""
+    if not timestamp:
+        return ""
+    seconds = -_from_now(timestamp)
+    return f"{_roughly(seconds)} ago" if seconds >= 1 else "just now"
 
 
 def until(timestamp: str | None) -> str:
-    return f"in {span(_from_now(timestamp))}" if timestamp else ""
+    return f"in {_roughly(_from_now(timestamp))}" if timestamp else ""
+
+
+def local_time(timestamp: str) -> str:
+    return f"{datetime.fromisoformat(timestamp).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def size(count: float) -> str:
@@ -156,6 +164,10 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def _roughly(seconds: float) -> str:
+    return span(seconds if seconds < 600 else round(seconds / 60) * 60)
 
 
 def _from_now(timestamp: str) -> float:

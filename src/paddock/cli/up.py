@@ -11,7 +11,7 @@ import typer
 
 from paddock import __version__
 from paddock.cli import output
-from paddock.cli.configuration import load_settings
+from paddock.cli.configuration import describe, load_settings
 from paddock.cli.session import Session, command
 from paddock.errors import Invalid, Unavailable
 
@@ -46,15 +46,15 @@ def up(
 
     from paddock.api.server import serve
     from paddock.lifecycle.bootstrap import first_key
-    from paddock.providers.registry import NoProvider, default_provider
+    from paddock.providers.registry import default_provider
 
     try:
-        provider = default_provider(settings)
-    except NoProvider as error:
-        raise Invalid(str(error)) from error
-    _private_home(settings.home)
-    first = asyncio.run(first_key(settings))
-    session.answer(_document(settings, provider, first), lambda: _welcome(settings, provider, first))
+        chosen = default_provider(settings)
+        _private_home(settings.home)
+        first = asyncio.run(first_key(settings))
+    except ValueError as error:  # a setting that says something impossible
+        raise Invalid(describe(error)) from error
+    session.answer(_document(settings, chosen, first), lambda: _welcome(settings, chosen, first))
     sys.stdout.flush()
     serve(settings)
 

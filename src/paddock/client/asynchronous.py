@@ -78,7 +78,7 @@ class SandboxClient(Operations):
                 if decoder.complete:
                     return
                 failure: PaddockError = AnswerLost(f"{response.url} ended its stream too soon.")
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 failure = self._connection.broken(error)
             finally:
                 await response.aclose()
@@ -103,7 +103,7 @@ class SandboxClient(Operations):
                 await response.aread()
                 await response.aclose()
                 failure = self._connection.refused(response)
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 failure = self._connection.broken(error)
             if (pause := tries.pause_after(failure)) is None:
                 raise failure

@@ -69,7 +69,7 @@ class Connection:
             options["json"] = dict(call.json)
         return options
 
-    def broken(self, error: httpx.TransportError) -> PaddockError:
+    def broken(self, error: httpx.RequestError) -> PaddockError:
         return from_transport(error, self.server_url)
 
     def refused(self, response: httpx.Response) -> PaddockError:

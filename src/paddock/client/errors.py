@@ -34,7 +34,7 @@ class UnexpectedAnswer(PaddockError):
     code = "unexpected_answer"
 
 
-def from_transport(error: httpx.TransportError, url: str) -> PaddockError:
+def from_transport(error: httpx.RequestError, url: str) -> PaddockError:
     """The typed error for a connection that failed."""
     failure = _name(error, url)
     failure.__cause__ = error
@@ -78,9 +78,7 @@ def from_event(data: str) -> PaddockError:
     return error
 
 
-def _name(error: httpx.TransportError, url: str) -> PaddockError:
-    if isinstance(error, httpx.UnsupportedProtocol):
-        return ServerUnreachable(f"{url!r} is not the URL of a server: write it as http://host:port.")
+def _name(error: httpx.RequestError, url: str) -> PaddockError:
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)):
         return ServerUnreachable(f"No Paddock server answers at {url}. Start one with `paddock up`.")
     if isinstance(error, httpx.TimeoutException):

@@ -77,7 +77,7 @@ class SyncSandboxClient(Operations):
                 if decoder.complete:
                     return
                 failure: PaddockError = AnswerLost(f"{response.url} ended its stream too soon.")
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 failure = self._connection.broken(error)
             finally:
                 response.close()
@@ -102,7 +102,7 @@ class SyncSandboxClient(Operations):
                 response.read()
                 response.close()
                 failure = self._connection.refused(response)
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 failure = self._connection.broken(error)
             if (pause := tries.pause_after(failure)) is None:
                 raise failure

@@ -1,53 +1,39 @@
 """The controller: the one place that owns each sandbox's life.
 
-Every request about a sandbox comes through here. It checks whose the sandbox is, waits for its turn, and lets the
-engine do the transition in a task of its own, so that a client that hangs up does not cut short what it began.
+Every request about a sandbox comes through here. It checks whose the sandbox is and what may be asked of it; how a
+sandbox gets from one state to another is the business of the transitions.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
-import structlog
-
-from paddock.clock import Clock, iso
+from paddock.clock import Clock
 from paddock.errors import (
     Conflict,
     Invalid,
-    PaddockError,
     ProviderRefused,
-    SandboxBusy,
-    SandboxFailed,
-    SandboxGone,
     SandboxNotFound,
-    ShuttingDown,
     TemplateNotFound,
 )
 from paddock.ids import is_sandbox_id, new_sandbox_id, new_sandbox_key
-from paddock.lifecycle import states
 from paddock.lifecycle.accounts import Accounts, Principal
 from paddock.lifecycle.activity import Activity
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.engine import Engine, due
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
 from paddock.lifecycle.journal import Journal
-from paddock.lifecycle.states import DELETE, PAUSE, RESUME, Operation
-from paddock.lifecycle.turns import Turns, busy
+from paddock.lifecycle.states import DELETE, PAUSE, RESUME
+from paddock.lifecycle.transitions import Transitions, cannot
 from paddock.machine.base import Machine
 from paddock.models import CreateSandbox, State, TimeoutAction
-from paddock.providers.base import MachineState, Provider
 from paddock.settings import Settings
-from paddock.store import deadlines, sandboxes, servers
+from paddock.store import deadlines, sandboxes
 from paddock.store.database import Store
 from paddock.store.records import Deadline, DeadlineKind, Page, Sandbox
-
-log = structlog.get_logger(__name__)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,34 +64,37 @@ class Use:
         await self._journal.record(self.sandbox, commands=commands, bytes_in=bytes_in, bytes_out=bytes_out, event=event)
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What the controller works with, built once by the house."""
-
-    settings: Settings
-    clock: Clock
-    store: Store
-    providers: Mapping[str, Provider]
-    default_provider: str
-    accounts: Accounts
-    engine: Engine
-    journal: Journal
-    activity: Activity
-    idempotency: Idempotency
-    bus: Bus
-    server_id: str
-
-
 class Controller:
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._settings = parts.settings
-        self._clock = parts.clock
-        self._store = parts.store
-        self._engine = parts.engine
-        self._turns = Turns()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._closing = False
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: Store,
+        *,
+        accounts: Accounts,
+        engine: Engine,
+        transitions: Transitions,
+        journal: Journal,
+        activity: Activity,
+        idempotency: Idempotency,
+        bus: Bus,
+        providers: Collection[str],
+        default_provider: str,
+        server_id: str,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._accounts = accounts
+        self._engine = engine
+        self._transitions = transitions
+        self._journal = journal
+        self._activity = activity
+        self._idempotency = idempotency
+        self._bus = bus
+        self._providers = providers
+        self._default_provider = default_provider
+        self._server_id = server_id
 
     # Reading
 
@@ -145,7 +134,7 @@ class Controller:
             raise TemplateNotFound(
                 f"Provider {sandbox.provider!r} has no template {request.template_id!r}. It has: {', '.join(known)}."
             )
-        return await self._seen(await self._own(self._create(who, sandbox, request, idempotency_key)))
+        return await self._seen(await self._create(who, sandbox, request, idempotency_key))
 
     async def connect(self, who: Principal, sandbox_id: str, timeout: int | None = None) -> Seen:
         """Wake it if it sleeps, and give it its whole timeout again."""
@@ -163,7 +152,7 @@ class Controller:
 
     async def pause(self, who: Principal, sandbox_id: str) -> Seen:
         await self._visible(who, sandbox_id)
-        return await self._seen(await self._own(self._reach(sandbox_id, PAUSE)))
+        return await self._seen(await self._transitions.reach(sandbox_id, PAUSE))
 
     async def resume(self, who: Principal, sandbox_id: str) -> Seen:
         return await self._seen(await self._awake(who, sandbox_id))
@@ -171,47 +160,26 @@ class Controller:
     async def delete(self, who: Principal, sandbox_id: str) -> None:
         """Deleting what is deleted already is a success: the caller has what it wants."""
         await self._visible(who, sandbox_id)
-        await self._own(self._reach(sandbox_id, DELETE))
-        self._parts.journal.forget(sandbox_id)
+        await self._transitions.reach(sandbox_id, DELETE)
+        self._journal.forget(sandbox_id)
 
     @asynccontextmanager
     async def use(self, who: Principal, sandbox_id: str) -> AsyncIterator[Use]:
         """Act inside: wakes a paused sandbox and keeps the idle deadline away for as long as the context is open."""
         sandbox = await self._awake(who, sandbox_id)
-        with self._parts.activity.enter(sandbox):
+        with self._activity.enter(sandbox):
             left = sandbox.last_activity_at + sandbox.timeout - self._clock.now()
-            await self._parts.journal.touch(sandbox, now=left < sandbox.timeout / 2)
+            await self._journal.touch(sandbox, now=left < sandbox.timeout / 2)
             machine = await self._attach(who, sandbox)
-            yield Use(sandbox, machine, self._parts.journal)
-
-    # For the scheduler and the reconciler
+            yield Use(sandbox, machine, self._journal)
 
     async def strike(self, deadline: Deadline) -> bool:
-        """A deadline is due: do what it says. False when it turned out to be void."""
-        using = self._parts.activity.inside(deadline.sandbox_id)
+        """A deadline is due: do what it says, unless somebody is inside. False when it turned out to be void."""
+        using = self._activity.inside(deadline.sandbox_id)
         if using is not None and deadline.kind is DeadlineKind.IDLE:
-            await self._parts.journal.touch(using, now=True)
+            await self._journal.touch(using, now=True)
             return False
-        operation = PAUSE if deadline.action is TimeoutAction.PAUSE else DELETE
-        return await self._own(self._strike(deadline, operation))
-
-    async def recover(self, sandbox_id: str) -> None:
-        """Finish what a crash, or a provider that did not answer, cut short."""
-        if not self._turns.busy(sandbox_id):
-            await self._own(self._recover(sandbox_id))
-
-    async def compare(self, sandbox_id: str) -> None:
-        """Bring one row and the provider's view of it together."""
-        await self._own(self._compare(sandbox_id))
-
-    async def close(self, patience: float) -> None:
-        """Let what has begun come to its end; leave the rest to the next start."""
-        self._closing = True
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=patience)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        return await self._transitions.strike(deadline)
 
     # Inside
 
@@ -219,9 +187,9 @@ class Controller:
         """The row as it will be, still without a template."""
         self._check_timeout(request.timeout)
         settings, wanted, now = self._settings, request.resources, self._clock.now()
-        provider = request.provider or self._parts.default_provider
-        if provider not in self._parts.providers:
-            known = ", ".join(sorted(self._parts.providers))
+        provider = request.provider or self._default_provider
+        if provider not in self._providers:
+            known = ", ".join(sorted(self._providers))
             raise Invalid(f"This server has no provider {provider!r}. It has: {known}.")
         return Sandbox(
             sandbox_id=new_sandbox_id(request.user_id),
@@ -234,7 +202,7 @@ class Controller:
             state=State.CREATING,
             reason=None,
             version=1,
-            lease_owner=self._parts.server_id,
+            lease_owner=self._server_id,
             attempts=0,
             timeout=request.timeout or settings.default_timeout,
             on_timeout=request.on_timeout,
@@ -255,117 +223,31 @@ class Controller:
             event_seq=0,
         )
 
-    async def _create(
-        self, who: Principal, sandbox: Sandbox, request: CreateSandbox, idempotency_key: str | None
-    ) -> Sandbox:
-        async with self._turns.take(sandbox.sandbox_id, self._settings.busy_wait):
+    async def _create(self, who: Principal, sandbox: Sandbox, request: CreateSandbox, key: str | None) -> Sandbox:
+        """The new sandbox; or, where the idempotency key was used before, the one that it made then."""
+        holder = sandbox.sandbox_id
+
+        async def write() -> bool:
+            nonlocal holder
             async with self._store.write() as connection:
-                holder = sandbox.sandbox_id
-                if idempotency_key is not None:
-                    claim = await self._parts.idempotency.claim_in(
-                        connection, who, idempotency_key, fingerprint("create", request), sandbox.sandbox_id, None
+                if key is not None:
+                    claim = await self._idempotency.claim_in(
+                        connection, who, key, fingerprint("create", request), sandbox.sandbox_id, None
                     )
                     holder = claim.sandbox_id
                 if holder == sandbox.sandbox_id:
-                    await self._parts.accounts.check_quota(connection, sandbox)
+                    await self._accounts.check_quota(connection, sandbox)
                     await self._engine.add(connection, sandbox)
-            if holder == sandbox.sandbox_id:
-                self._parts.bus.publish(holder)
-                return await self._engine.drive(sandbox)
-        return await self._created_before(holder)
+            self._bus.publish(holder)
+            return holder == sandbox.sandbox_id
 
-    async def _created_before(self, sandbox_id: str) -> Sandbox:
-        """The answer to a create that is made again: what the first one made."""
-        async with self._turns.take(sandbox_id, self._settings.busy_wait):
-            sandbox = await self._settled(sandbox_id)
-        if sandbox.state is State.DELETED and sandbox.started_at is None:
-            raise ProviderRefused(sandbox.reason or "The create that used this Idempotency-Key failed.")
-        return sandbox
-
-    async def _reach(self, sandbox_id: str, operation: Operation, cause: str = "request") -> Sandbox:
-        async with self._turns.take(sandbox_id, self._settings.busy_wait):
-            while True:
-                sandbox = await self._settled(sandbox_id)
-                if sandbox.state is operation.done:
-                    return sandbox
-                if sandbox.state not in operation.start:
-                    raise _cannot(sandbox, operation)
-                guard = self._parts.accounts.check_quota if operation is RESUME else None
-                begun = await self._engine.begin(sandbox, operation, cause=cause, guard=guard)
-                if begun is not None:
-                    return await self._engine.drive(begun)
-
-    async def _strike(self, deadline: Deadline, operation: Operation) -> bool:
-        async with self._turns.take(deadline.sandbox_id, self._settings.busy_wait):
-            try:
-                sandbox = await self._settled(deadline.sandbox_id)
-            except SandboxNotFound:
-                sandbox = None
-            if sandbox is None or sandbox.state not in operation.start:
-                async with self._store.write() as connection:
-                    await deadlines.consume(connection, deadline, self._clock.now())
-                return False
-            begun = await self._engine.begin(sandbox, operation, cause="timeout", deadline=deadline)
-            if begun is None:
-                return False
-            await self._engine.drive(begun)
-            return True
-
-    async def _recover(self, sandbox_id: str) -> None:
-        async with self._turns.take(sandbox_id, self._settings.busy_wait):
-            await self._settled(sandbox_id)
-
-    async def _settled(self, sandbox_id: str) -> Sandbox:
-        """The row once nothing is under way: waits for another server, finishes what nobody does. Needs the turn."""
-        patience = asyncio.get_running_loop().time() + self._settings.busy_wait
-        pause = 0.01
-        while True:
-            alive_since = self._clock.now() - self._settings.server_ttl
-            async with self._store.read() as connection:
-                sandbox = await sandboxes.get(connection, sandbox_id)
-                if sandbox is None:
-                    raise SandboxNotFound.by_id(sandbox_id)
-                owner = sandbox.lease_owner
-                foreign = owner is not None and owner != self._parts.server_id
-                worked_on = foreign and await servers.alive(connection, owner or "", alive_since)
-            if not states.unfinished(sandbox.state):
-                return sandbox
-            if not worked_on:
-                taken = await self._engine.take_over(sandbox)
-                if taken is not None:
-                    await self._finish(taken)
-                continue
-            if asyncio.get_running_loop().time() > patience:
-                raise busy(sandbox_id)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 0.25)
-
-    async def _finish(self, sandbox: Sandbox) -> None:
-        """Drive someone else's leftover. A definite no has moved the row already: that is an end too."""
-        try:
-            await self._engine.drive(sandbox)
-        except (ProviderRefused, SandboxNotFound, Invalid) as error:
-            if sandbox.state is State.DELETING:
-                raise
-            log.info("a transition was undone", sandbox_id=sandbox.sandbox_id, problem=str(error))
-
-    async def _compare(self, sandbox_id: str) -> None:
-        async with self._turns.take(sandbox_id, self._settings.busy_wait):
-            sandbox = await self._settled(sandbox_id)
-            if sandbox.state is State.DELETED:
-                return
-            provider = self._engine.provider(sandbox.provider)
-            found = await self._engine.call(provider.inspect(sandbox_id), "inspect")
-            if found is None:
-                if sandbox.state is not State.FAILED:
-                    await self._engine.correct(sandbox, State.FAILED, "The provider no longer has this sandbox.")
-            elif sandbox.state is State.FAILED:
-                back = State.RUNNING if found.state is MachineState.RUNNING else State.PAUSED
-                await self._engine.correct(sandbox, back, "It turned up again at the provider.", "sandbox.recovered")
-            elif sandbox.state is State.RUNNING and found.state is MachineState.PAUSED:
-                await self._engine.correct(sandbox, State.PAUSED, "It was found stopped, with its files.")
-            elif sandbox.state is State.PAUSED and found.state is MachineState.RUNNING:
-                await self._engine.call(provider.pause(sandbox_id), "pause")
+        created = await self._transitions.create(sandbox, write)
+        if created is not None:
+            return created
+        first = await self._transitions.settled(holder)
+        if first.state is State.DELETED and first.started_at is None:
+            raise ProviderRefused(first.reason or "The create that used this Idempotency-Key failed.")
+        return first
 
     async def _visible(self, who: Principal, sandbox_id: str) -> Sandbox:
         if not is_sandbox_id(sandbox_id):
@@ -381,8 +263,8 @@ class Controller:
         if sandbox.state is State.RUNNING:
             return sandbox
         if sandbox.state is State.DELETED:
-            raise _cannot(sandbox, RESUME)
-        return await self._own(self._reach(sandbox_id, RESUME))
+            raise cannot(sandbox, RESUME)
+        return await self._transitions.reach(sandbox_id, RESUME)
 
     async def _attach(self, who: Principal, sandbox: Sandbox) -> Machine:
         """The machine. Where the provider disagrees with the row (a host that was restarted), the row is put right."""
@@ -393,7 +275,7 @@ class Controller:
             except (SandboxNotFound, Conflict):
                 if last_try:
                     raise
-                await self.compare(sandbox.sandbox_id)
+                await self._transitions.compare(sandbox.sandbox_id)
                 sandbox = await self._awake(who, sandbox.sandbox_id)
         raise AssertionError("unreachable")
 
@@ -433,34 +315,3 @@ class Controller:
                 f"A timeout may be at most {self._settings.max_timeout} seconds here; {timeout} was asked for.",
                 details={"field": "timeout", "max": self._settings.max_timeout},
             )
-
-    async def _own(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run to the end, also when the one who asked has gone."""
-        if self._closing:
-            work.close()
-            raise ShuttingDown("This server is stopping. Try again in a moment.", retry_after=2)
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        # Read the outcome: where the caller has gone nobody else will, and a defect must not pass in silence.
-        if not task.cancelled() and (error := task.exception()) and not isinstance(error, PaddockError):
-            log.error("an operation failed", exc_info=error)
-
-
-def _cannot(sandbox: Sandbox, operation: Operation) -> PaddockError:
-    details = {"sandbox_id": sandbox.sandbox_id, "status": sandbox.state.value}
-    why = f" {sandbox.reason}" if sandbox.reason else ""
-    if sandbox.state is State.DELETED:
-        when = f" at {iso(sandbox.deleted_at)}" if sandbox.deleted_at else ""
-        return SandboxNotFound(f"Sandbox {sandbox.sandbox_id!r} was deleted{when}.{why}", details=details)
-    if sandbox.state is State.DELETING:
-        return SandboxGone(f"Sandbox {sandbox.sandbox_id!r} is being deleted.", details=details)
-    if sandbox.state is State.FAILED:
-        return SandboxFailed(
-            f"Sandbox {sandbox.sandbox_id!r} has failed and can only be deleted.{why}", details=details
-        )
-    return SandboxBusy(f"A sandbox that is {sandbox.state.value} cannot {operation.name} now.", details=details)

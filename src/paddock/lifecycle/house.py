@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import structlog
 
@@ -19,7 +18,7 @@ from paddock.lifecycle.accounts import Accounts
 from paddock.lifecycle.activity import Activity
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.commands import Commands
-from paddock.lifecycle.controller import Controller, Parts
+from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.events import Events
 from paddock.lifecycle.files import Files
@@ -27,6 +26,7 @@ from paddock.lifecycle.idempotency import Idempotency
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.reconciler import Reconciler
 from paddock.lifecycle.scheduler import SandboxQueueScheduler
+from paddock.lifecycle.transitions import Transitions
 from paddock.lifecycle.usage import UsageBook
 from paddock.providers.base import Provider
 from paddock.providers.registry import build_providers, default_provider
@@ -55,21 +55,21 @@ class House:
         self.engine = Engine(settings, clock, self.store, providers, self.bus, self.server_id)
         self.journal = Journal(clock, self.store, self.bus)
         self.activity = Activity(clock, self.journal)
+        self.transitions = Transitions(settings, clock, self.store, self.accounts, self.engine, self.server_id)
         self.controller = Controller(
-            Parts(
-                settings=settings,
-                clock=clock,
-                store=self.store,
-                providers=providers,
-                default_provider=default,
-                accounts=self.accounts,
-                engine=self.engine,
-                journal=self.journal,
-                activity=self.activity,
-                idempotency=self.idempotency,
-                bus=self.bus,
-                server_id=self.server_id,
-            )
+            settings,
+            clock,
+            self.store,
+            accounts=self.accounts,
+            engine=self.engine,
+            transitions=self.transitions,
+            journal=self.journal,
+            activity=self.activity,
+            idempotency=self.idempotency,
+            bus=self.bus,
+            providers=providers.keys(),
+            default_provider=default,
+            server_id=self.server_id,
         )
         self.commands = Commands(self.controller, self.idempotency, settings, clock)
         self.files = Files(self.controller, settings)
@@ -77,7 +77,7 @@ class House:
         self.usage = UsageBook(clock, self.store, self.controller)
         self.scheduler = SandboxQueueScheduler(settings, clock, self.store, self.controller, self.bus, self.server_id)
         self.reconciler = Reconciler(
-            settings, clock, self.store, providers, self.engine, self.controller, self.server_id
+            settings, clock, self.store, providers, self.engine, self.transitions, self.server_id
         )
         self._loops: list[asyncio.Task[None]] = []
         self._lock: int | None = None
@@ -97,15 +97,15 @@ class House:
             await self.store.close()
             self._unlock()
             raise
-        running = [self.journal.run(), self._beat()]
+        running = [self.journal.run, self._beat]
         if loops:
-            running += [self.activity.run(), self.scheduler.run(), self.reconciler.run()]
+            running += [self.activity.run, self.scheduler.run, self.reconciler.run]
         self._loops = [asyncio.create_task(_lasting(loop)) for loop in running]
         log.info("open", server_id=self.server_id, provider=self.default_provider, database=self.store.url.drivername)
 
     async def close(self) -> None:
         """Drain: finish what was begun, write what waits, then let go. Sandboxes live on."""
-        await self.controller.close(self.settings.drain_timeout)
+        await self.transitions.close(self.settings.drain_timeout)
         for task in self._loops:
             task.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
@@ -166,10 +166,10 @@ def _only_server(database: Path | None) -> int | None:
     return lock
 
 
-async def _lasting(loop: Coroutine[Any, Any, None]) -> None:
+async def _lasting(loop: Callable[[], Awaitable[None]]) -> None:
     """A loop that ends has met a defect: say so, loudly, rather than stop keeping promises in silence."""
     try:
-        await loop
+        await loop()
     except asyncio.CancelledError:
         raise
     except Exception:

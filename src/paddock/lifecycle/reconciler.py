@@ -17,9 +17,9 @@ from sqlalchemy.exc import IntegrityError
 from paddock.clock import Clock
 from paddock.errors import PaddockError
 from paddock.ids import is_sandbox_id
-from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.idempotency import REMEMBERED_SECONDS
+from paddock.lifecycle.transitions import Transitions
 from paddock.models import State, TimeoutAction
 from paddock.providers.base import Found, MachineState, Provider
 from paddock.settings import Settings
@@ -42,7 +42,7 @@ class Reconciler:
         store: Store,
         providers: Mapping[str, Provider],
         engine: Engine,
-        controller: Controller,
+        transitions: Transitions,
         server_id: str,
     ) -> None:
         self._settings = settings
@@ -50,7 +50,7 @@ class Reconciler:
         self._store = store
         self._providers = providers
         self._engine = engine
-        self._controller = controller
+        self._transitions = transitions
         self._server_id = server_id
         self._places = asyncio.Semaphore(_AT_ONCE)
 
@@ -68,7 +68,7 @@ class Reconciler:
         async with self._store.read() as connection:
             rows = await sandboxes.unfinished(connection, self._server_id, alive_since=now - self._settings.server_ttl)
         ready = [row for row in rows if not patient or now >= row.state_changed_at + _backoff(row)]
-        await self._each(self._controller.recover(row.sandbox_id) for row in ready)
+        await self._each(self._transitions.recover(row.sandbox_id) for row in ready)
 
     async def sweep(self) -> None:
         await asyncio.gather(*(self._guarded(self._compare_with(each)) for each in self._providers.values()))
@@ -93,7 +93,7 @@ class Reconciler:
                 if _differs(row, machine):
                     doubtful.append(row.sandbox_id)
             after = rows[-1].sandbox_id
-        await self._each(self._controller.compare(sandbox_id) for sandbox_id in doubtful)
+        await self._each(self._transitions.compare(sandbox_id) for sandbox_id in doubtful)
         await self._each(self._place(provider, machine, started) for machine in unknown.values())
 
     async def _place(self, provider: Provider, machine: Found, started: float) -> None:

@@ -10,7 +10,7 @@ from paddock.api.auth import Calling, GuardedRoute
 from paddock.api.following import process_events
 from paddock.api.openapi import ON_A_SANDBOX, operation_id
 from paddock.api.params import IdempotencyKey
-from paddock.api.sse import EventStream
+from paddock.api.sse import EVENTS, EventStream
 from paddock.models import CommandResult, RunCommand
 
 router = APIRouter(
@@ -23,7 +23,7 @@ router = APIRouter(
 _STREAMED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The result; with `stream` the events `started`, `output`… and `exit`.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": EVENTS,
     }
 }
 

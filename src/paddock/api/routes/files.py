@@ -16,7 +16,7 @@ from paddock.api.download import Download, span_of
 from paddock.api.openapi import ON_A_SANDBOX, failures, operation_id
 from paddock.api.params import PathQuery, SandboxIdHere
 from paddock.api.shapes import file_answer
-from paddock.api.sse import READY, Event, EventStream, ServerSentEvents
+from paddock.api.sse import EVENTS, READY, Event, EventStream
 from paddock.models import (
     FileAnswer,
     FileContent,
@@ -55,7 +55,9 @@ _UPLOAD: dict[str, Any] = {
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
-_CHANGES: dict[int | str, dict[str, Any]] = {200: {"description": "Events `change` with `path` and `change`."}}
+_CHANGES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Events `change` with `path` and `change`.", "content": EVENTS}
+}
 
 
 @by_body.post("/sandboxes/write-file")
@@ -89,7 +91,7 @@ async def read_file(body: ReadFile, caller: Calling) -> FileContent:
     return FileContent(path=body.path, content=content, encoding=body.encoding, size=len(data))
 
 
-@router.get("", response_class=Response, responses=_DOWNLOAD)
+@router.get("", response_model=None, responses=_DOWNLOAD)
 async def download_file(request: Request, sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling) -> Response:
     """The file's bytes, streamed; `Range` asks for a part."""
     files = caller.house.files
@@ -99,7 +101,7 @@ async def download_file(request: Request, sandbox_id: SandboxIdHere, path: PathQ
     return Download(info, span, chunks)
 
 
-@router.head("", response_class=Response, responses=_DOWNLOAD)
+@router.head("", response_model=None, responses=_DOWNLOAD)
 async def check_file(request: Request, sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling) -> Response:
     """What a download would say about the file, without its bytes."""
     info = await caller.house.files.stat(caller.who, sandbox_id, path)
@@ -155,7 +157,7 @@ async def make_directory(body: MakeDirectory, sandbox_id: SandboxIdHere, caller:
     return file_answer(await caller.house.files.make_directory(caller.who, sandbox_id, body.path))
 
 
-@router.get("/watch", response_class=ServerSentEvents, responses=_CHANGES)
+@router.get("/watch", response_model=None, responses=_CHANGES)
 async def watch_files(
     request: Request,
     sandbox_id: SandboxIdHere,

@@ -12,7 +12,7 @@ from paddock.api.following import LastPosition, position, process_events
 from paddock.api.openapi import ON_A_SANDBOX, operation_id
 from paddock.api.params import Offset, ProcessIdHere, SandboxIdHere, WaitQuery
 from paddock.api.shapes import output_answer, process_answer
-from paddock.api.sse import EventStream, ServerSentEvents
+from paddock.api.sse import EVENTS, EventStream
 from paddock.models import (
     ProcessAnswer,
     ProcessList,
@@ -31,7 +31,9 @@ router = APIRouter(
     generate_unique_id_function=operation_id,
 )
 
-_EVENTS: dict[int | str, dict[str, Any]] = {200: {"description": "Events `output`… and at last `exit`."}}
+_EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Events `output`… and at last `exit`.", "content": EVENTS}
+}
 
 
 @router.get("")
@@ -75,7 +77,7 @@ async def read_output(
     return output_answer(output)
 
 
-@router.get("/{process_id}/stream", response_class=ServerSentEvents, responses=_EVENTS)
+@router.get("/{process_id}/stream", response_model=None, responses=_EVENTS)
 async def stream_process(
     request: Request,
     sandbox_id: SandboxIdHere,

@@ -12,7 +12,7 @@ from paddock.api.auth import Caller, Calling, GuardedRoute
 from paddock.api.openapi import ON_A_SANDBOX, operation_id
 from paddock.api.params import Day, Limit, SandboxIdHere
 from paddock.api.shapes import event_answer, metrics_answer, usage_answer
-from paddock.api.sse import READY, Event, EventStream, ServerSentEvents
+from paddock.api.sse import EVENTS, READY, Event, EventStream
 from paddock.models import EventPage, MetricsAnswer, State, UsageAnswer, UserId
 
 router = APIRouter(
@@ -27,7 +27,9 @@ LastEvent = Annotated[
     str | None,
     Header(alias="Last-Event-ID", json_schema_extra={"pattern": r"^\d{1,15}$"}, description="Wins over `after`."),
 ]
-_EVENTS: dict[int | str, dict[str, Any]] = {200: {"description": "Events named by their type; the id is `seq`."}}
+_EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Events named by their type; the id is `seq`.", "content": EVENTS}
+}
 
 
 @router.get("/sandboxes/{sandbox_id}/events")
@@ -37,7 +39,7 @@ async def list_events(sandbox_id: SandboxIdHere, caller: Calling, after: After =
     return EventPage(events=[event_answer(event) for event in events], next_after=events[-1].seq if events else after)
 
 
-@router.get("/sandboxes/{sandbox_id}/events/stream", response_class=ServerSentEvents, responses=_EVENTS)
+@router.get("/sandboxes/{sandbox_id}/events/stream", response_model=None, responses=_EVENTS)
 async def stream_events(
     request: Request,
     sandbox_id: SandboxIdHere,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from paddock.api.app import create_app
 from paddock.api.server import make_server
@@ -29,7 +30,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def running_server(home: Path, **options: object) -> Iterator[RunningServer]:
+def running_server(home: Path, **options: Any) -> Iterator[RunningServer]:
     settings = Settings(PADDOCK_HOME=home, PORT=free_port(), SANDBOX_PROVIDER="fake", _env_file=None, **options)
     key = asyncio.run(first_key(settings)).key
     server = make_server(create_app(settings), settings)

@@ -1,0 +1,218 @@
+"""Moving sandboxes: the one way into a transition.
+
+Whoever wants a sandbox in another state waits here for its turn, finishes what somebody else left unfinished, and lets
+the engine do the rest. The work runs in tasks of its own, so that a client that hangs up does not cut short what it
+began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+import structlog
+
+from paddock.clock import Clock, iso
+from paddock.errors import (
+    Invalid,
+    PaddockError,
+    ProviderRefused,
+    SandboxBusy,
+    SandboxFailed,
+    SandboxGone,
+    SandboxNotFound,
+    ShuttingDown,
+)
+from paddock.lifecycle import states
+from paddock.lifecycle.accounts import Accounts
+from paddock.lifecycle.engine import Engine
+from paddock.lifecycle.states import DELETE, PAUSE, RESUME, Operation
+from paddock.lifecycle.turns import Turns, busy
+from paddock.models import State, TimeoutAction
+from paddock.providers.base import MachineState
+from paddock.settings import Settings
+from paddock.store import deadlines, sandboxes, servers
+from paddock.store.database import Store
+from paddock.store.records import Deadline, Sandbox
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class Transitions:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: Store,
+        accounts: Accounts,
+        engine: Engine,
+        server_id: str,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._accounts = accounts
+        self._engine = engine
+        self._server_id = server_id
+        self._turns = Turns()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closing = False
+
+    async def reach(self, sandbox_id: str, operation: Operation) -> Sandbox:
+        """The sandbox in the state that the operation leads to, whether we or somebody else brought it there."""
+        return await self._own(self._reach(sandbox_id, operation))
+
+    async def create(self, sandbox: Sandbox, write: Callable[[], Awaitable[bool]]) -> Sandbox | None:
+        """Write the first row, then drive it. None where ``write`` finds that another create stands for this one."""
+        return await self._own(self._create(sandbox, write))
+
+    async def settled(self, sandbox_id: str) -> Sandbox:
+        """The row once nothing is under way."""
+        return await self._own(self._recover(sandbox_id))
+
+    async def strike(self, deadline: Deadline) -> bool:
+        """A deadline is due: do what it says. False when it turned out to be void."""
+        return await self._own(self._strike(deadline))
+
+    async def recover(self, sandbox_id: str) -> None:
+        """Finish what a crash, or a provider that did not answer, cut short."""
+        if not self._turns.busy(sandbox_id):
+            await self.settled(sandbox_id)
+
+    async def compare(self, sandbox_id: str) -> None:
+        """Bring one row and the provider's view of it together."""
+        await self._own(self._compare(sandbox_id))
+
+    async def close(self, patience: float) -> None:
+        """Let what has begun come to its end; leave the rest to the next start."""
+        self._closing = True
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=patience)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def _create(self, sandbox: Sandbox, write: Callable[[], Awaitable[bool]]) -> Sandbox | None:
+        # The turn comes first: from the moment the row is there, the reconciler may find it.
+        async with self._turns.take(sandbox.sandbox_id, self._settings.busy_wait):
+            return await self._engine.drive(sandbox) if await write() else None
+
+    async def _reach(self, sandbox_id: str, operation: Operation) -> Sandbox:
+        async with self._turns.take(sandbox_id, self._settings.busy_wait):
+            while True:
+                sandbox = await self._settled(sandbox_id)
+                if sandbox.state is operation.done:
+                    return sandbox
+                if sandbox.state not in operation.start:
+                    raise cannot(sandbox, operation)
+                guard = self._accounts.check_quota if operation is RESUME else None
+                begun = await self._engine.begin(sandbox, operation, cause="request", guard=guard)
+                if begun is not None:
+                    return await self._engine.drive(begun)
+
+    async def _strike(self, deadline: Deadline) -> bool:
+        operation = PAUSE if deadline.action is TimeoutAction.PAUSE else DELETE
+        async with self._turns.take(deadline.sandbox_id, self._settings.busy_wait):
+            try:
+                sandbox = await self._settled(deadline.sandbox_id)
+            except SandboxNotFound:
+                sandbox = None
+            if sandbox is None or sandbox.state not in operation.start:
+                async with self._store.write() as connection:
+                    await deadlines.consume(connection, deadline, self._clock.now())
+                return False
+            begun = await self._engine.begin(sandbox, operation, cause="timeout", deadline=deadline)
+            if begun is None:
+                return False
+            await self._engine.drive(begun)
+            return True
+
+    async def _recover(self, sandbox_id: str) -> Sandbox:
+        async with self._turns.take(sandbox_id, self._settings.busy_wait):
+            return await self._settled(sandbox_id)
+
+    async def _settled(self, sandbox_id: str) -> Sandbox:
+        """The row once nothing is under way: waits for another server, finishes what nobody does. Needs the turn."""
+        patience = asyncio.get_running_loop().time() + self._settings.busy_wait
+        pause = 0.01
+        while True:
+            alive_since = self._clock.now() - self._settings.server_ttl
+            async with self._store.read() as connection:
+                sandbox = await sandboxes.get(connection, sandbox_id)
+                if sandbox is None:
+                    raise SandboxNotFound.by_id(sandbox_id)
+                owner = sandbox.lease_owner
+                foreign = owner is not None and owner != self._server_id
+                worked_on = foreign and await servers.alive(connection, owner or "", alive_since)
+            if not states.unfinished(sandbox.state):
+                return sandbox
+            if not worked_on:
+                taken = await self._engine.take_over(sandbox)
+                if taken is not None:
+                    await self._finish(taken)
+                continue
+            if asyncio.get_running_loop().time() > patience:
+                raise busy(sandbox_id)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.25)
+
+    async def _finish(self, sandbox: Sandbox) -> None:
+        """Drive someone else's leftover. A definite no has moved the row already: that is an end too."""
+        try:
+            await self._engine.drive(sandbox)
+        except (ProviderRefused, SandboxNotFound, Invalid) as error:
+            if sandbox.state is State.DELETING:
+                raise
+            log.info("a transition was undone", sandbox_id=sandbox.sandbox_id, problem=str(error))
+
+    async def _compare(self, sandbox_id: str) -> None:
+        async with self._turns.take(sandbox_id, self._settings.busy_wait):
+            sandbox = await self._settled(sandbox_id)
+            if sandbox.state is State.DELETED:
+                return
+            provider = self._engine.provider(sandbox.provider)
+            found = await self._engine.call(provider.inspect(sandbox_id), "inspect")
+            if found is None:
+                if sandbox.state is not State.FAILED:
+                    await self._engine.correct(sandbox, State.FAILED, "The provider no longer has this sandbox.")
+            elif sandbox.state is State.FAILED:
+                back = State.RUNNING if found.state is MachineState.RUNNING else State.PAUSED
+                await self._engine.correct(sandbox, back, "It turned up again at the provider.", "sandbox.recovered")
+            elif sandbox.state is State.RUNNING and found.state is MachineState.PAUSED:
+                await self._engine.correct(sandbox, State.PAUSED, "It was found stopped, with its files.")
+            elif sandbox.state is State.PAUSED and found.state is MachineState.RUNNING:
+                await self._engine.call(provider.pause(sandbox_id), "pause")
+
+    async def _own(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run to the end, also when the one who asked has gone."""
+        if self._closing:
+            work.close()
+            raise ShuttingDown("This server is stopping. Try again in a moment.", retry_after=2)
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        # Read the outcome: where the caller has gone nobody else will, and a defect must not pass in silence.
+        if not task.cancelled() and (error := task.exception()) and not isinstance(error, PaddockError):
+            log.error("an operation failed", exc_info=error)
+
+
+def cannot(sandbox: Sandbox, operation: Operation) -> PaddockError:
+    details = {"sandbox_id": sandbox.sandbox_id, "status": sandbox.state.value}
+    why = f" {sandbox.reason}" if sandbox.reason else ""
+    if sandbox.state is State.DELETED:
+        when = f" at {iso(sandbox.deleted_at)}" if sandbox.deleted_at else ""
+        return SandboxNotFound(f"Sandbox {sandbox.sandbox_id!r} was deleted{when}.{why}", details=details)
+    if sandbox.state is State.DELETING:
+        return SandboxGone(f"Sandbox {sandbox.sandbox_id!r} is being deleted.", details=details)
+    if sandbox.state is State.FAILED:
+        return SandboxFailed(
+            f"Sandbox {sandbox.sandbox_id!r} has failed and can only be deleted.{why}", details=details
+        )
+    return SandboxBusy(f"A sandbox that is {sandbox.state.value} cannot {operation.name} now.", details=details)

@@ -1,0 +1,79 @@
+"""Every provider, one after the other, under the same promises. Another provider is one more line in PROVIDERS."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from paddock.machine.base import Machine
+from paddock.providers.base import Provider, Resources, SandboxSpec
+from paddock.providers.fake import FakeProvider
+from tests.conformance.shell import Shell
+
+PROVIDERS: dict[str, Callable[[Path], Provider]] = {
+    "fake": lambda home: FakeProvider(home / "fake"),
+}
+"""How a server process would build each one; twice on the same home means the same state."""
+
+
+class Installation:
+    """One provider's state, and the Provider object that works on it now."""
+
+    def __init__(self, build: Callable[[], Provider]) -> None:
+        self.build = build
+        self.provider = build()
+
+    async def restart(self) -> Provider:
+        """What a new server process would see."""
+        await self.provider.close()
+        self.provider = self.build()
+        await self.provider.start()
+        return self.provider
+
+    async def spec(self, **changes: object) -> SandboxSpec:
+        given: dict[str, object] = {
+            "sandbox_id": f"tester_{secrets.token_hex(4)}",
+            "key": "i" + secrets.token_hex(10),
+            "owner_id": "owner",
+            "user_id": "tester",
+            "template_id": (await self.provider.templates())[0],
+            "env": {"FROM_SANDBOX": "yes", "SHADOWED": "sandbox"},
+            "resources": Resources(cpu=1.0, memory_mb=256, disk_mb=512, pids=256),
+            "labels": {"name": "märchen", "n": "1"},
+        }
+        return SandboxSpec(**{**given, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=list(PROVIDERS))
+async def installation(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Installation]:
+    made = Installation(lambda: PROVIDERS[request.param](tmp_path))
+    await made.provider.start()
+    yield made
+    for found in await made.provider.list():
+        await made.provider.delete(found.sandbox_id)
+    await made.provider.close()
+
+
+@pytest.fixture
+def provider(installation: Installation) -> Provider:
+    return installation.provider
+
+
+@pytest.fixture
+async def spec(installation: Installation) -> SandboxSpec:
+    return await installation.spec()
+
+
+@pytest.fixture
+async def machine(provider: Provider, spec: SandboxSpec) -> Machine:
+    """A fresh sandbox; the installation deletes it afterwards."""
+    await provider.create(spec)
+    return await provider.attach(spec.sandbox_id)
+
+
+@pytest.fixture
+def shell(machine: Machine) -> Shell:
+    return Shell(machine)

@@ -213,7 +213,7 @@ def error_for(
     code: str, status: int, message: str, details: dict[str, Any] | None = None, retry_after: float | None = None
 ) -> PaddockError:
     """The error that a wire answer stands for: by code, else by status, so that a newer server still makes sense."""
-    by_code = {kind.code: kind for kind in every_error()}
+    by_code = {kind.code: kind for kind in every_error() if "code" in vars(kind)}
     by_status = {kind.status: kind for kind in reversed(list(every_error()))}
     kind = by_code.get(code) or by_status.get(status) or PaddockError
     return kind(message, details=details, retry_after=retry_after)

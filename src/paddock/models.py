@@ -29,7 +29,8 @@ MAX_COMMAND = 128 * 1024 - 1
 MAX_METADATA = 16 * 1024
 MAX_METADATA_DEPTH = 32
 MAX_ENV = 64 * 1024
-MAX_PATH = 4096
+MAX_PATH = 4095
+"""The kernel's 4096 count the NUL at the end."""
 MAX_WAIT = 3600.0
 MAX_HARD_TIMEOUT = 86_400.0
 
@@ -39,7 +40,7 @@ BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 # What the checks below say, for readers of the OpenAPI document.
 _PLAIN_TEXT = r"^[^\u0000]*$"
 _PLAIN_PATH = r"^(/([^/.\u0000][^/\u0000]{0,254}|\.([^/.\u0000][^/\u0000]{0,253})?|\.\.[^/\u0000]{1,253})?)+$"
-_GIT_URL = r"^(?:(?:https?|ssh|git|file)://[^\s\u0000]+|[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:[A-Za-z0-9_./~-]+)$"
+GIT_URL = r"^(?:(?:https?|ssh|git|file)://[^\s\u0000]+|[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:[A-Za-z0-9_./~-]+)$"
 
 
 def _valid_unicode(text: str) -> str:
@@ -235,9 +236,9 @@ TimeoutChoice = Annotated[TimeoutAction, Field(strict=False)]
 
 class ResourceRequest(Request):
     cpu: float | None = Field(default=None, gt=0, le=256, allow_inf_nan=False, description="Cores.")
-    memory_mb: int | None = Field(default=None, ge=16, le=1 << 20)
-    disk_mb: int | None = Field(default=None, ge=16, le=1 << 24)
-    pids: int | None = Field(default=None, ge=4, le=1 << 20)
+    memory_mb: Annotated[int, Field(ge=16, le=1 << 20), BeforeValidator(_whole)] | None = None
+    disk_mb: Annotated[int, Field(ge=16, le=1 << 24), BeforeValidator(_whole)] | None = None
+    pids: Annotated[int, Field(ge=4, le=1 << 20), BeforeValidator(_whole)] | None = None
 
 
 class CreateSandbox(Request):
@@ -260,14 +261,14 @@ class CreateSandbox(Request):
         max_length=2048,
         description="Cloned into `/workspace/<name>` before create answers.",
         examples=["https://example.org/some/project.git"],
-        json_schema_extra={"pattern": _GIT_URL},
+        json_schema_extra={"pattern": GIT_URL},
     )
     provider: str | None = Field(default=None, max_length=40, pattern=r"^[a-z0-9_-]+$")
 
     @field_validator("git_url")
     @classmethod
     def _git_url(cls, url: str | None) -> str | None:
-        if url is not None and not re.fullmatch(_GIT_URL, _no_nul(url)):
+        if url is not None and not re.fullmatch(GIT_URL, _no_nul(url)):
             raise ValueError("must be an http, https, ssh, git or file URL, or user@host:path, without white space")
         return url
 
@@ -286,7 +287,7 @@ class SetTimeout(SandboxRef):
 
 
 class ExposePort(SandboxRef):
-    port: Annotated[int, BeforeValidator(_whole)] = Field(ge=1, le=65535, examples=[3000])
+    port: Annotated[int, Field(ge=1, le=65535, examples=[3000]), BeforeValidator(_whole)]
 
 
 class ResourceInfo(Answer):
@@ -378,8 +379,8 @@ class CommandResult(Success):
 
 
 class Terminal(Request):
-    rows: int = Field(default=24, ge=1, le=1000)
-    cols: int = Field(default=80, ge=1, le=1000)
+    rows: Annotated[int, Field(ge=1, le=1000), BeforeValidator(_whole)] = 24
+    cols: Annotated[int, Field(ge=1, le=1000), BeforeValidator(_whole)] = 80
 
 
 class StartProcess(Request):
@@ -560,9 +561,9 @@ RoleChoice = Annotated[Role, Field(strict=False)]
 class QuotaChange(Request):
     """Null takes the server's default; 0 means no limit."""
 
-    max_live: int | None = Field(default=None, ge=0, le=1 << 30)
+    max_live: Annotated[int, Field(ge=0, le=1 << 30), BeforeValidator(_whole)] | None = None
     max_cpu: float | None = Field(default=None, ge=0, le=1e6, allow_inf_nan=False)
-    max_memory_mb: int | None = Field(default=None, ge=0, le=1 << 40)
+    max_memory_mb: Annotated[int, Field(ge=0, le=1 << 40), BeforeValidator(_whole)] | None = None
     requests_per_second: float | None = Field(default=None, ge=0, le=1e6, allow_inf_nan=False)
 
 

@@ -74,6 +74,10 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     while Paddock(home, url)("health", check=None).returncode:
         assert process.poll() is None, (home.parent / "log").read_text()
     yield home, url
+    # Sandboxes outlive their server.
+    with SyncSandboxClient(url, api_key=(home / "key").read_text()) as client:
+        for sandbox in client.iter_sandboxes():
+            client.delete_sandbox(sandbox.sandbox_id)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) in (0, 130)
 

@@ -116,7 +116,7 @@ def test_a_name_from_a_sandbox_cannot_lead_elsewhere(name: str) -> None:
         _safe(name)
 
 
-@pytest.mark.parametrize("kind", list(every_error()), ids=lambda kind: kind.code)
+@pytest.mark.parametrize("kind", [kind for kind in every_error() if "code" in vars(kind)], ids=lambda kind: kind.code)
 def test_every_failure_has_the_shape_of_the_wire(kind: type) -> None:
     document = output.error_document(kind("no", details={"a": 1}))
     assert models.ErrorAnswer.model_validate(document).model_dump() == document

@@ -85,7 +85,9 @@ async def test_an_empty_command_is_refused(machine: Machine) -> None:
 
 
 async def test_commands_run_as_an_ordinary_user(shell: Shell) -> None:
-    ran = await shell.run("id -u; id -un; grep CapEff /proc/self/status; touch /workspace/a /home/user/b /tmp/c && echo ok")
+    ran = await shell.run(
+        "id -u; id -un; grep CapEff /proc/self/status; touch /workspace/a /home/user/b /tmp/c && echo ok"
+    )
     assert ran.text.split() == ["1000", "user", "CapEff:", "0000000000000000", "ok"]
 
 

@@ -123,9 +123,7 @@ async def test_one_that_ends_before_its_hard_timeout_is_not_touched(shell: Shell
     assert (ran.code, ran.info.status) == (2, ProcessStatus.COMPLETED)
 
 
-async def test_a_hard_timeout_set_before_a_restart_strikes_after_it(
-    installation: Installation, shell: Shell
-) -> None:
+async def test_a_hard_timeout_set_before_a_restart_strikes_after_it(installation: Installation, shell: Shell) -> None:
     process = await shell.start("sleep 1000", hard_timeout=0.5)
     after = Shell(await (await installation.restart()).attach(shell.machine.sandbox_id))
     assert (await after.finish(process)).info.status is ProcessStatus.TIMED_OUT

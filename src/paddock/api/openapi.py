@@ -103,4 +103,4 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) != 1:
         return schema
-    return {name: value for name, value in schema.items() if name not in ("anyOf", "default")} | choices[0]
+    return {**{name: value for name, value in schema.items() if name not in ("anyOf", "default")}, **choices[0]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 
 import uvicorn
 from fastapi import FastAPI
@@ -51,4 +52,8 @@ def make_server(app: FastAPI, settings: Settings) -> Server:
 def serve(settings: Settings) -> None:
     """Run until a signal says stop. What runs in the sandboxes goes on."""
     configure_logging(settings)
-    make_server(create_app(settings), settings).run()
+    server = make_server(create_app(settings), settings)
+    with suppress(KeyboardInterrupt):  # raised again by uvicorn after it has stopped
+        server.run()
+    if not server.started:
+        raise SystemExit(uvicorn.config.STARTUP_FAILURE)

@@ -21,8 +21,15 @@ from starlette.types import Receive, Scope, Send
 from paddock.api.failures import as_error, error_answer, request_id_of
 
 KEEP_ALIVE = 15.0
-EVENTS: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
-"""What the OpenAPI document says of a stream."""
+EVENTS: dict[str, Any] = {
+    "text/event-stream": {
+        "schema": {
+            "type": "object",
+            "properties": {"event": {"type": "string"}, "id": {"type": "string"}, "data": {"type": "string"}},
+        }
+    }
+}
+"""What the OpenAPI document says of a stream: the shape of one event, whose data is JSON."""
 _BUFFERED = 16
 
 

@@ -22,6 +22,8 @@ class Attached:
         self._client = client
         self._wanted = wanted
         self._process_id = ""
+        self._shown = {"stdout": 0, "stderr": 0}
+        self._lost = 0
         self._interrupts = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -47,8 +49,9 @@ class Attached:
                 if isinstance(event, Started):
                     self._process_id = event.process_id
                 elif isinstance(event, Output):
-                    _write(sys.stdout.buffer if event.stream == "stdout" else sys.stderr.buffer, event.raw)
+                    self._show(event)
                 else:
+                    self._own_up()
                     return self._exit_code(event)
         except BrokenPipeError:
             # Whoever read our output has left, as a terminal that was closed.
@@ -86,6 +89,20 @@ class Attached:
         self._begin(self._forward_stdin())
         async for event in client.stream_process(wanted.sandbox_id, self._process_id):
             yield event
+
+    def _show(self, event: Output) -> None:
+        data = event.raw
+        self._lost += event.offset - self._shown[event.stream]
+        self._shown[event.stream] = event.offset + len(data)
+        _write(sys.stdout.buffer if event.stream == "stdout" else sys.stderr.buffer, data)
+
+    def _own_up(self) -> None:
+        """A sandbox keeps so much of an output and no more: what came faster than we could read it is gone."""
+        if self._lost:
+            output.note(
+                f"Warning: {output.size(self._lost)} of output came too fast and are missing here. "
+                "Write that much to a file, and fetch it with `paddock cp`."
+            )
 
     def _exit_code(self, ended: Ended) -> int:
         if ended.exit_code is not None:

@@ -34,7 +34,8 @@ from paddock.providers.base import Found, Provider, Resources, SandboxSpec
 from paddock.settings import Settings
 from paddock.store import deadlines, events, sandboxes, usage
 from paddock.store.database import Store
-from paddock.store.records import Deadline, DeadlineKind, Sandbox
+from paddock.store.records import Deadline, DeadlineKind, Event, Sandbox
+from paddock.store.tables import sandboxes as sandbox_table
 
 log = structlog.get_logger(__name__)
 
@@ -93,7 +94,7 @@ class Engine:
     async def take_over(self, sandbox: Sandbox) -> Sandbox | None:
         """Take the lease of a transition that nobody works on. None when somebody else was quicker."""
         async with self._store.write() as connection:
-            if not await sandboxes.change(connection, sandbox, lease_owner=self._server_id):
+            if await sandboxes.change(connection, sandbox, lease_owner=self._server_id) is None:
                 return None
         return replace(sandbox, lease_owner=self._server_id, version=sandbox.version + 1)
 
@@ -134,10 +135,10 @@ class Engine:
 
     async def add(self, connection: AsyncConnection, sandbox: Sandbox) -> None:
         """The first row of a sandbox, with the deadlines of its state."""
-        await sandboxes.add(connection, sandbox)
-        await events.append(
-            connection, sandbox.sandbox_id, self._clock.now(), (f"sandbox.{sandbox.state.value}", {"cause": "request"})
-        )
+        seq = sandbox.event_seq + 1
+        await sandboxes.add(connection, replace(sandbox, event_seq=seq))
+        name = f"sandbox.{sandbox.state.value}"
+        await events.put(connection, Event(sandbox.sandbox_id, seq, name, self._clock.now(), {"cause": "request"}))
         await self.arm(connection, sandbox)
 
     async def arm(self, connection: AsyncConnection, sandbox: Sandbox) -> None:
@@ -182,14 +183,16 @@ class Engine:
             values |= {"started_at": now, "last_activity_at": now}
         if state is State.DELETED:
             values |= {"deleted_at": now, "env": {}}
-        if not await sandboxes.change(connection, sandbox, **values):
+        seq = await sandboxes.change(connection, sandbox, event_seq=sandbox_table.c.event_seq + 1, **values)
+        if seq is None:
             raise Lost(sandbox.sandbox_id)
         if sandbox.running_since is not None:
             await usage.add_running(connection, sandbox, sandbox.running_since, now)
-        entered = replace(sandbox, version=sandbox.version + 1, event_seq=sandbox.event_seq + 1, **values)
-        await deadlines.remove(connection, sandbox.sandbox_id)
+        entered = replace(sandbox, version=sandbox.version + 1, event_seq=seq, **values)
+        if not states.unfinished(sandbox.state):
+            await deadlines.remove(connection, sandbox.sandbox_id)  # a transitional state has none
         await self.arm(connection, entered)
-        await events.append(connection, sandbox.sandbox_id, now, (f"sandbox.{state.value}", data))
+        await events.put(connection, Event(sandbox.sandbox_id, seq, f"sandbox.{state.value}", now, data))
         return entered
 
     async def _finish(

@@ -28,8 +28,10 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from paddock.errors import StoreUnavailable
+from paddock.store import sqlite
 
 log = structlog.get_logger(__name__)
 
@@ -111,17 +113,17 @@ class Store:
                 pool_timeout=_POOL_SECONDS,
                 pool_pre_ping=True,
             )
+        file = self.file or Path()
         # "rw": a database that has vanished is an error. SQLite would otherwise make an empty one in its place.
-        mode = "rwc" if create else "rw"
-        url = self.url.set(database=f"file:{self.file}").update_query_dict({"mode": mode, "uri": "true"})
         engine = create_async_engine(
-            url,
-            connect_args={"timeout": _BUSY_SECONDS},
+            "sqlite+aiosqlite://",
+            async_creator=sqlite.connector(file, "rwc" if create else "rw", _BUSY_SECONDS),
+            poolclass=AsyncAdaptedQueuePool,
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=_POOL_SECONDS,
         )
-        _prepare_sqlite(engine, self.file or Path(), begin="BEGIN IMMEDIATE" if writes else "BEGIN")
+        _prepare_sqlite(engine, file, writes)
         return engine
 
     @staticmethod
@@ -164,10 +166,9 @@ def _from_driver(error: BaseException) -> bool:
     return False
 
 
-def _prepare_sqlite(engine: AsyncEngine, file: Path, begin: str) -> None:
+def _prepare_sqlite(engine: AsyncEngine, file: Path, writes: bool) -> None:
     @event.listens_for(engine.sync_engine, "connect")
     def on_connect(connection: Any, record: Any) -> None:
-        connection.isolation_level = None  # transactions are ours to begin
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode=WAL")
         # NORMAL loses nothing when the process dies. After a power cut the last moments may be missing, and the
@@ -187,9 +188,12 @@ def _prepare_sqlite(engine: AsyncEngine, file: Path, begin: str) -> None:
         if not same:
             raise DisconnectionError(f"the database file {file.name} was moved away")
 
+    if not writes:
+        return  # each SELECT is a snapshot of its own, and nothing that reads needs more
+
     @event.listens_for(engine.sync_engine, "begin")
     def on_begin(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _migrate(connection: Connection) -> None:

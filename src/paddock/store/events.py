@@ -33,19 +33,18 @@ async def append(
     if row is None:
         return None
     last, timeout = row
-    if new:
-        rows = [
-            {
-                "sandbox_id": sandbox_id,
-                "seq": last - len(new) + number,
-                "type": kind,
-                "at": at,
-                "data": dict(data),
-            }
-            for number, (kind, data) in enumerate(new, start=1)
-        ]
-        await connection.execute(insert(events), rows)
+    for seq, (kind, data) in enumerate(new, start=last - len(new) + 1):
+        await put(connection, Event(sandbox_id, seq, kind, at, data))
     return int(timeout)
+
+
+async def put(connection: AsyncConnection, event: Event) -> None:
+    """An event whose number the caller has taken from the sandbox's row in this transaction."""
+    await connection.execute(
+        insert(events).values(
+            sandbox_id=event.sandbox_id, seq=event.seq, type=event.type, at=event.at, data=dict(event.data)
+        )
+    )
 
 
 async def after(connection: AsyncConnection, sandbox_id: str, seq: int, limit: int) -> list[Event]:

@@ -43,14 +43,19 @@ async def add(connection: AsyncConnection, sandbox: Sandbox) -> None:
     await connection.execute(insert(sandboxes).values(**values))
 
 
-async def change(connection: AsyncConnection, sandbox: Sandbox, **values: Any) -> bool:
-    """Write, if nobody has written since this version was read. False: read again and think again."""
+async def change(connection: AsyncConnection, sandbox: Sandbox, **values: Any) -> int | None:
+    """Write, if nobody has written since this version was read. None: read again and think again.
+
+    Answers the number of the row's last event, for whoever adds one in the same breath.
+    """
     statement = (
         update(sandboxes)
         .where(sandboxes.c.sandbox_id == sandbox.sandbox_id, sandboxes.c.version == sandbox.version)
         .values(version=sandbox.version + 1, **values)
+        .returning(sandboxes.c.event_seq)
     )
-    return (await connection.execute(statement)).rowcount == 1
+    last = (await connection.execute(statement)).scalar_one_or_none()
+    return None if last is None else int(last)
 
 
 async def patch(connection: AsyncConnection, sandbox_id: str, **values: Any) -> bool:

@@ -51,7 +51,6 @@ _DOWNLOAD: dict[int | str, dict[str, Any]] = {
 }
 _UPLOAD: dict[str, Any] = {
     "requestBody": {
-        "required": True,
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }

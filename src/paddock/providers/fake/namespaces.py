@@ -23,6 +23,7 @@ from paddock.providers.fake.view import bubblewrap_command
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from keeper.main import main; main()"
 _START_SECONDS = 20.0
 _END_SECONDS = 10.0
+_STOP_SECONDS = 5.0
 _ADVICE = (
     "Commands need bubblewrap, nsenter and user namespaces. Check that util-linux is installed, and that the sysctls "
     "kernel.apparmor_restrict_unprivileged_userns (0), kernel.unprivileged_userns_clone (1) and "
@@ -137,14 +138,23 @@ class Namespaces:
                         yield pid
 
     def stop(self) -> None:
-        """Sweep until a whole round finds nobody moving: a process may fork while we look."""
+        """Sweep until a whole round finds nobody moving: a process may fork while we look.
+
+        One that sleeps uninterruptibly (``D``) stops when it wakes. A parent in vfork does so only after its child,
+        which may itself be stopped by now: waiting for it would take for ever.
+        """
+        told: set[int] = set()
+        until = time.monotonic() + _STOP_SECONDS
         moving = True
-        while moving:
+        while moving and time.monotonic() < until:
             moving = False
             for pid in self.members():
-                if procfs.state(pid) not in ("T", "Z", "X", ""):
-                    moving = True
-                    _kill(pid, signal.SIGSTOP)
+                state = procfs.state(pid)
+                if state in ("T", "t", "Z", "X", "") or (state == "D" and pid in told):
+                    continue
+                moving = True
+                told.add(pid)
+                _kill(pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
         for pid in self.members():

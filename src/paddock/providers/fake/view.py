@@ -21,7 +21,9 @@ _SHARED_ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl", "/etc/ca-cer
 _NAMESPACES = ("user", "pid", "net", "ipc", "uts", "cgroup-try")
 _IDLE = "echo ready && exec sleep infinity >/dev/null 2>&1"
 
-_STUB = 'read -r line </proc/self/stat; echo "$line" >&3; exec 3>&-; cd -- "$1" || exit 126; unset OLDPWD; shift; exec "$@"'
+_STUB = (
+    'read -r line </proc/self/stat; echo "$line" >&3; exec 3>&-; cd -- "$1" || exit 126; unset OLDPWD; shift; exec "$@"'
+)
 """Tells the keeper who it is, then becomes the command. ``exec`` answers 127 for a program that is not there."""
 
 

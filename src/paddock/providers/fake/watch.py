@@ -138,10 +138,11 @@ class _Watch:
                     self._emit(found, FileChange.CREATED)
 
     def _forget(self, path: str) -> None:
-        """It was moved away, and what happens to it now is none of ours."""
+        """It was moved away, and what happens to it now is none of ours, nor what is told of it already."""
         for number, below in list(self._paths.items()):
             if below == path or below.startswith(path + "/"):
                 _libc.inotify_rm_watch(self._fd, number)
+                del self._paths[number], self._names[number]
 
     def _emit(self, path: str, change: FileChange) -> None:
         event = FileEvent(os.fsencode(path).decode(errors="replace") or "/", change)

@@ -15,6 +15,7 @@ from .process import Process
 from .spool import write_whole
 
 STOPPED_LOOK = 0.05
+HOME_LOOK = 5.0
 START_SECONDS = 15
 """Past that bubblewrap hangs, and the keeper gives up."""
 
@@ -41,6 +42,7 @@ class Keeper:
         self._on_child()
         while self._alive or self._processes:
             self._poller.wait(self._patience())
+            self._check_home()
             now = time.monotonic()
             for process_id, process in list(self._processes.items()):
                 process.nudge()
@@ -48,12 +50,18 @@ class Keeper:
                 if process.done or (process.ended and not self._alive):
                     del self._processes[process_id]
 
-    def _patience(self) -> float | None:
+    def _patience(self) -> float:
         running = [process for process in self._processes.values() if not process.ended]
         waits = [process.deadline - time.monotonic() for process in running if process.deadline is not None]
+        waits.append(HOME_LOOK)
         if any(process.stopped for process in running):
             waits.append(STOPPED_LOOK)
-        return min(waits, default=None)
+        return min(waits)
+
+    def _check_home(self) -> None:
+        """A folder that somebody simply removed was a sandbox that nobody wants any more."""
+        if self._alive and not os.path.exists("sandbox.json"):  # noqa: PTH110
+            os.kill(self._holder.init, signal.SIGKILL)
 
     def _on_requests(self) -> None:
         try:

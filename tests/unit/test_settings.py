@@ -1,0 +1,48 @@
+"""Settings: from the environment, documented, and refused where they make no sense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from paddock.settings import Settings, default_home
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_every_setting_is_documented() -> None:
+    text = (DOCS / "configuration.md").read_text()
+    missing = [
+        field.validation_alias for field in Settings.model_fields.values() if f"`{field.validation_alias}`" not in text
+    ]
+    assert missing == []
+
+
+def test_home_follows_xdg_and_is_not_the_users_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("PADDOCK_HOME", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", "/nowhere")
+    assert default_home() == tmp_path / "paddock"
+    assert Settings(_env_file=None).home == tmp_path / "paddock"
+
+
+def test_the_environment_wins_over_the_env_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("PORT=1111\nDEFAULT_TIMEOUT=77\n")
+    monkeypatch.setenv("PORT", "2222")
+    settings = Settings(_env_file=tmp_path / ".env")
+    assert (settings.port, settings.default_timeout, settings.domain) == (2222, 77, "localhost:2222")
+
+
+@pytest.mark.parametrize(
+    "bad", [{"PORT": "x"}, {"PORT": 70000}, {"DEFAULT_TIMEOUT": 90, "MAX_TIMEOUT": 60}, {"MAX_TIMEOUT": 0}]
+)
+def test_settings_that_make_no_sense_are_refused(bad: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Settings(_env_file=None, **bad)  # type: ignore[arg-type]
+
+
+def test_port_urls_have_the_form_that_browsers_resolve() -> None:
+    settings = Settings(_env_file=None, PORT=8080)
+    assert settings.port_url("iabc", 3000) == "http://3000-iabc.localhost:8080/"

@@ -18,8 +18,10 @@ from fastapi import FastAPI
 
 from paddock.api.app import create_app
 from paddock.api.server import Server, make_server
+from paddock.clock import SystemClock
 from paddock.lifecycle.bootstrap import first_key
 from paddock.lifecycle.house import House
+from paddock.providers.registry import build_providers
 from paddock.settings import Settings
 
 MakeSandbox = Callable[..., Awaitable[str]]
@@ -33,12 +35,21 @@ def prepared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+async def delete_machines(settings: Settings) -> None:
+    """What a test left running would run on for ever: sandboxes outlive their server on purpose."""
+    for provider in build_providers(settings, SystemClock()).values():
+        for machine in await provider.list():
+            await provider.delete(machine.sandbox_id)
+
+
 @pytest.fixture
-def settings(tmp_path: Path, prepared_home: Path) -> Settings:
+def settings(tmp_path: Path, prepared_home: Path) -> Iterator[Settings]:
     shutil.copytree(prepared_home, tmp_path / "home")
-    return Settings(
+    settings = Settings(
         _env_file=None, PADDOCK_HOME=tmp_path / "home", SANDBOX_PROVIDER="fake", PORT=0, PADDOCK_DOMAIN="box.test"
     )
+    yield settings
+    asyncio.run(delete_machines(settings))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from paddock.api.app import create_app
 from paddock.models import GIT_URL
 from paddock.settings import Settings
-from tests.api.conftest import LiveServer, running
+from tests.api.conftest import LiveServer, delete_machines, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -28,8 +29,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 def server(prepared_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     home = tmp_path_factory.mktemp("schemathesis") / "home"
     shutil.copytree(prepared_home, home)
-    with running(Settings(_env_file=None, PADDOCK_HOME=home, SANDBOX_PROVIDER="fake", PORT=0)) as server:
+    settings = Settings(_env_file=None, PADDOCK_HOME=home, SANDBOX_PROVIDER="fake", PORT=0)
+    with running(settings) as server:
         yield server
+    asyncio.run(delete_machines(settings))
 
 
 @pytest.fixture(scope="module")

@@ -221,8 +221,8 @@ async def test_a_background_child_does_not_keep_the_command_from_ending(shell: S
 
 
 async def test_commands_share_processes_and_network(shell: Shell) -> None:
-    script = "import socket; s = socket.create_server(('127.0.0.1', 7001)); print('up', flush=True); s.accept()[0].send(b'hello')"
-    server = await shell.start(f'python3 -c "{script}"')
+    listen = "import socket; s = socket.create_server(('127.0.0.1', 7001)); print('up', flush=True)"
+    server = await shell.start(f"""python3 -c "{listen}; s.accept()[0].send(b'hello')" """)
     await shell.until(server, b"up")
     client = await shell.run("exec bash -c 'cat < /dev/tcp/127.0.0.1/7001'")
     assert client.text == "hello"

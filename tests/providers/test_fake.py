@@ -42,12 +42,11 @@ async def shell(provider: FakeProvider) -> Shell:
 def keepers(home: Path) -> list[int]:
     """The keepers of sandboxes below this folder."""
     found = []
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            if os.readlink(f"/proc/{pid}/cwd").startswith(str(home)) and b"keeper.main" in (
-                Path(f"/proc/{pid}/cmdline").read_bytes()
-            ):
-                found.append(pid)
+            below = (process / "cwd").readlink().is_relative_to(home)
+            if below and b"keeper.main" in (process / "cmdline").read_bytes():
+                found.append(int(process.name))
         except OSError:
             continue
     return found
@@ -274,7 +273,7 @@ async def test_nothing_is_left_open(provider: FakeProvider, shell: Shell) -> Non
         await provider.list()
 
     await everything()
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
         await everything()
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before

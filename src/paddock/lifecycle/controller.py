@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from paddock.clock import Clock
 from paddock.errors import (
     Conflict,
@@ -99,7 +101,9 @@ class Controller:
     # Reading
 
     async def get(self, who: Principal, sandbox_id: str) -> Seen:
-        return await self._seen(await self._visible(who, sandbox_id))
+        async with self._store.read() as connection:
+            sandbox = await self._find(connection, who, sandbox_id)
+            return await self._seen_in(connection, sandbox)
 
     async def list(
         self,
@@ -250,10 +254,12 @@ class Controller:
         return first
 
     async def _visible(self, who: Principal, sandbox_id: str) -> Sandbox:
-        if not is_sandbox_id(sandbox_id):
-            raise SandboxNotFound.by_id(sandbox_id)
         async with self._store.read() as connection:
-            sandbox = await sandboxes.get(connection, sandbox_id)
+            return await self._find(connection, who, sandbox_id)
+
+    async def _find(self, connection: AsyncConnection, who: Principal, sandbox_id: str) -> Sandbox:
+        """The row, if there is one and it is the caller's to see."""
+        sandbox = await sandboxes.get(connection, sandbox_id) if is_sandbox_id(sandbox_id) else None
         if sandbox is None or not (who.is_admin or sandbox.owner_id == who.user_id):
             raise SandboxNotFound.by_id(sandbox_id)
         return sandbox
@@ -301,12 +307,14 @@ class Controller:
             if sandbox.state is State.RUNNING:
                 idle = due(now, sandbox.timeout)
                 await deadlines.put(connection, sandbox_id, DeadlineKind.IDLE, sandbox.on_timeout, *idle)
-            expires = await deadlines.next_of(connection, [sandbox_id])
-        return Seen(sandbox, expires.get(sandbox_id))
+            return await self._seen_in(connection, sandbox)
 
     async def _seen(self, sandbox: Sandbox) -> Seen:
         async with self._store.read() as connection:
-            expires = await deadlines.next_of(connection, [sandbox.sandbox_id])
+            return await self._seen_in(connection, sandbox)
+
+    async def _seen_in(self, connection: AsyncConnection, sandbox: Sandbox) -> Seen:
+        expires = await deadlines.next_of(connection, [sandbox.sandbox_id])
         return Seen(sandbox, expires.get(sandbox.sandbox_id))
 
     def _check_timeout(self, timeout: int | None) -> None:

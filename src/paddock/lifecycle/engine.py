@@ -35,7 +35,6 @@ from paddock.settings import Settings
 from paddock.store import deadlines, events, sandboxes, usage
 from paddock.store.database import Store
 from paddock.store.records import Deadline, DeadlineKind, Event, Sandbox
-from paddock.store.tables import sandboxes as sandbox_table
 
 log = structlog.get_logger(__name__)
 
@@ -183,7 +182,7 @@ class Engine:
             values |= {"started_at": now, "last_activity_at": now}
         if state is State.DELETED:
             values |= {"deleted_at": now, "env": {}}
-        seq = await sandboxes.change(connection, sandbox, event_seq=sandbox_table.c.event_seq + 1, **values)
+        seq = await sandboxes.change(connection, sandbox, with_event=True, **values)
         if seq is None:
             raise Lost(sandbox.sandbox_id)
         if sandbox.running_since is not None:

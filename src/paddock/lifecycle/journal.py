@@ -47,6 +47,8 @@ class Journal:
         self._entries: dict[str, _Entry] = {}
         self._news = asyncio.Event()
         self._touched: dict[str, float] = {}
+        self._away = False
+        """The last transaction failed: whoever records something now need not wait for the next try."""
 
     async def touch(self, sandbox: Sandbox, *, now: bool = False) -> None:
         """Somebody uses the sandbox: push its idle deadline out. ``now``: be sure of it before going on.
@@ -104,10 +106,12 @@ class Journal:
                 for entry in taken.values():
                     await self._write(connection, entry)
         except BaseException as error:
+            self._away = True
             self._put_back(taken)
             if not isinstance(error, StoreUnavailable):
                 raise
             return False
+        self._away = False
         for sandbox_id, entry in taken.items():
             _answer(entry)
             if entry.events:
@@ -142,6 +146,8 @@ class Journal:
         return entry
 
     async def _written(self, entry: _Entry) -> None:
+        if self._away:
+            return
         done = asyncio.get_running_loop().create_future()
         entry.waiting.append(done)
         await done

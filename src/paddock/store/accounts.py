@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -14,12 +14,13 @@ from paddock.store.tables import api_keys, users
 
 _KEY_COLUMNS = [api_keys.c[name] for name in ("key_id", "name", "user_id", "prefix", "created_at", "last_used_at")]
 
+_USER = select(users).where(users.c.user_id == bindparam("id"))
+_USER_AND_LOCK = _USER.with_for_update()
+
 
 async def user(connection: AsyncConnection, user_id: str, *, lock: bool = False) -> User | None:
-    query = select(users).where(users.c.user_id == user_id)
-    if lock and connection.dialect.name != "sqlite":
-        query = query.with_for_update()
-    row = (await connection.execute(query)).mappings().first()
+    query = _USER_AND_LOCK if lock and connection.dialect.name != "sqlite" else _USER
+    row = (await connection.execute(query, {"id": user_id})).mappings().first()
     return _user(row) if row else None
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import and_, case, delete, func, literal, or_, select, update
+from sqlalchemy import and_, bindparam, case, delete, func, literal, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -20,6 +20,29 @@ _COLUMNS = [
 ]
 
 
+def _upsert(dialect: Any) -> Any:
+    statement = dialect.insert(deadlines)
+    changed = ("action", "due_at", "warn_at", "wake_at", "claimed_by", "claimed_until", "attempts")
+    return statement.on_conflict_do_update(
+        index_elements=["sandbox_id", "kind"],
+        set_={name: statement.excluded[name] for name in changed} | {"generation": deadlines.c.generation + 1},
+    )
+
+
+_PUT = {"sqlite": _upsert(sqlite), "postgresql": _upsert(postgresql)}
+_PUSH_OUT = (
+    update(deadlines)
+    .where(deadlines.c.sandbox_id == bindparam("id"), deadlines.c.kind == DeadlineKind.IDLE)
+    .values(generation=deadlines.c.generation + 1)
+)
+_REMOVE = delete(deadlines).where(deadlines.c.sandbox_id == bindparam("id"))
+_NEXT = (
+    select(*_COLUMNS)
+    .where(deadlines.c.sandbox_id.in_(bindparam("ids", expanding=True)))
+    .order_by(deadlines.c.due_at.desc())
+)
+
+
 async def put(
     connection: AsyncConnection,
     sandbox_id: str,
@@ -29,49 +52,19 @@ async def put(
     warn_at: float | None = None,
 ) -> None:
     """Set or replace: one deadline of a kind per sandbox. A new generation makes every earlier claim void."""
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    values: dict[str, Any] = {
-        "action": action,
-        "due_at": due_at,
-        "warn_at": warn_at,
-        "wake_at": due_at if warn_at is None else warn_at,
-        "claimed_by": None,
-        "claimed_until": None,
-        "attempts": 0,
-    }
-    statement = dialect.insert(deadlines).values(sandbox_id=sandbox_id, kind=kind, generation=1, **values)
-    await connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=["sandbox_id", "kind"],
-            set_={**values, "generation": deadlines.c.generation + 1},
-        )
-    )
+    values: dict[str, Any] = {"sandbox_id": sandbox_id, "kind": kind, "action": action, "generation": 1}
+    await connection.execute(_PUT[connection.dialect.name], {**values, **_fresh(due_at, warn_at)})
 
 
 async def push_out(connection: AsyncConnection, sandbox_id: str, due_at: float, warn_at: float | None) -> bool:
     """Move the idle deadline. False when there is none, which is so whenever the sandbox is not running."""
-    statement = (
-        update(deadlines)
-        .where(deadlines.c.sandbox_id == sandbox_id, deadlines.c.kind == DeadlineKind.IDLE)
-        .values(
-            due_at=due_at,
-            warn_at=warn_at,
-            wake_at=due_at if warn_at is None else warn_at,
-            generation=deadlines.c.generation + 1,
-            claimed_by=None,
-            claimed_until=None,
-            attempts=0,
-        )
-    )
-    return (await connection.execute(statement)).rowcount == 1
+    done = await connection.execute(_PUSH_OUT, {"id": sandbox_id, **_fresh(due_at, warn_at)})
+    return done.rowcount == 1
 
 
-async def remove(connection: AsyncConnection, sandbox_id: str, *kinds: DeadlineKind) -> None:
-    await connection.execute(
-        delete(deadlines).where(
-            deadlines.c.sandbox_id == sandbox_id, deadlines.c.kind.in_(kinds or tuple(DeadlineKind))
-        )
-    )
+async def remove(connection: AsyncConnection, sandbox_id: str) -> None:
+    """All of them."""
+    await connection.execute(_REMOVE, {"id": sandbox_id})
 
 
 async def claim(connection: AsyncConnection, server_id: str, now: float, until: float, limit: int) -> list[Deadline]:
@@ -122,8 +115,8 @@ async def put_off(connection: AsyncConnection, deadline: Deadline, until: float)
 
 async def next_of(connection: AsyncConnection, sandbox_ids: Iterable[str]) -> dict[str, Deadline]:
     """The earliest deadline of each sandbox that has one."""
-    query = select(*_COLUMNS).where(deadlines.c.sandbox_id.in_(list(sandbox_ids))).order_by(deadlines.c.due_at.desc())
-    return {row["sandbox_id"]: _record(row) for row in (await connection.execute(query)).mappings()}
+    found = (await connection.execute(_NEXT, {"ids": list(sandbox_ids)})).mappings()
+    return {row["sandbox_id"]: _record(row) for row in found}
 
 
 async def missing(connection: AsyncConnection, limit: int = 500) -> list[str]:
@@ -157,6 +150,18 @@ async def too_far(connection: AsyncConnection, now: float, limit: int = 500) -> 
 
 async def count(connection: AsyncConnection) -> int:
     return int((await connection.execute(select(func.count()).select_from(deadlines))).scalar_one())
+
+
+def _fresh(due_at: float, warn_at: float | None) -> dict[str, Any]:
+    """A deadline that nobody has claimed or tried yet."""
+    return {
+        "due_at": due_at,
+        "warn_at": warn_at,
+        "wake_at": due_at if warn_at is None else warn_at,
+        "claimed_by": None,
+        "claimed_until": None,
+        "attempts": 0,
+    }
 
 
 def _same(deadline: Deadline) -> list[Any]:

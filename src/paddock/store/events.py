@@ -9,11 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Integer, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.store.records import Event
 from paddock.store.tables import events, sandboxes
+
+_NUMBER = (
+    update(sandboxes)
+    .where(sandboxes.c.sandbox_id == bindparam("id"))
+    .values(event_seq=sandboxes.c.event_seq + bindparam("count", type_=Integer))
+    .returning(sandboxes.c.event_seq, sandboxes.c.timeout)
+)
+_PUT = insert(events)
 
 
 async def append(
@@ -23,13 +31,7 @@ async def append(
 
     Answers the sandbox's idle timeout as it is now; None when there is no such row.
     """
-    statement = (
-        update(sandboxes)
-        .where(sandboxes.c.sandbox_id == sandbox_id)
-        .values(event_seq=sandboxes.c.event_seq + len(new), **also)
-        .returning(sandboxes.c.event_seq, sandboxes.c.timeout)
-    )
-    row = (await connection.execute(statement)).first()
+    row = (await connection.execute(_NUMBER, {"id": sandbox_id, "count": len(new), **also})).first()
     if row is None:
         return None
     last, timeout = row
@@ -40,11 +42,8 @@ async def append(
 
 async def put(connection: AsyncConnection, event: Event) -> None:
     """An event whose number the caller has taken from the sandbox's row in this transaction."""
-    await connection.execute(
-        insert(events).values(
-            sandbox_id=event.sandbox_id, seq=event.seq, type=event.type, at=event.at, data=dict(event.data)
-        )
-    )
+    values = {"sandbox_id": event.sandbox_id, "seq": event.seq, "type": event.type, "at": event.at}
+    await connection.execute(_PUT, {**values, "data": dict(event.data)})
 
 
 async def after(connection: AsyncConnection, sandbox_id: str, seq: int, limit: int) -> list[Event]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import and_, delete, func, insert, or_, select, tuple_, update
+from sqlalchemy import and_, bindparam, delete, func, insert, or_, select, tuple_, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -21,6 +21,17 @@ from paddock.store.tables import ALIVE, LIVE, UNFINISHED, sandboxes, servers
 _FIELDS = tuple(field.name for field in fields(Sandbox))
 _COLUMNS = [sandboxes.c[name] for name in _FIELDS]
 
+# Statements that every request needs are built once: building costs more than running them.
+_GET = select(*_COLUMNS).where(sandboxes.c.sandbox_id == bindparam("id"))
+_GET_AND_LOCK = _GET.with_for_update()
+_ADD = insert(sandboxes)
+_CHANGE = (
+    update(sandboxes)
+    .where(sandboxes.c.sandbox_id == bindparam("id"), sandboxes.c.version == bindparam("seen"))
+    .returning(sandboxes.c.event_seq)
+)
+_CHANGE_WITH_EVENT = _CHANGE.values(event_seq=sandboxes.c.event_seq + 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Totals:
@@ -31,30 +42,25 @@ class Totals:
 
 async def get(connection: AsyncConnection, sandbox_id: str, *, lock: bool = False) -> Sandbox | None:
     """``lock``: hold the row until the transaction ends (SQLite's write transactions hold everything anyway)."""
-    query = select(*_COLUMNS).where(sandboxes.c.sandbox_id == sandbox_id)
-    if lock and connection.dialect.name != "sqlite":
-        query = query.with_for_update()
-    row = (await connection.execute(query)).mappings().first()
+    query = _GET_AND_LOCK if lock and connection.dialect.name != "sqlite" else _GET
+    row = (await connection.execute(query, {"id": sandbox_id})).mappings().first()
     return _record(row) if row else None
 
 
 async def add(connection: AsyncConnection, sandbox: Sandbox) -> None:
-    values = {name: getattr(sandbox, name) for name in _FIELDS}
-    await connection.execute(insert(sandboxes).values(**values))
+    await connection.execute(_ADD, {name: getattr(sandbox, name) for name in _FIELDS})
 
 
-async def change(connection: AsyncConnection, sandbox: Sandbox, **values: Any) -> int | None:
+async def change(
+    connection: AsyncConnection, sandbox: Sandbox, *, with_event: bool = False, **values: Any
+) -> int | None:
     """Write, if nobody has written since this version was read. None: read again and think again.
 
-    Answers the number of the row's last event, for whoever adds one in the same breath.
+    Answers the number of the row's last event; ``with_event`` takes the next one for an event of the caller's.
     """
-    statement = (
-        update(sandboxes)
-        .where(sandboxes.c.sandbox_id == sandbox.sandbox_id, sandboxes.c.version == sandbox.version)
-        .values(version=sandbox.version + 1, **values)
-        .returning(sandboxes.c.event_seq)
-    )
-    last = (await connection.execute(statement)).scalar_one_or_none()
+    known = {"id": sandbox.sandbox_id, "seen": sandbox.version, "version": sandbox.version + 1}
+    statement = _CHANGE_WITH_EVENT if with_event else _CHANGE
+    last = (await connection.execute(statement, {**known, **values})).scalar_one_or_none()
     return None if last is None else int(last)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -13,6 +14,18 @@ from paddock.store.records import Sandbox, Usage
 from paddock.store.tables import usage
 
 _SUMS = [func.sum(usage.c[name]).label(name) for name in ("seconds", "commands", "bytes_in", "bytes_out")]
+
+
+def _upsert(dialect: Any) -> Any:
+    statement = dialect.insert(usage)
+    counted = ("seconds", "commands", "bytes_in", "bytes_out")
+    return statement.on_conflict_do_update(
+        index_elements=["sandbox_id", "day"],
+        set_={name: usage.c[name] + statement.excluded[name] for name in counted},
+    )
+
+
+_ADD = {"sqlite": _upsert(sqlite), "postgresql": _upsert(postgresql)}
 
 
 async def add(
@@ -25,17 +38,9 @@ async def add(
     bytes_in: int = 0,
     bytes_out: int = 0,
 ) -> None:
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
     new = {"seconds": seconds, "commands": commands, "bytes_in": bytes_in, "bytes_out": bytes_out}
-    statement = dialect.insert(usage).values(
-        sandbox_id=sandbox.sandbox_id, day=_day(at), owner_id=sandbox.owner_id, user_id=sandbox.user_id, **new
-    )
-    await connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=["sandbox_id", "day"],
-            set_={name: usage.c[name] + statement.excluded[name] for name in new},
-        )
-    )
+    whose = {"sandbox_id": sandbox.sandbox_id, "owner_id": sandbox.owner_id, "user_id": sandbox.user_id}
+    await connection.execute(_ADD[connection.dialect.name], {**whose, "day": _day(at), **new})
 
 
 async def add_running(connection: AsyncConnection, sandbox: Sandbox, since: float, until: float) -> None:

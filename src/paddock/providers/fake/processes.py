@@ -18,7 +18,7 @@ from paddock.providers.fake.descriptors import in_thread, readable, writable
 from paddock.providers.fake.files import Files
 from paddock.providers.fake.folder import Folder, is_safe_name
 from paddock.providers.fake.keeper import procfs
-from paddock.providers.fake.namespaces import Namespaces
+from paddock.providers.fake.namespaces import Holding, Namespaces
 from paddock.providers.fake.process_record import ProcessRecord, Started
 
 USERS = ("user", "root")
@@ -54,9 +54,9 @@ class Processes:
             holding = self._namespaces.ensure()
             if record.publish(spec, sandbox.env, at=self._clock.now(), generation=holding.generation):
                 self._namespaces.ask(f"spawn {record.process_id}")
-                self._await_begin(record)
+                self._await_begin(record, holding)
 
-    def _await_begin(self, record: ProcessRecord) -> None:
+    def _await_begin(self, record: ProcessRecord, holding: Holding) -> None:
         until = time.monotonic() + _BEGIN_SECONDS
         while record.started() is None:
             if (why := record.refused()) is not None:
@@ -64,6 +64,8 @@ class Processes:
             if record.ended():
                 text = output.read(record.path, Stream.STDERR, 0, 500).data.decode(errors="replace")
                 raise errors.ProviderUnavailable(f"The sandbox could not be entered: {text.strip()}")
+            if self._namespaces.current() != holding:
+                raise errors.ProviderUnavailable("The sandbox's processes ended while the command was starting.")
             if time.monotonic() > until:
                 raise errors.ProviderTimeout("The sandbox did not start the command in time.")
             time.sleep(0.0005)

@@ -15,7 +15,7 @@ from .process import Process
 from .spool import write_whole
 
 STOPPED_LOOK = 0.05
-HOME_LOOK = 5.0
+HOME_LOOK = 2.0
 START_SECONDS = 15
 """Past that bubblewrap hangs, and the keeper gives up."""
 

@@ -45,6 +45,34 @@ class ManualClock:
             self._moved.notify_all()
 
 
+class Pace:
+    """The rhythm of a background loop: rests by the clock, and ends the rest at once when it is time to stop.
+
+    A loop that stops between two rounds leaves nothing half-done, which cannot be said of one that is cancelled.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopping.is_set()
+
+    async def rest(self, seconds: float) -> bool:
+        """True: go on. False: this was the last round."""
+        waits = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._stopping.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return not self.stopped
+
+
 def iso(epoch: float) -> str:
     """RFC 3339 in UTC with milliseconds, as every timestamp on the wire."""
     return datetime.fromtimestamp(epoch, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

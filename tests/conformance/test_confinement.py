@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddock import errors
+from tests.conformance.conftest import Installation
 from tests.conformance.shell import Shell
 
 
@@ -126,7 +127,17 @@ async def test_commands_see_nothing_of_the_hosts_files_processes_or_network(shel
     assert int(lines[-3]) < 12
 
 
-async def test_two_sandboxes_share_nothing(shell: Shell, installation, spec) -> None:  # type: ignore[no-untyped-def]
+async def test_the_kernels_knobs_are_out_of_reach(shell: Shell) -> None:
+    knobs = (
+        "/proc/sys/kernel/core_pattern /proc/sys/kernel/hostname /proc/sysrq-trigger /sys/kernel /dev/mem /usr/bin/env"
+    )
+    assert (await shell.run(f"for knob in {knobs}; do test -w $knob && echo $knob; done")).text == ""
+    writable = "find /proc -not -path '/proc/[0-9]*' -writable -type f 2>/dev/null"
+    assert (await shell.run(writable)).text == ""
+    assert (await shell.run("mount -t tmpfs none /tmp")).code != 0
+
+
+async def test_two_sandboxes_share_nothing(shell: Shell, installation: Installation) -> None:
     other_spec = await installation.spec()
     await installation.provider.create(other_spec)
     other = Shell(await installation.provider.attach(other_spec.sandbox_id))

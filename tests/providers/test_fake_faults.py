@@ -7,7 +7,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -136,7 +137,7 @@ async def test_every_step_of_the_machine_can_fail(provider: FakeProvider, faults
     await provider.create(SPEC)
     machine = await provider.attach(SPEC.sandbox_id)
     shell = Shell(machine)
-    steps = {
+    steps: dict[str, Callable[[], Awaitable[object]]] = {
         "spawn": lambda: shell.start("true"),
         "processes": machine.processes,
         "read_file": lambda: shell.get("/etc/passwd"),
@@ -154,7 +155,7 @@ async def test_every_step_of_the_machine_can_fail(provider: FakeProvider, faults
     assert await machine.list_directory("/workspace") == []
 
 
-async def _enter(context) -> None:  # type: ignore[no-untyped-def]
+async def _enter(context: AbstractAsyncContextManager[object]) -> None:
     async with context:
         pass
 

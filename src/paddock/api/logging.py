@@ -38,7 +38,8 @@ def configure_logging(settings: Settings) -> None:
     root.setLevel(max(level, logging.INFO))
     # One line per request is ours to write.
     logging.getLogger("uvicorn.access").disabled = True
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for talkative in ("httpx", "alembic"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)
 
 
 def _for_people() -> list[structlog.typing.Processor]:

@@ -46,11 +46,13 @@ def up(
 
     from paddock.api.server import serve
     from paddock.lifecycle.bootstrap import first_key
+    from paddock.lifecycle.house import ensure_free
     from paddock.providers.registry import default_provider
 
     try:
         chosen = default_provider(settings)
         _private_home(settings.home)
+        ensure_free(settings)
         first = asyncio.run(first_key(settings))
     except ValueError as error:  # a setting that says something impossible
         raise Invalid(describe(error)) from error
@@ -111,6 +113,8 @@ def _welcome(settings: Settings, provider: str, first: FirstKey) -> None:
     title = f"[bold]Paddock[/] {__version__}"
     screen = output.console()
     screen.print(Panel(Group(facts), title=title, title_align="left", expand=False, padding=(1, 2)))
+    if provider == "fake":
+        screen.print("[yellow]The fake provider sets no limits and is not a security boundary: trust what you run.[/]")
     screen.print("\n[bold]Try this[/]")
     screen.print(_example(settings), markup=False)
 

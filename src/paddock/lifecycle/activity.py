@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from paddock.clock import Clock
+from paddock.clock import Pace
 from paddock.lifecycle.journal import Journal
 from paddock.store.records import Sandbox
 
@@ -13,8 +13,7 @@ _INTERVAL = 5.0
 
 
 class Activity:
-    def __init__(self, clock: Clock, journal: Journal) -> None:
-        self._clock = clock
+    def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._inside: dict[str, tuple[Sandbox, int]] = {}
 
@@ -43,6 +42,6 @@ class Activity:
             await self._journal.touch(sandbox)
         return min((sandbox.timeout / 4 for sandbox in users), default=_INTERVAL)
 
-    async def run(self) -> None:
-        while True:
-            await self._clock.sleep(min(_INTERVAL, await self.refresh()))
+    async def run(self, pace: Pace) -> None:
+        while await pace.rest(min(_INTERVAL, await self.refresh())):
+            pass

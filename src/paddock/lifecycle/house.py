@@ -11,8 +11,8 @@ from pathlib import Path
 
 import structlog
 
-from paddock.clock import Clock, SystemClock
-from paddock.errors import StoreUnavailable
+from paddock.clock import Clock, Pace, SystemClock
+from paddock.errors import StoreUnavailable, Unavailable
 from paddock.ids import new_server_id
 from paddock.lifecycle.accounts import Accounts
 from paddock.lifecycle.activity import Activity
@@ -37,8 +37,10 @@ from paddock.store.database import Store
 log = structlog.get_logger(__name__)
 
 
-class AlreadyRunning(RuntimeError):
+class AlreadyRunning(Unavailable):
     """Two servers on one SQLite file would each think the other dead."""
+
+    code = "already_running"
 
 
 class House:
@@ -54,7 +56,7 @@ class House:
         self.idempotency = Idempotency(clock, self.store)
         self.engine = Engine(settings, clock, self.store, providers, self.bus, self.server_id)
         self.journal = Journal(clock, self.store, self.bus)
-        self.activity = Activity(clock, self.journal)
+        self.activity = Activity(self.journal)
         self.transitions = Transitions(settings, clock, self.store, self.accounts, self.engine, self.server_id)
         self.controller = Controller(
             settings,
@@ -79,6 +81,7 @@ class House:
         self.reconciler = Reconciler(
             settings, clock, self.store, providers, self.engine, self.transitions, self.server_id
         )
+        self._pace = Pace(clock)
         self._loops: list[asyncio.Task[None]] = []
         self._lock: int | None = None
 
@@ -100,16 +103,13 @@ class House:
         running = [self.journal.run, self._beat]
         if loops:
             running += [self.activity.run, self.scheduler.run, self.reconciler.run]
-        self._loops = [asyncio.create_task(_lasting(loop)) for loop in running]
+        self._loops = [asyncio.create_task(_lasting(loop, self._pace)) for loop in running]
         log.info("open", server_id=self.server_id, provider=self.default_provider, database=self.store.url.drivername)
 
     async def close(self) -> None:
         """Drain: finish what was begun, write what waits, then let go. Sandboxes live on."""
         await self.transitions.close(self.settings.drain_timeout)
-        for task in self._loops:
-            task.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
-        self._loops = []
+        await self._stop_loops()
         await self.journal.flush()
         with contextlib.suppress(StoreUnavailable):
             async with self.store.write() as connection:
@@ -127,9 +127,19 @@ class House:
             return False
         return True
 
-    async def _beat(self) -> None:
-        while True:
-            await self.clock.sleep(self.settings.server_ttl / 4)
+    async def _stop_loops(self) -> None:
+        """Each ends between two rounds; one that does not is cancelled."""
+        self._pace.stop()
+        self.journal.wake()
+        if self._loops:
+            _, late = await asyncio.wait(self._loops, timeout=self.settings.drain_timeout)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*self._loops, return_exceptions=True)
+        self._loops = []
+
+    async def _beat(self, pace: Pace) -> None:
+        while await pace.rest(self.settings.server_ttl / 4):
             with contextlib.suppress(StoreUnavailable):
                 async with self.store.write() as connection:
                     await servers.beat(connection, self.server_id, self.clock.now())
@@ -149,6 +159,13 @@ def build_house(
     return House(settings, clock, providers, settings.sandbox_provider or next(iter(providers)))
 
 
+def ensure_free(settings: Settings) -> None:
+    """Raise now, where :meth:`House.open` would later, if another server has the database."""
+    lock = _only_server(Store(settings.database_url).file)
+    if lock is not None:
+        os.close(lock)
+
+
 def _only_server(database: Path | None) -> int | None:
     """SQLite has one server at a time; the kernel drops the lock when that server dies, however it dies."""
     if database is None:
@@ -166,10 +183,10 @@ def _only_server(database: Path | None) -> int | None:
     return lock
 
 
-async def _lasting(loop: Callable[[], Awaitable[None]]) -> None:
+async def _lasting(loop: Callable[[Pace], Awaitable[None]], pace: Pace) -> None:
     """A loop that ends has met a defect: say so, loudly, rather than stop keeping promises in silence."""
     try:
-        await loop()
+        await loop(pace)
     except asyncio.CancelledError:
         raise
     except Exception:

@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from paddock.clock import Clock
+from paddock.clock import Clock, Pace
 from paddock.errors import StoreUnavailable
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.engine import due
@@ -86,12 +86,16 @@ class Journal:
     def forget(self, sandbox_id: str) -> None:
         self._touched.pop(sandbox_id, None)
 
-    async def run(self) -> None:
-        """The writer. Runs until cancelled; ``flush`` writes what is left."""
-        while True:
+    async def run(self, pace: Pace) -> None:
+        """The writer. What is left when it stops is for a last ``flush``."""
+        while not pace.stopped:
             await self._news.wait()
             if not await self.flush():
-                await asyncio.sleep(_RETRY_SECONDS)
+                await pace.rest(_RETRY_SECONDS)
+
+    def wake(self) -> None:
+        """Look again, also when there is nothing new."""
+        self._news.set()
 
     async def flush(self) -> bool:
         """Write everything that waits, in one transaction. False: the database cannot be used, it waits on."""

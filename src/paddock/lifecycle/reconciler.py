@@ -7,14 +7,16 @@ deadlines that are missing. It deletes nothing on silence: a provider that canno
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 import structlog
 from sqlalchemy.exc import IntegrityError
 
-from paddock.clock import Clock
+from paddock.clock import Clock, Pace
 from paddock.errors import PaddockError
 from paddock.ids import is_sandbox_id
 from paddock.lifecycle.engine import Engine
@@ -28,6 +30,8 @@ from paddock.store.database import Store
 from paddock.store.records import Sandbox
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 _AT_ONCE = 32
 _ACCRUE_SECONDS = 300.0
@@ -54,9 +58,11 @@ class Reconciler:
         self._server_id = server_id
         self._places = asyncio.Semaphore(_AT_ONCE)
 
-    async def run(self) -> None:
-        """For ever: unfinished work soon, the whole comparison at its interval."""
-        await asyncio.gather(self._every(1.0, self.finish), self._every(self._settings.reconcile_interval, self.sweep))
+    async def run(self, pace: Pace) -> None:
+        """Again and again: unfinished work soon, the whole comparison at its interval."""
+        await asyncio.gather(
+            _every(1.0, self.finish, pace), _every(self._settings.reconcile_interval, self.sweep, pace)
+        )
 
     async def run_once(self) -> None:
         await self.finish(patient=False)
@@ -68,10 +74,10 @@ class Reconciler:
         async with self._store.read() as connection:
             rows = await sandboxes.unfinished(connection, self._server_id, alive_since=now - self._settings.server_ttl)
         ready = [row for row in rows if not patient or now >= row.state_changed_at + _backoff(row)]
-        await self._each(self._transitions.recover(row.sandbox_id) for row in ready)
+        await self._each(self._transitions.recover, [row.sandbox_id for row in ready])
 
     async def sweep(self) -> None:
-        await asyncio.gather(*(self._guarded(self._compare_with(each)) for each in self._providers.values()))
+        await self._each(self._compare_with, self._providers.values())
         await self._mend_deadlines()
         await self._accrue()
         await self._forget()
@@ -93,10 +99,10 @@ class Reconciler:
                 if _differs(row, machine):
                     doubtful.append(row.sandbox_id)
             after = rows[-1].sandbox_id
-        await self._each(self._transitions.compare(sandbox_id) for sandbox_id in doubtful)
-        await self._each(self._place(provider, machine, started) for machine in unknown.values())
+        await self._each(self._transitions.compare, doubtful)
+        await self._each(functools.partial(self._place, provider, started), unknown.values())
 
-    async def _place(self, provider: Provider, machine: Found, started: float) -> None:
+    async def _place(self, provider: Provider, started: float, machine: Found) -> None:
         """A machine that no settled row speaks of."""
         async with self._store.read() as connection:
             row = await sandboxes.get(connection, machine.sandbox_id)
@@ -150,25 +156,30 @@ class Reconciler:
             await idempotency.forget(connection, now - REMEMBERED_SECONDS)
             await servers.forget_stale(connection, now - max(86_400.0, 10 * self._settings.server_ttl))
 
-    async def _each(self, works: Iterable[Awaitable[None]]) -> None:
-        async def placed(work: Awaitable[None]) -> None:
+    async def _each(self, work: Callable[[T], Awaitable[None]], things: Iterable[T]) -> None:
+        """Many at once, but not all; the trouble of one is not the trouble of the others."""
+
+        async def one(thing: T) -> None:
             async with self._places:
-                await self._guarded(work)
+                await _guarded(functools.partial(work, thing))
 
-        await asyncio.gather(*(placed(work) for work in works))
+        await asyncio.gather(*(one(thing) for thing in things))
 
-    async def _guarded(self, work: Awaitable[None]) -> None:
-        try:
-            await work
-        except PaddockError as error:
-            log.warning("reconciling has to wait", problem=str(error)[:300])
-        except Exception:
-            log.exception("reconciling met a defect")
 
-    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            await self._guarded(work())
-            await self._clock.sleep(seconds)
+async def _every(seconds: float, work: Callable[[], Awaitable[None]], pace: Pace) -> None:
+    while True:
+        await _guarded(work)
+        if not await pace.rest(seconds):
+            return
+
+
+async def _guarded(work: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await work()
+    except PaddockError as error:
+        log.warning("reconciling has to wait", problem=str(error)[:300])
+    except Exception:
+        log.exception("reconciling met a defect")
 
 
 def _backoff(sandbox: Sandbox) -> float:

@@ -10,7 +10,7 @@ import asyncio
 
 import structlog
 
-from paddock.clock import Clock
+from paddock.clock import Clock, Pace
 from paddock.errors import PaddockError, StoreUnavailable
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.controller import Controller
@@ -36,8 +36,8 @@ class SandboxQueueScheduler:
         self._bus = bus
         self._server_id = server_id
 
-    async def run(self) -> None:
-        """Look for due deadlines for ever. Each is handled in its own task: a slow one holds up nobody."""
+    async def run(self, pace: Pace) -> None:
+        """Look for due deadlines again and again. Each is handled in its own task: a slow one holds up nobody."""
         async with asyncio.TaskGroup() as group:
             while True:
                 try:
@@ -46,8 +46,9 @@ class SandboxQueueScheduler:
                     claimed = []
                 for deadline in claimed:
                     group.create_task(self.handle(deadline))
-                if len(claimed) < _BATCH:
-                    await self._clock.sleep(self._settings.scheduler_interval)
+                pause = self._settings.scheduler_interval if len(claimed) < _BATCH else 0
+                if not await pace.rest(pause):
+                    return
 
     async def tick(self) -> int:
         """One look, handled to the end; answers how many were claimed."""

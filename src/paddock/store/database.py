@@ -8,7 +8,6 @@ needs no restart.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import ssl
@@ -95,13 +94,9 @@ class Store:
             raise StoreUnavailable("The database is not open.")
         with _speaking_plainly():
             async with engine.connect() as connection:
-                try:
-                    yield connection
-                    await connection.commit()
-                except (asyncio.CancelledError, GeneratorExit):
-                    # The driver's thread may still be inside a statement: this connection is not to be used again.
-                    await asyncio.shield(connection.invalidate())
-                    raise
+                # Where the block is cancelled in the middle of a statement, SQLAlchemy throws the connection away.
+                yield connection
+                await connection.commit()
 
     def _engine(self, *, create: bool, writes: bool, pool_size: int) -> AsyncEngine:
         if not self.sqlite:

@@ -1,45 +1,113 @@
-"""SQLite connections for SQLAlchemy that cross to their thread once per statement.
+"""SQLite connections for SQLAlchemy: a thread each, entered once per statement, and closed once whatever happens.
 
-Each aiosqlite connection has a thread of its own. The stock cursor goes there four times for one SELECT (open, execute,
-fetch, close), and each crossing costs more than the statement. This one does all of it in one crossing.
+The stock driver enters its thread four times for one SELECT (open, execute, fetch, close), and each crossing costs more
+than the statement; and a task that is cancelled in the middle of a query can leave its connection waiting for ever.
+This speaks the same interface to SQLAlchemy's aiosqlite dialect without either.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
-import aiosqlite
+_Job = tuple["asyncio.Future[Any]", Callable[[], Any]]
 
 
-def connector(file: Path, mode: str, busy_seconds: float) -> Callable[[], Any]:
+def connector(file: Path, mode: str, busy_seconds: float) -> Callable[[], Awaitable[Any]]:
     """What SQLAlchemy calls for a new connection. ``mode`` is SQLite's: rw, or rwc to create the file."""
 
     def open_file() -> sqlite3.Connection:
         # Transactions are ours to begin, hence no isolation level.
         return sqlite3.connect(f"{file.as_uri()}?mode={mode}", uri=True, timeout=busy_seconds, isolation_level=None)
 
-    def connect() -> _Connection:
-        connection = _Connection(open_file, iter_chunk_size=64)
-        connection._thread.daemon = True
-        return connection
-
-    return connect
+    return lambda: _Connection(open_file)
 
 
-class _Connection(aiosqlite.Connection):
-    def cursor(self) -> Any:  # the stock one is awaited; SQLAlchemy only enters it
+class _Connection:
+    """Jobs are done in the order in which they come, so what follows a cancelled statement runs after it."""
+
+    def __init__(self, open_file: Callable[[], sqlite3.Connection]) -> None:
+        self._open_file = open_file
+        self._connection: sqlite3.Connection | None = None  # SQLAlchemy looks whether it is there
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._closed: asyncio.Future[Any] | None = None
+
+    def __await__(self) -> Generator[Any, None, _Connection]:
+        return self._open().__await__()
+
+    async def _open(self) -> _Connection:
+        Thread(target=self._work, name="sqlite", daemon=True).start()
+        try:
+            await self.cross(self._connect)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def cursor(self) -> _Cursor:
         return _Cursor(self)
 
     async def commit(self) -> None:
-        if self.in_transaction:
-            await super().commit()
+        if self._connection is not None and self._connection.in_transaction:
+            await self.cross(self._connection.commit)
 
     async def rollback(self) -> None:
-        if self.in_transaction:
-            await super().rollback()
+        if self._connection is not None and self._connection.in_transaction:
+            await self.cross(self._connection.rollback)
+
+    async def create_function(self, *words: Any, **named: Any) -> None:
+        await self.cross(lambda: self.raw.create_function(*words, **named))
+
+    async def close(self) -> None:
+        await asyncio.shield(self.stop())
+
+    def stop(self) -> asyncio.Future[Any]:
+        """Close after what is under way. The same future every time: it is closed once."""
+        if self._closed is None:
+            self._closed = asyncio.get_running_loop().create_future()
+            self._jobs.put((self._closed, self._disconnect))
+            self._jobs.put(None)
+        return self._closed
+
+    @property
+    def raw(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise sqlite3.OperationalError("the connection is closed")
+        return self._connection
+
+    async def cross(self, call: Callable[[], Any]) -> Any:
+        """Do this in the connection's thread."""
+        if self._closed is not None:
+            raise sqlite3.OperationalError("the connection is closed")
+        done = asyncio.get_running_loop().create_future()
+        self._jobs.put((done, call))
+        return await done
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            done, call = job
+            answer: Any = None
+            error: BaseException | None = None
+            try:
+                answer = call()
+            except BaseException as problem:  # noqa: BLE001 - whatever it is, it belongs to the one who asked
+                error = problem
+            with contextlib.suppress(RuntimeError):  # the loop has gone, and so has everybody who waited
+                done.get_loop().call_soon_threadsafe(_settle, done, answer, error)
+
+    def _connect(self) -> None:
+        self._connection = self._open_file()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 class _Cursor:
@@ -56,11 +124,11 @@ class _Cursor:
         return self
 
     async def execute(self, statement: str, parameters: Iterable[Any] = ()) -> _Cursor:
-        await self._cross(sqlite3.Cursor.execute, statement, parameters)
+        await self._connection.cross(lambda: self._run(sqlite3.Cursor.execute, statement, parameters))
         return self
 
     async def executemany(self, statement: str, parameters: Iterable[Iterable[Any]]) -> _Cursor:
-        await self._cross(sqlite3.Cursor.executemany, statement, parameters)
+        await self._connection.cross(lambda: self._run(sqlite3.Cursor.executemany, statement, parameters))
         return self
 
     async def fetchall(self) -> list[Any]:
@@ -69,11 +137,8 @@ class _Cursor:
     async def close(self) -> None:
         """Closed already, in the connection's thread."""
 
-    async def _cross(self, call: Callable[..., Any], statement: str, parameters: Any) -> None:
-        await self._connection._execute(self._run, call, statement, parameters)  # type: ignore[no-untyped-call]
-
     def _run(self, call: Callable[..., Any], statement: str, parameters: Any) -> None:
-        cursor = self._connection._conn.cursor()
+        cursor = self._connection.raw.cursor()
         try:
             call(cursor, statement, parameters)
             self.description = cursor.description
@@ -82,3 +147,12 @@ class _Cursor:
             self.lastrowid = cursor.lastrowid
         finally:
             cursor.close()
+
+
+def _settle(done: asyncio.Future[Any], answer: Any, error: BaseException | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(answer)
+    else:
+        done.set_exception(error)

@@ -110,8 +110,11 @@ class Root:
 
     def check_changeable(self, folder: int, name: str, path: str) -> None:
         """Refuse what the view mounts over, by whatever way one came to it."""
-        real = Path(os.readlink(f"/proc/self/fd/{folder}"), name)  # noqa: PTH115
-        if real.relative_to(os.readlink(f"/proc/self/fd/{self.fd}")).parts[0] in RESERVED:  # noqa: PTH115
+        here = Path("/proc/self/fd", str(folder)).readlink() / name
+        root = Path("/proc/self/fd", str(self.fd)).readlink()
+        if not here.is_relative_to(root):  # the whole sandbox was renamed in this moment: it is being deleted
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if here.relative_to(root).parts[0] in RESERVED:
             raise errors.PathDenied(f"{path!r} belongs to the system and cannot be changed.")
 
 

@@ -102,7 +102,7 @@ class Faults:
         for rule in self._rules:
             if rule.step != step or rule.times == 0 or not when(rule.kind):
                 continue
-            if rule.sandbox_id not in (None, sandbox_id) and rule.kind is not FaultKind.OMIT:
+            if rule.sandbox_id not in (None, sandbox_id) and step != "list":
                 continue
             if rule.probability < 1 and self._random.random() >= rule.probability:
                 continue
@@ -241,4 +241,4 @@ def _omitted(faults: Faults, step: str, about: str | None, result: Any) -> Any:
         return result
     if step == "list":
         return [found for found in result if rule.sandbox_id not in (None, found.sandbox_id)]
-    return None if rule.sandbox_id in (None, about) else result
+    return None

@@ -66,8 +66,18 @@ class Files:
         if depth < 1:
             raise errors.Invalid("depth must be at least 1")
         plain = "/" + "/".join(parts_of(path))
-        with path_errors(path), Root.opened(self.root) as root, root.open(plain, os.O_RDONLY | os.O_DIRECTORY) as fd:
-            return sorted(_entries(fd, plain.rstrip("/"), depth), key=lambda entry: entry.path)
+        with Root.opened(self.root) as root:
+            with path_errors(path):
+                found = list(_entries(root, plain))
+            level = found
+            for _ in range(depth - 1):
+                level = [
+                    entry for folder in level if folder.type is FileType.DIRECTORY for entry in _below(root, folder)
+                ]
+                if not level:
+                    break
+                found += level
+        return sorted(found, key=lambda entry: entry.path)
 
     def make_directory(self, path: str) -> bool:
         parts = parts_of(path)
@@ -150,20 +160,23 @@ def _open_directory(root: Root, parts: list[str]) -> int | None:
         return None
 
 
-def _entries(fd: int, path: str, depth: int) -> Iterator[FileInfo]:
-    with os.scandir(fd) as entries:
-        names = [entry.name for entry in entries if not entry.name.startswith(TEMPORARY)]
-    for name in names:
-        with suppress(FileNotFoundError):  # gone meanwhile
-            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            link = os.readlink(name, dir_fd=fd) if stat.S_ISLNK(found.st_mode) else None
-            yield describe(f"{path}/{name}", found, link)
-            if depth > 1 and stat.S_ISDIR(found.st_mode):
-                below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-                try:
-                    yield from _entries(below, f"{path}/{name}", depth - 1)
-                finally:
-                    os.close(below)
+def _entries(root: Root, path: str, flags: int = 0) -> Iterator[FileInfo]:
+    with root.open(path, os.O_RDONLY | os.O_DIRECTORY | flags) as fd:
+        for name in os.listdir(fd):  # noqa: PTH208
+            if name.startswith(TEMPORARY):
+                continue
+            with suppress(FileNotFoundError):  # gone meanwhile
+                found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                link = os.readlink(name, dir_fd=fd) if stat.S_ISLNK(found.st_mode) else None
+                yield describe(f"{path.rstrip('/')}/{name}", found, link)
+
+
+def _below(root: Root, folder: FileInfo) -> list[FileInfo]:
+    """What is in a directory that was found on the way; nothing when it is gone by now, or closed to us."""
+    try:
+        return list(_entries(root, folder.path, os.O_NOFOLLOW))
+    except OSError:
+        return []
 
 
 def _remove_tree(folder: int, name: str) -> None:

@@ -23,6 +23,8 @@ from paddock.providers.fake.view import bubblewrap_command
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from keeper.main import main; main()"
 _START_SECONDS = 20.0
 _END_SECONDS = 10.0
+_INHERITED = ("PATH", "LD_LIBRARY_PATH")
+"""What the keeper gets of the server's environment: what it takes to run Python and nsenter."""
 _STOP_SECONDS = 5.0
 _ADVICE = (
     "Commands need bubblewrap, nsenter and user namespaces. Check that util-linux is installed, and that the sysctls "
@@ -97,7 +99,7 @@ class Namespaces:
             subprocess.run(
                 argv,
                 cwd=self._folder.path,
-                env={"PATH": os.environ.get("PATH", os.defpath)},
+                env={"PATH": os.defpath, **{name: os.environ[name] for name in _INHERITED if name in os.environ}},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

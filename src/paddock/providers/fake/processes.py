@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal as signals
 import time
@@ -60,8 +61,10 @@ class Processes:
         until = time.monotonic() + _BEGIN_SECONDS
         while record.started() is None:
             if (why := record.refused()) is not None:
-                raise errors.Invalid(f"The command could not be started: {why}")
-            if record.ended():
+                too_long = why.startswith(f"{errno.E2BIG} ")
+                kind = errors.Invalid if too_long else errors.ProviderUnavailable
+                raise kind(f"The command could not be started: {why.partition(' ')[2]}")
+            if record.ended() and record.started() is None:  # both may have come since the last look
                 text = output.read(record.path, Stream.STDERR, 0, 500).data.decode(errors="replace")
                 raise errors.ProviderUnavailable(f"The sandbox could not be entered: {text.strip()}")
             if self._namespaces.current() != holding:

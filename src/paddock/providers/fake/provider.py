@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -135,17 +136,24 @@ class FakeProvider(Provider):
             with folder.locked():
                 folder.path.rename(gone.path)
         except (errors.SandboxNotFound, FileNotFoundError):
+            self._finish_deletes(f"{folder.sandbox_id}-*")  # what a crash, or another server, is in the middle of
             return
         self._finish_delete(gone)
 
+    def _finish_deletes(self, which: str) -> None:
+        for path in self._root.glob(_DELETING + which):
+            self._finish_delete(Folder(path))
+
     def _finish_delete(self, gone: Folder) -> None:
         self._namespaces(gone).end()
-        remove_tree(gone.path)
+        try:
+            remove_tree(gone.path)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise errors.ProviderUnavailable(f"Files of a deleted sandbox could not be removed: {error}") from error
 
     def _clean_up(self) -> None:
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for path in self._root.glob(f"{_DELETING}*"):
-            self._finish_delete(Folder(path))
+        self._finish_deletes("*")
         for path in self._root.glob(f"{_CREATING}*"):
             try:
                 abandoned = time.time() - path.stat().st_mtime > _ABANDONED_SECONDS

@@ -18,6 +18,10 @@ _ETC = {
 }
 _SHARED_ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl", "/etc/ca-certificates", "/etc/pki")
 
+_KNOBS = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr", "pressure")
+"""The kernel's, under ``/proc``. They obey the host's root even without a capability, and that is who the sandbox's
+user is when root runs the server; bubblewrap itself covers only some of them."""
+
 _NAMESPACES = ("user", "pid", "net", "ipc", "uts", "cgroup-try")
 _IDLE = "echo ready && exec sleep infinity >/dev/null 2>&1"
 
@@ -59,7 +63,10 @@ def bubblewrap_command(bubblewrap: str, root: Path) -> list[str]:
         command += _top_level(Path("/", name), root / name)
     for path in _SHARED_ETC:
         command += ["--ro-bind-try", path, path]
-    command += ["--proc", "/proc", "--dev", "/dev", "--chdir", "/", "--clearenv", "--setenv", "PATH", "/usr/bin:/bin"]
+    command += ["--proc", "/proc"]
+    for name in _KNOBS:
+        command += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
+    command += ["--dev", "/dev", "--chdir", "/", "--clearenv", "--setenv", "PATH", "/usr/bin:/bin"]
     return [*command, "--", "/bin/sh", "-c", _IDLE]
 
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from paddock import errors
 from paddock.machine.base import FileChange, FileEvent
 from paddock.providers.fake.beneath import Root, parts_of
 from paddock.providers.fake.descriptors import readable
@@ -23,6 +24,8 @@ _MODIFY, _ATTRIB, _MOVED_FROM, _MOVED_TO = 0x2, 0x4, 0x40, 0x80
 _CREATE, _DELETE, _DELETE_SELF, _OVERFLOW, _IGNORED = 0x100, 0x200, 0x400, 0x4000, 0x8000
 _ONLY_DIRECTORY, _IS_DIRECTORY = 0x1000000, 0x40000000
 _MASK = _MODIFY | _ATTRIB | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _ONLY_DIRECTORY
+_DEEPEST = 200
+"""Directories further down are not watched: each level takes a descriptor while it is looked through."""
 _HEADER = struct.Struct("iIII")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -33,7 +36,10 @@ async def watching(root_path: Path, path: str, recursive: bool) -> AsyncIterator
     plain = "/" + "/".join(parts_of(path))
     fd: int = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     if fd < 0:
-        raise OSError(ctypes.get_errno(), "inotify_init1")
+        raise errors.ProviderUnavailable(
+            f"{path!r} cannot be watched: {os.strerror(ctypes.get_errno())}. The machine's limit is the sysctl "
+            "fs.inotify.max_user_instances."
+        )
     try:
         with Root.opened(root_path) as root:
             watch = _Watch(fd, root, recursive)
@@ -71,7 +77,10 @@ class _Watch:
         """Watch this open directory, and those below; answers with what is in it already."""
         number: int = _libc.inotify_add_watch(self._fd, f"/proc/self/fd/{folder}".encode(), _MASK)
         if number < 0:
-            raise OSError(ctypes.get_errno(), "inotify_add_watch", path)
+            raise errors.ProviderUnavailable(
+                f"{path!r} cannot be watched: {os.strerror(ctypes.get_errno())}. The machine's limit is the sysctl "
+                "fs.inotify.max_user_watches."
+            )
         self._first = number if self._first is None else self._first
         self._paths[number] = path
         names = os.listdir(folder)
@@ -81,7 +90,7 @@ class _Watch:
             if name.startswith(TEMPORARY):
                 continue
             found.append(f"{path}/{name}")
-            if self._recursive:
+            if self._recursive and path.count("/") < _DEEPEST:
                 found += self._add_below(folder, name, path)
         return found
 

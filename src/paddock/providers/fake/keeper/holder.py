@@ -31,6 +31,7 @@ class Holder:
         self.init = int(text.partition(b'"child-pid":')[2].split(b",")[0].strip(b" }\n"))
         self.started = start_time(self.init)
         self.user_namespace = self._outer_user_namespace()
+        self._own_cgroups = not os.path.samefile(f"/proc/{self.init}/ns/cgroup", "/proc/self/ns/cgroup")  # noqa: PTH121
 
     def _outer_user_namespace(self) -> str:
         """Bubblewrap stacks two when it mounts ``/dev``; the outer owns the other namespaces and is entered first."""
@@ -47,7 +48,7 @@ class Holder:
         """A command line that runs the rest of it inside; it needs no privilege beyond owning the namespaces."""
         inner = f"/proc/{self.init}/ns/user"
         argv = ["nsenter", "--preserve-credentials", "-t", str(self.init), "-U", "-m", "-p", "-n", "-i", "-u"]
-        if not os.path.samefile(f"/proc/{self.init}/ns/cgroup", "/proc/self/ns/cgroup"):  # noqa: PTH121
+        if self._own_cgroups:
             argv.append("-C")
         if self.user_namespace != inner:
             argv = ["nsenter", "--preserve-credentials", f"--user={self.user_namespace}", "--", *argv]

@@ -84,7 +84,7 @@ class Keeper:
         try:
             self._processes[process_id] = Process(self._holder, self._poller, folder, self._limit)
         except OSError as error:
-            write_whole(f"{folder}/refused", str(error))
+            write_whole(f"{folder}/refused", f"{error.errno} {error.strerror}")
 
     def _on_child(self) -> None:
         with suppress(BlockingIOError):

@@ -18,7 +18,8 @@ from paddock.errors import (
     SandboxNotFound,
     TemplateNotFound,
 )
-from paddock.models import ChangeUser, QuotaChange, State, TimeoutAction
+from paddock.lifecycle.idempotency import fingerprint
+from paddock.models import ChangeUser, CreateSandbox, QuotaChange, State, TimeoutAction
 from paddock.providers.fake import FaultKind
 from tests.support.world import World
 
@@ -353,3 +354,10 @@ async def test_timeouts_are_remembered_through_everything(world: World) -> None:
     assert (seen.sandbox.timeout, seen.sandbox.on_timeout) == (500, TimeoutAction.DELETE)
     assert seen.expires is not None
     assert seen.expires.due_at == pytest.approx(world.clock.now() + 500)
+
+
+def test_a_request_is_known_again_whatever_the_order_of_its_keys() -> None:
+    first = CreateSandbox(user_id="a", env={"A": "1", "B": "2"}, metadata={"x": 1, "y": 2})
+    again = CreateSandbox(user_id="a", env={"B": "2", "A": "1"}, metadata={"y": 2, "x": 1})
+    assert fingerprint("create", first) == fingerprint("create", again)
+    assert fingerprint("create", first) != fingerprint("run", first)

@@ -185,3 +185,13 @@ async def test_a_clock_that_jumps_loses_no_deadline(world: World, jump: float) -
     assert deadline is not None and deadline.due_at == world.clock.now() + 100
     total, _ = await world.house.usage.of_sandbox(world.alice, sandbox_id)
     assert total.seconds >= 0
+
+
+async def test_looking_is_not_using(world: World) -> None:
+    sandbox_id = (await world.create(timeout=100)).sandbox.sandbox_id
+    await world.pass_time(60)
+    machine = await world.house.controller.peek(world.alice, sandbox_id)
+    assert (await machine.stats()).process_count >= 0
+    await world.pass_time(40)
+    await world.house.scheduler.tick()
+    assert await world.state(sandbox_id) is State.PAUSED

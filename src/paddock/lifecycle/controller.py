@@ -177,6 +177,16 @@ class Controller:
             machine = await self._attach(who, sandbox)
             yield Use(sandbox, machine, self._journal)
 
+    async def peek(self, who: Principal, sandbox_id: str) -> Machine:
+        """The machine, for whoever only looks: wakes nobody, and is not a use that pushes the deadline out."""
+        sandbox = await self._visible(who, sandbox_id)
+        if sandbox.state is not State.RUNNING:
+            raise Conflict(
+                f"Sandbox {sandbox_id!r} is {sandbox.state.value}; only a running one can be looked into.",
+                details={"sandbox_id": sandbox_id, "status": sandbox.state.value},
+            )
+        return await self._engine.call(self._engine.provider(sandbox.provider).attach(sandbox_id), "attach")
+
     async def strike(self, deadline: Deadline) -> bool:
         """A deadline is due: do what it says, unless somebody is inside. False when it turned out to be void."""
         using = self._activity.inside(deadline.sandbox_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -47,4 +48,5 @@ class Idempotency:
 
 def fingerprint(kind: str, request: BaseModel) -> str:
     """The same for equivalent requests, whatever the order or spacing of their JSON."""
-    return hashlib.sha256(f"{kind}\n{request.model_dump_json()}".encode()).hexdigest()
+    canonical = json.dumps(request.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(f"{kind}\n{canonical}".encode()).hexdigest()

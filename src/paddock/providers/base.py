@@ -61,10 +61,10 @@ class Found:
 class Provider(ABC):
     name: str
 
-    async def start(self) -> None:
+    async def start(self) -> None:  # noqa: B027 - there may be nothing to make ready
         """Make ready, or raise with what the operator can do about it. Called once, before anything else."""
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027
         """Let go of what this process holds. Machines live on."""
 
     @abstractmethod

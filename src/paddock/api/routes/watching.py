@@ -13,7 +13,7 @@ from paddock.api.openapi import ON_A_SANDBOX, operation_id
 from paddock.api.params import Day, Limit, SandboxIdHere
 from paddock.api.shapes import event_answer, metrics_answer, usage_answer
 from paddock.api.sse import EVENTS, READY, Event, EventStream
-from paddock.models import EventPage, MetricsAnswer, State, UsageAnswer, UserId
+from paddock.models import EventPage, MetricsAnswer, UsageAnswer, UserId
 
 router = APIRouter(
     tags=["watching"],
@@ -64,14 +64,8 @@ async def sandbox_usage(sandbox_id: SandboxIdHere, caller: Calling) -> UsageAnsw
 @router.get("/sandboxes/{sandbox_id}/metrics")
 async def sandbox_metrics(sandbox_id: SandboxIdHere, caller: Calling) -> MetricsAnswer:
     """What it uses at this moment. Looking does not wake it: a paused one is a 409."""
-    seen = await caller.house.controller.get(caller.who, sandbox_id)
-    if seen.sandbox.state is not State.RUNNING:
-        raise errors.Conflict(
-            f"The sandbox is {seen.sandbox.state.value}; only a running one has metrics.",
-            details={"status": seen.sandbox.state.value},
-        )
-    async with caller.house.controller.use(caller.who, sandbox_id) as use:
-        return metrics_answer(await use.machine.stats())
+    machine = await caller.house.controller.peek(caller.who, sandbox_id)
+    return metrics_answer(await machine.stats())
 
 
 @router.get("/usage")

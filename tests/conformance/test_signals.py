@@ -117,6 +117,11 @@ async def test_the_hard_timeout_kills_the_group_and_is_told(shell: Shell) -> Non
             await asyncio.sleep(0.01)
 
 
+async def test_a_hard_timeout_too_short_to_begin_in_is_told_all_the_same(shell: Shell) -> None:
+    ran = await shell.finish(await shell.start("sleep 1000", hard_timeout=0.0001))
+    assert (ran.code, ran.info.status) == (137, ProcessStatus.TIMED_OUT)
+
+
 async def test_one_that_ends_before_its_hard_timeout_is_not_touched(shell: Shell) -> None:
     process = await shell.start("exit 2", hard_timeout=30)
     ran = await shell.finish(process)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from paddock import errors
 from paddock.clock import Clock
-from paddock.machine.base import OutputChunk, ProcessInfo, ProcessSpec, Stream, TerminalSize
+from paddock.machine.base import OutputChunk, ProcessInfo, ProcessSpec, ProcessStatus, Stream, TerminalSize
 from paddock.providers.base import MachineState
 from paddock.providers.fake import output
 from paddock.providers.fake.descriptors import in_thread, readable, writable
@@ -64,7 +64,10 @@ class Processes:
                 too_long = why.startswith(f"{errno.E2BIG} ")
                 kind = errors.Invalid if too_long else errors.ProviderUnavailable
                 raise kind(f"The command could not be started: {why.partition(' ')[2]}")
-            if record.ended() and record.started() is None:  # both may have come since the last look
+            ended = record.ended()
+            if ended and ended.status is ProcessStatus.TIMED_OUT:
+                return  # its hard timeout struck before it had begun
+            if ended and record.started() is None:  # both may have come since the last look
                 text = output.read(record.path, Stream.STDERR, 0, 500).data.decode(errors="replace")
                 raise errors.ProviderUnavailable(f"The sandbox could not be entered: {text.strip()}")
             if self._namespaces.current() != holding:

@@ -62,7 +62,10 @@ def bubblewrap_command(bubblewrap: str, root: Path) -> list[str]:
     for name in sorted(RESERVED - {"usr", "proc", "dev", "sys"}):
         command += _top_level(Path("/", name), root / name)
     for path in _SHARED_ETC:
-        command += ["--ro-bind-try", path, path]
+        # bubblewrap follows links on the way to a mount point, and the sandbox may have put some there.
+        inside = root / path[1:]
+        if not inside.is_symlink() and not inside.parent.is_symlink():
+            command += ["--ro-bind-try", path, path]
     command += ["--proc", "/proc"]
     for name in _KNOBS:
         command += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]

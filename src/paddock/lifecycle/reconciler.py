@@ -85,8 +85,7 @@ class Reconciler:
     async def _compare_with(self, provider: Provider) -> None:
         """A list that cannot be read raises, and nothing is concluded from it."""
         started = self._clock.now()
-        found = {each.sandbox_id: each for each in await self._engine.call(provider.list(), "list")}
-        unknown = dict(found)
+        unknown = {each.sandbox_id: each for each in await self._engine.call(provider.list(), "list")}
         doubtful: list[str] = []
         after = ""
         while True:
@@ -94,11 +93,11 @@ class Reconciler:
                 rows = await sandboxes.at_provider(connection, provider.name, after)
             if not rows:
                 break
-            for row in rows:
-                machine = unknown.pop(row.sandbox_id, None)
-                if _differs(row, machine):
-                    doubtful.append(row.sandbox_id)
-            after = rows[-1].sandbox_id
+            for sandbox_id, state in rows:
+                machine = unknown.pop(sandbox_id, None)
+                if _differs(state, machine):
+                    doubtful.append(sandbox_id)
+            after = rows[-1][0]
         await self._each(self._transitions.compare, doubtful)
         await self._each(functools.partial(self._place, provider, started), unknown.values())
 
@@ -186,10 +185,10 @@ def _backoff(sandbox: Sandbox) -> float:
     return min(_LONGEST_BACKOFF, 2.0**sandbox.attempts) if sandbox.attempts else 0.0
 
 
-def _differs(row: Sandbox, machine: Found | None) -> bool:
+def _differs(state: State, machine: Found | None) -> bool:
     if machine is None:
-        return row.state is not State.FAILED
-    return machine.state.value != row.state.value
+        return state is not State.FAILED
+    return machine.state.value != state.value
 
 
 def _from_labels(provider: str, machine: Found, now: float, settings: Settings) -> Sandbox | None:

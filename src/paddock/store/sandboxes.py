@@ -123,10 +123,12 @@ async def unfinished(
     return [_record(row) for row in (await connection.execute(query)).mappings()]
 
 
-async def at_provider(connection: AsyncConnection, provider: str, after: str, limit: int = 1000) -> list[Sandbox]:
-    """Everything that the provider should have, in order of id, a batch at a time."""
+async def at_provider(
+    connection: AsyncConnection, provider: str, after: str, limit: int = 2000
+) -> list[tuple[str, State]]:
+    """Ids and states of everything that the provider should have, in order of id, a batch at a time."""
     query = (
-        select(*_COLUMNS)
+        select(sandboxes.c.sandbox_id, sandboxes.c.state)
         .where(
             sandboxes.c.provider == provider,
             sandboxes.c.state.in_((State.RUNNING, State.PAUSED, State.FAILED)),
@@ -135,7 +137,7 @@ async def at_provider(connection: AsyncConnection, provider: str, after: str, li
         .order_by(sandboxes.c.sandbox_id)
         .limit(limit)
     )
-    return [_record(row) for row in (await connection.execute(query)).mappings()]
+    return [(sandbox_id, State(state)) for sandbox_id, state in await connection.execute(query)]
 
 
 async def running_since_before(connection: AsyncConnection, moment: float, limit: int = 500) -> list[Sandbox]:

@@ -59,6 +59,7 @@ class Processes:
 
     def _await_begin(self, record: ProcessRecord, holding: Holding) -> None:
         until = time.monotonic() + _BEGIN_SECONDS
+        pause = 0.001
         while record.started() is None:
             if (why := record.refused()) is not None:
                 too_long = why.startswith(f"{errno.E2BIG} ")
@@ -74,7 +75,8 @@ class Processes:
                 raise errors.ProviderUnavailable("The sandbox's processes ended while the command was starting.")
             if time.monotonic() > until:
                 raise errors.ProviderTimeout("The sandbox did not start the command in time.")
-            time.sleep(0.0005)
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.05)  # many who look often would take the time from the one they wait for
 
     # Looking
 

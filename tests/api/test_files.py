@@ -53,6 +53,13 @@ async def test_an_upload_streams_and_keeps_its_mode(client: httpx.AsyncClient, s
     assert got.headers["content-length"] == "4000000"
 
 
+async def test_a_download_follows_a_symlink(client: httpx.AsyncClient, sandbox: str) -> None:
+    await write(client, sandbox, "/workspace/file", b"behind the link")
+    await client.post("/sandboxes/run-command", json={"sandbox_id": sandbox, "command": "ln -s file link"})
+    answer = await client.get(f"/sandboxes/{sandbox}/files", params={"path": "/workspace/link"})
+    assert answer.content == b"behind the link"
+
+
 async def test_a_range_is_honoured(client: httpx.AsyncClient, sandbox: str) -> None:
     await write(client, sandbox, "/workspace/digits", b"0123456789")
 

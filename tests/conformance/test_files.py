@@ -138,6 +138,10 @@ async def test_stat_tells_kind_size_and_owner(shell: Shell) -> None:
     link = await stat("/workspace/link")
     assert (link.type, link.symlink_target) == (FileType.SYMLINK, "file")
     assert (await stat("/workspace/dangling")).symlink_target == "/nowhere"
+    followed = await stat(link.path, follow=True)
+    assert (followed.type, followed.size, followed.symlink_target) == (FileType.FILE, file.size, None)
+    with pytest.raises(errors.PathNotFound):
+        await stat("/workspace/dangling", follow=True)
     assert (await stat("/workspace/dir")).type is FileType.DIRECTORY
     assert (await stat("/workspace/fifo")).type is FileType.OTHER
     assert (await stat("/")).type is FileType.DIRECTORY

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from paddock import __version__, errors
-from paddock.api import openapi
+from paddock.api import docs_page, openapi
 from paddock.api.auth import RateLimiter
 from paddock.api.failures import as_error, error_response, request_id_of
 from paddock.api.methods import RouteTable
@@ -46,6 +46,8 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
         description=openapi.DESCRIPTION,
         openapi_tags=openapi.TAGS,
         lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
         redirect_slashes=False,
         strict_content_type=False,
     )
@@ -55,6 +57,7 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
     app.state.routes = RouteTable(ROUTERS)
     for router in ROUTERS:
         app.include_router(router)
+    app.include_router(docs_page.router)
     openapi.install(app)
     _answer_failures(app)
     app.add_middleware(BodyLimitMiddleware, settings=house.settings)

@@ -16,9 +16,9 @@ class Files:
         self._controller = controller
         self._limit = settings.max_file_body
 
-    async def stat(self, who: Principal, sandbox_id: str, path: str) -> FileInfo:
+    async def stat(self, who: Principal, sandbox_id: str, path: str, *, follow: bool = False) -> FileInfo:
         async with self._controller.use(who, sandbox_id) as use:
-            return await use.machine.stat(path)
+            return await use.machine.stat(path, follow=follow)
 
     async def list_directory(self, who: Principal, sandbox_id: str, path: str, depth: int = 1) -> list[FileInfo]:
         async with self._controller.use(who, sandbox_id) as use:
@@ -43,7 +43,7 @@ class Files:
         """The whole file at once, refused when it is larger than ``max_file_body``."""
         limit = self._limit
         async with self._controller.use(who, sandbox_id) as use:
-            info = await use.machine.stat(path)
+            info = await use.machine.stat(path, follow=True)
             if info.type is FileType.FILE and info.size > limit:
                 raise _too_large(path, info.size, limit)
             data = bytearray()

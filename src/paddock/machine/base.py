@@ -206,7 +206,8 @@ class Machine(ABC):
     # Files
 
     @abstractmethod
-    async def stat(self, path: str) -> FileInfo: ...
+    async def stat(self, path: str, *, follow: bool = False) -> FileInfo:
+        """Of a symlink itself, or with ``follow`` of what it stands for."""
 
     @abstractmethod
     async def list_directory(self, path: str, depth: int = 1) -> list[FileInfo]:

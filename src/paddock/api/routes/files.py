@@ -94,7 +94,7 @@ async def read_file(body: ReadFile, caller: Calling) -> FileContent:
 async def download_file(request: Request, sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling) -> Response:
     """The file's bytes, streamed; `Range` asks for a part."""
     files = caller.house.files
-    info = await files.stat(caller.who, sandbox_id, path)
+    info = await files.stat(caller.who, sandbox_id, path, follow=True)
     span = span_of(info, request.headers)
     chunks = files.read(caller.who, sandbox_id, path, span.start, span.length) if span.length else None
     return Download(info, span, chunks)
@@ -103,7 +103,7 @@ async def download_file(request: Request, sandbox_id: SandboxIdHere, path: PathQ
 @router.head("", response_model=None, responses=_DOWNLOAD)
 async def check_file(request: Request, sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling) -> Response:
     """What a download would say about the file, without its bytes."""
-    info = await caller.house.files.stat(caller.who, sandbox_id, path)
+    info = await caller.house.files.stat(caller.who, sandbox_id, path, follow=True)
     return Download(info, span_of(info, request.headers), None)
 
 

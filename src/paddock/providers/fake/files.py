@@ -54,10 +54,10 @@ class Files:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def stat(self, path: str) -> FileInfo:
-        """Of a symlink itself, not of what it stands for."""
+    def stat(self, path: str, *, follow: bool = False) -> FileInfo:
         plain = "/" + "/".join(parts_of(path))
-        with path_errors(path), Root.opened(self.root) as root, root.open(plain, os.O_PATH | os.O_NOFOLLOW) as fd:
+        flags = os.O_PATH if follow else os.O_PATH | os.O_NOFOLLOW
+        with path_errors(path), Root.opened(self.root) as root, root.open(plain, flags) as fd:
             found = os.fstat(fd)
             link = os.readlink("", dir_fd=fd) if stat.S_ISLNK(found.st_mode) else None
             return describe(plain, found, link)

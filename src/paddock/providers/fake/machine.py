@@ -79,8 +79,8 @@ class FakeMachine(Machine):
 
     # Files
 
-    async def stat(self, path: str) -> FileInfo:
-        return self._files.stat(path)
+    async def stat(self, path: str, *, follow: bool = False) -> FileInfo:
+        return self._files.stat(path, follow=follow)
 
     async def list_directory(self, path: str, depth: int = 1) -> list[FileInfo]:
         return await in_thread(self._files.list_directory, path, depth)

@@ -1,0 +1,105 @@
+"""The database locked, full or gone under a serving app: 503, nothing half-done, and well again without a restart."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+import paddock.store.database
+from paddock.lifecycle.house import House
+from paddock.settings import Settings
+from tests.api.conftest import assert_error
+
+CREATE = {"user_id": "alice"}
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paddock.store.database, "_BUSY_SECONDS", 0.05)
+
+
+@contextmanager
+def gone(settings: Settings) -> Iterator[None]:
+    """As when a volume is lost, and comes back."""
+    family = {path: path.with_name("away-" + path.name) for path in settings.home.glob("paddock.db*")}
+    family = {path: away for path, away in family.items() if path.suffix != ".lock"}
+    for path, away in family.items():
+        path.rename(away)
+    try:
+        yield
+    finally:
+        for path, away in family.items():
+            away.rename(path)
+
+
+@contextmanager
+def locked(settings: Settings) -> Iterator[None]:
+    other = sqlite3.connect(settings.home / "paddock.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+async def machines(house: House) -> set[str]:
+    return {found.sandbox_id for found in await house.providers["fake"].list()}
+
+
+async def test_gone(client: httpx.AsyncClient, sandbox: str, settings: Settings, house: House) -> None:
+    before = await machines(house)
+    with gone(settings):
+        for _ in range(3):
+            assert_error(await client.post("/sandboxes/create", json=CREATE), 503, "database_unavailable")
+            assert_error(await client.get(f"/sandboxes/{sandbox}/status"), 503, "database_unavailable")
+            run = {"sandbox_id": sandbox, "command": "true"}
+            assert_error(await client.post("/sandboxes/run-command", json=run), 503, "database_unavailable")
+        health = await client.get("/health")
+        assert (health.status_code, health.json()["status"]) == (503, "degraded")
+        assert not Path(settings.home / "paddock.db").exists()
+    assert await machines(house) == before, "a create that was refused must leave nothing behind"
+    assert (await client.get(f"/sandboxes/{sandbox}/status")).json()["status"] == "running"
+    made = await client.post("/sandboxes/create", json=CREATE)
+    assert made.status_code == 200
+    await client.delete(f"/sandboxes/{made.json()['sandbox_id']}")
+
+
+async def test_locked(client: httpx.AsyncClient, sandbox: str, settings: Settings, house: House) -> None:
+    before = await machines(house)
+    with locked(settings):
+        refused = await client.post("/sandboxes/create", json=CREATE)
+        assert_error(refused, 503, "database_unavailable")
+        assert refused.headers["retry-after"]
+        assert (await client.get(f"/sandboxes/{sandbox}/status")).status_code == 200, "reading goes on"
+    assert await machines(house) == before
+    assert (await client.post("/sandboxes/pause", json={"sandbox_id": sandbox})).status_code == 200
+
+
+async def test_full(client: httpx.AsyncClient, sandbox: str, house: House) -> None:
+    async with house.store.write() as connection:
+        pages = (await connection.execute(text("PRAGMA page_count"))).scalar_one()
+        await connection.execute(text(f"PRAGMA max_page_count={pages}"))
+    before = await machines(house)
+    refused = 0
+    for number in range(40):
+        body = {**CREATE, "metadata": {"fill": "x" * 15_000, "n": number}}
+        answer = await client.post("/sandboxes/create", json=body)
+        if answer.status_code == 503:
+            assert_error(answer, 503, "database_unavailable")
+            refused += 1
+    assert refused, "the database never was full: the test needs more"
+    async with house.store.write() as connection:
+        await connection.execute(text("PRAGMA max_page_count=1000000"))
+    await house.reconciler.run_once()
+    listed = (await client.get("/sandboxes")).json()["sandboxes"]
+    assert {box["status"] for box in listed} == {"running"}
+    assert await machines(house) == {box["sandbox_id"] for box in listed} >= before
+    for box in listed:
+        await client.delete(f"/sandboxes/{box['sandbox_id']}")

@@ -122,7 +122,7 @@ def _welcome(settings: Settings, provider: str, first: FirstKey) -> None:
 def _example(settings: Settings) -> str:
     url, key_file = _url(settings), shlex.quote(_short(settings.key_file)).replace("'~/", "~/'")
     return f"""
-  paddock create
+  {_own_command()} create
 
   curl -s {url}/sandboxes/create -H "X-API-Key: $(cat {key_file})" \\
     -H 'Content-Type: application/json' -d '{{"user_id": "alice"}}'
@@ -132,6 +132,16 @@ def _example(settings: Settings) -> str:
       box = client.create_sandbox("alice")
       print(client.run_command(box.sandbox_id, "uname -a").stdout)
 """
+
+
+def _own_command() -> str:
+    """How this very program is called again: by name where the shell finds it, else by its place."""
+    import shutil
+
+    called = Path(sys.argv[0])
+    if (found := shutil.which("paddock")) and Path(found).samefile(called):
+        return "paddock"
+    return str(called)
 
 
 def _short(path: Path) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import httpx
@@ -38,10 +39,11 @@ def gone(settings: Settings) -> Iterator[None]:
             away.rename(path)
 
 
-@contextmanager
-def locked(settings: Settings) -> Iterator[None]:
-    other = sqlite3.connect(settings.home / "paddock.db", isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
+@asynccontextmanager
+async def locked(settings: Settings) -> AsyncIterator[None]:
+    other = sqlite3.connect(settings.home / "paddock.db", isolation_level=None, check_same_thread=False)
+    # In a thread: the app may be in the middle of a transaction, and needs this loop to finish it.
+    await asyncio.to_thread(other.execute, "BEGIN EXCLUSIVE")
     try:
         yield
     finally:
@@ -73,7 +75,7 @@ async def test_gone(client: httpx.AsyncClient, sandbox: str, settings: Settings,
 
 async def test_locked(client: httpx.AsyncClient, sandbox: str, settings: Settings, house: House) -> None:
     before = await machines(house)
-    with locked(settings):
+    async with locked(settings):
         refused = await client.post("/sandboxes/create", json=CREATE)
         assert_error(refused, 503, "database_unavailable")
         assert refused.headers["retry-after"]

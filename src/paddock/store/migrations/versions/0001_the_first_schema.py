@@ -12,6 +12,33 @@ depends_on = None
 
 
 def upgrade() -> None:
+    _api_keys()
+    _deadlines()
+    _events()
+    _idempotency()
+    _installation()
+    _sandboxes()
+    _servers()
+    _usage()
+    _users()
+
+
+def downgrade() -> None:
+    for table in (
+        "users",
+        "usage",
+        "servers",
+        "sandboxes",
+        "installation",
+        "idempotency",
+        "events",
+        "deadlines",
+        "api_keys",
+    ):
+        op.drop_table(table)
+
+
+def _api_keys() -> None:
     op.create_table(
         "api_keys",
         sa.Column("key_id", sa.Integer(), autoincrement=True, nullable=False),
@@ -27,6 +54,8 @@ def upgrade() -> None:
     with op.batch_alter_table("api_keys", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_api_keys_user_id"), ["user_id"], unique=False)
 
+
+def _deadlines() -> None:
     op.create_table(
         "deadlines",
         sa.Column("sandbox_id", sa.Text(), nullable=False),
@@ -44,6 +73,8 @@ def upgrade() -> None:
     with op.batch_alter_table("deadlines", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_deadlines_wake_at"), ["wake_at"], unique=False)
 
+
+def _events() -> None:
     op.create_table(
         "events",
         sa.Column("sandbox_id", sa.Text(), nullable=False),
@@ -53,6 +84,9 @@ def upgrade() -> None:
         sa.Column("data", sa.JSON(), nullable=False),
         sa.PrimaryKeyConstraint("sandbox_id", "seq", name=op.f("pk_events")),
     )
+
+
+def _idempotency() -> None:
     op.create_table(
         "idempotency",
         sa.Column("owner_id", sa.Text(), nullable=False),
@@ -66,12 +100,17 @@ def upgrade() -> None:
     with op.batch_alter_table("idempotency", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_idempotency_created_at"), ["created_at"], unique=False)
 
+
+def _installation() -> None:
     op.create_table(
         "installation",
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("value", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_installation")),
     )
+
+
+def _sandboxes() -> None:
     op.create_table(
         "sandboxes",
         sa.Column("sandbox_id", sa.Text(), nullable=False),
@@ -149,6 +188,8 @@ def upgrade() -> None:
             postgresql_where=sa.text("state IN ('creating', 'pausing', 'resuming', 'deleting')"),
         )
 
+
+def _servers() -> None:
     op.create_table(
         "servers",
         sa.Column("server_id", sa.Text(), nullable=False),
@@ -156,6 +197,9 @@ def upgrade() -> None:
         sa.Column("heartbeat_at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("server_id", name=op.f("pk_servers")),
     )
+
+
+def _usage() -> None:
     op.create_table(
         "usage",
         sa.Column("sandbox_id", sa.Text(), nullable=False),
@@ -172,6 +216,8 @@ def upgrade() -> None:
         batch_op.create_index("ix_usage_owner_id_day", ["owner_id", "day"], unique=False)
         batch_op.create_index("ix_usage_user_id_day", ["user_id", "day"], unique=False)
 
+
+def _users() -> None:
     op.create_table(
         "users",
         sa.Column("user_id", sa.Text(), nullable=False),
@@ -184,59 +230,3 @@ def upgrade() -> None:
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("user_id", name=op.f("pk_users")),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("users")
-    with op.batch_alter_table("usage", schema=None) as batch_op:
-        batch_op.drop_index("ix_usage_user_id_day")
-        batch_op.drop_index("ix_usage_owner_id_day")
-
-    op.drop_table("usage")
-    op.drop_table("servers")
-    with op.batch_alter_table("sandboxes", schema=None) as batch_op:
-        batch_op.drop_index(
-            "ix_sandboxes_unfinished",
-            sqlite_where=sa.text("state IN ('creating', 'pausing', 'resuming', 'deleting')"),
-            postgresql_where=sa.text("state IN ('creating', 'pausing', 'resuming', 'deleting')"),
-        )
-        batch_op.drop_index("ix_sandboxes_state")
-        batch_op.drop_index("ix_sandboxes_running_since")
-        batch_op.drop_index("ix_sandboxes_owner_state")
-        batch_op.drop_index(
-            "ix_sandboxes_live",
-            sqlite_where=sa.text("state IN ('creating', 'running', 'pausing', 'resuming')"),
-            postgresql_where=sa.text("state IN ('creating', 'running', 'pausing', 'resuming')"),
-        )
-        batch_op.drop_index("ix_sandboxes_deleted_at")
-        batch_op.drop_index(
-            "ix_sandboxes_alive_user",
-            sqlite_where=sa.text("state != 'deleted'"),
-            postgresql_where=sa.text("state != 'deleted'"),
-        )
-        batch_op.drop_index(
-            "ix_sandboxes_alive_owner",
-            sqlite_where=sa.text("state != 'deleted'"),
-            postgresql_where=sa.text("state != 'deleted'"),
-        )
-        batch_op.drop_index(
-            "ix_sandboxes_alive_all",
-            sqlite_where=sa.text("state != 'deleted'"),
-            postgresql_where=sa.text("state != 'deleted'"),
-        )
-
-    op.drop_table("sandboxes")
-    op.drop_table("installation")
-    with op.batch_alter_table("idempotency", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_idempotency_created_at"))
-
-    op.drop_table("idempotency")
-    op.drop_table("events")
-    with op.batch_alter_table("deadlines", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_deadlines_wake_at"))
-
-    op.drop_table("deadlines")
-    with op.batch_alter_table("api_keys", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_api_keys_user_id"))
-
-    op.drop_table("api_keys")

@@ -1,0 +1,59 @@
+"""Files on the wire."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from paddock.models.base import Answer, Request, Success
+from paddock.models.sandboxes import SandboxRef
+from paddock.models.values import SandboxPath, Text
+
+
+class WriteFile(SandboxRef):
+    path: SandboxPath
+    content: Text = Field(description="Text, or base64 with `encoding`; empty is legal.")
+    encoding: Literal["utf-8", "base64"] = "utf-8"
+
+
+class ReadFile(SandboxRef):
+    path: SandboxPath
+    encoding: Literal["utf-8", "base64"] = "utf-8"
+
+
+class FileContent(Success):
+    path: str
+    content: str
+    encoding: Literal["utf-8", "base64"]
+    size: int
+
+
+class MovePath(Request):
+    source: SandboxPath
+    destination: SandboxPath
+
+
+class MakeDirectory(Request):
+    path: SandboxPath
+
+
+class FileAnswer(Answer):
+    path: str
+    name: str
+    type: Literal["file", "directory", "symlink", "other"]
+    size: int
+    mode: str = Field(description="Octal permission bits.", examples=["0644"])
+    owner: str
+    group: str
+    modified_at: str
+    symlink_target: str | None = None
+
+
+class FileWritten(Success):
+    file: FileAnswer
+
+
+class FileList(Answer):
+    path: str
+    entries: list[FileAnswer]

@@ -1,0 +1,55 @@
+"""Events, usage, metrics and health on the wire."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from paddock.models.base import Answer
+
+
+class EventAnswer(Answer):
+    seq: int = Field(description="Gap-free per sandbox.")
+    type: str = Field(examples=["sandbox.running"])
+    at: str
+    data: dict[str, Any]
+
+
+class EventPage(Answer):
+    events: list[EventAnswer]
+    next_after: int = Field(description="Give it back as `after` to go on.")
+
+
+class UsageRow(Answer):
+    user_id: str
+    sandbox_id: str | None = None
+    day: str | None = Field(default=None, examples=["2030-01-31"])
+    seconds: float = Field(description="Running time.")
+    commands: int
+    bytes_in: int
+    bytes_out: int
+
+
+class UsageAnswer(Answer):
+    total: UsageRow
+    rows: list[UsageRow]
+
+
+class MetricsAnswer(Answer):
+    at: str
+    cpu_count: float
+    cpu_seconds: float
+    memory_used: int
+    memory_total: int
+    disk_used: int
+    disk_total: int
+    process_count: int
+
+
+class Health(Answer):
+    status: Literal["ok", "degraded"]
+    version: str
+    provider: str
+    database: Literal["ok", "unavailable"]
+    server_id: str

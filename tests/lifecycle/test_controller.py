@@ -361,3 +361,13 @@ def test_a_request_is_known_again_whatever_the_order_of_its_keys() -> None:
     again = CreateSandbox(user_id="a", env={"B": "2", "A": "1"}, metadata={"y": 2, "x": 1})
     assert fingerprint("create", first) == fingerprint("create", again)
     assert fingerprint("create", first) != fingerprint("run", first)
+
+
+async def test_an_id_that_is_taken_already_is_not_given_out_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = (await world.create()).sandbox.sandbox_id
+    names = iter([first, first, "alice_0badcafe"])
+    monkeypatch.setattr("paddock.lifecycle.controller.new_sandbox_id", lambda _user_id: next(names))
+    assert (await world.create(key="k")).sandbox.sandbox_id == "alice_0badcafe"
+    assert set(await world.machines()) == {first, "alice_0badcafe"}

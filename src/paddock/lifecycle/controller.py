@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.clock import Clock
@@ -138,7 +139,11 @@ class Controller:
             raise TemplateNotFound(
                 f"Provider {sandbox.provider!r} has no template {request.template_id!r}. It has: {', '.join(known)}."
             )
-        return await self._seen(await self._create(who, sandbox, request, idempotency_key))
+        while True:
+            try:
+                return await self._seen(await self._create(who, sandbox, request, idempotency_key))
+            except IntegrityError:  # the id is taken already: one in four thousand million, for a user's first
+                sandbox = replace(sandbox, sandbox_id=new_sandbox_id(sandbox.user_id), key=new_sandbox_key())
 
     async def connect(self, who: Principal, sandbox_id: str, timeout: int | None = None) -> Seen:
         """Wake it if it sleeps, and give it its whole timeout again."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import structlog
+from sqlalchemy.exc import IntegrityError
 
 from paddock.clock import Clock, iso
 from paddock.errors import (
@@ -199,7 +200,9 @@ class Transitions:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         # Read the outcome: where the caller has gone nobody else will, and a defect must not pass in silence.
-        if not task.cancelled() and (error := task.exception()) and not isinstance(error, PaddockError):
+        if task.cancelled() or isinstance(error := task.exception(), PaddockError | IntegrityError):
+            return
+        if error is not None:
             log.error("an operation failed", exc_info=error)
 
 

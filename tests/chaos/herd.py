@@ -42,7 +42,7 @@ class Herd:
 
     async def _worker(self, client: httpx.AsyncClient, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            action = self.rng.choices([self.create, self.pause, self.resume, self.delete, self.retime], [5, 4, 4, 3, 2])
+            action = self.rng.choices([self.create, self.pause, self.resume, self.delete, self.retime], [5, 4, 8, 3, 2])
             try:
                 await action[0](client)
             except httpx.TransportError:

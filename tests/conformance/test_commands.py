@@ -144,7 +144,8 @@ async def test_the_same_id_never_starts_a_second_process(shell: Shell) -> None:
     assert first == process
     await shell.start("echo run >> /workspace/runs", process_id=process)
     await asyncio.gather(*(shell.start("echo run >> /workspace/runs", process_id=process) for _ in range(5)))
-    assert (await shell.run("cat /workspace/runs")).text == "run"
+    told = await shell.run("until [ -s /workspace/runs ]; do sleep 0.01; done; cat /workspace/runs")
+    assert told.text == "run"
     assert len([info for info in await shell.machine.processes() if info.process_id == process]) == 1
 
 

@@ -153,6 +153,7 @@ async def test_a_pause_that_fails_is_tried_until_it_succeeds(world: World) -> No
     for _ in range(2):
         await world.house.reconciler.finish(patient=False)
     assert await world.state(sandbox_id) is State.PAUSED
+    assert (await world.row(sandbox_id)).reason is None, "the trouble is over, and so is its reason"
     assert (await world.event_types(sandbox_id)).count("pausing") == 1
 
 

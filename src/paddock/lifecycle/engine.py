@@ -198,10 +198,11 @@ class Engine:
         self, sandbox: Sandbox, state: State, values: dict[str, Any], reason: str | None = None
     ) -> Sandbox:
         """Write the outcome. If another server took this transition over meanwhile, its word counts, not ours."""
-        kept = sandbox.reason if state in {State.PAUSED, State.DELETED} and reason is None else reason
+        if reason is None and state in {State.PAUSED, State.DELETED} and not sandbox.attempts:
+            reason = sandbox.reason  # why it was begun; after a failed try it says only why it had not finished
         try:
             async with self._store.write() as connection:
-                done = await self._enter(connection, sandbox, state, {}, lease_owner=None, reason=kept, **values)
+                done = await self._enter(connection, sandbox, state, {}, lease_owner=None, reason=reason, **values)
         except Lost:
             async with self._store.read() as connection:
                 current = await sandboxes.get(connection, sandbox.sandbox_id)

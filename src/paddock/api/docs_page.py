@@ -23,7 +23,7 @@ async def docs_page() -> HTMLResponse:
         swagger_js_url="/docs/swagger-ui-bundle.js",
         swagger_css_url="/docs/swagger-ui.css",
         swagger_favicon_url=_FAVICON,
-        swagger_ui_parameters={"persistAuthorization": True, "docExpansion": "list", "filter": True},
+        swagger_ui_parameters={"persistAuthorization": True, "filter": True, "validatorUrl": None},
     )
 
 

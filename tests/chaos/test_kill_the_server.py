@@ -113,15 +113,17 @@ async def judge(store: Store, provider: FakeProvider, herd: Herd) -> None:
                 busy = [row.sandbox_id for row in rows.values() if row.state in OPERATIONS]
                 # The short timeouts of the herd must all have struck; what is left is an hour or a week away.
                 pending = [sandbox_id for sandbox_id, at in due.items() if at < clock.now() + 60]
-                # Rows and deadlines are read one after the other: only where they fit together is this one moment.
                 alive = {name: row.state.value for name, row in rows.items() if row.state is not State.DELETED}
                 odd = set(due) ^ set(alive)
-                if not busy and not pending and not odd and not herd.keys:
+                # Rows and deadlines are read one after the other: only what is the same twice is one moment.
+                still = (await _everything(store))[0] == rows
+                if still and not busy and not pending and not odd and not herd.keys:
                     break
                 await asyncio.sleep(0.1)
     except TimeoutError:
         pytest.fail(
-            f"after {SETTLE_SECONDS} s still: transitional {busy}, not struck {pending}, unanswered {herd.keys}"
+            f"after {SETTLE_SECONDS} s still: transitional {busy}, not struck {pending}, "
+            f"without a deadline or without a row {odd}, unanswered {herd.keys}"
         )
 
     assert herd.surprises == []

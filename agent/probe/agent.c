@@ -1,0 +1,265 @@
+/* The agent: the first process of the sandbox, which acts for the server. */
+#include "probe.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+#ifndef SYS_kcmp
+#define SYS_kcmp 312
+#endif
+
+#define PROGRAM "/run/paddock/agent"
+#define FOLDER "/run/paddock"
+
+static enum verdict agent_trace(const struct call *call)
+{
+    (void)call;
+    if (ptrace(PTRACE_SEIZE, 1, NULL, NULL) == 0)
+        return not_refused("PTRACE_SEIZE succeeded");
+    return judge_success(ptrace(PTRACE_ATTACH, 1, NULL, NULL), "PTRACE_ATTACH");
+}
+
+static enum verdict agent_memory_file(const struct call *call)
+{
+    (void)call;
+    if (open("/proc/1/mem", O_RDWR | O_CLOEXEC) >= 0)
+        return not_refused("opened /proc/1/mem for writing");
+    return judge_success(open("/proc/1/mem", O_RDONLY | O_CLOEXEC), "/proc/1/mem");
+}
+
+/* The address is nobody's: EFAULT would say that the kernel was ready to look. */
+static enum verdict agent_memory_call(const struct call *call)
+{
+    char byte = 0;
+    struct iovec here = {.iov_base = &byte, .iov_len = 1};
+    struct iovec there = {.iov_base = (void *)4096, .iov_len = 1};
+    (void)call;
+    if (process_vm_readv(1, &here, 1, &there, 1, 0) >= 0 || errno == EFAULT)
+        return not_refused("process_vm_readv got through");
+    return judge(process_vm_writev(1, &here, 1, &there, 1, 0), "process_vm_writev");
+}
+
+/* The text: files of /proc/1 that tell about its inside. */
+static enum verdict agent_secrets(const struct call *call)
+{
+    char path[128];
+    char word[64];
+    char buffer[4096];
+    const char *text = call->attempt->text;
+    while (next_word(&text, word, sizeof word)) {
+        (void)snprintf(path, sizeof path, "/proc/1/%s", word);
+        long got = read_some(path, buffer, sizeof buffer);
+        if (got > 0)
+            return not_refused("read %ld bytes of %s", got, path);
+    }
+    return refused("%s", errno != 0 ? strerror(errno) : "empty");
+}
+
+static enum verdict agent_descriptors(const struct call *call)
+{
+    char path[64];
+    (void)call;
+    for (int number_of = 0; number_of < 1024; number_of++) {
+        (void)snprintf(path, sizeof path, "/proc/1/fd/%d", number_of);
+        int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        if (fd >= 0 || errno == ENXIO) /* ENXIO: it is a socket, and the kernel was ready to follow the link */
+            return not_refused("%s can be followed", path);
+    }
+    return refused("none of 1024 numbers can be opened");
+}
+
+static enum verdict agent_descriptor_steal(const struct call *call)
+{
+    (void)call;
+    int fd = (int)syscall(SYS_pidfd_open, 1, 0);
+    if (fd < 0)
+        return refused("pidfd_open: %s", strerror(errno));
+    for (int number_of = 3; number_of < 64; number_of++)
+        if (syscall(SYS_pidfd_getfd, fd, number_of, 0) >= 0)
+            return not_refused("took descriptor %d", number_of);
+    return refused("pidfd_getfd: %s", strerror(errno));
+}
+
+static enum verdict agent_compare(const struct call *call)
+{
+    (void)call;
+    return judge(syscall(SYS_kcmp, 1, getpid(), 0, 0, 0), "kcmp");
+}
+
+static enum verdict agent_pages(const struct call *call)
+{
+    void *page = (void *)4096;
+    int status = 0;
+    (void)call;
+    return judge(syscall(SYS_move_pages, 1, 1UL, &page, NULL, &status, 0), "move_pages");
+}
+
+static enum verdict agent_program_write(const struct call *call)
+{
+    static const char *const paths[] = {PROGRAM, "/proc/1/exe", "/run/paddock/bin/sudo", "/usr/bin/sudo"};
+    struct stat wanted;
+    struct stat found;
+    (void)call;
+    if (stat(PROGRAM, &wanted) < 0)
+        return not_tried(PROGRAM ": %s", strerror(errno));
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        if (stat(paths[i], &found) < 0 || found.st_ino != wanted.st_ino || found.st_dev != wanted.st_dev)
+            continue;
+        if (open(paths[i], O_WRONLY | O_CLOEXEC) >= 0)
+            return not_refused("opened %s for writing", paths[i]);
+        if (truncate(paths[i], wanted.st_size) == 0 || chmod(paths[i], wanted.st_mode & 07777) == 0)
+            return not_refused("changed %s", paths[i]);
+    }
+    char path[64];
+    int fd = open(PROGRAM, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return refused(PROGRAM ": %s", strerror(errno));
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return judge_success(open(path, O_WRONLY | O_CLOEXEC), "opening its descriptor again for writing");
+}
+
+static enum verdict agent_program_replace(const struct call *call)
+{
+    (void)call;
+    if (access(PROGRAM, F_OK) < 0)
+        return not_tried(PROGRAM ": %s", strerror(errno));
+    if (rename(PROGRAM, FOLDER "/agent.old") == 0) {
+        (void)rename(FOLDER "/agent.old", PROGRAM);
+        return not_refused("renamed it");
+    }
+    return judge_success(rename(FOLDER, "/run/paddock.old"), "moving its folder away");
+}
+
+/* A process that has just become the agent's program, stopped at its first instruction; its exe link is followed for
+ * writing, as in the break-outs that overwrite the program a container was started with. */
+static enum verdict agent_program_through_exe(const struct call *call)
+{
+    char path[64];
+    int status;
+    (void)call;
+    if (access(PROGRAM, X_OK) < 0)
+        return not_tried(PROGRAM ": %s", strerror(errno));
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+        (void)execl(PROGRAM, "sudo", "true", (char *)NULL);
+        _exit(127);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status))
+        return not_tried("the program could not be stopped at its start");
+    (void)snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
+    int fd = open(path, O_PATH | O_CLOEXEC);
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, &status, 0);
+    if (fd < 0)
+        return refused("%s: %s", path, strerror(errno));
+    /* Now that nobody runs it, it is no longer "text file busy". */
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return judge_success(open(path, O_WRONLY | O_CLOEXEC), "writing through the exe link");
+}
+
+/* The kernel keeps signals from the first process of a namespace when they come from inside. */
+static enum verdict agent_kill(const struct call *call)
+{
+    static const int signals[] = {SIGKILL, SIGSTOP, SIGSEGV, SIGABRT, SIGQUIT, SIGTSTP, SIGILL};
+    char buffer[256];
+    (void)call;
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        (void)kill(1, signals[i]);
+    for (int i = 0; i < 100; i++) {
+        long got = read_some("/proc/1/stat", buffer, sizeof buffer - 1);
+        buffer[got > 0 ? got : 0] = '\0';
+        const char *state = strrchr(buffer, ')');
+        if (state == NULL || strchr("TtZX", state[2]) != NULL)
+            return not_refused("it is gone or stopped");
+        (void)poll(NULL, 0, 1);
+    }
+    return refused("it goes on");
+}
+
+static int unix_connect(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof address.sun_path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof address) == 0)
+        return fd;
+    (void)close(fd);
+    return -1;
+}
+
+/* The word: where its socket is on the host. */
+static enum verdict agent_socket(const struct call *call)
+{
+    return judge_success(unix_connect(call->words[0]), "connect");
+}
+
+/* Every socket in its folder is asked to speak the server's language. */
+static enum verdict agent_inner_sockets(const struct call *call)
+{
+    static const unsigned char hello[] = {8, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0};
+    int tried = 0;
+    (void)call;
+    DIR *folder = opendir(FOLDER);
+    if (folder == NULL)
+        return refused(FOLDER ": %s", strerror(errno));
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        char path[512];
+        unsigned char answer[64];
+        (void)snprintf(path, sizeof path, FOLDER "/%s", entry->d_name);
+        int fd = unix_connect(path);
+        if (fd < 0)
+            continue;
+        tried++;
+        struct pollfd wait = {.fd = fd, .events = POLLIN, .revents = 0};
+        if (write(fd, hello, sizeof hello) == (ssize_t)sizeof hello && poll(&wait, 1, 1000) == 1 &&
+            read(fd, answer, sizeof answer) > 4 && answer[4] == 0x81)
+            return not_refused("%s speaks the server's language", path);
+        (void)close(fd);
+    }
+    (void)closedir(folder);
+    return refused("%d sockets there, none says hello", tried);
+}
+
+const struct attempt agent_attempts[] = {
+    {"agent-trace", agent_trace, NULL, 0, 0},
+    {"agent-memory-file", agent_memory_file, NULL, 0, 0},
+    {"agent-memory-call", agent_memory_call, NULL, 0, 0},
+    {"agent-memory-layout", agent_secrets, "maps smaps auxv stack syscall", 0, 0},
+    {"agent-environment", agent_secrets, "environ", 0, 0},
+    {"agent-descriptors", agent_descriptors, NULL, 0, 0},
+    {"agent-descriptor-steal", agent_descriptor_steal, NULL, 0, 0},
+    {"agent-compare", agent_compare, NULL, 0, 0},
+    {"agent-pages", agent_pages, NULL, 0, 0},
+    {"agent-program-write", agent_program_write, NULL, 0, 0},
+    {"agent-program-replace", agent_program_replace, NULL, 0, 0},
+    {"agent-program-through-exe", agent_program_through_exe, NULL, 0, 0},
+    {"agent-kill", agent_kill, NULL, 0, 0},
+    {"agent-socket", agent_socket, NULL, 1, 0},
+    {"agent-inner-sockets", agent_inner_sockets, NULL, 0, 0},
+    {NULL, NULL, NULL, 0, 0},
+};

@@ -1,0 +1,50 @@
+/* What requests ask for. requests.c takes the frames apart and calls these; each answers for itself. */
+#ifndef PADDOCK_ACTIONS_H
+#define PADDOCK_ACTIONS_H
+
+#include "connection.h"
+
+struct spawn_order {
+    const char *process_id;
+    struct list argv, env;
+    const char *cwd, *user, *label;
+    uint8_t flags;
+    uint16_t rows, cols;
+    uint64_t hard_timeout_ms, spool_limit;
+};
+
+void do_spawn(struct connection *c, uint32_t id, struct spawn_order *order);
+void do_processes(struct connection *c, uint32_t id);
+void do_process_get(struct connection *c, uint32_t id, const char *process_id);
+void do_follow(struct connection *c, uint32_t id, const char *process_id, uint64_t out_offset, uint64_t err_offset);
+void do_read_output(struct connection *c, uint32_t id, const char *process_id, uint8_t stream, uint64_t offset,
+                    uint32_t limit);
+void do_stdin(struct connection *c, uint32_t id, const char *process_id, const uint8_t *data, uint32_t length);
+void do_close_stdin(struct connection *c, uint32_t id, const char *process_id);
+void do_signal(struct connection *c, uint32_t id, const char *process_id, int32_t number);
+void do_resize(struct connection *c, uint32_t id, const char *process_id, uint16_t rows, uint16_t cols);
+void do_wait(struct connection *c, uint32_t id, const char *process_id);
+
+void do_stat(struct connection *c, uint32_t id, const char *user, const char *path, bool follow);
+void do_list(struct connection *c, uint32_t id, const char *user, const char *path, uint32_t depth, uint32_t max);
+void do_open(struct connection *c, uint32_t id, const char *user, const char *path, uint8_t how, uint32_t mode);
+void do_commit(struct connection *c, uint32_t id, uint32_t token);
+void do_close(struct connection *c, uint32_t id, uint32_t token);
+void do_mkdir(struct connection *c, uint32_t id, const char *user, const char *path, uint32_t mode);
+void do_move(struct connection *c, uint32_t id, const char *user, const char *source, const char *destination);
+void do_remove(struct connection *c, uint32_t id, const char *user, const char *path, bool recursive);
+void do_chmod(struct connection *c, uint32_t id, const char *user, const char *path, uint32_t mode);
+void do_watch(struct connection *c, uint32_t id, const char *user, const char *path, bool recursive);
+void do_pread(struct connection *c, uint32_t id, uint32_t token, uint64_t offset, uint32_t limit);
+void do_pwrite(struct connection *c, uint32_t id, uint32_t token, uint64_t offset, const uint8_t *data, uint32_t length);
+
+void do_dial(struct connection *c, uint32_t id, uint16_t port);
+void do_listen(struct connection *c, uint32_t id, uint16_t port);
+void do_stats(struct connection *c, uint32_t id);
+void do_stop_all(struct connection *c, uint32_t id);
+void do_continue_all(struct connection *c, uint32_t id);
+
+/* The connection ends: what it had opened is closed, and what it had not committed is removed. */
+void tokens_drop(struct connection *c);
+
+#endif

@@ -1,0 +1,140 @@
+#include "child.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "privileges.h"
+#include "text.h"
+
+enum { EXIT_NOT_FOUND = 127, EXIT_NOT_EXECUTABLE = 126, PATH_SIZE = 4096, OOM_SCORE = 500, FILLED = 6 };
+
+#define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+static struct rlimit open_files;
+static bool raise_oom_score;
+
+void child_defaults(void) {
+    int64_t score;
+    raise_oom_score = read_number_file("/proc/self/oom_score_adj", &score) && score < OOM_SCORE;
+    struct rlimit core = {1, 1};
+    /* 1 and not 0: with a piped core_pattern the kernel starts the host's crash handler at 0, and never at 1. */
+    setrlimit(RLIMIT_CORE, &core);
+    if (getrlimit(RLIMIT_NOFILE, &open_files) < 0) return;
+    struct rlimit most = {open_files.rlim_max, open_files.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &most);
+}
+
+_Noreturn static void give_up(const struct launch *launch, int stage) {
+    struct launch_failure failure = {stage, errno};
+    if (write(launch->report, &failure, sizeof failure) < 0) _exit(EXIT_NOT_EXECUTABLE);
+    _exit(EXIT_NOT_FOUND);
+}
+
+const char *launch_failure_text(const struct launch_failure *failure) {
+    switch (failure->stage) {
+        case STAGE_IDENTITY: return "the process could not become this user";
+        case STAGE_DIRECTORY: return "the working directory cannot be entered";
+        case STAGE_FILTER: return "the system call filter could not be installed";
+        default: return failure->error == E2BIG ? "the command is too long" : "the command could not be started";
+    }
+}
+
+static void reset_signals(void) {
+    struct sigaction standard = {.sa_handler = SIG_DFL};
+    sigset_t none;
+    for (int number = 1; number <= 64; number++) sigaction(number, &standard, NULL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static char *variable(const char *name, const char *value) {
+    char *text = malloc(strlen(name) + strlen(value) + 2);
+    if (!text) _exit(EXIT_NOT_EXECUTABLE);
+    put_text(put_text(put_text(text, name), "="), value);
+    return text;
+}
+
+/* The environment as it was given, and after it what every program may expect. */
+static char **complete_environment(const struct launch *launch) {
+    const struct account *account = &launch->identity->account;
+    const char *filled[FILLED][2] = {
+        {"PATH", DEFAULT_PATH}, {"HOME", account->home}, {"USER", account->name}, {"LOGNAME", account->name},
+        {"SHELL", *account->shell ? account->shell : "/bin/sh"}, {"TERM", launch->terminal ? "xterm-256color" : NULL},
+    };
+    size_t count = 0;
+    while (launch->env[count]) count++;
+    char **env = calloc(count + FILLED + 1, sizeof *env);
+    if (!env) _exit(EXIT_NOT_EXECUTABLE);
+    memcpy(env, launch->env, count * sizeof *env);
+    for (int i = 0; i < FILLED; i++) {
+        if (filled[i][1] && !env_value(launch->env, filled[i][0])) env[count++] = variable(filled[i][0], filled[i][1]);
+    }
+    return env;
+}
+
+/* As a shell looks for it; errno tells why not. */
+static void execute(char *const *argv, char *const *env) {
+    char path[PATH_SIZE];
+    const char *name = argv[0], *at = env_value(env, "PATH");
+    bool denied = false;
+    if (strchr(name, '/')) {
+        execve(name, argv, env);
+        return;
+    }
+    errno = ENOENT;
+    if (!*name) return;
+    while (at) {
+        const char *end = strchr(at, ':');
+        size_t length = end ? (size_t)(end - at) : strlen(at);
+        if (length + strlen(name) + 2 < sizeof path) {
+            memcpy(path, at, length);
+            put_text(put_text(path + length, length ? "/" : ""), name);
+            execve(path, argv, env);
+            if (errno == EACCES) denied = true;
+            else if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP && errno != ENAMETOOLONG) return;
+        }
+        at = end ? end + 1 : NULL;
+    }
+    errno = denied ? EACCES : ENOENT;
+}
+
+/* A program that is not there is the command's own affair, told where its errors are read. */
+_Noreturn static void no_program(const struct launch *launch) {
+    const char *why;
+    switch (errno) {
+        case ENOENT: why = ": not found\n"; break;
+        case EACCES: case EPERM: why = ": permission denied\n"; break;
+        case ENOEXEC: why = ": not an executable of this machine\n"; break;
+        case EISDIR: case ENOTDIR: case ELOOP: case ENAMETOOLONG: case ETXTBSY: case ELIBBAD:
+            why = ": cannot be executed\n"; break;
+        default: give_up(launch, STAGE_EXEC);
+    }
+    int code = errno == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
+    const char *parts[] = {launch->speaker, ": ", launch->argv[0], why};
+    for (int i = 0; i < 4; i++) {
+        if (write(2, parts[i], strlen(parts[i])) < 0) _exit(code);
+    }
+    _exit(code);
+}
+
+_Noreturn void child_run(const struct launch *launch) {
+    reset_signals();
+    setsid();
+    for (int i = 0; i < 3; i++) dup2(launch->stdio[i], i);
+    if (launch->terminal) ioctl(0, TIOCSCTTY, 0);
+    /* While we are still the agent's user: later the file is not ours. That it fails is no reason not to run. */
+    if (raise_oom_score) write_file("/proc/self/oom_score_adj", "500");
+    if (open_files.rlim_max) setrlimit(RLIMIT_NOFILE, &open_files);
+    char **env = complete_environment(launch);
+    if (!identity_become(launch->identity)) give_up(launch, STAGE_IDENTITY);
+    if ((launch->cwd ? chdir(launch->cwd) : fchdir(launch->cwd_fd)) < 0) give_up(launch, STAGE_DIRECTORY);
+    if (!child_filter_install()) give_up(launch, STAGE_FILTER);
+    execute(launch->argv, env);
+    no_program(launch);
+}

@@ -1,0 +1,28 @@
+/* Between the file requests: paths and directories. */
+#ifndef PADDOCK_FILES_H
+#define PADDOCK_FILES_H
+
+#include "connection.h"
+#include "identity.h"
+#include "worker.h"
+
+/* Resolves the user and enters its rights; false after answering with an error. The caller leaves them. */
+bool path_begin(struct connection *c, uint32_t id, const char *user, const char *path, struct identity *identity);
+void answer_path_error(struct connection *c, uint32_t id, int error);
+/* Makes what is missing of a path, which is changed while it works but not after. 0 or errno. */
+int make_directories(char *path, uint32_t last_mode, bool *created);
+/* Everything above the last part; false: there is nothing above. */
+bool make_parents(const char *path, int *error);
+/* ENOENT where something is to be made in a directory that exists: a kernel file system that lets nobody. */
+int creation_error(int error, int directory);
+bool is_root_directory(const char *path);
+
+/* Jobs for workers. */
+void job_remove(struct job *job);
+void job_move(struct job *job);
+/* Removes a directory and all below it, never through a symlink. 0 or errno. */
+int remove_tree(int directory, const char *name);
+/* Copies what is there, as it is. 0 or errno. */
+int copy_tree(const char *source, const char *destination);
+
+#endif

@@ -1,0 +1,166 @@
+/* paddock-agent: what must happen inside a sandbox, and nothing else. Under the name sudo it is sudo. */
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "child.h"
+#include "connection.h"
+#include "directory.h"
+#include "null.h"
+#include "privileges.h"
+#include "process.h"
+#include "sudo.h"
+#include "text.h"
+
+enum { IDLE_MS = 1000, FROZEN_MS = 500, EXIT_USAGE = 2 };
+
+struct options {
+    int listen, state, filter;
+    const char *sudo;
+};
+
+int null_descriptor = -1;
+
+_Noreturn static void die(const char *what) {
+    char text[NAME_SIZE];
+    put_text(put_number(put_text(text, " (errno "), (uint64_t)errno), ")\n");
+    const char *parts[] = {"paddock-agent: ", what, text};
+    for (int i = 0; i < 3; i++) {
+        if (write(2, parts[i], strlen(parts[i])) < 0) break;
+    }
+    exit(1);
+}
+
+_Noreturn static void usage(void) {
+    static const char text[] = "usage: paddock-agent serve --listen FD --state FD --mode range|single|plain "
+                               "[--filter FD] [--sudo PATH]\n";
+    if (write(2, text, sizeof text - 1) < 0) exit(1);
+    exit(EXIT_USAGE);
+}
+
+static int descriptor(const char *text) {
+    uint64_t number;
+    if (!take_number(&text, &number) || *text || number < 3 || number > 1 << 20 || fcntl((int)number, F_GETFD) < 0) usage();
+    return (int)number;
+}
+
+static void parse_mode(const char *text) {
+    if (strcmp(text, "range") == 0) mode = MODE_RANGE;
+    else if (strcmp(text, "single") == 0) mode = MODE_SINGLE;
+    else if (strcmp(text, "plain") == 0) mode = MODE_PLAIN;
+    else usage();
+}
+
+static struct options parse_options(int argc, char **argv) {
+    struct options options = {-1, -1, -1, SUDO_SOCKET};
+    bool has_mode = false;
+    if (argc < 2 || argc % 2 || strcmp(argv[1], "serve") != 0) usage();
+    for (int i = 2; i < argc; i += 2) {
+        const char *value = argv[i + 1];
+        if (strcmp(argv[i], "--listen") == 0) options.listen = descriptor(value);
+        else if (strcmp(argv[i], "--state") == 0) options.state = descriptor(value);
+        else if (strcmp(argv[i], "--filter") == 0) options.filter = descriptor(value);
+        else if (strcmp(argv[i], "--sudo") == 0) options.sudo = value;
+        else if (strcmp(argv[i], "--mode") == 0) {
+            parse_mode(value);
+            has_mode = true;
+        } else {
+            usage();
+        }
+    }
+    if (options.listen < 0 || options.state < 0 || !has_mode) usage();
+    return options;
+}
+
+static int compare(const void *left, const void *right) { return *(const int *)left - *(const int *)right; }
+
+/* Only what was named stays open, and none of it gets into a child. */
+static void close_others(const struct options *options) {
+    int kept[3] = {options->listen, options->state, options->filter};
+    int next = 3;
+    qsort(kept, 3, sizeof *kept, compare);
+    for (int i = 0; i < 3; i++) {
+        if (kept[i] < 0) continue;
+        close_between(next, kept[i] - 1);
+        fcntl(kept[i], F_SETFD, FD_CLOEXEC);
+        next = kept[i] + 1;
+    }
+    close_from(next);
+}
+
+/* 0, 1 and 2 are never free, so that no descriptor of ours is mistaken for one of them. */
+static bool open_null(void) {
+    int fd, ends[2];
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd < 3) continue;
+    if (fd >= 0) {
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        null_descriptor = fd;
+        return true;
+    }
+    if (pipe2(ends, O_CLOEXEC) < 0) return false;
+    null_descriptor = ends[0]; /* without /dev, a pipe that nobody writes to is as empty */
+    close(ends[1]);
+    return null_descriptor >= 3;
+}
+
+static void become_agent(const struct options *options) {
+    umask(022);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    child_defaults();
+    close_others(options);
+    if (!open_null()) die("no empty input");
+    if (options->filter >= 0 && !filters_read(options->filter)) die("the filter cannot be read");
+    if (options->filter >= 0) close(options->filter);
+    if (mode == MODE_SINGLE && !user_namespace_make()) die("no second user namespace");
+    if (!privileges_drop()) die("privileges cannot be dropped");
+    state_directory = options->state;
+    if (!records_load()) die("the state directory cannot be read");
+    if (!loop_start() || !reaper_start() || !connections_listen(options->listen)) die("cannot listen");
+    sudo_listen(options->sudo);
+    if (!agent_filter_install()) die("the filter cannot be installed");
+    /* In plain mode, which is for tests, what a sanitizer says must be heard. */
+    for (int fd = 0; mode != MODE_PLAIN && fd < 3; fd++) dup2(null_descriptor, fd);
+}
+
+static void rest(void) {
+    scratch_release();
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
+/* A wait much longer than asked for, or work that took so long, was a freeze: that time is nobody's. */
+static int64_t frozen_time(int64_t waited, int patience, int64_t worked) {
+    int64_t surplus = patience >= 0 ? waited - patience : 0;
+    return (surplus > FROZEN_MS ? surplus : 0) + (worked > FROZEN_MS ? worked : 0);
+}
+
+_Noreturn static void serve(void) {
+    int64_t last = now_ms();
+    for (;;) {
+        int patience = processes_patience();
+        if (scratch_dirty() && (patience < 0 || patience > IDLE_MS)) patience = IDLE_MS;
+        int64_t woken;
+        bool busy = loop_turn(patience, &woken);
+        int64_t now = now_ms();
+        processes_check_deadlines(frozen_time(woken - last, patience, now - woken));
+        last = now;
+        if (!busy && scratch_dirty() && patience == IDLE_MS) rest();
+        processes_tidy();
+    }
+}
+
+int main(int argc, char **argv, char **env) {
+    const char *name = argc ? strrchr(argv[0], '/') : NULL;
+    name = name ? name + 1 : argc ? argv[0] : "";
+    if (strcmp(name, "sudo") == 0) return sudo_main(argc, argv, env);
+    struct options options = parse_options(argc, argv);
+    become_agent(&options);
+    serve();
+}

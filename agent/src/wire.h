@@ -1,0 +1,42 @@
+/* The numbers of the agent protocol; docs/agent-protocol.md explains them. */
+#ifndef PADDOCK_WIRE_H
+#define PADDOCK_WIRE_H
+
+enum {
+    WIRE_VERSION = 1,
+    WIRE_FEATURE_DESCRIPTORS = 1,
+    HEADER_SIZE = 12,
+    PAYLOAD_MAX = (1 << 20) + (1 << 16),
+    DATA_MAX = 1 << 16,
+    OUTPUT_MAX = 1 << 20,
+};
+
+enum request_type {
+    REQ_HELLO = 0x01, REQ_PING = 0x02,
+    REQ_SPAWN = 0x10, REQ_PROCESSES = 0x11, REQ_PROCESS_GET = 0x12, REQ_FOLLOW = 0x13, REQ_READ_OUTPUT = 0x14,
+    REQ_STDIN = 0x15, REQ_CLOSE_STDIN = 0x16, REQ_SIGNAL = 0x17, REQ_RESIZE = 0x18, REQ_WAIT = 0x19, REQ_CANCEL = 0x1F,
+    REQ_STAT = 0x20, REQ_LIST_DIR = 0x21, REQ_OPEN = 0x22, REQ_COMMIT = 0x23, REQ_CLOSE = 0x24, REQ_MKDIR = 0x25,
+    REQ_MOVE = 0x26, REQ_REMOVE = 0x27, REQ_CHMOD = 0x28, REQ_WATCH = 0x29, REQ_PREAD = 0x2A, REQ_PWRITE = 0x2B,
+    REQ_DIAL = 0x30, REQ_LISTEN = 0x31,
+    REQ_STATS = 0x40, REQ_STOP_ALL = 0x41, REQ_CONTINUE_ALL = 0x42,
+};
+
+enum answer_type {
+    ANS_OK = 0x80, ANS_HELLO_OK = 0x81, ANS_PROCESS = 0x82, ANS_PROCESS_LIST = 0x83, ANS_DATA = 0x84, ANS_ENDED = 0x85,
+    ANS_OUTPUT = 0x86, ANS_ENTRY = 0x87, ANS_ENTRIES = 0x88, ANS_END = 0x89, ANS_OPENED = 0x8A, ANS_MADE = 0x8B,
+    ANS_EVENT = 0x8C, ANS_BYTES = 0x8D, ANS_SOCKET = 0x8E, ANS_STATS_OK = 0x8F, ANS_COUNT = 0x90, ANS_ERROR = 0xFF,
+};
+
+enum sudo_type { SUDO_RUN = 0x50, SUDO_STATUS = 0x51, SUDO_SIGNAL = 0x52 };
+
+enum spawn_flag { SPAWN_STDIN = 1, SPAWN_TERMINAL = 2, SPAWN_FOLLOW = 4 };
+enum open_how { OPEN_READ = 0, OPEN_REPLACE = 1, OPEN_IN_PLACE = 2 };
+enum process_status { RUNNING = 1, COMPLETED = 2, TIMED_OUT = 3, KILLED = 4, LOST = 5 };
+enum stream_number { STREAM_STDOUT = 1, STREAM_STDERR = 2 };
+enum entry_type { ENTRY_FILE = 1, ENTRY_DIRECTORY = 2, ENTRY_SYMLINK = 3, ENTRY_OTHER = 4 };
+enum event_change { EVENT_CREATED = 1, EVENT_MODIFIED = 2, EVENT_REMOVED = 3 };
+
+#define MODE_UNCHANGED 0xFFFFFFFFu
+#define TEMPORARY_PREFIX ".paddock-writing-"
+
+#endif

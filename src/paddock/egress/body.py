@@ -1,0 +1,67 @@
+"""The body of an HTTP message, moved from one wire to another as it comes: nothing is collected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from paddock import errors
+from paddock.egress.head import Body, Framing
+from paddock.egress.wire import CHUNK, Wire
+
+Moved = Callable[[int], None]
+
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
+_LONGEST_LINE = 4096
+_MOST_TRAILERS = 64
+
+
+async def move_body(source: Wire, sink: Wire, body: Body, moved: Moved, *, chunks: bool = True) -> None:
+    """``chunks``: whether a chunked body keeps its chunks, which a reader of HTTP/1.0 would take for content."""
+    if body.framing is Framing.LENGTH:
+        await _exactly(source, sink, body.length, moved)
+    elif body.framing is Framing.CHUNKED:
+        await _chunked(source, sink, moved, chunks)
+    elif body.framing is Framing.UNTIL_END:
+        while count := await source.move(sink):
+            moved(count)
+
+
+async def _exactly(source: Wire, sink: Wire, left: int, moved: Moved) -> None:
+    while left:
+        count = await source.move(sink, min(left, CHUNK))
+        if not count:
+            raise errors.MalformedRequest("The connection ended within a body.")
+        moved(count)
+        left -= count
+
+
+async def _chunked(source: Wire, sink: Wire, moved: Moved, chunks: bool) -> None:
+    """The chunks are written anew, so that the next reader sees exactly the sizes that were read here."""
+    while True:
+        match = _SIZE.fullmatch(await source.line(_LONGEST_LINE))
+        if match is None:
+            raise errors.MalformedRequest("The size of a chunk is malformed.")
+        size = int(match[1], 16)
+        if chunks and size:
+            await _write(sink, b"%x\r\n" % size, moved)
+        if not size:
+            break
+        await _exactly(source, sink, size, moved)
+        if await source.line(_LONGEST_LINE):
+            raise errors.MalformedRequest("A chunk is longer than it says.")
+        if chunks:
+            await _write(sink, b"\r\n", moved)
+    # Trailers may be left out by anyone on the way (RFC 9110, 6.5.1).
+    for _ in range(_MOST_TRAILERS):
+        if not await source.line(_LONGEST_LINE):
+            break
+    else:
+        raise errors.MalformedRequest("There are too many trailers.")
+    if chunks:
+        await _write(sink, b"0\r\n\r\n", moved)
+
+
+async def _write(sink: Wire, data: bytes, moved: Moved) -> None:
+    await sink.send(data)
+    moved(len(data))

@@ -1,0 +1,179 @@
+"""The one place that decides whether a connection leaves a sandbox, and that knows every one that has left.
+
+Proxy, transparent listener and DNS relay of a sandbox share one gate: one policy, one ledger, one live update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
+
+from paddock import errors
+from paddock.egress.addresses import Reach
+from paddock.egress.dial import dial
+from paddock.egress.names import Address, Host, unmapped
+from paddock.egress.policy import EgressPolicy
+from paddock.egress.records import EgressReport, Ledger, Passage
+from paddock.egress.resolve import Resolve
+from paddock.egress.wire import Wire
+
+_NAMES_OF_ONE = 16
+_LOOPBACK = ("127.0.0.1", "::1")
+
+
+class Connection:
+    """A connection to the outside: its wire, and its entry in the ledger."""
+
+    def __init__(self, wire: Wire, passage: Passage, names: Sequence[str], address: Address) -> None:
+        self.wire = wire
+        self.passage = passage
+        self.names = names
+        self.address = address
+        self.cut: Callable[[], object] | None = None
+        """Called when a change of the policy forbids this connection."""
+
+
+class Learned:
+    """Which names a sandbox was told that an address has: for protocols that do not say whom they want to talk to."""
+
+    def __init__(self, most: int = 4096) -> None:
+        self._most = most
+        self._names: dict[Address, dict[str, None]] = {}
+
+    def learn(self, name: str, addresses: Sequence[Address]) -> None:
+        for address in addresses:
+            names = self._names.pop(address, {})
+            names.pop(name, None)
+            names[name] = None
+            while len(names) > _NAMES_OF_ONE:
+                del names[next(iter(names))]
+            self._names[address] = names
+        while len(self._names) > self._most:
+            del self._names[next(iter(self._names))]
+
+    def names_of(self, address: Address) -> tuple[str, ...]:
+        return tuple(self._names.get(address, ()))
+
+
+class Gate:
+    def __init__(self, policy: EgressPolicy, *, reach: Reach, resolve: Resolve, ledger: Ledger | None = None) -> None:
+        self.policy = policy
+        self.ledger = ledger or Ledger()
+        self._reach = reach
+        self._resolve = resolve
+        self._open: set[Connection] = set()
+        self.learned = Learned()
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._open)
+
+    def report(self) -> EgressReport:
+        return EgressReport(self.policy, self.ledger.totals, self.ledger.latest)
+
+    def update(self, policy: EgressPolicy) -> None:
+        """Holds for every new connection at once, and cuts those that are open and no longer allowed."""
+        self.policy = policy
+        for connection in list(self._open):
+            if why := self.refusal(connection.names, connection.address, connection.passage.port):
+                connection.passage.end(f"cut by a change of the policy: {why}")
+                if connection.cut is not None:
+                    connection.cut()
+
+    def refusal(self, names: Sequence[str], address: Address, port: int) -> str | None:
+        return self.unreachable(address) or self.policy.refusal(names, address, port)
+
+    def unreachable(self, address: Address) -> str | None:
+        """Why no name makes this address reachable, or None."""
+        try:
+            return self._reach.refusal(address, self.policy)
+        except errors.Unavailable as trouble:
+            return trouble.message  # what cannot be judged does not leave
+
+    async def addresses(self, name: str, port: int | None) -> list[Address]:
+        """The addresses of a name that are in reach. A port of None asks for any port, as a DNS question does.
+
+        Every answer is judged, and only these are ever connected to: what the name says a moment later is nobody's
+        business.
+        """
+        if why := self.policy.name_refusal(name, port):
+            raise errors.Forbidden(why)
+        answers = [unmapped(ip_address(answer.partition("%")[0])) for answer in await self._answers(name)]
+        refusals = [self._refusal_of_answer(name, answer, port) for answer in answers]
+        within = [answer for answer, why in zip(answers, refusals, strict=True) if why is None]
+        if not within:
+            raise errors.Forbidden(f"{refusals[0]}" if refusals else "it has no address")
+        return within
+
+    async def connect(
+        self, host: Host, port: int, seconds: float, *, meant: Address | None = None, names: Sequence[str] = ()
+    ) -> Connection:
+        """Check, resolve, check, connect. Every outcome is in the ledger.
+
+        ``meant`` is the address that a client was given for the name ``host``: it is taken if it is one of the name's.
+        ``names`` are those by which the address ``host`` became known.
+        """
+        passage = self.ledger.begin(str(host), port)
+        try:
+            if isinstance(host, str):
+                return await self._connect(await self._meant(host, port, meant), (host,), passage, seconds)
+            return await self._connect([host], names, passage, seconds)
+        except errors.Forbidden as trouble:
+            passage.end(trouble.message, allowed=False)
+            raise
+        except errors.PaddockError as trouble:
+            passage.end(trouble.message)
+            raise
+        except TimeoutError:
+            passage.end("no answer in time")
+            raise
+        finally:
+            if passage.address is None:
+                passage.end("given up")
+
+    def finish(self, connection: Connection, reason: str) -> None:
+        self._open.discard(connection)
+        connection.wire.close()
+        connection.passage.end(reason)
+
+    async def _meant(self, name: str, port: int, meant: Address | None) -> Sequence[Address]:
+        if meant is not None and name in self.learned.names_of(meant):
+            return [meant]
+        addresses = await self.addresses(name, port)
+        return [meant] if meant in addresses else addresses
+
+    async def _connect(
+        self, addresses: Sequence[Address], names: Sequence[str], passage: Passage, seconds: float
+    ) -> Connection:
+        for address in addresses:
+            if why := self.refusal(names, address, passage.port):
+                raise errors.Forbidden(why)
+        address, sock = await dial(addresses, passage.port, seconds)
+        wire = Wire(sock)
+        try:
+            return self._opened(wire, names, address, passage)
+        except BaseException:
+            wire.reset()
+            raise
+
+    def _opened(self, wire: Wire, names: Sequence[str], address: Address, passage: Passage) -> Connection:
+        if self._reach.is_self(str(wire.sock.getsockname()[0]), str(wire.sock.getpeername()[0])):
+            raise errors.Forbidden("an address of the host itself is never reachable from a sandbox")
+        # The policy may have changed while the connection was being made.
+        if why := self.refusal(names, address, passage.port):
+            raise errors.Forbidden(why)
+        passage.address = str(address)
+        connection = Connection(wire, passage, names, address)
+        self._open.add(connection)
+        return connection
+
+    async def _answers(self, name: str) -> Sequence[str]:
+        # RFC 6761: these names are the loopback, and are not asked of anybody.
+        if name == "localhost" or name.endswith(".localhost"):
+            return _LOOPBACK
+        return await self._resolve(name)
+
+    def _refusal_of_answer(self, name: str, answer: Address, port: int | None) -> str | None:
+        if port is not None:
+            return self.refusal((name,), answer, port)
+        return self.unreachable(answer)

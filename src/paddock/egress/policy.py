@@ -1,0 +1,115 @@
+"""What a sandbox may connect to: a mode, and lists of what is allowed and denied. Deny wins."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+from paddock import errors
+from paddock.egress.names import Address
+from paddock.egress.rules import Rule
+
+MOST_RULES = 1000
+
+
+class EgressMode(StrEnum):
+    NONE = "none"
+    """Nothing leaves."""
+    PROXY = "proxy"
+    """No route out; an HTTP and CONNECT proxy inside serves what the lists allow."""
+    FULL = "full"
+    """Every TCP connection is carried, whatever program opens it, to what the lists allow."""
+
+
+@dataclass(frozen=True, slots=True)
+class EgressPolicy:
+    mode: EgressMode = EgressMode.PROXY
+    allow: tuple[str, ...] = ()
+    """Empty: everything public is allowed."""
+    deny: tuple[str, ...] = ()
+    _allow: tuple[Rule, ...] = field(init=False, repr=False, compare=False, default=())
+    _deny: tuple[Rule, ...] = field(init=False, repr=False, compare=False, default=())
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_allow", _parsed(self.allow))
+        object.__setattr__(self, "_deny", _parsed(self.deny))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"mode": self.mode.value, "allow": list(self.allow), "deny": list(self.deny)}
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> Self:
+        try:
+            mode = EgressMode(given.get("mode", EgressMode.PROXY))
+        except ValueError as trouble:
+            known = ", ".join(EgressMode)
+            raise errors.Invalid(f"{given['mode']!r} is not an egress mode; there are: {known}.") from trouble
+        return cls(mode, _texts(given, "allow"), _texts(given, "deny"))
+
+    @property
+    def has_names(self) -> bool:
+        """Whether any rule is about a domain, so that an address alone does not decide."""
+        return any(rule.domain is not None for rule in (*self._allow, *self._deny))
+
+    def refusal(self, names: Collection[str], address: Address, port: int) -> str | None:
+        """Why this connection is refused, or None. ``names`` are those by which the address is known to be meant."""
+        if self.mode is EgressMode.NONE:
+            return "this sandbox has no egress"
+        for rule in self._deny:
+            if rule.covers_port(port) and (rule.covers_address(address) or any(map(rule.covers_name, names))):
+                return f"it is denied by the rule {rule.text}"
+        if not self._allow:
+            return None
+        for rule in self._allow:
+            if rule.covers_port(port) and (rule.covers_address(address) or any(map(rule.covers_name, names))):
+                return None
+        return "it is not in the allow list of this sandbox"
+
+    def name_refusal(self, name: str, port: int | None = None) -> str | None:
+        """Why a name need not even be resolved, or None. A port of None is one that is not known yet.
+
+        A list that allows any domain has to allow this one. One that is about addresses alone decides when the name
+        is resolved: to resolve whatever name a sandbox makes up would be a way out in itself.
+        """
+        if self.mode is EgressMode.NONE:
+            return "this sandbox has no egress"
+        for rule in self._deny:
+            if rule.covers_port(port) and rule.covers_name(name):
+                return f"it is denied by the rule {rule.text}"
+        if all(rule.network is not None for rule in self._allow):
+            return None
+        if any(rule.covers_name(name) and (port is None or rule.covers_port(port)) for rule in self._allow):
+            return None
+        return "it is not in the allow list of this sandbox"
+
+    def allows_address(self, address: Address, port: int) -> bool:
+        """Whether a rule of the allow list is about this very address, so that no name is needed."""
+        rules = (rule for rule in self._allow if rule.network is not None)
+        return any(rule.covers_address(address) and rule.covers_port(port) for rule in rules)
+
+    def names_exactly(self, address: Address, within: Iterable[Any]) -> bool:
+        """Whether the allow list opens this address by a rule that lies inside one of these ranges.
+
+        ``*`` or ``0.0.0.0/0`` say "everything public"; who means a private address has to name it.
+        """
+        for rule in self._allow:
+            if rule.network is not None and rule.covers_address(address):
+                same = (area for area in within if area.version == rule.network.version)
+                if any(rule.network.subnet_of(area) for area in same):
+                    return True
+        return False
+
+
+def _parsed(texts: tuple[str, ...]) -> tuple[Rule, ...]:
+    if len(texts) > MOST_RULES:
+        raise errors.Invalid(f"An egress list has at most {MOST_RULES} entries; this one has {len(texts)}.")
+    return tuple(Rule.parse(text) for text in texts)
+
+
+def _texts(given: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    value = given.get(key, ())
+    if isinstance(value, str) or not isinstance(value, Collection):
+        raise errors.Invalid(f"The egress list {key!r} must be a list of texts.")
+    return tuple(value)

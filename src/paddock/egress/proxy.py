@@ -1,0 +1,50 @@
+"""The proxy of one sandbox: HTTP and CONNECT, on a socket that listens inside the sandbox and is served by the host.
+
+Routes out of the sandbox there are none: what this proxy does not carry does not leave.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from paddock.egress import answers
+from paddock.egress.acceptor import Acceptor
+from paddock.egress.gate import Gate
+from paddock.egress.limits import Limits
+from paddock.egress.policy import EgressPolicy
+from paddock.egress.records import EgressReport
+from paddock.egress.session import Session
+from paddock.egress.wire import Wire
+
+
+class EgressProxy:
+    """``listener`` was made in the sandbox's network namespace, where a socket stays; it is ours from now on."""
+
+    def __init__(self, listener: socket.socket, gate: Gate, limits: Limits | None = None) -> None:
+        self._gate = gate
+        self._limits = limits or Limits()
+        self._acceptor = Acceptor(
+            listener, self._serve, self._limits.connections, answers.too_many(self._limits.connections)
+        )
+
+    def start(self) -> None:
+        """Needs a running event loop; connections that came before wait in the socket's queue."""
+        self._acceptor.start()
+
+    async def close(self) -> None:
+        """End every connection and the listener."""
+        await self._acceptor.close()
+
+    def update(self, policy: EgressPolicy) -> None:
+        self._gate.update(policy)
+
+    def report(self) -> EgressReport:
+        return self._gate.report()
+
+    @property
+    def connections(self) -> int:
+        """Clients that are connected now."""
+        return self._acceptor.connections
+
+    async def _serve(self, client: Wire) -> None:
+        await Session(client, self._gate, self._limits).run()

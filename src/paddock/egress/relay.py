@@ -1,0 +1,72 @@
+"""Bytes between two connections, both ways at once, until each side has said its last."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+
+from paddock.egress.records import Passage
+from paddock.egress.wire import Wire
+
+_TURN = 4
+"""Chunks that one connection moves before the others get their turn."""
+
+
+class Idle:
+    """Ends what takes place within it when nothing has moved for some time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._set_at = self._loop.time()
+        self._timeout = asyncio.timeout(seconds)
+
+    def touch(self) -> None:
+        now = self._loop.time()
+        # Moving a timer for every chunk would cost more than the chunk.
+        if now - self._set_at > self._seconds / 8:
+            self._set_at = now
+            self._timeout.reschedule(now + self._seconds)
+
+    @property
+    def expired(self) -> bool:
+        return self._timeout.expired()
+
+    async def __aenter__(self) -> Idle:
+        await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._timeout.__aexit__(kind, raised, trace)
+
+
+async def relay(client: Wire, upstream: Wire, passage: Passage, idle_seconds: float) -> str:
+    """Returns how it ended. Each direction ends on its own: a side that has sent everything may still read."""
+    how = "complete"
+    idle = Idle(idle_seconds)
+    try:
+        async with idle, asyncio.TaskGroup() as both:
+            both.create_task(_pump(client, upstream, passage.sent, idle))
+            both.create_task(_pump(upstream, client, passage.received, idle))
+    except* OSError:
+        how = "reset by the client" if client.failed else "reset by the server"
+        if idle.expired:
+            how = f"closed after {idle_seconds:g} idle seconds"
+        # What one side did is done to the other: a cut connection must not look like a complete one.
+        client.reset()
+        upstream.reset()
+    return how
+
+
+async def _pump(source: Wire, sink: Wire, count: Callable[[int], None], idle: Idle) -> None:
+    moves = 0
+    while moved := await source.move(sink):
+        count(moved)
+        idle.touch()
+        moves += 1
+        if moves % _TURN == 0:
+            await asyncio.sleep(0)
+    sink.end()

@@ -1,0 +1,68 @@
+"""Names are resolved on the host, in threads of their own, so that a slow name server holds up nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from paddock import errors
+
+Resolve = Callable[[str], Awaitable[Sequence[str]]]
+"""A name to its addresses, best first. Raises :class:`~paddock.errors.NotFound` for a name that does not exist, and
+:class:`~paddock.errors.Unavailable` where that cannot be told."""
+
+PATIENCE = 10.0
+_THREADS = 16
+_NO_SUCH_NAME = (socket.EAI_NONAME, socket.EAI_NODATA)
+
+
+class HostResolver:
+    """Asks the host's own resolver. One for the whole server; ``share()`` gives each sandbox its part of it."""
+
+    def __init__(self, *, patience: float = PATIENCE) -> None:
+        self._patience = patience
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="egress-resolve")
+
+    def share(self, most: int = 4) -> Resolve:
+        """At most ``most`` lookups at a time, so that one sandbox cannot take every thread."""
+        turns = asyncio.Semaphore(most)
+
+        async def resolve(name: str) -> Sequence[str]:
+            try:
+                async with asyncio.timeout(self._patience):
+                    return await self._in_turn(turns, name)
+            except TimeoutError as trouble:
+                raise errors.Unavailable(f"The name servers of the host do not answer for {name}.") from trouble
+
+        return resolve
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _in_turn(self, turns: asyncio.Semaphore, name: str) -> Sequence[str]:
+        await turns.acquire()
+        lookup = asyncio.get_running_loop().run_in_executor(self._threads, look_up, name)
+        # The turn ends with the thread's work, not with our patience: a thread cannot be cancelled.
+        lookup.add_done_callback(lambda done: _release(turns, done))
+        return await asyncio.shield(lookup)
+
+
+def look_up(name: str) -> Sequence[str]:
+    """Blocking."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except socket.gaierror as trouble:
+        if trouble.errno in _NO_SUCH_NAME:
+            raise errors.NotFound(f"There is no host {name}.") from trouble
+        raise errors.Unavailable(f"{name} cannot be resolved: {trouble.strerror}.") from trouble
+    except (OSError, UnicodeError) as trouble:
+        raise errors.Unavailable(f"{name} cannot be resolved: {trouble}.") from trouble
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def _release(turns: asyncio.Semaphore, lookup: asyncio.Future[Sequence[str]]) -> None:
+    turns.release()
+    if not lookup.cancelled():
+        lookup.exception()  # whoever asked may have lost patience: this one is then known and let go

@@ -1,0 +1,72 @@
+"""The host's resolver, shared: one sandbox with slow names holds up no other."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from paddock import errors
+from paddock.egress.resolve import HostResolver, look_up
+from tests.egress.outside import PATIENCE
+
+
+@pytest.fixture
+def resolver() -> Iterator[HostResolver]:
+    resolver = HostResolver(patience=0.3)
+    yield resolver
+    resolver.close()
+
+
+async def test_a_name_of_the_host_is_found(resolver: HostResolver) -> None:
+    assert "127.0.0.1" in await resolver.share()("localhost")
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"),
+    [
+        (socket.EAI_NONAME, errors.NotFound),
+        (socket.EAI_AGAIN, errors.Unavailable),
+        (socket.EAI_FAIL, errors.Unavailable),
+    ],
+)
+def test_not_there_and_not_known_are_different(
+    monkeypatch: pytest.MonkeyPatch, number: int, raised: type[errors.PaddockError]
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise socket.gaierror(number, "words")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fails)
+    with pytest.raises(raised):
+        look_up("some.test")
+
+
+async def test_slow_names_of_one_sandbox_leave_threads_for_another(
+    resolver: HostResolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = threading.Event()
+
+    def slow(name: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        if name == "slow.test":
+            stuck.wait(PATIENCE)
+        return [(0, 0, 0, "", ("93.184.216.34", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    mine, other = resolver.share(), resolver.share()
+    try:
+        slow_ones = [asyncio.create_task(_outcome(mine("slow.test"))) for _ in range(40)]
+        assert await other("quick.test") == ["93.184.216.34"]
+        assert set(await asyncio.gather(*slow_ones)) == {"Unavailable"}
+    finally:
+        stuck.set()
+
+
+async def _outcome(lookup: object) -> str:
+    try:
+        await lookup  # type: ignore[misc]
+    except errors.PaddockError as trouble:
+        return type(trouble).__name__
+    return "found"

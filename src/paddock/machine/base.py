@@ -10,6 +10,7 @@ Promises every implementation keeps (``tests/conformance`` holds them to it):
   server restarted. When the spool is full the oldest bytes go; offsets keep counting and ``OutputChunk.offset`` tells
   where the data really begins.
 - ``signal`` reaches the whole process group; ``hard_timeout`` kills it.
+- File operations have the rights of ``user``: a name of the sandbox's own, or ``root``.
 - Paths are absolute inside the sandbox. No symlink, ``..`` or race leads out of it.
 - Errors come from :mod:`paddock.errors` (``ProcessNotFound``, ``PathNotFound``, ``PathConflict``, ``PathDenied``…).
 """
@@ -19,7 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -203,18 +204,45 @@ class Machine(ABC):
     @abstractmethod
     async def resize(self, process_id: str, size: TerminalSize) -> None: ...
 
+    async def run(
+        self, spec: ProcessSpec, timeout: float | None = None, limit: int = 1 << 20
+    ) -> tuple[ProcessInfo, OutputChunk, OutputChunk]:
+        """Spawn, wait (as long as ``timeout``), and the first ``limit`` bytes that the spool holds of each stream.
+
+        One call, so that a machine that can do it in one round trip does.
+        """
+        info = await self.spawn(spec)
+        if info.running:
+            info = await self.wait(spec.process_id, timeout)
+        # The sizes are from before the reads, so they are never ahead of what was read.
+        stdout = await self._gather(info, Stream.STDOUT, limit)
+        return info, stdout, await self._gather(info, Stream.STDERR, limit)
+
+    async def _gather(self, info: ProcessInfo, stream: Stream, limit: int) -> OutputChunk:
+        size = info.stdout_size if stream is Stream.STDOUT else info.stderr_size
+        gathered = OutputChunk(stream, 0, b"")
+        while len(gathered.data) < limit and (info.running or gathered.end < size):
+            chunk = await self.read_output(info.process_id, stream, gathered.end, limit - len(gathered.data))
+            if not chunk.data:
+                break
+            # A gap: the spool dropped what lay between, so what was gathered has no continuation.
+            gathered = chunk if chunk.offset > gathered.end else replace(gathered, data=gathered.data + chunk.data)
+        return gathered
+
     # Files
 
     @abstractmethod
-    async def stat(self, path: str, *, follow: bool = False) -> FileInfo:
+    async def stat(self, path: str, *, follow: bool = False, user: str = DEFAULT_USER) -> FileInfo:
         """Of a symlink itself, or with ``follow`` of what it stands for."""
 
     @abstractmethod
-    async def list_directory(self, path: str, depth: int = 1) -> list[FileInfo]:
+    async def list_directory(self, path: str, depth: int = 1, *, user: str = DEFAULT_USER) -> list[FileInfo]:
         """Entries below ``path``, sorted by path; symlinks are listed, not followed."""
 
     @abstractmethod
-    def read_file(self, path: str, offset: int = 0, limit: int | None = None) -> AsyncIterator[bytes]:
+    def read_file(
+        self, path: str, offset: int = 0, limit: int | None = None, *, user: str = DEFAULT_USER
+    ) -> AsyncIterator[bytes]:
         """The file's bytes, streamed. Raises before the first byte, never in the place of an empty file."""
 
     @abstractmethod
@@ -234,13 +262,15 @@ class Machine(ABC):
         """With missing parents. False when it was there already."""
 
     @abstractmethod
-    async def move(self, source: str, destination: str) -> FileInfo: ...
+    async def move(self, source: str, destination: str, *, user: str = DEFAULT_USER) -> FileInfo: ...
 
     @abstractmethod
-    async def remove(self, path: str, recursive: bool = False) -> None: ...
+    async def remove(self, path: str, recursive: bool = False, *, user: str = DEFAULT_USER) -> None: ...
 
     @abstractmethod
-    def watch(self, path: str, recursive: bool = False) -> AbstractAsyncContextManager[AsyncIterator[FileEvent]]:
+    def watch(
+        self, path: str, recursive: bool = False, *, user: str = DEFAULT_USER
+    ) -> AbstractAsyncContextManager[AsyncIterator[FileEvent]]:
         """Changes below a directory from the moment the context is entered."""
 
     # Ports and usage

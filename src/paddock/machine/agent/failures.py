@@ -1,0 +1,124 @@
+"""What the agent refused, and what the kernel says of a descriptor that it gave, as errors of our own tree."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any
+
+from paddock import errors
+
+_CONFLICTS = {
+    errno.ENOTDIR: "a part of the path is not a directory",
+    errno.EISDIR: "it is a directory",
+    errno.EEXIST: "something is there already",
+    errno.ENOTEMPTY: "the directory is not empty",
+    errno.ELOOP: "it is a symlink that leads in circles",
+    errno.ENXIO: "it is not a regular file",
+    errno.EBUSY: "it is in use",
+    errno.ETXTBSY: "it is a program that is running",
+    errno.EXDEV: "it cannot be moved to another file system",
+    errno.ENOSPC: "there is no space left on the disk",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the file would be too large",
+}
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_UNUSABLE = (errno.ENAMETOOLONG, errno.EINVAL)
+_EXHAUSTED = {
+    errno.EAGAIN: "it has as much going on at once as it may have",
+    errno.ENOMEM: "it has used up its memory",
+    errno.ENOSPC: "there is no space left on its disk",
+    errno.EMFILE: "it has too many files open",
+    errno.ENFILE: "it has too many files open",
+}
+
+
+class LinkLost(errors.ProviderUnavailable):
+    """The connection to the agent is over. What was not sent was not done; of the rest nothing is known."""
+
+    def __init__(self, message: str, *, sent: bool = False) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class Refusal(Exception):
+    """The agent's ERROR. It never leaves this package: whoever asked knows what it means there."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+        self.message = message
+
+
+def of_path(failure: Refusal | OSError, path: str) -> errors.PaddockError:
+    number = failure.number if isinstance(failure, Refusal) else failure.errno or 0
+    details = {"path": path[:1000]}
+    if number == errno.ENOENT:
+        return errors.PathNotFound(f"There is no {path!r} in the sandbox.", details=details)
+    if reason := _CONFLICTS.get(number):
+        return errors.PathConflict(f"{path!r}: {reason}.", details=details)
+    if number in _DENIED:
+        return errors.PathDenied(f"{path!r} may not be used so.", details=details)
+    if number in _UNUSABLE:
+        why = failure.message if isinstance(failure, Refusal) else "it is not a usable path"
+        return errors.Invalid(f"{path[:200]!r} cannot be used: {why or 'it is not a usable path'}.", details=details)
+    return _of_machine(failure, number, details)
+
+
+def of_process(failure: Refusal, process_id: str) -> errors.PaddockError:
+    details = {"process_id": process_id[:200]}
+    if failure.number == errno.ESRCH:
+        return not_found(process_id)
+    if failure.number == errno.EPIPE:
+        return errors.ProcessEnded(
+            f"Process {process_id!r} has ended, or its input was closed: it reads no more.", details=details
+        )
+    if failure.number == errno.EBADF:
+        return errors.Conflict(f"Process {process_id!r} was started without a pipe for its input.", details=details)
+    if failure.number == errno.ENOTTY:
+        return errors.Conflict(f"Process {process_id!r} does not run on a terminal.", details=details)
+    if failure.number == errno.EINVAL:
+        return errors.Invalid(failure.message or "That cannot be done with a process.", details=details)
+    return _of_machine(failure, failure.number, details)
+
+
+def of_spawn(failure: Refusal, cwd: str) -> errors.PaddockError:
+    """A command that was not started. A program that is missing is no refusal: it ends with 127, as in a shell."""
+    if reason := _EXHAUSTED.get(failure.number):
+        return errors.Conflict(f"The sandbox cannot start the command: {reason}.")
+    if failure.number == errno.E2BIG:
+        return errors.Invalid("The command is too long, or its environment too large, for the kernel.")
+    if failure.number == errno.EINVAL:
+        return errors.Invalid(f"The command could not be started: {failure.message or 'it is not valid'}.")
+    return of_path(failure, cwd)
+
+
+def of_port(failure: Refusal, port: int) -> errors.PaddockError:
+    details = {"port": port}
+    if failure.number == errno.ECONNREFUSED:
+        return errors.Conflict(f"Nothing listens on port {port} in the sandbox.", details=details)
+    if failure.number == errno.EADDRINUSE:
+        return errors.Conflict(f"Port {port} is taken by a process in the sandbox.", details=details)
+    if failure.number in (errno.EACCES, errno.EPERM):
+        return errors.Forbidden(f"Port {port} may not be used in the sandbox.", details=details)
+    if failure.number in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ECONNRESET):
+        return errors.Conflict(f"Port {port} in the sandbox does not answer.", details=details)
+    return _of_machine(failure, failure.number, details)
+
+
+def of_request(failure: Refusal) -> errors.PaddockError:
+    """Where there is neither a path nor a process nor a port to blame."""
+    return _of_machine(failure, failure.number, {})
+
+
+def not_found(process_id: str) -> errors.ProcessNotFound:
+    return errors.ProcessNotFound(
+        f"There is no process {process_id[:100]!r} in the sandbox.", details={"process_id": process_id[:200]}
+    )
+
+
+def _of_machine(failure: Refusal | OSError, number: int, details: dict[str, Any]) -> errors.PaddockError:
+    if reason := _EXHAUSTED.get(number):
+        return errors.Conflict(f"The sandbox cannot do it now: {reason}.", details=details)
+    said = failure.message if isinstance(failure, Refusal) else ""
+    return errors.ProviderRefused(f"The sandbox refused: {said or os.strerror(number)}.", details=details)

@@ -1,0 +1,133 @@
+"""The two endless answers: a process's output as it comes, and changes of files. A slow consumer costs no memory."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+from paddock import errors
+from paddock.machine.agent.answers import read_data, read_event, read_process, read_refusal
+from paddock.machine.agent.exchange import Flow
+from paddock.machine.agent.failures import Refusal
+from paddock.machine.agent.wire import Answer, ProtocolError, Reader
+from paddock.machine.base import FileChange, FileEvent, OutputChunk, Stream
+
+_MAX_BYTES = 1 << 20
+_MAX_EVENTS = 10_000
+
+
+class Following(Flow[OutputChunk]):
+    """FOLLOW. With too much waiting to be taken it is cancelled; the consumer begins a new one where it has come to."""
+
+    def __init__(self, process_id: str, stdout_offset: int, stderr_offset: int) -> None:
+        super().__init__()
+        self.ended = False
+        """The process has ended, and this was all of its output. Else this flow is over and another must go on."""
+        self._process_id = process_id
+        self._reached = {Stream.STDOUT: stdout_offset, Stream.STDERR: stderr_offset}
+        self._waiting = 0
+
+    async def take(self) -> OutputChunk | None:
+        chunk = await super().take()
+        if chunk is not None:
+            self._waiting -= len(chunk.data)
+        return chunk
+
+    def receive(self, kind: Answer, body: Reader, descriptor: int | None) -> bool:
+        match kind:
+            case Answer.DATA:
+                self._add(read_data(body))
+                return False
+            case Answer.ENDED:
+                info = read_process(body, self._process_id)
+                body.end()
+                if info.running:
+                    raise ProtocolError("The sandbox's agent told the end of a process that has not ended.")
+                if not self._over:
+                    self.ended = True
+                    self._finish()
+            case Answer.ERROR:
+                self.fail(read_refusal(body))
+            case _:
+                raise ProtocolError(f"The sandbox's agent answered {kind.name} to one who follows a process.")
+        return True
+
+    def _add(self, chunk: OutputChunk) -> None:
+        if chunk.offset < self._reached[chunk.stream]:
+            raise ProtocolError("The sandbox's agent sent the same output twice.")
+        self._reached[chunk.stream] = chunk.end
+        if self._over or not chunk.data:
+            return
+        self._waiting += len(chunk.data)
+        self._put(chunk)
+        if self._waiting > _MAX_BYTES:
+            self._finish()
+            self.stop()
+
+
+class Watching(Flow[FileEvent]):
+    """WATCH. Too many events that nobody takes become one: the directory itself was changed, look again."""
+
+    def __init__(self, path: bytes) -> None:
+        super().__init__()
+        self._armed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ready = False
+        self.overflowed = False
+        """The agent has lost events, and has ended the watch."""
+        self._path = path
+        self._below = path.rstrip(b"/") + b"/"
+
+    def receive(self, kind: Answer, body: Reader, descriptor: int | None) -> bool:
+        match kind:
+            case Answer.OK if not self._ready:
+                body.end()
+                self._ready = True
+                if not self._armed.done():
+                    self._armed.set_result(None)
+            case Answer.EVENT if self._ready:
+                self._note(*read_event(body))
+            case Answer.ERROR:
+                self._refuse(read_refusal(body))
+                return True
+            case _:
+                raise ProtocolError(f"The sandbox's agent answered {kind.name} to one who watches.")
+        return False
+
+    def fail(self, error: Exception) -> None:
+        if not self._armed.done():
+            self._armed.set_exception(error)
+        super().fail(error)
+
+    async def arm(self, seconds: float) -> None:
+        timer = asyncio.get_running_loop().call_later(seconds, self._expire)
+        try:
+            await self._armed
+        except asyncio.CancelledError:
+            if self._armed.done() and not self._armed.cancelled():
+                self._armed.exception()
+            self.leave()
+            raise
+        finally:
+            timer.cancel()
+
+    def _note(self, path: bytes, event: FileEvent) -> None:
+        if path != self._path and not path.startswith(self._below):
+            raise ProtocolError("The sandbox's agent told of a file that is not watched.")
+        if self._over:
+            return
+        if len(self._items) < _MAX_EVENTS:
+            self._put(event)
+        elif len(self._items) == _MAX_EVENTS:
+            self._put(FileEvent(self._path.decode(errors="replace"), FileChange.MODIFIED))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        if self._ready and refusal.number in (errno.ENOENT, errno.EOVERFLOW):
+            self.overflowed = refusal.number == errno.EOVERFLOW
+            self._finish()
+        else:
+            self.fail(refusal)
+
+    def _expire(self) -> None:
+        if not self._armed.done():
+            self._armed.set_exception(errors.ProviderTimeout("The sandbox's agent did not answer in time."))
+            self.leave()

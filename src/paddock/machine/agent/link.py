@@ -1,0 +1,238 @@
+"""One connection to an agent: many requests at once over one socket, and the descriptors that come back.
+
+It works on the event loop's readiness calls alone: a request is sent at once where the socket takes it, and an answer
+goes from the buffer to the future that waits for it, with no task or stream between.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import os
+import socket
+from collections import deque
+from contextlib import suppress
+
+from paddock import errors
+from paddock.machine.agent.exchange import Call, Exchange, Ignored, Result
+from paddock.machine.agent.failures import LinkLost, Refusal
+from paddock.machine.agent.wire import (
+    PASSES_DESCRIPTORS,
+    VERSION,
+    Answer,
+    Frame,
+    ProtocolError,
+    Reader,
+    Request,
+    Splitter,
+    Writer,
+)
+
+_ROOM = 64 * 1024
+_DESCRIPTOR_ROOM = socket.CMSG_SPACE(4 * array.array("i").itemsize)
+"""For more than a frame may bring, so that too many are seen. The kernel itself closes those beyond it."""
+# Plain numbers: combining the socket module's flags anew for every call costs more than some of the calls.
+_RECEIVE = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+_SEND = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+_TRUNCATED = int(socket.MSG_CTRUNC)
+_MAX_UNSENT = 8 << 20
+_MAX_OPEN = 16_384
+_MAX_NUMBER = (1 << 32) - 1
+_MAX_BUILD = 256
+
+
+class Link:
+    """Made by :meth:`open`. It ends when the agent closes it, lies, or by :meth:`close`; then every request fails."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self._socket = connection
+        self._loop = asyncio.get_running_loop()
+        self._splitter = Splitter()
+        self._descriptors: deque[int] = deque()
+        self._open: dict[int, Exchange] = {}
+        self._last = 0
+        self._unsent: deque[tuple[memoryview, Exchange | None]] = deque()
+        self._unsent_bytes = 0
+        self._ended: ProtocolError | LinkLost | None = None
+        self._loop.add_reader(connection, self._read)
+
+    @classmethod
+    async def open(cls, connection: socket.socket, seconds: float) -> Link:
+        """Over a connected unix socket, which is the link's from now on."""
+        link = cls(connection)
+        try:
+            payload = Writer().u32(VERSION).u32(PASSES_DESCRIPTORS)
+            await link.call(Request.HELLO, payload, Call(Answer.HELLO_OK, _check_hello), seconds)
+        except Refusal as refusal:
+            link.close()
+            raise ProtocolError(f"The sandbox's agent refuses to speak with this server: {refusal.message}") from None
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    @property
+    def alive(self) -> bool:
+        return self._ended is None
+
+    async def call(
+        self, kind: Request, payload: Writer, exchange: Call[Result], seconds: float | None = None
+    ) -> Result:
+        self.begin(kind, payload, exchange)
+        return await exchange.answer(seconds)
+
+    def tell(self, kind: Request, payload: Writer) -> None:
+        """Ask for something that the link's end would do too. It never raises: a caller may be on its way out."""
+        with suppress(errors.ProviderUnavailable):
+            self.begin(kind, payload, Ignored())
+
+    def begin(self, kind: Request, payload: Writer, exchange: Exchange) -> None:
+        """Send a request; its answers go to ``exchange``. Raises when it cannot have been sent."""
+        if self._ended is not None:
+            raise self._loss(sent=False)
+        if len(self._open) >= _MAX_OPEN:
+            raise errors.ProviderUnavailable("The sandbox's agent leaves too many requests unanswered.")
+        number = self._next_number()
+        frame = payload.frame(kind, number)
+        self._send(frame, exchange)
+        exchange.number, exchange.link = number, self
+        self._open[number] = exchange
+
+    def cancel(self, exchange: Exchange) -> None:
+        """Tell the agent to end this request. It stays open, and its answers are dropped, until it says that it has."""
+        if self.alive and exchange.link is self:
+            with suppress(LinkLost):
+                self._send(Writer().u32(exchange.number).frame(Request.CANCEL, self._next_number()), None)
+
+    def close(self) -> None:
+        self._end(LinkLost("The connection to the sandbox's agent was closed."))
+
+    # Sending
+
+    def _send(self, frame: bytes, exchange: Exchange | None) -> None:
+        sent = 0
+        if not self._unsent:
+            try:
+                sent = self._socket.send(frame, _SEND)
+            except (BlockingIOError, InterruptedError):
+                pass
+            except OSError as error:
+                self._end(LinkLost(f"The sandbox's agent cannot be reached: {error.strerror}."))
+                raise self._loss(sent=False) from None
+        if sent == len(frame):
+            if exchange is not None:
+                exchange.sent = True
+            return
+        if exchange is not None and not sent and self._unsent_bytes + len(frame) > _MAX_UNSENT:
+            raise errors.ProviderUnavailable("The sandbox's agent does not read what it is asked.")
+        if not self._unsent:
+            self._loop.add_writer(self._socket, self._flush)
+        self._unsent.append((memoryview(frame)[sent:], exchange))
+        self._unsent_bytes += len(frame) - sent
+
+    def _flush(self) -> None:
+        while self._unsent:
+            rest, exchange = self._unsent[0]
+            try:
+                sent = self._socket.send(rest, _SEND)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._end(LinkLost(f"The sandbox's agent cannot be reached: {error.strerror}."))
+                return
+            self._unsent_bytes -= sent
+            if sent < len(rest):
+                self._unsent[0] = (rest[sent:], exchange)
+                return
+            self._unsent.popleft()
+            if exchange is not None:
+                exchange.sent = True
+        self._loop.remove_writer(self._socket)
+
+    def _next_number(self) -> int:
+        while True:
+            self._last = self._last % _MAX_NUMBER + 1
+            if self._last not in self._open:
+                return self._last
+
+    # Receiving
+
+    def _read(self) -> None:
+        try:
+            data, ancillary, flags, _ = self._socket.recvmsg(_ROOM, _DESCRIPTOR_ROOM, _RECEIVE)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._end(LinkLost(f"The connection to the sandbox's agent broke: {error.strerror}."))
+            return
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                self._descriptors.extend(_descriptors(content))
+        try:
+            if flags & _TRUNCATED:
+                raise ProtocolError("Descriptors from the sandbox's agent did not arrive: too many, or too many open.")
+            if not data:
+                self._end(LinkLost("The sandbox's agent closed the connection."))
+                return
+            for frame in self._splitter.feed(data):
+                self._dispatch(frame)
+                if self._ended is not None:
+                    return
+            # The descriptor of a frame comes with its first byte: without a frame begun there is none to wait for.
+            if len(self._descriptors) > (1 if self._splitter.inside_a_frame else 0):
+                raise ProtocolError("The sandbox's agent sent descriptors that belong to nothing.")
+        except ProtocolError as error:
+            self._end(error)
+
+    def _dispatch(self, frame: Frame) -> None:
+        exchange = self._open.get(frame.number)
+        if exchange is None:
+            raise ProtocolError("The sandbox's agent answered what it was not asked.")
+        descriptor = None
+        if frame.descriptors:
+            if not self._descriptors or not exchange.takes_descriptor:
+                raise ProtocolError("The sandbox's agent announced a descriptor that it may not send, or did not.")
+            descriptor = self._descriptors.popleft()
+        if exchange.receive(frame.kind, Reader(frame.payload), descriptor):
+            self._open.pop(frame.number, None)
+            exchange.link = None
+
+    # The end
+
+    def _end(self, error: ProtocolError | LinkLost) -> None:
+        if self._ended is not None:
+            return
+        self._ended = error
+        self._loop.remove_reader(self._socket)
+        if self._unsent:
+            self._loop.remove_writer(self._socket)
+        self._socket.close()
+        while self._descriptors:
+            os.close(self._descriptors.popleft())
+        exchanges = list(self._open.values())
+        self._open.clear()
+        self._unsent.clear()
+        for exchange in exchanges:
+            exchange.link = None
+            exchange.fail(self._loss(sent=exchange.sent))
+
+    def _loss(self, *, sent: bool) -> ProtocolError | LinkLost:
+        """A new one for each who asked: a raised error gathers the trace of whoever raised it."""
+        if isinstance(self._ended, ProtocolError):
+            return ProtocolError(self._ended.message)
+        return LinkLost(str(self._ended), sent=sent)
+
+
+def _descriptors(content: bytes) -> array.array[int]:
+    found = array.array("i")
+    found.frombytes(content[: len(content) - len(content) % found.itemsize])
+    return found
+
+
+def _check_hello(body: Reader) -> None:
+    version, features, _ = body.u32(), body.u32(), body.text(_MAX_BUILD)
+    if version != VERSION:
+        raise ProtocolError(f"The sandbox's agent speaks version {version} of the protocol, this server {VERSION}.")
+    if not features & PASSES_DESCRIPTORS:
+        raise ProtocolError("The sandbox's agent cannot pass descriptors.")

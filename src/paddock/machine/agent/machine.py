@@ -1,0 +1,198 @@
+"""A sandbox whose PID 1 is the agent, from the inside. The provider gets the machine; this acts in it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+
+from paddock.clock import Clock, SystemClock
+from paddock.machine.agent import failures
+from paddock.machine.agent.answers import Usage, read_usage
+from paddock.machine.agent.exchange import Call
+from paddock.machine.agent.failures import Refusal
+from paddock.machine.agent.files import Files
+from paddock.machine.agent.line import REPLY_SECONDS, Connect, Line
+from paddock.machine.agent.ports import Ports, SocketConnection
+from paddock.machine.agent.processes import Processes
+from paddock.machine.agent.transfer import Transfer
+from paddock.machine.agent.wire import Answer, Reader, Request, Writer
+from paddock.machine.base import (
+    DEFAULT_USER,
+    Connection,
+    FileEvent,
+    FileInfo,
+    Machine,
+    MachineStats,
+    OutputChunk,
+    ProcessInfo,
+    ProcessSpec,
+    Stream,
+    TerminalSize,
+)
+
+SPOOL_LIMIT = 16 << 20
+
+
+class AgentMachine(Machine):
+    """Connects at its first use and keeps one link. To be closed when it is let go of; the sandbox lives on."""
+
+    def __init__(
+        self,
+        sandbox_id: str,
+        connect: Connect,
+        environment: Callable[[], Mapping[str, str]],
+        stats: Callable[[], Awaitable[MachineStats]] | None = None,
+        spool_limit: int = SPOOL_LIMIT,
+        *,
+        clock: Clock | None = None,
+        reply_seconds: float = REPLY_SECONDS,
+        ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``ready`` raises where the machine cannot answer now, because it is frozen or gone."""
+        self.sandbox_id = sandbox_id
+        self._line = Line(sandbox_id, connect, reply_seconds, ready)
+        self._processes = Processes(self._line, environment, spool_limit)
+        self._files = Files(self._line)
+        self._transfer = Transfer(self._line, self._files)
+        self._ports = Ports(self._line)
+        self._measure = stats
+        self._clock = clock or SystemClock()
+
+    async def aclose(self) -> None:
+        self._processes.close()
+        await self._line.close()
+
+    # Processes
+
+    async def spawn(self, spec: ProcessSpec) -> ProcessInfo:
+        return await self._processes.spawn(spec)
+
+    async def run(
+        self, spec: ProcessSpec, timeout: float | None = None, limit: int = 1 << 20
+    ) -> tuple[ProcessInfo, OutputChunk, OutputChunk]:
+        info, kept = await self._processes.run(spec, timeout)
+        stdout = kept(Stream.STDOUT, limit) or await self._gather(info, Stream.STDOUT, limit)
+        return info, stdout, kept(Stream.STDERR, limit) or await self._gather(info, Stream.STDERR, limit)
+
+    async def processes(self) -> list[ProcessInfo]:
+        return await self._processes.processes()
+
+    async def process(self, process_id: str) -> ProcessInfo:
+        return await self._processes.process(process_id)
+
+    async def wait(self, process_id: str, timeout: float | None = None) -> ProcessInfo:
+        return await self._processes.wait(process_id, timeout)
+
+    async def read_output(self, process_id: str, stream: Stream, offset: int = 0, limit: int = 1 << 20) -> OutputChunk:
+        return await self._processes.read_output(process_id, stream, offset, limit)
+
+    def follow(self, process_id: str, stdout_offset: int = 0, stderr_offset: int = 0) -> AsyncIterator[OutputChunk]:
+        return self._processes.follow(process_id, stdout_offset, stderr_offset)
+
+    async def write_stdin(self, process_id: str, data: bytes) -> None:
+        await self._processes.write_stdin(process_id, data)
+
+    async def close_stdin(self, process_id: str) -> None:
+        await self._processes.close_stdin(process_id)
+
+    async def signal(self, process_id: str, signal: int) -> None:
+        await self._processes.signal(process_id, signal)
+
+    async def resize(self, process_id: str, size: TerminalSize) -> None:
+        await self._processes.resize(process_id, size)
+
+    async def stop_all(self) -> int:
+        """Stop every process but the agent, where there is no freezer; answers how many."""
+        return await self._count(Request.STOP_ALL)
+
+    async def continue_all(self) -> int:
+        """Let those go on that ``stop_all`` has stopped."""
+        return await self._count(Request.CONTINUE_ALL)
+
+    # Files
+
+    async def stat(self, path: str, *, follow: bool = False, user: str = DEFAULT_USER) -> FileInfo:
+        return await self._files.stat(path, follow, user)
+
+    async def list_directory(self, path: str, depth: int = 1, *, user: str = DEFAULT_USER) -> list[FileInfo]:
+        return await self._files.list_directory(path, depth, user)
+
+    def read_file(
+        self, path: str, offset: int = 0, limit: int | None = None, *, user: str = DEFAULT_USER
+    ) -> AsyncIterator[bytes]:
+        return self._transfer.read(path, offset, limit, user)
+
+    async def write_file(
+        self,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        mode: int | None = None,
+        atomic: bool = True,
+        user: str = DEFAULT_USER,
+    ) -> FileInfo:
+        return await self._transfer.write(path, chunks, mode, atomic, user)
+
+    async def make_directory(self, path: str, user: str = DEFAULT_USER) -> bool:
+        return await self._files.make_directory(path, user)
+
+    async def move(self, source: str, destination: str, *, user: str = DEFAULT_USER) -> FileInfo:
+        return await self._files.move(source, destination, user)
+
+    async def remove(self, path: str, recursive: bool = False, *, user: str = DEFAULT_USER) -> None:
+        await self._files.remove(path, recursive, user)
+
+    async def chmod(self, path: str, mode: int, user: str = DEFAULT_USER) -> FileInfo:
+        return await self._files.chmod(path, mode, user)
+
+    def watch(
+        self, path: str, recursive: bool = False, *, user: str = DEFAULT_USER
+    ) -> AbstractAsyncContextManager[AsyncIterator[FileEvent]]:
+        return self._files.watch(path, recursive, user)
+
+    # Ports and usage
+
+    async def dial(self, port: int) -> Connection:
+        return SocketConnection(await self._ports.dial(port))
+
+    async def dial_socket(self, port: int) -> socket.socket:
+        """A socket connected to ``port`` inside, checked and non-blocking. The caller closes it.
+
+        The agent may hold it too and make it block again: who uses it on an event loop must say ``MSG_DONTWAIT``.
+        """
+        return await self._ports.dial(port)
+
+    async def listen_socket(self, port: int) -> socket.socket:
+        """A socket that listens on ``port`` inside, checked and non-blocking; the same one for every server."""
+        return await self._ports.listen(port)
+
+    async def usage(self) -> Usage:
+        """What the agent itself can count, for providers that know the rest."""
+        try:
+            return await self._line.call(Request.STATS, Writer(), lambda: Call(Answer.STATS_OK, read_usage), again=True)
+        except Refusal as refusal:
+            raise failures.of_request(refusal) from None
+
+    async def stats(self) -> MachineStats:
+        """The provider's own numbers where it has some; else the agent's, with the limits of the host."""
+        if self._measure is not None:
+            return await self._measure()
+        usage = await self.usage()
+        return MachineStats(
+            at=self._clock.now(),
+            cpu_count=float(os.cpu_count() or 1),
+            cpu_seconds=usage.cpu_seconds,
+            memory_used=usage.memory,
+            memory_total=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            disk_used=usage.disk_used,
+            disk_total=usage.disk_total,
+            process_count=usage.processes,
+        )
+
+    async def _count(self, kind: Request) -> int:
+        try:
+            return await self._line.call(kind, Writer(), lambda: Call(Answer.COUNT, Reader.u32), again=True)
+        except Refusal as refusal:
+            raise failures.of_request(refusal) from None

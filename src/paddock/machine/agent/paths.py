@@ -1,0 +1,22 @@
+"""Paths as the agent gets them: absolute, plain, and nothing in them that must be guessed."""
+
+from __future__ import annotations
+
+from paddock import errors
+from paddock.machine.agent.wire import encoded
+
+_MAX_PART = 255
+
+
+def plain(path: str) -> str:
+    """The same path without needless slashes and dots; refused when what it names is not plain from reading it."""
+    if not path.startswith("/"):
+        raise errors.Invalid(f"{path[:200]!r} must be absolute, for example /workspace/notes.txt.")
+    if "\0" in path:
+        raise errors.Invalid("A path must not contain a NUL character.")
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise errors.Invalid(f"{path[:200]!r} must not contain '..'.")
+    if any(len(encoded(part)) > _MAX_PART for part in parts):
+        raise errors.Invalid(f"A part of the path is longer than {_MAX_PART} bytes.")
+    return "/" + "/".join(parts)

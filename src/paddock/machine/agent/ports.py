@@ -1,0 +1,152 @@
+"""Ports of a sandbox as sockets from inside it. A socket is checked before it is used, and never waited on blindly."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+
+from paddock import errors
+from paddock.machine.agent import failures
+from paddock.machine.agent.exchange import Handover
+from paddock.machine.agent.failures import Refusal
+from paddock.machine.agent.line import Line
+from paddock.machine.agent.wire import Answer, ProtocolError, Reader, Request, Writer
+
+_NOW = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+
+class Ports:
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    async def dial(self, port: int) -> socket.socket:
+        return await self._ask(Request.DIAL, port, listening=False)
+
+    async def listen(self, port: int) -> socket.socket:
+        return await self._ask(Request.LISTEN, port, listening=True)
+
+    async def _ask(self, kind: Request, port: int, *, listening: bool) -> socket.socket:
+        if not 0 < port < 1 << 16:
+            raise errors.Invalid(f"{port} is not the number of a port.")
+
+        def decode(body: Reader, descriptor: int) -> None:
+            _check(descriptor, listening)
+
+        try:
+            handed = await self._line.call(
+                kind, Writer().u16(port), lambda: Handover(Answer.SOCKET, decode), again=True
+            )
+        except Refusal as refusal:
+            raise failures.of_port(refusal, port) from None
+        return socket.socket(fileno=handed.descriptor)
+
+
+class SocketConnection:
+    """A byte stream over a socket that the agent may still hold too.
+
+    It could make such a socket block, since that is a property of the open file and not of our descriptor of it. So
+    every call says for itself that it does not want to wait.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._loop = asyncio.get_running_loop()
+        self._reading: asyncio.Future[None] | None = None
+        self._writing: asyncio.Future[None] | None = None
+        self._turn_to_read = asyncio.Lock()
+        self._turn_to_write = asyncio.Lock()
+        self._closed = False
+
+    async def read(self, limit: int = 65536) -> bytes:
+        async with self._turn_to_read:
+            while not self._closed:
+                try:
+                    return self._socket.recv(limit, _NOW)
+                except (BlockingIOError, InterruptedError):
+                    await self._readable()
+                except OSError:
+                    return b""
+        return b""
+
+    async def write(self, data: bytes) -> None:
+        async with self._turn_to_write:
+            rest = memoryview(data)
+            while rest:
+                if self._closed:
+                    raise errors.Conflict("The connection to the sandbox was closed.")
+                try:
+                    rest = rest[self._socket.send(rest, _NOW) :]
+                except (BlockingIOError, InterruptedError):
+                    await self._writable()
+                except OSError as error:
+                    raise errors.Conflict("The other end inside the sandbox has closed the connection.") from error
+
+    async def end_write(self) -> None:
+        async with self._turn_to_write:
+            if not self._closed:
+                try:
+                    self._socket.shutdown(socket.SHUT_WR)
+                except OSError:  # the other end was faster
+                    return
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for waiting in (self._reading, self._writing):
+            _wake(waiting)
+        self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
+        self._socket.close()
+
+    async def _readable(self) -> None:
+        self._reading = self._loop.create_future()
+        self._loop.add_reader(self._socket, _wake, self._reading)
+        try:
+            await self._reading
+        finally:
+            self._reading = None
+            if not self._closed:
+                self._loop.remove_reader(self._socket)
+
+    async def _writable(self) -> None:
+        self._writing = self._loop.create_future()
+        self._loop.add_writer(self._socket, _wake, self._writing)
+        try:
+            await self._writing
+        finally:
+            self._writing = None
+            if not self._closed:
+                self._loop.remove_writer(self._socket)
+
+
+def _wake(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
+
+
+def _check(descriptor: int, listening: bool) -> None:
+    """A TCP socket, and the kind that was asked for."""
+    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        raise ProtocolError("The sandbox's agent gave something for a socket that is none.")
+    try:
+        found = socket.socket(fileno=descriptor)
+    except OSError as error:
+        raise ProtocolError("The sandbox's agent gave a socket of an unknown kind.") from error
+    try:
+        if (
+            found.family not in (socket.AF_INET, socket.AF_INET6)
+            or found.type != socket.SOCK_STREAM
+            or found.proto != socket.IPPROTO_TCP
+            or bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)) is not listening
+        ):
+            raise ProtocolError("The sandbox's agent gave a socket of another kind than asked for.")
+        if not listening:
+            found.getpeername()
+        found.setblocking(False)
+    except OSError as error:
+        raise ProtocolError("The sandbox's agent gave a socket that is not connected.") from error
+    finally:
+        found.detach()

@@ -1,0 +1,273 @@
+"""Commands and processes over the agent: started once, followed from any offset, waited for without asking again."""
+
+from __future__ import annotations
+
+import re
+import signal as signals
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+
+from paddock import errors
+from paddock.machine.agent import failures
+from paddock.machine.agent.answers import STREAMS, read_output, read_process, read_processes
+from paddock.machine.agent.exchange import Call, PatientCall
+from paddock.machine.agent.failures import LinkLost, Refusal
+from paddock.machine.agent.flows import Following
+from paddock.machine.agent.line import Line
+from paddock.machine.agent.link import Link
+from paddock.machine.agent.paths import plain
+from paddock.machine.agent.tails import Tail, Tails
+from paddock.machine.agent.wire import MAX_BULK, Answer, ProtocolError, Reader, Request, Writer
+from paddock.machine.base import OutputChunk, ProcessInfo, ProcessSpec, Stream, TerminalSize
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
+_STDIN, _TERMINAL, _FOLLOW = 1, 2, 4
+_STDIN_PIECE = 64 * 1024
+_LABEL_BYTES = 1024
+_LONGEST = 1 << 62
+_DEFAULT_TERM = "xterm-256color"
+
+
+class Processes:
+    def __init__(self, line: Line, environment: Callable[[], Mapping[str, str]], spool_limit: int) -> None:
+        self._line = line
+        self._environment = environment
+        self._spool_limit = spool_limit
+        self._tails = Tails(spool_limit)
+
+    def close(self) -> None:
+        self._tails.close()
+
+    # Beginning
+
+    async def spawn(self, spec: ProcessSpec) -> ProcessInfo:
+        return (await self._begin(spec))[0]
+
+    async def run(
+        self, spec: ProcessSpec, timeout: float | None
+    ) -> tuple[ProcessInfo, Callable[[Stream, int], OutputChunk | None]]:
+        """The process when it has ended or the time is over, and its output as far as it is at hand."""
+        info, tail = await self._begin(spec)
+        if info.running:
+            info = await self._end_of(tail or self._tails.get(spec.process_id), spec.process_id, timeout)
+        return info, lambda stream, limit: None if tail is None else tail.read(stream, 0, limit)
+
+    async def _begin(self, spec: ProcessSpec) -> tuple[ProcessInfo, Tail | None]:
+        _check(spec)
+        environment = {**self._environment(), **spec.env}
+        try:
+            return await self._line.ask(lambda link: self._spawn(link, spec, environment), again=True)
+        except Refusal as refusal:
+            raise failures.of_spawn(refusal, spec.cwd) from None
+
+    async def _spawn(
+        self, link: Link, spec: ProcessSpec, environment: Mapping[str, str]
+    ) -> tuple[ProcessInfo, Tail | None]:
+        seconds = self._line.reply_seconds
+        tail = self._tails.begin(spec.process_id)
+        payload = self._payload(spec, environment, follow=tail is not None)
+        if tail is None:
+            return await link.call(Request.SPAWN, payload, _one(spec.process_id), seconds), None
+        try:
+            link.begin(Request.SPAWN, payload, tail)
+        except BaseException:
+            tail.drop()
+            raise
+        return await tail.start(seconds), tail
+
+    def _payload(self, spec: ProcessSpec, environment: Mapping[str, str], *, follow: bool) -> Writer:
+        size = spec.terminal or TerminalSize()
+        flags = _FOLLOW if follow else 0
+        if spec.stdin or spec.terminal:
+            flags |= _STDIN
+        if spec.terminal:
+            flags |= _TERMINAL
+            environment = {"TERM": _DEFAULT_TERM, **environment}
+        # A limit that rounds to nothing must not become none.
+        timeout = 0 if spec.hard_timeout is None else max(1, round(min(_LONGEST, spec.hard_timeout * 1000)))
+        label = spec.label.encode(errors="replace")[:_LABEL_BYTES].decode(errors="ignore").replace("\0", " ")
+        return (
+            Writer()
+            .text(spec.process_id)
+            .texts(spec.argv)
+            .texts(f"{name}={value}" for name, value in environment.items())
+            .text(plain(spec.cwd))
+            .text(spec.user)
+            .u8(flags)
+            .u16(size.rows)
+            .u16(size.cols)
+            .u64(timeout)
+            .u64(self._spool_limit)
+            .text(label)
+        )
+
+    # Looking and waiting
+
+    async def processes(self) -> list[ProcessInfo]:
+        try:
+            return await self._line.call(
+                Request.PROCESSES, Writer(), lambda: Call(Answer.PROCESS_LIST, read_processes), again=True
+            )
+        except Refusal as refusal:
+            raise failures.of_request(refusal) from None
+
+    async def process(self, process_id: str) -> ProcessInfo:
+        _check_id(process_id)
+        try:
+            return await self._line.call(
+                Request.PROCESS_GET, Writer().text(process_id), lambda: _one(process_id), again=True
+            )
+        except Refusal as refusal:
+            raise failures.of_process(refusal, process_id) from None
+
+    async def wait(self, process_id: str, timeout: float | None) -> ProcessInfo:
+        _check_id(process_id)
+        return await self._end_of(self._tails.get(process_id), process_id, timeout)
+
+    async def _end_of(self, tail: Tail | None, process_id: str, timeout: float | None) -> ProcessInfo:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if tail is not None:
+            if (ended := await tail.end(timeout)) is not None:
+                return ended
+            if tail.followed:  # so it was the time that is over
+                return await self.process(process_id)
+        if timeout is not None and timeout <= 0:
+            return await self.process(process_id)
+
+        async def until_the_end(link: Link) -> ProcessInfo:
+            call = PatientCall(Answer.ENDED, lambda body: _ended(body, process_id))
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            return await link.call(Request.WAIT, Writer().text(process_id), call, left)
+
+        try:
+            return await self._line.ask(until_the_end, again=True)
+        except errors.ProviderTimeout:
+            return await self.process(process_id)
+        except Refusal as refusal:
+            raise failures.of_process(refusal, process_id) from None
+
+    # Output
+
+    async def read_output(self, process_id: str, stream: Stream, offset: int, limit: int) -> OutputChunk:
+        _check_id(process_id)
+        if offset < 0 or limit < 0:
+            raise errors.Invalid("offset and limit must not be negative")
+        tail = self._tails.get(process_id)
+        # At the end of what is kept the agent is asked all the same: a child may have written since.
+        if tail is not None and (kept := tail.read(stream, offset, limit)) is not None and kept.data:
+            return kept
+        limit = min(limit, MAX_BULK)
+        payload = Writer().text(process_id).u8(STREAMS[stream]).u64(offset).u32(limit)
+
+        def decode(body: Reader) -> OutputChunk:
+            begin, data = read_output(body)
+            if len(data) > limit or (data and begin < offset):
+                raise ProtocolError("The sandbox's agent sent other output than it was asked for.")
+            return OutputChunk(stream, max(begin, offset), data)
+
+        try:
+            return await self._line.call(Request.READ_OUTPUT, payload, lambda: Call(Answer.OUTPUT, decode), again=True)
+        except Refusal as refusal:
+            raise failures.of_process(refusal, process_id) from None
+
+    async def follow(self, process_id: str, stdout_offset: int, stderr_offset: int) -> AsyncIterator[OutputChunk]:
+        _check_id(process_id)
+        if stdout_offset < 0 or stderr_offset < 0:
+            raise errors.Invalid("offsets must not be negative")
+        if (tail := self._tails.get(process_id)) is not None and tail.ended is None:
+            tail.drop()  # one who follows gets it all; it need not come twice
+        reached = {Stream.STDOUT: stdout_offset, Stream.STDERR: stderr_offset}
+        losses = 0
+        while True:
+            flow = await self._begin_following(process_id, *reached.values())
+            try:
+                while (chunk := await flow.take()) is not None:
+                    reached[chunk.stream] = chunk.end
+                    losses = 0
+                    yield chunk
+            except Refusal as refusal:
+                raise failures.of_process(refusal, process_id) from None
+            except LinkLost:
+                losses += 1
+                if losses > 1:
+                    raise
+            finally:
+                flow.leave()
+            if flow.ended:
+                return
+
+    async def _begin_following(self, process_id: str, stdout_offset: int, stderr_offset: int) -> Following:
+        payload = Writer().text(process_id).u64(stdout_offset).u64(stderr_offset)
+
+        async def begin(link: Link) -> Following:
+            flow = Following(process_id, stdout_offset, stderr_offset)
+            link.begin(Request.FOLLOW, payload, flow)
+            return flow
+
+        return await self._line.ask(begin, again=True)
+
+    # Acting on one
+
+    async def write_stdin(self, process_id: str, data: bytes) -> None:
+        """Waits as long as the process does not read; who stops waiting may have written a part."""
+        for begin in range(0, len(data), _STDIN_PIECE):
+            payload = Writer().text(process_id).blob(data[begin : begin + _STDIN_PIECE])
+            await self._act(process_id, Request.STDIN, payload, again=False, patient=True)
+
+    async def close_stdin(self, process_id: str) -> None:
+        await self._act(process_id, Request.CLOSE_STDIN, Writer().text(process_id), again=False)
+
+    async def signal(self, process_id: str, number: int) -> None:
+        if number not in signals.valid_signals():
+            raise errors.Invalid(f"{number} is not the number of a signal.")
+        await self._act(process_id, Request.SIGNAL, Writer().text(process_id).i32(number), again=False)
+
+    async def resize(self, process_id: str, size: TerminalSize) -> None:
+        if not (0 < size.rows < 1 << 16 and 0 < size.cols < 1 << 16):
+            raise errors.Invalid("A terminal has between 1 and 65535 rows and columns.")
+        payload = Writer().text(process_id).u16(size.rows).u16(size.cols)
+        await self._act(process_id, Request.RESIZE, payload, again=True)
+
+    async def _act(
+        self, process_id: str, kind: Request, payload: Writer, *, again: bool, patient: bool = False
+    ) -> None:
+        _check_id(process_id)
+        seconds = None if patient else self._line.reply_seconds
+
+        async def act(link: Link) -> None:
+            call = PatientCall(Answer.OK, _nothing) if patient else Call(Answer.OK, _nothing)
+            await link.call(kind, payload, call, seconds)
+
+        try:
+            await self._line.ask(act, again=again)
+        except Refusal as refusal:
+            raise failures.of_process(refusal, process_id) from None
+
+
+def _one(process_id: str) -> Call[ProcessInfo]:
+    return Call(Answer.PROCESS, lambda body: read_process(body, process_id))
+
+
+def _ended(body: Reader, process_id: str) -> ProcessInfo:
+    info = read_process(body, process_id)
+    if info.running:
+        raise ProtocolError("The sandbox's agent told the end of a process that has not ended.")
+    return info
+
+
+def _nothing(body: Reader) -> None:
+    """An answer that says nothing but that it was done."""
+
+
+def _check_id(process_id: str) -> None:
+    if not _ID.fullmatch(process_id):
+        raise failures.not_found(process_id)
+
+
+def _check(spec: ProcessSpec) -> None:
+    if not _ID.fullmatch(spec.process_id):
+        raise errors.Invalid(f"{spec.process_id[:100]!r} cannot be the id of a process.")
+    if not spec.argv:
+        raise errors.Invalid("The command is empty.")
+    if any("=" in name or not name for name in spec.env):
+        raise errors.Invalid("The name of a variable must not be empty or contain '='.")

@@ -1,0 +1,26 @@
+"""Blocking work on descriptors, in a thread and on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
+
+
+async def in_thread(call: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
+    """When cancelled it first lets the thread end, so that no descriptor is closed, and used anew, under its hands."""
+    work = asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            try:
+                await asyncio.wait([work])
+            except asyncio.CancelledError:
+                continue
+        if not work.cancelled():
+            work.exception()
+        raise

@@ -1,0 +1,169 @@
+"""File contents in and out through descriptors that the agent hands over: large pieces, in threads, memory flat."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import AsyncIterator
+
+from paddock import errors
+from paddock.machine.agent import failures
+from paddock.machine.agent.exchange import Call, Handed, Handover
+from paddock.machine.agent.failures import Refusal
+from paddock.machine.agent.files import Files, entry_of
+from paddock.machine.agent.line import Line
+from paddock.machine.agent.link import Link
+from paddock.machine.agent.paths import plain
+from paddock.machine.agent.threads import in_thread
+from paddock.machine.agent.wire import Answer, ProtocolError, Reader, Request, Writer
+from paddock.machine.base import FileInfo, FileType
+
+_READ, _REPLACE, _IN_PLACE = 0, 1, 2
+_MODE_AS_IT_IS = 0xFFFFFFFF
+_PIECE = 1 << 20
+_SMALL = 256 * 1024
+_MAX_PIECES = 512
+
+
+class Transfer:
+    def __init__(self, line: Line, files: Files) -> None:
+        self._line = line
+        self._files = files
+
+    async def read(self, path: str, offset: int, limit: int | None, user: str) -> AsyncIterator[bytes]:
+        if offset < 0 or (limit is not None and limit < 0):
+            raise errors.Invalid("offset and limit must not be negative")
+        path = plain(path)
+        opened = await self._open(path, _READ, _MODE_AS_IT_IS, user)
+        fd = opened.descriptor
+        try:
+            _release(opened.link, opened.value)
+            size = os.fstat(fd).st_size
+            left = limit
+            while left is None or left > 0:
+                data = await _read(fd, _PIECE if left is None else min(_PIECE, left), offset, size, path)
+                if not data:
+                    return
+                offset += len(data)
+                left = None if left is None else left - len(data)
+                yield data
+        finally:
+            os.close(fd)
+
+    async def write(
+        self, path: str, chunks: AsyncIterator[bytes], mode: int | None, atomic: bool, user: str
+    ) -> FileInfo:
+        path = plain(path)
+        how = _REPLACE if atomic else _IN_PLACE
+        opened = await self._open(path, how, _MODE_AS_IT_IS if mode is None else mode, user)
+        fd, link, token = opened.descriptor, opened.link, opened.value
+        try:
+            try:
+                await _pour(fd, chunks, path)
+            finally:
+                # Before the file is in its place: a program that is open for writing cannot be run.
+                os.close(fd)
+            call = Call(Answer.ENTRY, entry_of(path))
+            return await link.call(Request.COMMIT, Writer().u32(token), call, self._line.reply_seconds)
+        except Refusal as refusal:
+            _release(link, token)
+            raise failures.of_path(refusal, path) from None
+        except BaseException:
+            _release(link, token)
+            raise
+
+    async def _open(self, path: str, how: int, mode: int, user: str) -> Handed[int]:
+        payload = Writer().text(user).text(path).u8(how).u32(mode)
+        decode_entry = entry_of(path)
+
+        access = os.O_RDONLY if how == _READ else os.O_WRONLY
+
+        def decode(body: Reader, fd: int) -> int:
+            token = body.u32()
+            decode_entry(body)
+            _check(fd, access)
+            return token
+
+        try:
+            return await self._line.call(
+                Request.OPEN, payload, lambda: Handover(Answer.OPENED, decode, _release), again=True
+            )
+        except Refusal as refusal:
+            if refusal.number == errno.EINVAL:
+                await self._blame_the_kind(path, user)
+            raise failures.of_path(refusal, path) from None
+
+    async def _blame_the_kind(self, path: str, user: str) -> None:
+        """The agent says EINVAL both of an unknown user and of a FIFO or a device: raise if it is the latter."""
+        try:
+            found = await self._files.stat(path, True, user)
+        except errors.PathNotFound:
+            return
+        if found.type is FileType.OTHER:
+            raise errors.PathConflict(f"{path!r} is not a regular file.", details={"path": path[:1000]})
+
+
+def _release(link: Link, token: int) -> None:
+    link.tell(Request.CLOSE, Writer().u32(token))
+
+
+def _check(fd: int, access: int) -> None:
+    """What the agent gave must be a regular file that is open for just this."""
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise ProtocolError("The sandbox's agent gave something for a file that is none.")
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    if flags & os.O_PATH or flags & os.O_ACCMODE not in (access, os.O_RDWR):
+        raise ProtocolError("The sandbox's agent gave a file that is open for something else.")
+
+
+async def _read(fd: int, size: int, offset: int, file_size: int, path: str) -> bytes:
+    data = _read_now(fd, size, offset, file_size)
+    if data is not None:
+        return data
+    try:
+        return await in_thread(os.pread, fd, size, offset)
+    except OSError as error:
+        raise failures.of_path(error, path) from None
+
+
+def _read_now(fd: int, size: int, offset: int, file_size: int) -> bytes | None:
+    """A small file at once, if the kernel has it in memory; None when one would have to wait for it."""
+    if not 0 < file_size <= _SMALL:
+        return None
+    room = bytearray(min(size, max(file_size - offset, 0) + 1))
+    try:
+        got = os.preadv(fd, [room], offset, os.RWF_NOWAIT)
+    except OSError:  # not there yet, or a file system that cannot tell: a thread can wait
+        return None
+    return bytes(memoryview(room)[:got])
+
+
+async def _pour(fd: int, chunks: AsyncIterator[bytes], path: str) -> None:
+    """Small chunks are gathered, so that a thread is not woken for each."""
+    gathered: list[bytes] = []
+    size = 0
+    async for chunk in chunks:
+        if chunk:
+            gathered.append(chunk)
+            size += len(chunk)
+        if size >= _PIECE or len(gathered) >= _MAX_PIECES:
+            await _write(fd, gathered, path)
+            gathered, size = [], 0
+    if gathered:
+        await _write(fd, gathered, path)
+
+
+async def _write(fd: int, chunks: list[bytes], path: str) -> None:
+    try:
+        await in_thread(_write_all, fd, chunks)
+    except OSError as error:
+        raise failures.of_path(error, path) from None
+
+
+def _write_all(fd: int, chunks: list[bytes]) -> None:
+    for chunk in [b"".join(chunks)] if len(chunks) > 1 else chunks:
+        view = memoryview(chunk)
+        while view:
+            view = view[os.write(fd, view) :]

@@ -1,0 +1,273 @@
+"""The frames of the agent protocol: written within its bounds, and read without any trust in what is written there."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple, Self
+
+from paddock import errors
+
+VERSION: Final = 1
+PASSES_DESCRIPTORS: Final = 1
+MAX_PAYLOAD: Final = 1_114_112
+MAX_DATA: Final = 64 * 1024
+"""Of one DATA frame."""
+MAX_BULK: Final = 1 << 20
+"""Of one answer to READ_OUTPUT."""
+
+HEADER: Final = struct.Struct("<IBBHI")
+_U8, _U16, _U32, _U64 = (struct.Struct(f"<{code}") for code in "BHIQ")
+_I32 = struct.Struct("<i")
+_MAX_DESCRIPTORS = 1
+
+
+class ProtocolError(errors.ProviderUnavailable):
+    """The agent said something that it must not say. Its connection is over; the sandbox's state is unknown."""
+
+
+class Request(IntEnum):
+    HELLO = 0x01
+    PING = 0x02
+    SPAWN = 0x10
+    PROCESSES = 0x11
+    PROCESS_GET = 0x12
+    FOLLOW = 0x13
+    READ_OUTPUT = 0x14
+    STDIN = 0x15
+    CLOSE_STDIN = 0x16
+    SIGNAL = 0x17
+    RESIZE = 0x18
+    WAIT = 0x19
+    CANCEL = 0x1F
+    STAT = 0x20
+    LIST_DIR = 0x21
+    OPEN = 0x22
+    COMMIT = 0x23
+    CLOSE = 0x24
+    MKDIR = 0x25
+    MOVE = 0x26
+    REMOVE = 0x27
+    CHMOD = 0x28
+    WATCH = 0x29
+    PREAD = 0x2A
+    PWRITE = 0x2B
+    DIAL = 0x30
+    LISTEN = 0x31
+    STATS = 0x40
+    STOP_ALL = 0x41
+    CONTINUE_ALL = 0x42
+
+
+class Answer(IntEnum):
+    OK = 0x80
+    HELLO_OK = 0x81
+    PROCESS = 0x82
+    PROCESS_LIST = 0x83
+    DATA = 0x84
+    ENDED = 0x85
+    OUTPUT = 0x86
+    ENTRY = 0x87
+    ENTRIES = 0x88
+    END = 0x89
+    OPENED = 0x8A
+    MADE = 0x8B
+    EVENT = 0x8C
+    BYTES = 0x8D
+    SOCKET = 0x8E
+    STATS_OK = 0x8F
+    COUNT = 0x90
+    ERROR = 0xFF
+
+
+_ANSWERS: Final = {int(kind): kind for kind in Answer}
+
+
+class Frame(NamedTuple):
+    kind: Answer
+    number: int
+    descriptors: int
+    payload: bytes
+
+
+class Splitter:
+    """Cuts a byte stream into frames. What is not a whole frame yet is kept, never more than one frame of it."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._needed = HEADER.size
+
+    @property
+    def inside_a_frame(self) -> bool:
+        return bool(self._held)
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        if self._held:
+            self._held += data
+            if len(self._held) < self._needed:
+                return
+            data = bytes(self._held)
+            self._held.clear()
+        at, size = 0, len(data)
+        self._needed = HEADER.size
+        while size - at >= HEADER.size:
+            length, kind, descriptors, reserved, number = HEADER.unpack_from(data, at)
+            answer = _ANSWERS.get(kind)
+            if answer is None or length > MAX_PAYLOAD or descriptors > _MAX_DESCRIPTORS or reserved or not number:
+                raise ProtocolError("The sandbox's agent sent a frame that is none.")
+            end = at + HEADER.size + length
+            if end > size:
+                self._needed = end - at
+                break
+            yield Frame(answer, number, descriptors, data[at + HEADER.size : end])
+            at = end
+        if at < size:
+            self._held += data[at:]
+
+
+class Writer:
+    """A request's payload. What does not fit the protocol is the caller's mistake: ``Invalid``."""
+
+    __slots__ = ("_parts", "_size")
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = [b""]
+        self._size = 0
+
+    def u8(self, value: int) -> Self:
+        return self._number(_U8, value)
+
+    def u16(self, value: int) -> Self:
+        return self._number(_U16, value)
+
+    def u32(self, value: int) -> Self:
+        return self._number(_U32, value)
+
+    def u64(self, value: int) -> Self:
+        return self._number(_U64, value)
+
+    def i32(self, value: int) -> Self:
+        return self._number(_I32, value)
+
+    def blob(self, data: bytes) -> Self:
+        self._number(_U32, len(data))
+        self._parts.append(data)
+        self._size += len(data)
+        return self
+
+    def text(self, text: str) -> Self:
+        return self.blob(encoded(text))
+
+    def texts(self, texts: Iterable[str]) -> Self:
+        given = list(texts)
+        self._number(_U32, len(given))
+        for text in given:
+            self.blob(encoded(text))
+        return self
+
+    def frame(self, kind: Request, number: int) -> bytes:
+        if self._size > MAX_PAYLOAD:
+            raise errors.Invalid(f"The request is too long: {self._size} bytes, and at most {MAX_PAYLOAD} can be sent.")
+        self._parts[0] = HEADER.pack(self._size, kind, 0, 0, number)
+        return b"".join(self._parts)
+
+    def _number(self, form: struct.Struct, value: int) -> Self:
+        try:
+            self._parts.append(form.pack(value))
+        except struct.error:
+            raise errors.Invalid(f"{value} is out of range.") from None
+        self._size += form.size
+        return self
+
+
+def encoded(text: str) -> bytes:
+    """As bytes; what came from bytes that were no UTF-8 (surrogate escapes) goes back to the same bytes."""
+    if "\0" in text:
+        raise errors.Invalid("Commands, paths and variables must not contain a NUL character.")
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise errors.Invalid(f"{text[:200]!r} is not valid Unicode.") from None
+
+
+class Reader:
+    """An answer's payload. Whatever it is not made of, down to the last byte, is a :class:`ProtocolError`."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+    def u8(self) -> int:
+        return self._number(_U8)
+
+    def u16(self) -> int:
+        return self._number(_U16)
+
+    def u32(self) -> int:
+        return self._number(_U32)
+
+    def u64(self) -> int:
+        return self._number(_U64)
+
+    def i32(self) -> int:
+        return self._number(_I32)
+
+    def flag(self) -> bool:
+        value = self._number(_U8)
+        if value > 1:
+            raise ProtocolError(f"The sandbox's agent answered {value} where only yes or no is meant.")
+        return value == 1
+
+    def blob(self, at_most: int = MAX_PAYLOAD) -> bytes:
+        size = self._number(_U32)
+        begin, end = self._at, self._at + size
+        if size > at_most or end > len(self._data):
+            raise ProtocolError("The sandbox's agent sent a length that cannot be true.")
+        self._at = end
+        return self._data[begin:end]
+
+    def name(self, at_most: int) -> bytes:
+        """Bytes of any encoding, but no NUL."""
+        found = self.blob(at_most)
+        if b"\0" in found:
+            raise ProtocolError("The sandbox's agent sent a NUL character in a text.")
+        return found
+
+    def text(self, at_most: int) -> str:
+        """For people: what is not UTF-8 is shown as such."""
+        return self.name(at_most).decode(errors="replace")
+
+    def count(self, smallest: int) -> int:
+        """Of things that take at least so many bytes each: one that cannot fit here is refused before it is used."""
+        found = self._number(_U32)
+        if found * smallest > self.left:
+            raise ProtocolError("The sandbox's agent sent a count that cannot be true.")
+        return found
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise ProtocolError(f"The sandbox's agent sent {self.left} bytes too many.")
+
+    def numbers(self, form: struct.Struct) -> tuple[int, ...]:
+        """Several at once, for what is read all the time."""
+        try:
+            found = form.unpack_from(self._data, self._at)
+        except struct.error:
+            raise ProtocolError("The sandbox's agent sent an answer that is too short.") from None
+        self._at += form.size
+        return found
+
+    def _number(self, form: struct.Struct) -> int:
+        try:
+            found: int = form.unpack_from(self._data, self._at)[0]
+        except struct.error:
+            raise ProtocolError("The sandbox's agent sent an answer that is too short.") from None
+        self._at += form.size
+        return found

@@ -1,0 +1,43 @@
+"""The tests here run on both event loops, and prove that no descriptor is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import uvloop
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Of the conformance suite, which is long, only on the one that servers use."""
+    both = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+    return {"uvloop": uvloop.new_event_loop} if "test_conformance" in item.nodeid else both
+
+
+@pytest.fixture(scope="session")
+def uvloop_is_set_up() -> None:
+    """libuv keeps a pipe for signals from its first loop on."""
+    uvloop.new_event_loop().close()
+
+
+@pytest.fixture(autouse=True)
+def no_descriptor_leaks(uvloop_is_set_up: None) -> Iterator[None]:
+    """Set up before, and so checked after, everything else of a test, its event loop included."""
+    before = open_descriptors()
+    yield
+    gc.collect()
+    left = {name: what for name, what in open_descriptors().items() if before.get(name) != what}
+    assert not left, f"left open: {left}"
+
+
+def open_descriptors() -> dict[str, str]:
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found[entry.name] = str(entry.readlink())
+        except FileNotFoundError:  # the listing's own
+            continue
+    return found

@@ -11,12 +11,15 @@ import pytest
 from paddock.machine.base import Machine
 from paddock.providers.base import Provider, Resources, SandboxSpec
 from paddock.providers.fake import FakeProvider
+from paddock.providers.local import LocalProvider
 from tests.conformance.shell import Shell
 
-PROVIDERS: dict[str, Callable[[Path], Provider]] = {
-    "fake": lambda home: FakeProvider(home / "fake"),
+PROVIDERS: dict[str, Callable[[Path, Path], Provider]] = {
+    "fake": lambda home, shared: FakeProvider(home / "fake"),
+    "local": lambda home, shared: LocalProvider(home / "local", made=shared),
 }
-"""How a server process would build each one; twice on the same home means the same state."""
+"""How a server process would build each one; twice on the same home means the same state. What every test may share
+(layers made of the host) is in a second folder."""
 
 
 class Installation:
@@ -48,8 +51,11 @@ class Installation:
 
 
 @pytest.fixture(params=list(PROVIDERS))
-async def installation(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Installation]:
-    made = Installation(lambda: PROVIDERS[request.param](tmp_path))
+async def installation(
+    request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Installation]:
+    shared = tmp_path_factory.getbasetemp() / "made"
+    made = Installation(lambda: PROVIDERS[request.param](tmp_path, shared))
     await made.provider.start()
     yield made
     for found in await made.provider.list():

@@ -7,6 +7,7 @@ Promises every provider keeps, because the lifecycle rests on them:
   :class:`~paddock.errors.ProviderUnavailable`: unknown is never gone.
 - :class:`~paddock.errors.ProviderRefused` means a definite no: nothing was done, and trying again will not help.
 - ``list`` shows only what this installation made, with enough in ``labels`` to write its row again.
+- What a spec asks for (limits, isolation level, egress, mounts) is given or refused, never silently weakened.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from paddock import errors
+from paddock.egress.policy import EgressPolicy
+from paddock.egress.records import EgressReport
 from paddock.machine.base import Machine
 
 
@@ -33,6 +37,55 @@ class Resources:
     pids: int = 512
 
 
+class IsolationLevel(StrEnum):
+    """What a sandbox may insist on, weakest first. Each includes the ones before it."""
+
+    BASIC = "basic"
+    """Own namespaces, seccomp filter, no capabilities outside; limits by rlimits where there is no cgroup."""
+    STANDARD = "standard"
+    """And hard limits of memory, CPU and processes by cgroup, and a freezer."""
+    STRICT = "strict"
+    """And a uid range that no other sandbox has, and a hard disk limit."""
+    HARDENED = "hardened"
+    """And a kernel of its own (gVisor or a virtual machine)."""
+
+    @property
+    def rank(self) -> int:
+        return list(IsolationLevel).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer of isolation: whether it is active, by what, and what to do where it is not."""
+
+    name: str
+    active: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationReport:
+    level: IsolationLevel
+    layers: tuple[Layer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A directory of the host inside the sandbox. Only operators may ask for one."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What must be the same for a machine made in advance to serve a create."""
+
+    template_id: str
+    disk_mb: int
+
+
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
     sandbox_id: str
@@ -44,6 +97,10 @@ class SandboxSpec:
     resources: Resources = field(default_factory=Resources)
     labels: Mapping[str, str] = field(default_factory=dict)
     """Kept by the provider beside the machine and given back by ``inspect`` and ``list``, unread."""
+    egress: EgressPolicy = field(default_factory=EgressPolicy)
+    isolation: IsolationLevel | None = None
+    """The least that will do; None takes the best that the machine gives."""
+    mounts: tuple[Mount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +151,34 @@ class Provider(ABC):
     @abstractmethod
     async def attach(self, sandbox_id: str) -> Machine:
         """The inside of a running machine; a missing one is a :class:`~paddock.errors.SandboxNotFound`."""
+
+    # What not every provider has
+
+    async def isolation(self, sandbox_id: str) -> IsolationReport:
+        """Which layers stand between this sandbox and the host."""
+        raise errors.Unsupported(f"The provider {self.name!r} gives no isolation report.")
+
+    async def set_egress(self, sandbox_id: str, policy: EgressPolicy) -> None:
+        """Change where a living sandbox may connect to. Its mode stays as it was made."""
+        raise errors.Unsupported(f"The provider {self.name!r} does not control egress.")
+
+    async def egress(self, sandbox_id: str) -> EgressReport:
+        """The policy, the totals and the latest connections."""
+        raise errors.Unsupported(f"The provider {self.name!r} does not control egress.")
+
+    # Machines made in advance
+
+    def shape_of(self, spec: SandboxSpec) -> Shape | None:
+        """What a machine made in advance must be to serve this spec. None: it cannot be made in advance."""
+        return None
+
+    async def warm(self, shape: Shape) -> None:
+        """Make one anonymous machine of this shape. ``create`` hands each one out at most once, whoever asks."""
+        raise errors.Unsupported(f"The provider {self.name!r} makes nothing in advance.")
+
+    async def warmed(self) -> Mapping[Shape, int]:
+        """How many stand ready."""
+        return {}
+
+    async def cool(self, shape: Shape, count: int) -> None:
+        """End up to ``count`` of those that stand ready."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paddock import errors
+from paddock.egress.policy import EgressPolicy
 from paddock.providers.base import Found, MachineState, Resources, SandboxSpec
 from paddock.providers.fake.descriptors import locked
 
@@ -40,6 +41,7 @@ class Record:
     env: Mapping[str, str] = field(default_factory=dict)
     resources: Resources = field(default_factory=Resources)
     labels: Mapping[str, str] = field(default_factory=dict)
+    egress: EgressPolicy = field(default_factory=EgressPolicy)
 
     @classmethod
     def new(cls, spec: SandboxSpec, created_at: float) -> Record:
@@ -55,17 +57,22 @@ class Record:
             env=dict(spec.env),
             resources=spec.resources,
             labels=dict(spec.labels),
+            egress=spec.egress,
         )
 
     @classmethod
     def from_json(cls, text: str) -> Record:
         raw = json.loads(text)
-        return cls(**{**raw, "state": MachineState(raw["state"]), "resources": Resources(**raw["resources"])})
+        raw |= {"state": MachineState(raw["state"]), "resources": Resources(**raw["resources"])}
+        if "egress" in raw:
+            raw["egress"] = EgressPolicy.from_json(raw["egress"])
+        return cls(**raw)
 
     def to_json(self) -> str:
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         limits = self.resources
         plain["resources"] = {name: getattr(limits, name) for name in limits.__dataclass_fields__}
+        plain["egress"] = self.egress.to_json()
         return json.dumps(plain)
 
     def found(self) -> Found:
@@ -106,8 +113,9 @@ class Folder:
         temporary.write_text(record.to_json())
         temporary.replace(self.path / "sandbox.json")
 
-    def set_state(self, state: MachineState) -> None:
-        self.write(replace(self.existing(), state=state))
+    def change(self, *, state: MachineState | None = None, egress: EgressPolicy | None = None) -> None:
+        record = self.existing()
+        self.write(replace(record, state=state or record.state, egress=egress or record.egress))
 
     @contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:

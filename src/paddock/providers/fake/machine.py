@@ -79,13 +79,18 @@ class FakeMachine(Machine):
 
     # Files
 
-    async def stat(self, path: str, *, follow: bool = False) -> FileInfo:
+    async def stat(self, path: str, *, follow: bool = False, user: str = DEFAULT_USER) -> FileInfo:
+        _check_user(user)
         return self._files.stat(path, follow=follow)
 
-    async def list_directory(self, path: str, depth: int = 1) -> list[FileInfo]:
+    async def list_directory(self, path: str, depth: int = 1, *, user: str = DEFAULT_USER) -> list[FileInfo]:
+        _check_user(user)
         return await in_thread(self._files.list_directory, path, depth)
 
-    async def read_file(self, path: str, offset: int = 0, limit: int | None = None) -> AsyncIterator[bytes]:
+    async def read_file(
+        self, path: str, offset: int = 0, limit: int | None = None, *, user: str = DEFAULT_USER
+    ) -> AsyncIterator[bytes]:
+        _check_user(user)
         async for chunk in transfer.read_stream(self._files.root, path, offset, limit):
             yield chunk
 
@@ -105,13 +110,18 @@ class FakeMachine(Machine):
         _check_user(user)
         return self._files.make_directory(path)
 
-    async def move(self, source: str, destination: str) -> FileInfo:
+    async def move(self, source: str, destination: str, *, user: str = DEFAULT_USER) -> FileInfo:
+        _check_user(user)
         return self._files.move(source, destination)
 
-    async def remove(self, path: str, recursive: bool = False) -> None:
+    async def remove(self, path: str, recursive: bool = False, *, user: str = DEFAULT_USER) -> None:
+        _check_user(user)
         await in_thread(self._files.remove, path, recursive)
 
-    def watch(self, path: str, recursive: bool = False) -> AbstractAsyncContextManager[AsyncIterator[FileEvent]]:
+    def watch(
+        self, path: str, recursive: bool = False, *, user: str = DEFAULT_USER
+    ) -> AbstractAsyncContextManager[AsyncIterator[FileEvent]]:
+        _check_user(user)
         return watch.watching(self._files.root, path, recursive)
 
     # Ports and usage

@@ -5,28 +5,28 @@ from __future__ import annotations
 import os
 import secrets
 import subprocess
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from paddock import errors
 from paddock.clock import Clock, SystemClock
+from paddock.egress.policy import EgressMode, EgressPolicy
+from paddock.egress.records import EgressReport, EgressTotals
 from paddock.machine.base import Machine
-from paddock.providers.base import Found, MachineState, Provider, SandboxSpec
+from paddock.providers.base import Found, MachineState, Provider, SandboxSpec, Shape
 from paddock.providers.fake.descriptors import in_thread
 from paddock.providers.fake.faults import Faults, with_faults
 from paddock.providers.fake.folder import Folder, Record, is_safe_name, remove_tree
 from paddock.providers.fake.machine import FakeMachine
 from paddock.providers.fake.namespaces import Namespaces
-from paddock.providers.fake.view import bubblewrap_path, make_root
+from paddock.providers.fake.shelf import Shelf
+from paddock.providers.fake.view import bubblewrap_path
 
 TEMPLATE = "host"
-_CREATING = ".creating-"
 _DELETING = ".deleting-"
-_ABANDONED_SECONDS = 60.0
 
 
-@with_faults(*sorted(Provider.__abstractmethods__))
+@with_faults(*sorted(Provider.__abstractmethods__), "publish", "set_egress", "egress", "warm", "warmed", "cool")
 class FakeProvider(Provider):
     name = "fake"
 
@@ -41,6 +41,7 @@ class FakeProvider(Provider):
     ) -> None:
         self.faults = faults or Faults()
         self._root = root.absolute()
+        self._shelf = Shelf(self._root)
         self._clock = clock or SystemClock()
         self._spool_limit = spool_limit
         self._bubblewrap = bubblewrap or bubblewrap_path()
@@ -57,8 +58,21 @@ class FakeProvider(Provider):
             raise errors.Invalid(f"{spec.sandbox_id[:100]!r} cannot be the id of a sandbox.")
         if spec.template_id != TEMPLATE:
             raise errors.TemplateNotFound(f"There is no template {spec.template_id!r}, only {TEMPLATE!r}.")
-        folder = self._folder(spec.sandbox_id)
-        return self._make(folder, spec).found()
+        _check_wishes(spec)
+        if (record := self._folder(spec.sandbox_id).read()) is not None:
+            return record.found()
+        with self._shelf.draft(spec.sandbox_id, self.shape_of(spec)) as draft:
+            return await self.publish(spec, draft)
+
+    async def publish(self, spec: SandboxSpec, draft: Folder) -> Found:
+        """The last step of a create. Renamed into place: it is there whole or not at all, and the first of two wins."""
+        folder, record = self._folder(spec.sandbox_id), Record.new(spec, self._clock.now())
+        draft.write(record)
+        try:
+            draft.path.rename(folder.path)
+        except OSError:
+            return folder.existing().found()
+        return record.found()
 
     async def inspect(self, sandbox_id: str) -> Found | None:
         record = self._folder(sandbox_id).read() if is_safe_name(sandbox_id) else None
@@ -83,6 +97,28 @@ class FakeProvider(Provider):
             raise errors.Conflict(f"Sandbox {sandbox_id!r} is paused: resume it first.")
         return FakeMachine(folder, self._namespaces(folder), self._clock, self.faults)
 
+    # Nothing goes out of a fake sandbox: the policy is kept, and there is never a connection to count.
+
+    async def set_egress(self, sandbox_id: str, policy: EgressPolicy) -> None:
+        await in_thread(self._set_egress, self._known(sandbox_id), policy)
+
+    async def egress(self, sandbox_id: str) -> EgressReport:
+        return EgressReport(self._known(sandbox_id).existing().egress, EgressTotals(), ())
+
+    # Made in advance
+
+    def shape_of(self, spec: SandboxSpec) -> Shape | None:
+        return Shape(spec.template_id, spec.resources.disk_mb)
+
+    async def warm(self, shape: Shape) -> None:
+        await in_thread(self._shelf.put, shape)
+
+    async def warmed(self) -> Mapping[Shape, int]:
+        return await in_thread(self._shelf.stock)
+
+    async def cool(self, shape: Shape, count: int) -> None:
+        await in_thread(self._shelf.throw_away, shape, count)
+
     def _folder(self, sandbox_id: str) -> Folder:
         return Folder(self._root / sandbox_id)
 
@@ -96,22 +132,6 @@ class FakeProvider(Provider):
     def _namespaces(self, folder: Folder) -> Namespaces:
         return Namespaces(folder, self._bubblewrap, self._spool_limit)
 
-    def _make(self, folder: Folder, spec: SandboxSpec) -> Record:
-        """Made aside and renamed into place: it is there whole or not at all, and the first of two wins."""
-        if (record := folder.read()) is not None:
-            return record
-        draft = Folder(self._root / f"{_CREATING}{spec.sandbox_id}-{secrets.token_hex(4)}")
-        os.mkdir(draft.path, 0o700)  # noqa: PTH102
-        make_root(draft.root)
-        record = Record.new(spec, self._clock.now())
-        draft.write(record)
-        try:
-            draft.path.rename(folder.path)
-        except OSError:
-            remove_tree(draft.path)
-            return folder.existing()
-        return record
-
     def _list(self) -> Sequence[Found]:
         try:
             names = sorted(os.listdir(self._root))  # noqa: PTH208
@@ -123,12 +143,16 @@ class FakeProvider(Provider):
     def _pause(self, folder: Folder) -> None:
         with folder.locked():
             self._namespaces(folder).stop()
-            folder.set_state(MachineState.PAUSED)
+            folder.change(state=MachineState.PAUSED)
 
     def _resume(self, folder: Folder) -> None:
         with folder.locked():
-            folder.set_state(MachineState.RUNNING)
+            folder.change(state=MachineState.RUNNING)
             self._namespaces(folder).go_on()
+
+    def _set_egress(self, folder: Folder, policy: EgressPolicy) -> None:
+        with folder.locked():
+            folder.change(egress=policy)
 
     def _delete(self, folder: Folder) -> None:
         gone = Folder(self._root / f"{_DELETING}{folder.sandbox_id}-{secrets.token_hex(4)}")
@@ -154,10 +178,14 @@ class FakeProvider(Provider):
     def _clean_up(self) -> None:
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._finish_deletes("*")
-        for path in self._root.glob(f"{_CREATING}*"):
-            try:
-                abandoned = time.time() - path.stat().st_mtime > _ABANDONED_SECONDS
-            except FileNotFoundError:
-                continue
-            if abandoned:  # younger ones may be another server's, being made right now
-                remove_tree(path)
+        self._shelf.clean_up()
+
+
+def _check_wishes(spec: SandboxSpec) -> None:
+    """What is asked for is given or refused."""
+    if spec.isolation is not None:
+        raise errors.Unsupported("The fake provider is not a security boundary: it gives no level of isolation.")
+    if spec.mounts:
+        raise errors.Unsupported("The fake provider cannot mount directories of the host.")
+    if spec.egress.mode is EgressMode.FULL:
+        raise errors.Unsupported("Nothing goes out of a sandbox of the fake provider; ask for egress none or proxy.")

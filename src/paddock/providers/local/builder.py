@@ -1,0 +1,215 @@
+"""Makes and ends what a sandbox is made of on this host: folder, disk, ids, control group, processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import platform
+import select
+import signal
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from paddock import errors
+from paddock.egress.policy import EgressMode
+from paddock.providers.base import SandboxSpec
+from paddock.providers.local import disk, launch, outlet, plan, uids
+from paddock.providers.local import host as machine
+from paddock.providers.local.cgroups import Group
+from paddock.providers.local.disk import Disks
+from paddock.providers.local.host import Host
+from paddock.providers.local.launch import Born, Launcher
+from paddock.providers.local.plan import Site
+from paddock.providers.local.programs import Programs
+from paddock.providers.local.record import SOCKET, Record, Running, boot_id, start_time
+from paddock.providers.local.seccomp.compiler import program
+from paddock.providers.local.templates import Template, Templates
+from paddock.providers.local.yard import Yard
+
+log = structlog.get_logger(__name__)
+
+_END_SECONDS = 10.0
+
+
+class Builder:
+    """Usable after ``prepare``."""
+
+    host: Host
+    templates: Templates
+    _disks: Disks
+    _launcher: Launcher
+
+    def __init__(self, yard: Yard, templates: Path) -> None:
+        self._yard = yard
+        self._template_folder = templates
+        self._programs = Programs.find()
+
+    def prepare(self) -> None:
+        """Look at the machine. Raises with what to do where it cannot run sandboxes."""
+        self._yard.lay_out()
+        if (missing := self._programs.problem()) is not None:
+            raise errors.ProviderRefused(missing)
+        self._launcher = Launcher(self._programs.launcher, program(platform.machine()))
+        self.host = machine.look(self._yard.root, self._programs, self._launcher)
+        if self.host.problems:
+            raise errors.ProviderRefused(" ".join(self.host.problems))
+        self._disks = Disks(self._yard.images, self.host.disk_image)
+        self.templates = Templates(self._template_folder, self._yard.made, self.host.privileged)
+
+    def close(self) -> None:
+        if hasattr(self, "_launcher"):
+            self._launcher.close()
+            self.host.cgroups.leave()
+
+    def require(self, spec: SandboxSpec) -> None:
+        """What was asked for is given or refused, never less."""
+        level = self.host.level
+        if spec.isolation is not None and spec.isolation.rank > level.rank:
+            raise errors.ProviderRefused(
+                f"This machine gives isolation level {level.value!r}, less than the {spec.isolation.value!r} that was "
+                "asked for. `paddock doctor` says what is missing.",
+                details={"level": level.value, "asked": spec.isolation.value},
+            )
+        if spec.egress.mode is EgressMode.FULL and self.host.nft is None:
+            raise errors.ProviderRefused("Full egress needs the program nft here (Debian: apt install nftables).")
+        for mount in spec.mounts:
+            if not Path(mount.source).is_dir():
+                raise errors.ProviderRefused(f"There is no directory {mount.source!r} on the host to mount.")
+            if Path(mount.source).resolve().is_relative_to(self._yard.root):
+                raise errors.ProviderRefused("Paddock's own folder is not for mounting.")
+
+    async def start(self, folder: Path, record: Record, settle: Callable[[Path], Path]) -> tuple[Path, Record]:
+        """Start what is in ``folder`` and, once it stands, move it where it belongs. The disk stays in any case."""
+        parts = await asyncio.to_thread(self._lay, folder, record)
+        placed = folder
+
+        def commit(born: Born) -> None:
+            nonlocal placed, record
+            running = Running(born.pid, born.start_time, boot_id(), parts.uid_slot, parts.group)
+            record = record.with_running(running)
+            record.save(folder)
+            placed = settle(folder)
+
+        try:
+            await self._launcher.launch(plan.words(self._site(folder, record, parts)), parts.listener, commit)
+        except BaseException:
+            await asyncio.shield(asyncio.to_thread(self._release, parts.uid_slot, parts.group))
+            raise
+        finally:
+            parts.listener.close()
+        return placed, record
+
+    def rename(self, draft: Path, record: Record, yard: Yard) -> Path:
+        """Give a machine that runs already a name and its limits."""
+        if record.running is not None and record.running.group is not None:
+            record.running.group.limit(record.spec.resources)
+        record.save(draft)
+        return yard.settle(draft, record.spec.sandbox_id)
+
+    def destroy(self, gone: Path) -> None:
+        """Everything of a sandbox whose folder is in the trash. To be called again after a crash."""
+        record = Record.load(gone)
+        if record is not None:
+            self._end(record)
+        disk.remove(gone)
+
+    def bury(self, folder: Path, record: Record) -> None:
+        """What is left of processes that have ended, before new ones start on the same disk."""
+        self._end(record)
+        self._disks.check(folder)
+
+    def clean_up(self, records: Iterable[Record]) -> None:
+        """After a crash, and before the first sandbox of this server."""
+        for path in self._yard.abandoned():
+            self._yard.discard(path)
+        for path in self._yard.discarded():
+            try:
+                self.destroy(path)
+            except errors.PaddockError as error:
+                log.warning("the remains of a sandbox could not be removed yet", problem=error.message)
+        running = [record for record in records if record.running is not None]
+        if not any(record.running.alive() for record in running if record.running):
+            self.templates.remove_unused()
+        slots = {one.uid_slot for one in (record.running for record in running) if one and one.uid_slot is not None}
+        if self.host.privileged:
+            uids.release_stale(self._yard.root, slots)
+        self.host.cgroups.remove_empty({record.reference for record in running})
+
+    def _lay(self, folder: Path, record: Record) -> Parts:
+        """All that is needed before the first process."""
+        spec = record.spec
+        template = self.templates.prepare(spec.template_id)
+        self._disks.make(folder, spec.resources.disk_mb)
+        slot: int | None = None
+        group: Group | None = None
+        try:
+            slot = uids.claim(folder) if self.host.privileged else None
+            if self.host.cgroups.any:
+                group = self.host.cgroups.group(record.reference)
+                group.make(spec.resources)
+            return Parts(template, slot, group, launch.listen(folder, SOCKET))
+        except BaseException:
+            self._release(slot, group)
+            raise
+
+    def _site(self, folder: Path, record: Record, parts: Parts) -> Site:
+        full = record.spec.egress.mode is EgressMode.FULL and self.host.nft is not None
+        return Site(
+            stage=self._yard.stage,
+            folder=folder,
+            template=parts.template,
+            spec=record.spec,
+            agent=self._programs.agent,
+            group=parts.group,
+            uid_slot=parts.uid_slot,
+            disk_image=self.host.disk_image,
+            rules=(self.host.nft, outlet.rules()) if full and self.host.nft else None,
+        )
+
+    def _end(self, record: Record) -> None:
+        running = record.running
+        if running is None:
+            return
+        if running.boot_id == boot_id():
+            if running.group is not None:
+                running.group.kill()
+            kill(running)
+            self._release(running.uid_slot, running.group)
+
+    def _release(self, slot: int | None, group: Group | None) -> None:
+        if group is not None:
+            group.remove()
+        if slot is not None:
+            uids.release(slot)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    template: Template
+    uid_slot: int | None
+    group: Group | None
+    listener: socket.socket
+
+
+def kill(running: Running) -> None:
+    """The first process of its namespace: the kernel ends all the others with it, and only then lets it go."""
+    try:
+        pidfd = os.pidfd_open(running.pid)
+    except ProcessLookupError:
+        return
+    try:
+        if start_time(running.pid) != running.start_time:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        if not poll.poll(_END_SECONDS * 1000):
+            raise errors.ProviderUnavailable("The processes of a sandbox did not end in time.")
+    finally:
+        os.close(pidfd)

@@ -1,0 +1,351 @@
+"""Control groups: limits, freezer and numbers of one sandbox, on v1, v2, both at once, or a delegated part of v2.
+
+What this machine has is found once (``Cgroups.find``); a machine that lets us have none still runs sandboxes, with
+rlimits only, and says so in their isolation report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from paddock import errors
+from paddock.providers.base import Resources
+
+V1_CONTROLLERS = ("memory", "cpu", "cpuacct", "pids", "freezer")
+_PERIOD_US = 100_000
+_MOUNTS = Path("/proc/self/mountinfo")
+_OWN = Path("/proc/self/cgroup")
+_FREEZE_SECONDS = 5.0
+_REWRITE_SECONDS = 0.05
+_REMOVE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroups:
+    """The places below which a group per sandbox can be made: by v1 controller, and of v2."""
+
+    v1: Mapping[str, Path]
+    v2: Path | None
+    v2_controllers: frozenset[str]
+
+    @classmethod
+    def find(cls, name: str) -> Cgroups:
+        """Where this process may make groups; ``name`` is the parent of all of ours."""
+        own = _own_groups(_OWN.read_text())
+        v1: dict[str, Path] = {}
+        v2: Path | None = None
+        for mount, kind, options in _mounts(_MOUNTS.read_text()):
+            if kind == "cgroup2" and v2 is None:
+                v2 = _usable(_below(mount, own.get("", "/")), name)
+            elif kind == "cgroup":
+                for controller in options.intersection(V1_CONTROLLERS):
+                    if controller not in v1 and (place := _usable(_below(mount, own.get(controller, "/")), name)):
+                        v1[controller] = place
+        if v2 is not None:
+            v1.pop("freezer", None)  # v2 freezes and kills better, also where it has no controllers
+        controllers = _delegate(v2, frozenset({"memory", "cpu", "pids"}) - v1.keys()) if v2 else frozenset()
+        return cls(v1, v2, controllers)
+
+    @property
+    def limits(self) -> frozenset[str]:
+        """Which of memory, cpu and pids are limited hard here."""
+        return (self.v2_controllers | self.v1.keys()) & {"memory", "cpu", "pids"}
+
+    @property
+    def any(self) -> bool:
+        return bool(self.v1) or self.v2 is not None
+
+    @property
+    def freezer(self) -> str | None:
+        if self.v2 is not None:
+            return "cgroup v2"
+        return "cgroup v1" if "freezer" in self.v1 else None
+
+    def describe(self, controller: str) -> str:
+        return "cgroup v1" if controller in self.v1 else "cgroup v2"
+
+    def group(self, name: str) -> Group:
+        v1 = {controller: place / name for controller, place in self.v1.items()}
+        return Group(v1, self.v2 / name if self.v2 else None, self.v2_controllers)
+
+    def remove_empty(self, keep: set[str]) -> None:
+        """Groups that a crash left behind. One that still holds processes is somebody's."""
+        for place in {*self.v1.values(), *([self.v2] if self.v2 else [])}:
+            for entry in place.iterdir():
+                if entry.is_dir() and entry.name not in keep:
+                    with contextlib.suppress(OSError):
+                        entry.rmdir()
+
+    def leave(self) -> None:
+        """Take the parent away too, where no sandbox is left in it."""
+        for place in {*self.v1.values(), *([self.v2] if self.v2 else [])}:
+            with contextlib.suppress(OSError):
+                place.rmdir()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The group of one sandbox, in every hierarchy at once. Kept with it: a later server may live in another group."""
+
+    v1: Mapping[str, Path]
+    v2: Path | None
+    v2_controllers: frozenset[str]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "v1": {controller: str(path) for controller, path in self.v1.items()},
+            "v2": str(self.v2) if self.v2 else None,
+            "v2_controllers": sorted(self.v2_controllers),
+        }
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> Self:
+        v1 = {controller: Path(path) for controller, path in given["v1"].items()}
+        return cls(v1, Path(given["v2"]) if given["v2"] else None, frozenset(given["v2_controllers"]))
+
+    def make(self, resources: Resources) -> None:
+        for path in self._paths():
+            path.mkdir(exist_ok=True)
+        self.limit(resources)
+
+    def limit(self, resources: Resources) -> None:
+        quota = max(1000, int(resources.cpu * _PERIOD_US))
+        memory = resources.memory_mb << 20
+        if path := self._v1("memory"):
+            _write(path / "memory.limit_in_bytes", str(memory))
+        elif path := self._v2("memory"):
+            _write(path / "memory.max", str(memory))
+            _try_write(path / "memory.swap.max", "0")
+        if path := self._v1("cpu"):
+            _write(path / "cpu.cfs_period_us", str(_PERIOD_US))
+            _write(path / "cpu.cfs_quota_us", str(quota))
+        elif path := self._v2("cpu"):
+            _write(path / "cpu.max", f"{quota} {_PERIOD_US}")
+        if path := self._v1("pids") or self._v2("pids"):
+            _write(path / "pids.max", str(resources.pids + 1))  # the agent is one of them
+
+    @property
+    def limits(self) -> frozenset[str]:
+        """Which of memory, cpu and pids are limited hard by it."""
+        return (self.v2_controllers | self.v1.keys()) & {"memory", "cpu", "pids"}
+
+    def doors(self) -> list[str]:
+        """What the launcher writes itself into."""
+        return [str(path / "cgroup.procs") for path in self._paths()]
+
+    def frozen(self) -> bool:
+        try:
+            if self.v2 is not None:
+                return (self.v2 / "cgroup.freeze").read_text().strip() == "1"
+            if path := self._v1("freezer"):
+                return (path / "freezer.state").read_text().strip() != "THAWED"
+        except FileNotFoundError:
+            pass
+        return False
+
+    def freeze(self) -> None:
+        self._set_frozen(True)
+
+    def thaw(self) -> None:
+        self._set_frozen(False)
+
+    def kill(self) -> bool:
+        """Everything in it, at once. False where only the sandbox's first process can be killed."""
+        if self.v2 is not None:
+            try:
+                _write(self.v2 / "cgroup.kill", "1")
+                return True
+            except (FileNotFoundError, errors.ProviderUnavailable):
+                return False
+        if path := self._v1("freezer"):
+            for pid in _pids(path):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(FileNotFoundError, errors.ProviderUnavailable):
+                _write(path / "freezer.state", "THAWED")  # a frozen process dies when it is thawed
+        return False
+
+    def remove(self) -> None:
+        """After its processes were killed: the kernel lets go of them a moment later."""
+        deadline = time.monotonic() + _REMOVE_SECONDS
+        for path in self._paths():
+            _remove(path, deadline)
+
+    def processes(self) -> int | None:
+        path = self._v1("pids") or self._v2("pids")
+        return None if path is None else max(0, _number(path / "pids.current") - 1)
+
+    def memory(self) -> int | None:
+        """What it really holds: without the page cache that the kernel gives back when asked."""
+        if path := self._v1("memory"):
+            used, cache = _number(path / "memory.usage_in_bytes"), _field(path / "memory.stat", "total_inactive_file")
+            return max(0, used - cache)
+        if path := self._v2("memory"):
+            return max(0, _number(path / "memory.current") - _field(path / "memory.stat", "inactive_file"))
+        return None
+
+    def cpu_seconds(self) -> float | None:
+        if path := self._v1("cpuacct"):
+            return _number(path / "cpuacct.usage") / 1e9
+        if self.v2 is not None and "cpu" not in self.v1:
+            return _field(self.v2 / "cpu.stat", "usage_usec") / 1e6
+        return None
+
+    def _set_frozen(self, frozen: bool) -> None:
+        if (path := self.v2) is not None:
+            _write(path / "cgroup.freeze", "1" if frozen else "0")
+            _wait(lambda: _field(path / "cgroup.events", "frozen") == int(frozen))
+            return
+        if (found := self._v1("freezer")) is None:
+            raise errors.Unsupported("This machine has no freezer.")
+        state, wanted = found / "freezer.state", "FROZEN" if frozen else "THAWED"
+
+        def arrived() -> bool:
+            return state.read_text().strip() == wanted
+
+        # A fork at the wrong moment can leave the v1 freezer in FREEZING for ever; writing once more frees it.
+        _write(state, wanted)
+        _wait(arrived, again=lambda: _write(state, wanted))
+
+    def _paths(self) -> list[Path]:
+        return sorted({*self.v1.values(), *([self.v2] if self.v2 else [])})
+
+    def _v1(self, controller: str) -> Path | None:
+        return self.v1.get(controller)
+
+    def _v2(self, controller: str) -> Path | None:
+        return self.v2 if controller in self.v2_controllers else None
+
+
+def _own_groups(text: str) -> dict[str, str]:
+    """``4:memory:/path`` by controller; v2 under the empty name."""
+    own: dict[str, str] = {}
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            own[controller] = path
+    return own
+
+
+def _mounts(text: str) -> list[tuple[Path, str, frozenset[str]]]:
+    found = []
+    for line in text.splitlines():
+        left, _, right = line.partition(" - ")
+        kind, _, options = right.split(" ", 2)
+        if kind in ("cgroup", "cgroup2"):
+            found.append((Path(left.split(" ")[4]), kind, frozenset(options.split(","))))
+    return found
+
+
+def _below(mount: Path, group: str) -> Path:
+    path = mount / group.lstrip("/")
+    return path if path.is_dir() else mount  # in a container the mount's own root is our group
+
+
+def _usable(place: Path, name: str) -> Path | None:
+    """The parent of our groups; None where we may not make one."""
+    path = place / name
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError:
+        return None
+    return path if os.access(path, os.W_OK) and os.access(place / "cgroup.procs", os.W_OK) else None
+
+
+def _delegate(place: Path, wanted: frozenset[str]) -> frozenset[str]:
+    """Turn the controllers on for the groups below ``place``; those that the kernel grants.
+
+    A group that shares its controllers out may hold no processes itself, so this one steps into a leaf beside ours.
+    """
+    with contextlib.suppress(OSError):
+        wanted &= frozenset((place.parent / "cgroup.controllers").read_text().split())
+        shared = frozenset((place.parent / "cgroup.subtree_control").read_text().split())
+        if not wanted <= shared and place.parent.joinpath("cgroup.type").exists():  # the root has no such rule
+            leaf = place.parent / "paddock-server"
+            leaf.mkdir(exist_ok=True)
+            _try_write(leaf / "cgroup.procs", "0")
+    for path in (place.parent, place):
+        for controller in wanted:
+            _try_write(path / "cgroup.subtree_control", f"+{controller}")
+    with contextlib.suppress(OSError):
+        return frozenset((place / "cgroup.subtree_control").read_text().split()) & wanted
+    return frozenset()
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, text.encode())
+        finally:
+            os.close(fd)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise errors.ProviderUnavailable(f"The kernel refused {text!r} for {path.name}: {error.strerror}.") from error
+
+
+def _try_write(path: Path, text: str) -> None:
+    """For what some kernels do not have and nothing depends on."""
+    with contextlib.suppress(OSError, errors.ProviderUnavailable):
+        _write(path, text)
+
+
+def _wait(arrived: Callable[[], bool], again: Callable[[], None] = lambda: None) -> None:
+    deadline = time.monotonic() + _FREEZE_SECONDS
+    rewrite = time.monotonic() + _REWRITE_SECONDS
+    pause = 0.0001
+    while not arrived():
+        now = time.monotonic()
+        if now > deadline:
+            raise errors.ProviderUnavailable("The freezer did not finish in time.")
+        if now > rewrite:
+            again()
+            rewrite = now + _REWRITE_SECONDS
+        time.sleep(pause)
+        pause = min(pause * 2, 0.005)
+
+
+def _remove(path: Path, deadline: float) -> None:
+    pause = 0.0005
+    while True:
+        try:
+            path.rmdir()
+            return
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise errors.ProviderUnavailable(f"A control group could not be removed: {error}") from error
+        time.sleep(pause)
+        pause = min(pause * 2, 0.02)
+
+
+def _pids(path: Path) -> list[int]:
+    with contextlib.suppress(FileNotFoundError):
+        return [int(pid) for pid in (path / "cgroup.procs").read_text().split()]
+    return []
+
+
+def _number(path: Path) -> int:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _field(path: Path, name: str) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        for line in path.read_text().splitlines():
+            key, _, value = line.partition(" ")
+            if key == name:
+                return int(value)
+    return 0

@@ -1,0 +1,121 @@
+"""One sandbox that this server holds on to: its record, the link to its agent, its way out, and word of its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import structlog
+
+from paddock import errors
+from paddock.clock import Clock
+from paddock.machine.agent.machine import AgentMachine
+from paddock.machine.base import MachineStats
+from paddock.providers.local import launch, outlet
+from paddock.providers.local.outlet import Outlet
+from paddock.providers.local.record import SOCKET, Record, Running, start_time
+
+log = structlog.get_logger(__name__)
+
+_BASE_ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/paddock/bin",
+    "LANG": "C.UTF-8",
+    "TERM": "xterm-256color",
+}
+
+
+class Living:
+    def __init__(self, folder: Path, record: Record, clock: Clock, way_out: Outlet, spool_limit: int) -> None:
+        self.folder = folder
+        self.record = record
+        self.paused = False
+        self.deleted = False
+        self.outlet = way_out
+        self._clock = clock
+        self._pidfd: int | None = None
+        self.machine = AgentMachine(
+            record.spec.sandbox_id,
+            self._connect,
+            self._environment,
+            self._stats,
+            spool_limit,
+            clock=clock,
+            ready=self._ready,
+        )
+
+    @property
+    def running(self) -> Running:
+        assert self.record.running is not None  # noqa: S101 - nothing else lives
+        return self.record.running
+
+    def watch(self, ended: Callable[[Living], None]) -> bool:
+        """Call back when its first process ends. False when it has ended already."""
+        try:
+            pidfd = os.pidfd_open(self.running.pid)
+        except ProcessLookupError:
+            return False
+        if start_time(self.running.pid) != self.running.start_time:
+            os.close(pidfd)
+            return False
+        self._pidfd = pidfd
+        asyncio.get_running_loop().add_reader(pidfd, self._ended, ended)
+        return True
+
+    def be(self, folder: Path, record: Record, way_out: Outlet) -> None:
+        """What was made in advance is this sandbox from now on."""
+        self._unwatch()
+        self.folder, self.record, self.outlet = folder, record, way_out
+        self.machine.sandbox_id = record.spec.sandbox_id
+
+    def alive(self) -> bool:
+        return self._pidfd is not None
+
+    async def let_go(self) -> None:
+        """Close what this process holds. The sandbox lives on."""
+        self._unwatch()
+        await self.outlet.close()
+        await self.machine.aclose()
+
+    def _ended(self, ended: Callable[[Living], None]) -> None:
+        self._unwatch()
+        ended(self)
+
+    def _unwatch(self) -> None:
+        if self._pidfd is not None:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
+
+    def _ready(self) -> None:
+        if self.deleted:
+            raise errors.SandboxNotFound.by_id(self.record.spec.sandbox_id)
+        if self.paused:
+            raise errors.Conflict(f"Sandbox {self.record.spec.sandbox_id!r} is paused: resume it first.")
+
+    async def _connect(self) -> socket.socket:
+        return launch.connect(self.folder, SOCKET)
+
+    def _environment(self) -> Mapping[str, str]:
+        spec = self.record.spec
+        return {**_BASE_ENVIRONMENT, **outlet.variables(spec.egress), **spec.env}
+
+    async def _stats(self) -> MachineStats:
+        """The kernel's own numbers where there is a control group; the agent's for the rest."""
+        usage = await self.machine.usage()
+        group = self.running.group
+        resources = self.record.spec.resources
+        memory = group.memory() if group else None
+        cpu = group.cpu_seconds() if group else None
+        return MachineStats(
+            at=self._clock.now(),
+            cpu_count=resources.cpu,
+            cpu_seconds=usage.cpu_seconds if cpu is None else cpu,
+            memory_used=usage.memory if memory is None else memory,
+            memory_total=resources.memory_mb << 20,
+            disk_used=usage.disk_used,
+            disk_total=resources.disk_mb << 20,
+            process_count=usage.processes,
+        )

@@ -1,0 +1,63 @@
+"""The way out of one sandbox, as its egress mode says, served by this process on sockets that live inside it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from paddock.egress.addresses import Reach
+from paddock.egress.dns_relay import DnsRelay
+from paddock.egress.gate import Gate
+from paddock.egress.policy import EgressMode, EgressPolicy
+from paddock.egress.proxy import EgressProxy
+from paddock.egress.records import EgressReport
+from paddock.egress.resolve import HostResolver
+from paddock.egress.transparent import TransparentProxy, ruleset
+from paddock.egress.variables import proxy_variables
+from paddock.machine.agent.machine import AgentMachine
+
+PROXY_PORT = 3128
+TRANSPARENT_PORT = 3129
+DNS_PORT = 3153
+
+
+def rules() -> str:
+    return ruleset(TRANSPARENT_PORT, DNS_PORT)
+
+
+def variables(policy: EgressPolicy) -> dict[str, str]:
+    return proxy_variables(PROXY_PORT) if policy.mode is EgressMode.PROXY else {}
+
+
+class Outlet:
+    """Opened before anything of the user's runs, so the ports are ours; the agent keeps them for a later server."""
+
+    def __init__(self, policy: EgressPolicy, reach: Reach, resolver: HostResolver) -> None:
+        self._gate = Gate(policy, reach=reach, resolve=resolver.share())
+        self._services: list[EgressProxy | TransparentProxy | DnsRelay] = []
+
+    async def open(self, machine: AgentMachine) -> None:
+        match self._gate.policy.mode:
+            case EgressMode.NONE:
+                return
+            case EgressMode.PROXY:
+                self._services = [EgressProxy(await machine.listen_socket(PROXY_PORT), self._gate)]
+            case EgressMode.FULL:
+                from paddock.machine.agent.ports import Listening
+
+                listeners = [await machine.listen_socket(TRANSPARENT_PORT, kind) for kind in Listening.STREAMS]
+                streams = [await machine.listen_socket(DNS_PORT, kind) for kind in Listening.STREAMS]
+                datagrams = [await machine.listen_socket(DNS_PORT, kind) for kind in Listening.DATAGRAMS]
+                relay = DnsRelay(datagrams, streams, self._gate)
+                self._services = [TransparentProxy(listeners, self._gate), relay]
+        for service in self._services:
+            service.start()
+
+    async def close(self) -> None:
+        services, self._services = self._services, []
+        await asyncio.gather(*(service.close() for service in services))
+
+    def update(self, policy: EgressPolicy) -> None:
+        self._gate.update(policy)
+
+    def report(self) -> EgressReport:
+        return self._gate.report()

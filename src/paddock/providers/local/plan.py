@@ -1,0 +1,217 @@
+"""The plan of one sandbox: the words that the launcher carries out, in order. ``agent/launch`` knows the verbs.
+
+Flags of layers and binds: ``r`` read-only, ``R`` with what is mounted below, ``i`` ids as inside, ``d`` devices,
+``f`` the target is a file, ``t`` it need not exist.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddock.providers.base import SandboxSpec
+from paddock.providers.local import disk, uids
+from paddock.providers.local.cgroups import Group
+from paddock.providers.local.skeleton import HOSTNAME, USER_ID
+from paddock.providers.local.templates import Template
+
+INSIDE = "/run/paddock"
+AGENT = f"{INSIDE}/agent"
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_DEV_LINKS = {
+    "ptmx": "pts/ptmx",
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+}
+_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
+_MASKED = (
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/config.gz",
+    "/proc/interrupts",
+    "/proc/kallsyms",
+    "/proc/kcore",
+    "/proc/key-users",
+    "/proc/keys",
+    "/proc/kmsg",
+    "/proc/kpagecgroup",
+    "/proc/kpagecount",
+    "/proc/kpageflags",
+    "/proc/latency_stats",
+    "/proc/modules",
+    "/proc/pressure",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/slabinfo",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/vmallocinfo",
+)
+_SHM_MB = 64
+_OPEN_FILES = 65_536
+_NO_CORE = 1
+"""Not 0: with a piped ``core_pattern`` the kernel takes 0 as "no limit on the pipe" and starts the host's handler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a plan is made for."""
+
+    stage: Path
+    folder: Path
+    template: Template
+    spec: SandboxSpec
+    agent: Path
+    group: Group | None
+    uid_slot: int | None
+    """None: not privileged, the sandbox's root is this user."""
+    disk_image: bool
+    rules: tuple[str, str] | None = None
+    """The program that loads them, and the packet rules of a sandbox with full egress."""
+
+    @property
+    def privileged(self) -> bool:
+        return self.uid_slot is not None
+
+    @property
+    def root_id(self) -> int:
+        """What the sandbox's root is to whoever mounts."""
+        return 0 if self.uid_slot is None else uids.base(self.uid_slot)
+
+
+def words(site: Site) -> list[str]:
+    return [str(word) for part in _parts(site) for word in part]
+
+
+def _parts(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
+    yield from _before(site)
+    yield "enter", site.stage
+    yield from _disk(site)
+    yield from _root(site)
+    yield from _proc()
+    yield from _dev(site)
+    yield from _run(site)
+    yield from _sys()
+    yield from _mounts(site)
+    yield "hostname", HOSTNAME
+    if site.rules is not None:
+        yield ("routes",)
+        yield "rules", *site.rules
+    yield from _limits(site)
+    yield "agent", AGENT
+
+
+def _before(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
+    for door in site.group.doors() if site.group else ():
+        yield "cgroup", door
+    if site.uid_slot is not None:
+        yield "users", "range", uids.base(site.uid_slot), uids.COUNT
+    else:
+        yield "users", "single", os.geteuid(), 1
+
+
+def _disk(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
+    """``raw``: as it is on the disk. ``disk``: with the ids that are seen inside."""
+    if site.disk_image:
+        yield "image", site.folder / disk.IMAGE, "raw"
+    else:
+        yield "layer", site.folder / disk.FOLDERS, "raw", _flags(site, "")
+    for overlay in site.template.overlays:
+        for folder in (overlay.name, f"{overlay.name}/upper", f"{overlay.name}/work"):
+            yield "folder", f"raw/{folder}", "755", 0, 0
+    yield "folder", "raw/state", "700", 0, 0
+    yield "layer", "raw", "disk", _flags(site, "i")
+    yield "state", "disk/state"
+
+
+def _root(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
+    for overlay in site.template.overlays:
+        names = []
+        for number, lower in enumerate(overlay.lowers):
+            names.append(f"{overlay.name}-{number}")
+            yield "layer", lower, names[-1], _flags(site, "ri")
+        upper = f"upperdir=disk/{overlay.name}/upper,workdir=disk/{overlay.name}/work"
+        private = "" if site.privileged else ",userxattr"
+        yield "overlay", overlay.target, site.root_id, f"lowerdir={':'.join(names)},{upper}{private}"
+    for source in site.template.binds:
+        yield "bind", source, source, _flags(site, "rt")
+    for target in site.template.sudo_paths():
+        yield "bind", site.agent, target, "rf"
+
+
+def _proc() -> Iterator[tuple[str | int | Path, ...]]:
+    yield "mount", "proc", "/proc", ""
+    for path in _READ_ONLY:
+        yield "readonly", path
+    for path in _MASKED:
+        yield "mask", path
+
+
+def _dev(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
+    owner = f"uid={site.root_id},gid={site.root_id}"
+    yield "tmpfs", "/dev", f"size=64k,nr_inodes=64,mode=755,{owner}"
+    for name in _DEVICES:
+        yield "bind", f"/dev/{name}", f"/dev/{name}", "df"
+    # Terminals belong to the group `tty`, where there is more than one group.
+    group = f",gid={site.root_id + 5}" if site.privileged else ""
+    yield "devpts", "/dev/pts", f"newinstance,ptmxmode=0666,mode=0620{group}"
+    shared = min(_SHM_MB, max(1, site.spec.resources.memory_mb // 4))
+    yield "tmpfs", "/dev/shm", f"size={shared}m,nr_inodes=4096,mode=1777,{owner}"  # noqa: S108
+    for name, text in _DEV_LINKS.items():
+        yield "link", text, f"/dev/{name}"
+    yield "seal", "/dev"
+
+
+def _run(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
+    owner = f"uid={site.root_id},gid={site.root_id}"
+    yield "tmpfs", "/run", f"size=16m,nr_inodes=4096,mode=755,{owner}"
+    yield "tmpfs", INSIDE, f"size=64k,nr_inodes=32,mode=755,{owner}"
+    yield "bind", site.agent, AGENT, "rf"
+    yield "link", "../agent", f"{INSIDE}/bin/sudo"
+    if site.template.python is not None:
+        yield "link", site.template.python, f"{INSIDE}/bin/python"
+
+
+def _sys() -> Iterator[tuple[str | int | Path, ...]]:
+    """Nothing of the host's devices and control groups; only how many processors there are."""
+    yield "tmpfs", "/sys", "size=64k,nr_inodes=16,mode=755"
+    yield "bind", "/sys/devices/system/cpu", "/sys/devices/system/cpu", "rRt"
+    yield "seal", "/sys"
+
+
+def _mounts(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
+    for mount in site.spec.mounts:
+        flags = "Rr" if mount.read_only else "R"
+        if site.privileged:
+            owner = Path(mount.source).stat()
+            # An id map cannot be put on mounts below another one: only the directory's own file system is shown.
+            flags = flags.replace("R", "") or "-"
+            yield "mapped", mount.source, mount.target, flags, owner.st_uid, owner.st_gid, site.root_id + USER_ID
+        else:
+            yield "bind", mount.source, mount.target, flags
+
+
+def _limits(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
+    """Inside, so that they count what is in this sandbox only. Those of cgroups are better where there are any."""
+    resources = site.spec.resources
+    limited = site.group.limits if site.group else frozenset()
+    yield "limit", resource.RLIMIT_CORE, _NO_CORE, _NO_CORE
+    yield "limit", resource.RLIMIT_NOFILE, _OPEN_FILES, _OPEN_FILES
+    if "pids" not in limited:
+        yield "limit", resource.RLIMIT_NPROC, resources.pids, resources.pids
+    if "memory" not in limited:
+        yield "limit", resource.RLIMIT_DATA, resources.memory_mb << 20, resources.memory_mb << 20
+    if not site.disk_image:
+        yield "limit", resource.RLIMIT_FSIZE, resources.disk_mb << 20, resources.disk_mb << 20
+
+
+def _flags(site: Site, wanted: str) -> str:
+    """Without privilege there are no id maps, and a mount may only be copied with what is mounted below it."""
+    if not site.privileged:
+        wanted = wanted.replace("i", "") + "R"
+    return wanted or "-"

@@ -1,0 +1,347 @@
+"""The local provider: sandboxes on this machine, with nothing but the kernel. Every step is safe to repeat."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+import structlog
+
+from paddock import errors
+from paddock.clock import Clock, SystemClock
+from paddock.egress.addresses import Reach
+from paddock.egress.policy import EgressMode, EgressPolicy
+from paddock.egress.records import EgressReport
+from paddock.egress.resolve import HostResolver
+from paddock.machine.agent.machine import SPOOL_LIMIT
+from paddock.machine.base import Machine
+from paddock.providers.base import (
+    Found,
+    IsolationReport,
+    MachineState,
+    Provider,
+    Resources,
+    SandboxSpec,
+    Shape,
+)
+from paddock.providers.local import quota
+from paddock.providers.local.builder import Builder
+from paddock.providers.local.living import Living
+from paddock.providers.local.outlet import Outlet
+from paddock.providers.local.record import Record
+from paddock.providers.local.stock import Stock
+from paddock.providers.local.yard import AlreadyThere, Yard
+from paddock.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+
+class LocalProvider(Provider):
+    name = "local"
+
+    def __init__(
+        self,
+        root: Path,
+        clock: Clock | None = None,
+        *,
+        templates: Path | None = None,
+        made: Path | None = None,
+        reachable: Sequence[str] = (),
+        spool_limit: int = SPOOL_LIMIT,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._spool_limit = spool_limit
+        self._reach = Reach(reachable=reachable)
+        self._resolver = HostResolver()
+        self._yard = Yard(root.absolute(), made)
+        self._builder = Builder(self._yard, templates or root.absolute().parent / "templates")
+        self._stock = Stock()
+        self._living: dict[str, Living] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._quota: asyncio.Task[None] | None = None
+
+    @classmethod
+    def from_settings(cls, settings: Settings, clock: Clock) -> Self:
+        return cls(settings.home / "local", clock, reachable=settings.egress_reachable)
+
+    async def start(self) -> None:
+        """Look at the machine, finish what a crash cut short, and take up every sandbox that lives."""
+        await asyncio.to_thread(self._builder.prepare)
+        records = await asyncio.to_thread(lambda: list(self._yard.sandboxes()))
+        warm = await asyncio.to_thread(lambda: list(self._yard.warm()))
+        await asyncio.to_thread(self._builder.clean_up, [record for _, record in (*records, *warm)])
+        for folder, record in records:
+            if record.running is not None and record.running.alive():
+                await self._adopt(folder, record)
+        for folder, record in warm:
+            self._stock.add(folder, record)
+        if not self._builder.host.disk_image:
+            self._quota = asyncio.create_task(quota.keep(self._living.values))
+
+    async def close(self) -> None:
+        if self._quota is not None:
+            self._quota.cancel()
+            await asyncio.wait([self._quota])
+        living, self._living = list(self._living.values()), {}
+        for one in living:
+            await one.let_go()
+        for one in self._stock.clear():
+            await one.let_go()
+        self._resolver.close()
+        await asyncio.to_thread(self._builder.close)
+
+    async def templates(self) -> list[str]:
+        return await asyncio.to_thread(self._builder.templates.names)
+
+    async def create(self, spec: SandboxSpec) -> Found:
+        async with self._turn(spec.sandbox_id):
+            record = Record.load(self._yard.folder(spec.sandbox_id))
+            if record is not None:
+                return await self._again(record)
+            self._builder.require(spec)
+            living = await self._claim(spec) or await self._make(spec)
+            return living.record.found()
+
+    async def inspect(self, sandbox_id: str) -> Found | None:
+        try:
+            record = Record.load(self._yard.folder(sandbox_id))
+        except errors.SandboxNotFound:
+            return None
+        return record.found() if record else None
+
+    async def list(self) -> list[Found]:
+        return await asyncio.to_thread(lambda: [record.found() for _, record in self._yard.sandboxes()])
+
+    async def pause(self, sandbox_id: str) -> None:
+        async with self._turn(sandbox_id):
+            living = self._living.get(sandbox_id)
+            if living is None or not living.alive():
+                self._known(sandbox_id)  # files only: that is what paused means
+                return
+            await self._freeze(living)
+
+    async def resume(self, sandbox_id: str) -> None:
+        async with self._turn(sandbox_id):
+            living = self._living.get(sandbox_id)
+            if living is None or not living.alive():
+                await self._restart(self._known(sandbox_id))
+            else:
+                await self._thaw(living)
+
+    async def delete(self, sandbox_id: str) -> None:
+        try:
+            folder = self._yard.folder(sandbox_id)
+        except errors.SandboxNotFound:
+            return
+        async with self._turn(sandbox_id):
+            if (living := self._living.pop(sandbox_id, None)) is not None:
+                living.deleted = True
+                await living.let_go()
+            if (gone := self._yard.discard(folder)) is not None:
+                await asyncio.to_thread(self._builder.destroy, gone)
+        self._turns.pop(sandbox_id, None)
+
+    async def attach(self, sandbox_id: str) -> Machine:
+        living = self._living.get(sandbox_id)
+        if living is None or not living.alive():
+            living = await self._revive(sandbox_id)
+        if living.paused:
+            raise errors.Conflict(f"Sandbox {sandbox_id!r} is paused: resume it first.")
+        return living.machine
+
+    async def isolation(self, sandbox_id: str) -> IsolationReport:
+        self._known(sandbox_id)
+        return self._builder.host.report()
+
+    async def set_egress(self, sandbox_id: str, policy: EgressPolicy) -> None:
+        async with self._turn(sandbox_id):
+            record = self._known(sandbox_id)
+            if policy.mode is not record.spec.egress.mode:
+                raise errors.Invalid("The egress mode of a sandbox is chosen when it is made.")
+            changed = record.with_spec(egress=policy)
+            await asyncio.to_thread(changed.save, self._yard.folder(sandbox_id))
+            if (living := self._living.get(sandbox_id)) is not None:
+                living.record = changed
+                living.outlet.update(policy)
+
+    async def egress(self, sandbox_id: str) -> EgressReport:
+        record = self._known(sandbox_id)
+        living = self._living.get(sandbox_id)
+        return living.outlet.report() if living else self._outlet(record).report()
+
+    # Machines made in advance
+
+    def shape_of(self, spec: SandboxSpec) -> Shape | None:
+        if spec.mounts or spec.egress.mode is EgressMode.FULL:
+            return None
+        return Shape(spec.template_id, spec.resources.disk_mb)
+
+    async def warm(self, shape: Shape) -> None:
+        spec = SandboxSpec(
+            sandbox_id=f"warm_{secrets.token_hex(8)}",
+            key="",
+            owner_id="",
+            user_id="",
+            template_id=shape.template_id,
+            resources=Resources(disk_mb=shape.disk_mb),
+            egress=EgressPolicy(EgressMode.NONE),
+        )
+        draft = self._yard.draft()
+        record = Record(spec, self._clock.now(), draft.name)
+        try:
+            folder, record = await self._builder.start(draft, record, self._yard.put_warm)
+        except BaseException:
+            await asyncio.shield(self._drop(draft, None))
+            raise
+        living = self._hold(folder, record)
+        if not living.watch(self._stock.lost):
+            raise errors.ProviderUnavailable("A machine made in advance ended at once.")
+        await living.machine.usage()  # the link stands, and the agent answers
+        self._stock.add(folder, record, living)
+
+    async def warmed(self) -> Mapping[Shape, int]:
+        return self._stock.counts()
+
+    async def cool(self, shape: Shape, count: int) -> None:
+        for _ in range(count):
+            taken = self._stock.take(shape)
+            if taken is None:
+                return
+            folder, _, living = taken
+            await self._drop(folder, living)
+
+    # How one comes to live
+
+    async def _again(self, record: Record) -> Found:
+        """A create that was cut short after its record was written: it must run in the end."""
+        living = self._living.get(record.spec.sandbox_id)
+        if living is None or not living.alive():
+            living = await self._adopt_or_restart(record)
+        return living.record.found()
+
+    async def _adopt_or_restart(self, record: Record) -> Living:
+        if record.running is not None and record.running.alive():
+            return await self._adopt(self._yard.folder(record.spec.sandbox_id), record)
+        return await self._restart(record)
+
+    async def _make(self, spec: SandboxSpec) -> Living:
+        draft = self._yard.draft()
+        record = Record(spec, self._clock.now(), draft.name)
+        try:
+            folder, record = await self._builder.start(
+                draft, record, lambda made: self._yard.settle(made, spec.sandbox_id)
+            )
+        except AlreadyThere:
+            await self._drop(draft, None)
+            return await self._adopt_or_restart(self._known(spec.sandbox_id))
+        except BaseException:
+            await asyncio.shield(self._drop(draft if draft.exists() else self._yard.folder(spec.sandbox_id), None))
+            raise
+        return await self._take_up(self._hold(folder, record))
+
+    async def _claim(self, spec: SandboxSpec) -> Living | None:
+        """A machine made in advance gets its name, its limits and its way out."""
+        shape = self.shape_of(spec)
+        while shape is not None and (taken := self._stock.take(shape)) is not None:
+            folder, record, living = taken
+            if living is None or not living.alive() or (draft := self._yard.take_warm(folder)) is None:
+                await self._drop(folder, living)
+                continue
+            record = replace(record, spec=spec, created_at=self._clock.now())
+            try:
+                folder = await asyncio.to_thread(self._builder.rename, draft, record, self._yard)
+            except AlreadyThere:
+                await self._drop(draft, living)
+                return await self._adopt_or_restart(self._known(spec.sandbox_id))
+            living.be(folder, record, self._outlet(record))
+            return await self._take_up(living)
+        return None
+
+    async def _drop(self, folder: Path, living: Living | None) -> None:
+        if living is not None:
+            await living.let_go()
+        if (gone := self._yard.discard(folder)) is not None:
+            await asyncio.to_thread(self._builder.destroy, gone)
+
+    async def _restart(self, record: Record) -> Living:
+        """Its processes are gone (a reboot, or somebody ended them); its files are not."""
+        folder = self._yard.folder(record.spec.sandbox_id)
+        if (old := self._living.pop(record.spec.sandbox_id, None)) is not None:
+            await old.let_go()
+        await asyncio.to_thread(self._builder.bury, folder, record)
+        folder, record = await self._builder.start(folder, record.with_running(None), lambda made: made)
+        return await self._take_up(self._hold(folder, record))
+
+    async def _adopt(self, folder: Path, record: Record) -> Living:
+        living = self._hold(folder, record)
+        living.paused = record.state() is MachineState.PAUSED
+        return await self._take_up(living)
+
+    async def _revive(self, sandbox_id: str) -> Living:
+        async with self._turn(sandbox_id):
+            living = self._living.get(sandbox_id)
+            if living is not None and living.alive():
+                return living
+            record = self._known(sandbox_id)
+            if record.running is not None and record.running.alive():
+                return await self._adopt(self._yard.folder(sandbox_id), record)
+            if record.running is None or record.running.stopped:
+                raise errors.Conflict(f"Sandbox {sandbox_id!r} is paused: resume it first.")
+            log.warning("sandbox had ended by itself; starting it again from its files", sandbox_id=sandbox_id)
+            return await self._restart(record)
+
+    async def _take_up(self, living: Living) -> Living:
+        self._living[living.record.spec.sandbox_id] = living
+        if living.watch(self._lost) and not living.paused:
+            await living.outlet.open(living.machine)
+        return living
+
+    def _lost(self, living: Living) -> None:
+        log.warning("sandbox ended", sandbox_id=living.record.spec.sandbox_id)
+
+    async def _freeze(self, living: Living) -> None:
+        if living.paused:
+            return
+        group = living.running.group
+        if group is not None and self._builder.host.cgroups.freezer is not None:
+            await asyncio.to_thread(group.freeze)
+        else:
+            await living.machine.stop_all()
+            living.record = living.record.with_running(replace(living.running, stopped=True))
+            await asyncio.to_thread(living.record.save, living.folder)
+        living.paused = True
+
+    async def _thaw(self, living: Living) -> None:
+        if not living.paused:
+            return
+        group = living.running.group
+        living.paused = False
+        if living.running.stopped:
+            await living.machine.continue_all()
+            living.record = living.record.with_running(replace(living.running, stopped=False))
+            await asyncio.to_thread(living.record.save, living.folder)
+        elif group is not None:
+            await asyncio.to_thread(group.thaw)
+        await living.outlet.open(living.machine)
+
+    def _hold(self, folder: Path, record: Record) -> Living:
+        return Living(folder, record, self._clock, self._outlet(record), self._spool_limit)
+
+    def _outlet(self, record: Record) -> Outlet:
+        return Outlet(record.spec.egress, self._reach, self._resolver)
+
+    def _known(self, sandbox_id: str) -> Record:
+        record = Record.load(self._yard.folder(sandbox_id))
+        if record is None:
+            raise errors.SandboxNotFound.by_id(sandbox_id)
+        return record
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, sandbox_id: str) -> AsyncIterator[None]:
+        async with self._turns.setdefault(sandbox_id, asyncio.Lock()):
+            yield

@@ -1,0 +1,53 @@
+"""The machines made in advance that this server knows of, by shape."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddock.providers.base import Shape
+from paddock.providers.local.living import Living
+from paddock.providers.local.record import Record
+
+Taken = tuple[Path, Record, Living | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ready:
+    folder: Path
+    record: Record
+    living: Living | None
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.record.spec.template_id, self.record.spec.resources.disk_mb)
+
+
+class Stock:
+    """Knows; the yard's rename decides. Whoever moves the folder out has it, on any server."""
+
+    def __init__(self) -> None:
+        self._ready: list[_Ready] = []
+
+    def add(self, folder: Path, record: Record, living: Living | None = None) -> None:
+        self._ready.append(_Ready(folder, record, living))
+
+    def take(self, shape: Shape) -> Taken | None:
+        for one in self._ready:
+            if one.shape == shape:
+                self._ready.remove(one)
+                return one.folder, one.record, one.living
+        return None
+
+    def counts(self) -> Mapping[Shape, int]:
+        return Counter(one.shape for one in self._ready)
+
+    def lost(self, living: Living) -> None:
+        """One ended by itself: never to be handed out."""
+        self._ready = [one for one in self._ready if one.living is not living]
+
+    def clear(self) -> list[Living]:
+        ready, self._ready = self._ready, []
+        return [one.living for one in ready if one.living is not None]

@@ -1,0 +1,163 @@
+"""Templates: the read-only layers that a sandbox starts from. ``host`` needs nothing; others are directories.
+
+A directory in ``<home>/templates/<name>`` is a root file system. It is never changed; what every sandbox needs and it
+lacks (the user ``user``, ``/workspace``) comes from a small layer of its own on top, made when it is first used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddock import errors
+from paddock.providers.local import skeleton
+
+HOST = "host"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_SUDO = ("/usr/bin/sudo", "/usr/local/bin/sudo")
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """A private, writable view: ``lowers`` from top to bottom, with the sandbox's own layer above them."""
+
+    name: str
+    target: str
+    lowers: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    template_id: str
+    overlays: tuple[Overlay, ...]
+    binds: tuple[str, ...]
+    """Directories of the host, read-only, where they cannot be overlaid."""
+    top: Path
+    """Where its own ``/usr`` is found from outside."""
+    python: str | None
+    """What ``python`` means, where there is only ``python3``."""
+
+    def sudo_paths(self) -> list[str]:
+        """Real ones, which cannot work here: they would need a privilege that no sandbox has."""
+        return [path for path in _SUDO if (self.top / path.lstrip("/")).is_file()]
+
+
+class Templates:
+    def __init__(self, root: Path, made: Path, privileged: bool) -> None:
+        self._root = root
+        self._made = made
+        self._privileged = privileged
+        self._version = skeleton.version()
+        self._known: dict[str, Template] = {}
+
+    def names(self) -> list[str]:
+        """``host`` first: the default."""
+        others = [path.name for path in self._root.iterdir() if _is_template(path)] if self._root.is_dir() else []
+        return [HOST, *sorted(name for name in others if _NAME.fullmatch(name) and name != HOST)]
+
+    def prepare(self, template_id: str) -> Template:
+        if (known := self._known.get(template_id)) is not None:
+            return known
+        if template_id == HOST:
+            template = self._host()
+        elif _NAME.fullmatch(template_id) and _is_template(self._root / template_id):
+            template = self._directory(template_id)
+        else:
+            raise errors.TemplateNotFound(
+                f"There is no template {template_id!r}. There are: {', '.join(self.names())}. "
+                "`paddock template build debian` makes one."
+            )
+        self._known[template_id] = template
+        return template
+
+    def remove_unused(self) -> None:
+        """What was made of the host as it was once. Only while nothing runs: sandboxes stand on these layers."""
+        for path in self._made.glob("host-*"):
+            if not path.name.endswith(self._version):
+                shutil.rmtree(path)
+
+    def _host(self) -> Template:
+        made = self._made / f"host-etc-{self._version}"
+        if not made.is_dir():
+            skeleton.make(made, self._privileged)
+        system = [f"/{name}" for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32") if _is_folder(f"/{name}")]
+        overlays = [Overlay("root", "/", (made,))]
+        if self._privileged:
+            hidden = self._made / f"host-usr-{self._version}"
+            if not hidden.is_dir():
+                skeleton.make_hiding(hidden, Path("/usr"))
+            overlays.append(Overlay("usr", "/usr", (hidden, Path("/usr"))))
+            if Path("/var/lib/dpkg/status").is_file():
+                overlays.append(Overlay("dpkg", "/var/lib/dpkg", (Path("/var/lib/dpkg"),)))
+        else:
+            system.append("/usr")
+        return Template(HOST, tuple(overlays), tuple(system), Path("/"), _python(Path("/")))
+
+    def _directory(self, template_id: str) -> Template:
+        root = self._root / template_id
+        if not self._privileged and root.stat().st_uid != os.geteuid():
+            raise errors.ProviderRefused(
+                f"The template {template_id!r} belongs to another user of this machine. "
+                "Without root its files must belong to the user who runs Paddock."
+            )
+        identity = self._made / f"identity-{template_id}-{int(root.stat().st_mtime)}"
+        if not identity.is_dir():
+            make_identity(identity, root, self._privileged)
+        return Template(template_id, (Overlay("root", "/", (identity, root)),), (), root, _python(root))
+
+
+def make_identity(identity: Path, root: Path, privileged: bool) -> None:
+    """What a sandbox needs and a root file system may lack."""
+    draft = identity.with_name(f".{identity.name}.{secrets.token_hex(4)}")
+    for name in ("etc", "proc", "sys", "dev", "run", "workspace", f"home/{skeleton.USER}"):
+        (draft / name).mkdir(mode=0o755, parents=True)
+    (draft / "tmp").mkdir(mode=0o755)
+    (draft / "tmp").chmod(0o1777)
+    user, number = skeleton.USER, skeleton.USER_ID
+    etc = draft / "etc"
+    passwd = _with_entry(root / "etc/passwd", user, f"{user}:x:{number}:{number}:{user}:/home/{user}:/bin/bash")
+    (etc / "passwd").write_text(passwd)
+    (etc / "group").write_text(_with_entry(root / "etc/group", user, f"{user}:x:{number}:"))
+    (etc / "hostname").write_text(f"{skeleton.HOSTNAME}\n")
+    hosts = f"127.0.0.1\tlocalhost {skeleton.HOSTNAME}\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+    (etc / "hosts").write_text(hosts)
+    (etc / "resolv.conf").write_text("nameserver 127.0.0.1\noptions timeout:2 attempts:1\n")
+    if (root / "etc/apt").is_dir():
+        (etc / "apt/apt.conf.d").mkdir(parents=True)
+        (etc / "apt/apt.conf.d/99paddock").write_text('APT::Sandbox::User "root";\n')
+    if privileged:
+        for path in (draft / "workspace", draft / "home" / user):
+            os.chown(path, number, number)
+    try:
+        draft.rename(identity)
+    except OSError:
+        shutil.rmtree(draft)
+
+
+def _with_entry(path: Path, name: str, entry: str) -> str:
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        lines = ["root:x:0:0:root:/root:/bin/sh"] if path.name == "passwd" else ["root:x:0:"]
+    number = entry.split(":")[2]
+    kept = [line for line in lines if line.split(":")[0] != name and line.split(":")[2:3] != [number]]
+    return "\n".join([*kept, entry]) + "\n"
+
+
+def _is_template(path: Path) -> bool:
+    return path.is_dir() and not path.name.startswith(".")
+
+
+def _is_folder(path: str) -> bool:
+    return Path(path).is_dir() and not Path(path).is_symlink()
+
+
+def _python(root: Path) -> str | None:
+    binaries = root / "usr/bin"
+    if (binaries / "python").exists() or (root / "usr/local/bin/python").exists():
+        return None
+    return "/usr/bin/python3" if (binaries / "python3").is_symlink() or (binaries / "python3").exists() else None

@@ -43,9 +43,19 @@ class Settings(BaseSettings):
     # Providers
 
     sandbox_provider: str = Field(default="", validation_alias="SANDBOX_PROVIDER")
-    """Which provider makes sandboxes where a request does not say."""
+    """What makes sandboxes. Unset: ``local`` where the machine can, else ``docker`` where an engine answers."""
     provider_timeout: float = Field(default=60.0, gt=0, validation_alias="PADDOCK_PROVIDER_TIMEOUT")
     """Seconds that one call to a provider may take before its outcome counts as unknown."""
+    min_isolation: Literal["", "basic", "standard", "strict", "hardened"] = Field(
+        default="", validation_alias="PADDOCK_MIN_ISOLATION"
+    )
+    """The least isolation of every sandbox; where the machine cannot give it, creates are refused. Empty: the best."""
+    default_egress: Literal["none", "proxy", "full"] = Field(default="proxy", validation_alias="PADDOCK_DEFAULT_EGRESS")
+    """Where a sandbox may connect to whose creator did not say."""
+    pool_size: int = Field(default=2, ge=0, le=1000, validation_alias="PADDOCK_POOL_SIZE")
+    """Machines of the default template and size that stand ready for a create. 0 turns the pool off."""
+    pool_max: int = Field(default=16, ge=0, le=1000, validation_alias="PADDOCK_POOL_MAX")
+    """The most that stand ready, of all shapes together, when there is much demand."""
     fake_faults: Path | None = Field(default=None, validation_alias="PADDOCK_FAKE_FAULTS")
     """A JSON file of faults for the fake provider to inject; for tests."""
 

@@ -95,6 +95,20 @@ def test_a_sandbox_from_create_to_kill(paddock: Paddock) -> None:
     assert json.loads(followed[-1])["type"] == "sandbox.deleted"
 
 
+def test_what_stands_around_a_sandbox(paddock: Paddock) -> None:
+    name = paddock("create", "--egress", "none", "--allow", "a.test", "--deny", "*.b.test:443").stdout.strip()
+    assert re.search(r"egress\s+none", paddock("status", name).stdout)
+    shown = paddock("egress", name).stdout
+    assert "a.test" in shown and "*.b.test:443" in shown and "0, 0 denied" in shown
+    assert paddock.json("egress", name, "--allow", "c.test", "--allow", "d.test")["allow"] == ["c.test", "d.test"]
+    assert paddock.json("egress", name, "--deny", "")["deny"] == []
+    assert "gives no isolation report" in paddock("isolation", name, check=1).stderr
+    assert "security boundary" in paddock("create", "--isolation", "basic", check=1).stderr
+    assert "cannot mount" in paddock("create", "--mount", ".:/workspace", check=1).stderr
+    assert "2 ready of 2" in paddock("health").stdout
+    paddock("kill", name)
+
+
 def test_many_are_tried_even_when_one_fails(paddock: Paddock, box: str) -> None:
     tried = paddock("kill", "nobody_00000000", box, check=1)
     assert tried.stdout == f"{box} deleted\n"

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from paddock import __version__, models
 from paddock.cli import arguments, output
 from paddock.cli.app import app
+from paddock.cli.confinement import egress_of, mount_of
 from paddock.cli.copy import _safe
 from paddock.errors import Invalid, every_error
 
@@ -52,6 +53,11 @@ def test_every_command_has_help_takes_json_and_is_documented(words: tuple[str, .
         ("nonsense",),
         ("create", "--env", "no-equals"),
         ("create", "--on-timeout", "explode"),
+        ("create", "--egress", "some"),
+        ("create", "--isolation", "perfect"),
+        ("create", "--mount", "/srv"),
+        ("create", "--mount", "/srv:workspace"),
+        ("create", "--mount", ":/workspace"),
         ("list", "--status", "happy"),
         ("timeout", "alice_1f2e3d4c", "0"),
         ("url", "alice_1f2e3d4c", "99999"),
@@ -70,6 +76,35 @@ def test_the_choices_are_those_of_the_wire() -> None:
     assert list(get_args(arguments.Action)) == list(models.TimeoutAction)
     assert list(get_args(arguments.Status)) == list(models.State)
     assert list(get_args(arguments.Role)) == list(models.Role)
+    assert list(get_args(arguments.Egress)) == list(models.Egress)
+    assert list(get_args(arguments.Isolation)) == list(models.Isolation)
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "target", "read_only"),
+    [
+        ("/srv/data:/workspace", "/srv/data", "/workspace", False),
+        ("/srv/data:/data:ro", "/srv/data", "/data", True),
+        ("/srv/data:/data:rw", "/srv/data", "/data", False),
+        ("/a:b:/c", "/a:b", "/c", False),
+        ("..:/up", "{parent}", "/up", False),
+        (".:/here", "{here}", "/here", False),
+    ],
+)
+def test_a_mount_names_a_directory_of_this_machine(
+    text: str, source: str, target: str, read_only: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = (tmp_path / "inner").resolve()
+    here.mkdir()
+    monkeypatch.chdir(here)
+    expected = source.format(here=here, parent=here.parent)
+    assert mount_of(text) == {"source": expected, "target": target, "read_only": read_only}
+
+
+def test_what_a_create_says_of_egress() -> None:
+    assert egress_of(None, None, None) is None
+    assert egress_of("none", None, None) == {"mode": "none"}
+    assert egress_of(None, ["a.test", ""], [""]) == {"allow": ["a.test"], "deny": []}
 
 
 def test_version() -> None:

@@ -78,6 +78,7 @@ async def test_a_sandbox_lives_and_dies(client: Driver) -> None:
         env={"GREETING": "hello"},
         metadata={"chat": "42"},
         resources={"cpu": 0.5, "memory_mb": 64},
+        egress={"mode": "proxy", "deny": ["bad.test"]},
     )
     name = box["sandbox_id"]
     assert box.status == "running"
@@ -101,6 +102,24 @@ async def test_the_same_idempotency_key_makes_one_sandbox(client: Driver) -> Non
     again = await client.create_sandbox("alice", idempotency_key=f"once-{id(client)}")
     assert again.sandbox_id == first.sandbox_id
     await client.delete_sandbox(first.sandbox_id)
+
+
+async def test_where_a_sandbox_may_connect_to_is_seen_and_changed(client: Driver, box: str) -> None:
+    assert (await client.get_egress(box)).mode == "proxy"
+    changed = await client.set_egress(box, allow=["example.org", "*.test:443"])
+    assert (changed.allow, changed["deny"], changed.totals.connections) == (["example.org", "*.test:443"], [], 0)
+    assert (await client.set_egress(box, deny=["bad.test"])).allow == ["example.org", "*.test:443"]
+    assert (await client.set_egress(box, allow=[])).allow == []
+    with pytest.raises(errors.Conflict, match="keeps it"):
+        await client.set_egress(box, mode="none")
+
+
+async def test_what_the_provider_cannot_do_is_said_as_such(client: Driver, box: str) -> None:
+    with pytest.raises(errors.Unsupported, match="isolation report"):
+        await client.get_isolation(box)
+    for wish in ({"isolation": "basic"}, {"egress": "full"}, {"mounts": [{"source": "/srv", "target": "/workspace"}]}):
+        with pytest.raises(errors.Unsupported):
+            await client.create_sandbox("alice", **wish)
 
 
 async def test_commands_run(client: Driver, box: str) -> None:

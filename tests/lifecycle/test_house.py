@@ -13,7 +13,6 @@ from paddock.lifecycle.bootstrap import first_key, local_accounts
 from paddock.lifecycle.house import AlreadyRunning
 from paddock.models import CreateKey, State
 from paddock.providers.fake import FaultKind
-from paddock.providers.registry import NoProvider, default_provider
 from paddock.settings import Settings
 from tests.support.world import World
 
@@ -100,9 +99,3 @@ async def test_the_owner_of_the_database_makes_keys_without_a_server(tmp_path: P
         assert (principal.user_id, principal.is_admin) == ("ci", False)
         with pytest.raises(Unauthorized):
             await accounts.authenticate(secret + "0")
-
-
-@pytest.mark.parametrize("name", ["nonsense", "kubernetes"])
-def test_a_provider_that_is_not_there_says_which_are(name: str) -> None:
-    with pytest.raises(NoProvider, match="fake"):
-        default_provider(Settings(SANDBOX_PROVIDER=name, _env_file=None))

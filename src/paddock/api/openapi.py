@@ -24,6 +24,7 @@ TAGS = [
     {"name": "commands", "description": "Run a command: foreground, background or streamed."},
     {"name": "processes", "description": "Long-running processes, their input and output."},
     {"name": "files", "description": "Read, write, list, move, watch."},
+    {"name": "confinement", "description": "Isolation and egress."},
     {"name": "watching", "description": "Events, usage and metrics."},
     {"name": "accounts", "description": "Keys, users, quotas."},
     {"name": "server", "description": "The server itself."},

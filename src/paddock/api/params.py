@@ -11,7 +11,7 @@ from pydantic import AfterValidator
 
 from paddock import errors, ids
 from paddock.api.methods import RouteTable
-from paddock.models import MAX_WAIT, SandboxPath
+from paddock.models import MAX_WAIT, SandboxPath, UserName
 
 _PROCESS_ID = re.compile(ids.PROCESS_ID_PATTERN)
 _MAX_OFFSET = 2**53
@@ -61,6 +61,7 @@ def _day(text: str) -> str:
 SandboxIdHere = Annotated[str, Depends(_sandbox_id)]
 ProcessIdHere = Annotated[str, Depends(_process_id)]
 PathQuery = Annotated[SandboxPath, Query()]
+UserQuery = Annotated[UserName, Query()]
 Offset = Annotated[int, Query(ge=0, le=_MAX_OFFSET, description="In bytes.")]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 WaitQuery = Annotated[float, Query(ge=0, le=MAX_WAIT, allow_inf_nan=False, description="Seconds.")]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import asdict
 from typing import Any
 
 from paddock import models
 from paddock.clock import iso
+from paddock.egress.records import EgressReport
 from paddock.lifecycle.accounts import Quota
+from paddock.lifecycle.confinement import Isolated
 from paddock.lifecycle.controller import Seen
 from paddock.lifecycle.output import OutputSlice
 from paddock.machine.base import FileInfo, MachineStats, OutputChunk, ProcessInfo
@@ -52,6 +55,9 @@ def _sandbox(sandbox: records.Sandbox, expires: records.Deadline | None, setting
         "resources": models.ResourceInfo(
             cpu=sandbox.cpu, memory_mb=sandbox.memory_mb, disk_mb=sandbox.disk_mb, pids=sandbox.pids
         ),
+        "egress": models.Egress(sandbox.egress["mode"]),
+        "isolation": sandbox.isolation,
+        "mounts": [models.MountInfo(**mount) for mount in sandbox.mounts],
         "metadata": dict(sandbox.metadata),
         "created_at": iso(sandbox.created_at),
         "started_at": _maybe_iso(sandbox.started_at),
@@ -151,6 +157,30 @@ def metrics_answer(stats: MachineStats) -> models.MetricsAnswer:
         disk_used=stats.disk_used,
         disk_total=stats.disk_total,
         process_count=stats.process_count,
+    )
+
+
+def isolation_answer(sandbox_id: str, isolated: Isolated) -> models.IsolationAnswer:
+    return models.IsolationAnswer(
+        sandbox_id=sandbox_id,
+        level=models.Isolation(isolated.report.level.value),
+        requested=isolated.requested,
+        layers=[
+            models.LayerInfo(name=layer.name, active=layer.active, detail=layer.detail)
+            for layer in isolated.report.layers
+        ],
+    )
+
+
+def egress_answer(sandbox_id: str, report: EgressReport) -> models.EgressAnswer:
+    policy = report.policy
+    return models.EgressAnswer(
+        sandbox_id=sandbox_id,
+        mode=models.Egress(policy.mode.value),
+        allow=list(policy.allow),
+        deny=list(policy.deny),
+        totals=models.EgressTotals(**asdict(report.totals)),
+        latest=[models.EgressConnection(**{**asdict(each), "at": iso(each.at)}) for each in report.latest],
     )
 
 

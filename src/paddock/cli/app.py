@@ -7,9 +7,10 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from paddock.cli import copy, exec, observe, sandboxes
+from paddock.cli import confinement, copy, exec, observe, sandboxes
 from paddock.cli.keys import keys
 from paddock.cli.session import ApiKey, Json, Server
+from paddock.cli.template import template
 from paddock.cli.up import up
 
 
@@ -49,11 +50,14 @@ app.command("resume", rich_help_panel=SANDBOXES)(sandboxes.resume)
 app.command("kill", rich_help_panel=SANDBOXES)(sandboxes.kill)
 app.command("delete", hidden=True)(sandboxes.kill)
 app.command("events", rich_help_panel=SANDBOXES)(observe.events)
+app.command("isolation", rich_help_panel=SANDBOXES)(confinement.isolation)
+app.command("egress", rich_help_panel=SANDBOXES)(confinement.egress)
 app.command("exec", rich_help_panel=INSIDE)(exec.exec_)
 app.command("cp", rich_help_panel=INSIDE)(copy.cp)
 app.command("url", rich_help_panel=INSIDE)(sandboxes.url)
 app.command("up", rich_help_panel=SERVER)(up)
 app.add_typer(keys, name="keys", rich_help_panel=SERVER)
+app.add_typer(template, name="template", rich_help_panel=SERVER)
 app.command("usage", rich_help_panel=SERVER)(observe.usage)
 app.command("health", rich_help_panel=SERVER)(observe.health)
 app.command("version", rich_help_panel=SERVER)(observe.version)

@@ -16,6 +16,8 @@ from paddock.errors import PaddockError
 Action = Literal["pause", "delete"]
 Status = Literal["creating", "running", "pausing", "paused", "resuming", "deleting", "deleted", "failed"]
 Role = Literal["admin", "member"]
+Egress = Literal["none", "proxy", "full"]
+Isolation = Literal["basic", "standard", "strict", "hardened"]
 
 
 def complete_sandbox_id(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:

@@ -71,6 +71,7 @@ def health(session: Session) -> None:
                 "version": output.escape(state.version),
                 "provider": output.escape(state.provider),
                 "database": state.database,
+                "pool": f"{state.pool.ready} ready of {state.pool.wanted}" if state.pool else "",
             }
         ),
     )

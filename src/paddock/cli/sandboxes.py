@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paddock.cli import output
-from paddock.cli.arguments import Action, SandboxId, SandboxIds, Status, login_name, pairs
+from paddock.cli.arguments import Action, Egress, Isolation, SandboxId, SandboxIds, Status, login_name, pairs
+from paddock.cli.confinement import Allow, Deny, egress_of, mount_of
 from paddock.cli.session import Session, command
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
     from paddock.client import Sandbox
+    from paddock.models import MountInfo
 
 PAGE = 50
 
@@ -39,6 +41,13 @@ def create(
     disk: Annotated[int | None, typer.Option(metavar="MB", help="Disk.")] = None,
     git_url: Annotated[str | None, typer.Option(metavar="URL", help="Clone this into /workspace.")] = None,
     provider: Annotated[str | None, typer.Option(help="Which provider makes it.")] = None,
+    egress: Annotated[Egress | None, typer.Option(help="How it may connect to the outside.")] = None,
+    allow: Allow = None,
+    deny: Deny = None,
+    isolation: Annotated[Isolation | None, typer.Option(help="The least that will do.")] = None,
+    mount: Annotated[
+        list[str] | None, typer.Option(metavar="DIR:/PATH[:ro]", help="A directory of the host inside; for admins.")
+    ] = None,
 ) -> None:
     """Make a sandbox. In a pipe, prints its id alone."""
     asked = {"cpu": cpu, "memory_mb": memory, "disk_mb": disk}
@@ -54,6 +63,9 @@ def create(
         resources=resources or None,
         git_url=git_url,
         provider=provider,
+        egress=egress_of(egress, allow, deny),
+        isolation=isolation,
+        mounts=[mount_of(text) for text in mount] if mount else None,
     )
     session.answer(box, lambda: _show_new(box))
 
@@ -182,6 +194,10 @@ def _show_new(box: Sandbox) -> None:
     output.note(f"\nTry: paddock exec {box.sandbox_id} -- uname -a")
 
 
+def _mount(mount: MountInfo) -> str:
+    return f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else "")
+
+
 def _show(box: Sandbox) -> None:
     resources = box.resources
     output.print_fields(
@@ -192,6 +208,9 @@ def _show(box: Sandbox) -> None:
             "template": output.escape(box.template_id),
             "provider": box.provider,
             "resources": f"{resources.cpu:g} cpu, {resources.memory_mb} MB memory, {resources.disk_mb} MB disk",
+            "egress": box.egress,
+            "isolation": f"at least {box.isolation}" if box.isolation else "",
+            "mounts": output.escape(", ".join(_mount(mount) for mount in box.mounts)),
             "timeout": f"{output.span(box.timeout)} idle, then {box.on_timeout}",
             "next": _next(box),
             "created": output.ago(box.created_at),

@@ -56,6 +56,8 @@ def up(
         first = asyncio.run(first_key(settings))
     except ValueError as error:  # a setting that says something impossible
         raise Invalid(describe(error)) from error
+    # What was chosen is said, so that nothing chooses again.
+    settings = load_settings(**{**options, "PORT": settings.port, "SANDBOX_PROVIDER": chosen})
     session.answer(_document(settings, chosen, first), lambda: _welcome(settings, chosen, first))
     sys.stdout.flush()
     serve(settings)

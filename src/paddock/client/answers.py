@@ -141,6 +141,14 @@ class EventPage(AsMapping, models.EventPage):
     events: list[Event]  # type: ignore[assignment]
 
 
+class Isolation(AsMapping, models.IsolationAnswer):
+    pass
+
+
+class Egress(AsMapping, models.EgressAnswer):
+    pass
+
+
 class Usage(AsMapping, models.UsageAnswer):
     pass
 

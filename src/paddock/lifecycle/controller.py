@@ -22,13 +22,14 @@ from paddock.errors import (
     SandboxNotFound,
     TemplateNotFound,
 )
-from paddock.ids import is_sandbox_id, new_sandbox_id, new_sandbox_key
+from paddock.ids import is_sandbox_id
 from paddock.lifecycle.accounts import Accounts, Principal
 from paddock.lifecycle.activity import Activity
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.engine import Engine, due
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
 from paddock.lifecycle.journal import Journal
+from paddock.lifecycle.planning import check_timeout, plan, renamed
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME
 from paddock.lifecycle.transitions import Transitions, cannot
 from paddock.machine.base import Machine
@@ -143,11 +144,11 @@ class Controller:
             try:
                 return await self._seen(await self._create(who, sandbox, request, idempotency_key))
             except IntegrityError:  # the id is taken already: one in four thousand million, for a user's first
-                sandbox = replace(sandbox, sandbox_id=new_sandbox_id(sandbox.user_id), key=new_sandbox_key())
+                sandbox = renamed(sandbox)
 
     async def connect(self, who: Principal, sandbox_id: str, timeout: int | None = None) -> Seen:
         """Wake it if it sleeps, and give it its whole timeout again."""
-        self._check_timeout(timeout)
+        check_timeout(self._settings, timeout)
         await self._awake(who, sandbox_id)
         return await self._retime(who, sandbox_id, timeout, None)
 
@@ -155,7 +156,7 @@ class Controller:
         self, who: Principal, sandbox_id: str, timeout: int, action: TimeoutAction | None = None
     ) -> Seen:
         """Remember the timeout, and count it from now. A paused sandbox stays paused and has it when it wakes."""
-        self._check_timeout(timeout)
+        check_timeout(self._settings, timeout)
         await self._visible(who, sandbox_id)
         return await self._retime(who, sandbox_id, timeout, action)
 
@@ -203,44 +204,12 @@ class Controller:
     # Inside
 
     def _planned(self, who: Principal, request: CreateSandbox) -> Sandbox:
-        """The row as it will be, still without a template."""
-        self._check_timeout(request.timeout)
-        settings, wanted, now = self._settings, request.resources, self._clock.now()
         provider = request.provider or self._default_provider
         if provider not in self._providers:
             known = ", ".join(sorted(self._providers))
             raise Invalid(f"This server has no provider {provider!r}. It has: {known}.")
-        return Sandbox(
-            sandbox_id=new_sandbox_id(request.user_id),
-            key=new_sandbox_key(),
-            owner_id=who.user_id,
-            user_id=request.user_id,
-            provider=provider,
-            reference=None,
-            template_id=request.template_id or "",
-            state=State.CREATING,
-            reason=None,
-            version=1,
-            lease_owner=self._server_id,
-            attempts=0,
-            timeout=request.timeout or settings.default_timeout,
-            on_timeout=request.on_timeout,
-            max_lifetime=request.max_lifetime,
-            cpu=wanted.cpu or settings.default_cpu,
-            memory_mb=wanted.memory_mb or settings.default_memory_mb,
-            disk_mb=wanted.disk_mb or settings.default_disk_mb,
-            pids=wanted.pids or settings.default_pids,
-            env=request.env,
-            metadata=request.metadata,
-            git_url=request.git_url,
-            created_at=now,
-            started_at=None,
-            running_since=None,
-            last_activity_at=now,
-            state_changed_at=now,
-            deleted_at=None,
-            event_seq=0,
-        )
+        now = self._clock.now()
+        return plan(who, request, self._settings, provider=provider, server_id=self._server_id, now=now)
 
     async def _create(self, who: Principal, sandbox: Sandbox, request: CreateSandbox, key: str | None) -> Sandbox:
         """The new sandbox; or, where the idempotency key was used before, the one that it made then."""
@@ -284,7 +253,7 @@ class Controller:
         if sandbox.state is State.RUNNING:
             return sandbox
         if sandbox.state is State.DELETED:
-            raise cannot(sandbox, RESUME)
+            raise cannot(sandbox, RESUME.name)
         return await self._transitions.reach(sandbox_id, RESUME)
 
     async def _attach(self, who: Principal, sandbox: Sandbox) -> Machine:
@@ -331,10 +300,3 @@ class Controller:
     async def _seen_in(self, connection: AsyncConnection, sandbox: Sandbox) -> Seen:
         expires = await deadlines.next_of(connection, [sandbox.sandbox_id])
         return Seen(sandbox, expires.get(sandbox.sandbox_id))
-
-    def _check_timeout(self, timeout: int | None) -> None:
-        if timeout is not None and timeout > self._settings.max_timeout:
-            raise Invalid(
-                f"A timeout may be at most {self._settings.max_timeout} seconds here; {timeout} was asked for.",
-                details={"field": "timeout", "max": self._settings.max_timeout},
-            )

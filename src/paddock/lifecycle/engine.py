@@ -7,7 +7,6 @@ meant, and ``drive`` (called by whoever finds it) does it again, because provide
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -16,21 +15,25 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.clock import Clock
+from paddock.egress.policy import EgressPolicy
 from paddock.errors import (
     Conflict,
+    Invalid,
     PaddockError,
     ProviderRefused,
-    ProviderTimeout,
     ProviderUnavailable,
     SandboxNotFound,
     StoreUnavailable,
     TemplateNotFound,
+    Unsupported,
 )
 from paddock.lifecycle import checkout, states
 from paddock.lifecycle.bus import Bus
+from paddock.lifecycle.pool import Pool
 from paddock.lifecycle.states import CREATE, DELETE, OPERATIONS, PAUSE, RESUME, Operation
+from paddock.lifecycle.within import within
 from paddock.models import State, TimeoutAction
-from paddock.providers.base import Found, Provider, Resources, SandboxSpec
+from paddock.providers.base import Found, IsolationLevel, Mount, Provider, Resources, SandboxSpec
 from paddock.settings import Settings
 from paddock.store import deadlines, events, sandboxes, usage
 from paddock.store.database import Store
@@ -53,6 +56,7 @@ class Engine:
         clock: Clock,
         store: Store,
         providers: Mapping[str, Provider],
+        pool: Pool,
         bus: Bus,
         server_id: str,
     ) -> None:
@@ -60,6 +64,7 @@ class Engine:
         self._clock = clock
         self._store = store
         self._providers = providers
+        self._pool = pool
         self._bus = bus
         self._server_id = server_id
 
@@ -107,7 +112,7 @@ class Engine:
                 return await self._finish(sandbox, State.DELETED, {})
             await self._finish(sandbox, State.FAILED, {}, reason="The provider no longer has this sandbox.")
             raise
-        except (ProviderRefused, TemplateNotFound, checkout.CloneFailed) as error:
+        except (ProviderRefused, TemplateNotFound, Unsupported, Invalid) as error:
             await self._give_way(sandbox, operation, error)
             raise
         except PaddockError as error:
@@ -256,7 +261,7 @@ class Engine:
     async def _act(self, operation: Operation, sandbox: Sandbox) -> str | None:
         provider = self.provider(sandbox.provider)
         if operation is CREATE:
-            found: Found = await self.call(provider.create(spec_of(sandbox)), "create")
+            found = await self._make(provider, spec_of(sandbox))
             if sandbox.git_url:
                 machine = await self.call(provider.attach(sandbox.sandbox_id), "attach")
                 await self.call(checkout.clone(machine, sandbox.git_url), "git clone", checkout.SECONDS)
@@ -264,6 +269,10 @@ class Engine:
         calls = {PAUSE: provider.pause, RESUME: provider.resume, DELETE: provider.delete}
         await self.call(calls[operation](sandbox.sandbox_id), operation.name)
         return None
+
+    async def _make(self, provider: Provider, spec: SandboxSpec) -> Found:
+        with self._pool.serving(provider, spec):
+            return await self.call(provider.create(spec), "create")
 
     def provider(self, name: str) -> Provider:
         try:
@@ -274,16 +283,7 @@ class Engine:
             ) from None
 
     async def call(self, awaitable: Awaitable[T], step: str, seconds: float | None = None) -> T:
-        """Every call to a provider has an end. One that takes longer has an unknown outcome, not a failed one."""
-        seconds = seconds or self._settings.provider_timeout
-        try:
-            async with asyncio.timeout(seconds):
-                return await awaitable
-        except TimeoutError:
-            raise ProviderTimeout(
-                f"The provider did not finish {step!r} within {seconds:g} s; Paddock goes on trying in the background.",
-                retry_after=5,
-            ) from None
+        return await within(seconds or self._settings.provider_timeout, awaitable, step)
 
 
 class Lost(Conflict):
@@ -303,6 +303,9 @@ def spec_of(sandbox: Sandbox) -> SandboxSpec:
         env=sandbox.env,
         resources=Resources(sandbox.cpu, sandbox.memory_mb, sandbox.disk_mb, sandbox.pids),
         labels=sandboxes.labels_of(sandbox),
+        egress=EgressPolicy.from_json(sandbox.egress),
+        isolation=None if sandbox.isolation is None else IsolationLevel(sandbox.isolation.value),
+        mounts=tuple(Mount(**mount) for mount in sandbox.mounts),
     )
 
 

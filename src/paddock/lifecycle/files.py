@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from paddock import errors
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Controller
-from paddock.machine.base import FileEvent, FileInfo, FileType
+from paddock.machine.base import DEFAULT_USER, FileEvent, FileInfo, FileType
 from paddock.settings import Settings
 
 
@@ -16,20 +16,31 @@ class Files:
         self._controller = controller
         self._limit = settings.max_file_body
 
-    async def stat(self, who: Principal, sandbox_id: str, path: str, *, follow: bool = False) -> FileInfo:
+    async def stat(
+        self, who: Principal, sandbox_id: str, path: str, *, follow: bool = False, user: str = DEFAULT_USER
+    ) -> FileInfo:
         async with self._controller.use(who, sandbox_id) as use:
-            return await use.machine.stat(path, follow=follow)
+            return await use.machine.stat(path, follow=follow, user=user)
 
-    async def list_directory(self, who: Principal, sandbox_id: str, path: str, depth: int = 1) -> list[FileInfo]:
+    async def list_directory(
+        self, who: Principal, sandbox_id: str, path: str, depth: int = 1, *, user: str = DEFAULT_USER
+    ) -> list[FileInfo]:
         async with self._controller.use(who, sandbox_id) as use:
-            return await use.machine.list_directory(path, depth)
+            return await use.machine.list_directory(path, depth, user=user)
 
     async def read(
-        self, who: Principal, sandbox_id: str, path: str, offset: int = 0, limit: int | None = None
+        self,
+        who: Principal,
+        sandbox_id: str,
+        path: str,
+        offset: int = 0,
+        limit: int | None = None,
+        *,
+        user: str = DEFAULT_USER,
     ) -> AsyncGenerator[bytes, None]:
         """Streamed; the sandbox stays awake until the last byte. Raises before the first."""
         async with self._controller.use(who, sandbox_id) as use:
-            sent, chunks = 0, use.machine.read_file(path, offset, limit)
+            sent, chunks = 0, use.machine.read_file(path, offset, limit, user=user)
             try:
                 async for chunk in chunks:
                     sent += len(chunk)
@@ -39,16 +50,16 @@ class Files:
                     await chunks.aclose()
                 await use.record(bytes_out=sent)
 
-    async def read_all(self, who: Principal, sandbox_id: str, path: str) -> bytes:
+    async def read_all(self, who: Principal, sandbox_id: str, path: str, *, user: str = DEFAULT_USER) -> bytes:
         """The whole file at once, refused when it is larger than ``max_file_body``."""
         limit = self._limit
         async with self._controller.use(who, sandbox_id) as use:
-            info = await use.machine.stat(path, follow=True)
+            info = await use.machine.stat(path, follow=True, user=user)
             if info.type is FileType.FILE and info.size > limit:
                 raise _too_large(path, info.size, limit)
             data = bytearray()
             # One byte more than allowed tells a file that grew, or one without a size, as under /proc.
-            async for chunk in use.machine.read_file(path, 0, limit + 1):
+            async for chunk in use.machine.read_file(path, 0, limit + 1, user=user):
                 data += chunk
                 if len(data) > limit:
                     raise _too_large(path, len(data), limit)
@@ -62,6 +73,8 @@ class Files:
         path: str,
         chunks: AsyncIterator[bytes],
         mode: int | None = None,
+        *,
+        user: str = DEFAULT_USER,
     ) -> FileInfo:
         """Create or replace, with missing parents. Until the last chunk has come, readers see the old file."""
         received = 0
@@ -73,40 +86,46 @@ class Files:
                 yield chunk
 
         async with self._controller.use(who, sandbox_id) as use:
-            info = await use.machine.write_file(path, counted(), mode=mode)
+            info = await use.machine.write_file(path, counted(), mode=mode, user=user)
             await use.record(bytes_in=received, event=("file.written", {"path": path, "size": received}))
             return info
 
-    async def write_bytes(self, who: Principal, sandbox_id: str, path: str, data: bytes) -> FileInfo:
+    async def write_bytes(
+        self, who: Principal, sandbox_id: str, path: str, data: bytes, *, user: str = DEFAULT_USER
+    ) -> FileInfo:
         async def whole() -> AsyncIterator[bytes]:
             yield data
 
-        return await self.write(who, sandbox_id, path, whole())
+        return await self.write(who, sandbox_id, path, whole(), user=user)
 
-    async def make_directory(self, who: Principal, sandbox_id: str, path: str) -> FileInfo:
+    async def make_directory(self, who: Principal, sandbox_id: str, path: str, *, user: str = DEFAULT_USER) -> FileInfo:
         """With missing parents; one that is there already is fine."""
         async with self._controller.use(who, sandbox_id) as use:
-            await use.machine.make_directory(path)
-            return await use.machine.stat(path)
+            await use.machine.make_directory(path, user=user)
+            return await use.machine.stat(path, user=user)
 
-    async def move(self, who: Principal, sandbox_id: str, source: str, destination: str) -> FileInfo:
+    async def move(
+        self, who: Principal, sandbox_id: str, source: str, destination: str, *, user: str = DEFAULT_USER
+    ) -> FileInfo:
         async with self._controller.use(who, sandbox_id) as use:
-            info = await use.machine.move(source, destination)
+            info = await use.machine.move(source, destination, user=user)
             await use.record(event=("file.moved", {"source": source, "destination": destination}))
             return info
 
-    async def remove(self, who: Principal, sandbox_id: str, path: str, recursive: bool = False) -> None:
+    async def remove(
+        self, who: Principal, sandbox_id: str, path: str, recursive: bool = False, *, user: str = DEFAULT_USER
+    ) -> None:
         async with self._controller.use(who, sandbox_id) as use:
-            await use.machine.remove(path, recursive)
+            await use.machine.remove(path, recursive, user=user)
             await use.record(event=("file.removed", {"path": path}))
 
     async def watch(
-        self, who: Principal, sandbox_id: str, path: str, recursive: bool = False
+        self, who: Principal, sandbox_id: str, path: str, recursive: bool = False, *, user: str = DEFAULT_USER
     ) -> AsyncGenerator[FileEvent | None, None]:
         """Changes below a directory. The first item is None: from here on nothing is missed."""
         async with (
             self._controller.use(who, sandbox_id) as use,
-            use.machine.watch(path, recursive) as changes,
+            use.machine.watch(path, recursive, user=user) as changes,
         ):
             yield None
             async for change in changes:

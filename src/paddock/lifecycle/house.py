@@ -18,12 +18,14 @@ from paddock.lifecycle.accounts import Accounts
 from paddock.lifecycle.activity import Activity
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.commands import Commands
+from paddock.lifecycle.confinement import Confinement
 from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.events import Events
 from paddock.lifecycle.files import Files
 from paddock.lifecycle.idempotency import Idempotency
 from paddock.lifecycle.journal import Journal
+from paddock.lifecycle.pool import Pool
 from paddock.lifecycle.reconciler import Reconciler
 from paddock.lifecycle.scheduler import SandboxQueueScheduler
 from paddock.lifecycle.transitions import Transitions
@@ -54,7 +56,8 @@ class House:
         self.bus = Bus()
         self.accounts = Accounts(settings, clock, self.store)
         self.idempotency = Idempotency(clock, self.store)
-        self.engine = Engine(settings, clock, self.store, providers, self.bus, self.server_id)
+        self.pool = Pool(settings, clock, self.store, providers, self.server_id)
+        self.engine = Engine(settings, clock, self.store, providers, self.pool, self.bus, self.server_id)
         self.journal = Journal(clock, self.store, self.bus)
         self.activity = Activity(self.journal)
         self.transitions = Transitions(settings, clock, self.store, self.accounts, self.engine, self.server_id)
@@ -73,6 +76,7 @@ class House:
             default_provider=default,
             server_id=self.server_id,
         )
+        self.confinement = Confinement(clock, self.store, self.controller, self.transitions, self.engine, self.bus)
         self.commands = Commands(self.controller, self.idempotency, settings, clock)
         self.files = Files(self.controller, settings)
         self.events = Events(self.store, self.controller, self.bus)
@@ -102,7 +106,7 @@ class House:
             raise
         running = [self.journal.run, self._beat]
         if loops:
-            running += [self.activity.run, self.scheduler.run, self.reconciler.run]
+            running += [self.activity.run, self.scheduler.run, self.reconciler.run, self.pool.run]
         self._loops = [asyncio.create_task(_lasting(loop, self._pace)) for loop in running]
         log.info("open", server_id=self.server_id, provider=self.default_provider, database=self.store.url.drivername)
 
@@ -110,6 +114,7 @@ class House:
         """Drain: finish what was begun, write what waits, then let go. Sandboxes live on."""
         await self.transitions.close(self.settings.drain_timeout)
         await self._stop_loops()
+        await self.pool.drain()
         await self.journal.flush()
         with contextlib.suppress(StoreUnavailable):
             async with self.store.write() as connection:
@@ -131,6 +136,7 @@ class House:
         """Each ends between two rounds; one that does not is cancelled."""
         self._pace.stop()
         self.journal.wake()
+        self.pool.wake()
         if self._loops:
             _, late = await asyncio.wait(self._loops, timeout=self.settings.drain_timeout)
             for task in late:
@@ -155,7 +161,8 @@ def build_house(
 ) -> House:
     clock = clock or SystemClock()
     if providers is None:
-        return House(settings, clock, build_providers(settings, clock), default_provider(settings))
+        name = default_provider(settings)
+        return House(settings, clock, build_providers(settings, clock, name), name)
     return House(settings, clock, providers, settings.sandbox_provider or next(iter(providers)))
 
 

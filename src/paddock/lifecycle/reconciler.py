@@ -10,20 +10,21 @@ import asyncio
 import functools
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TypeVar
 
 import structlog
 from sqlalchemy.exc import IntegrityError
 
 from paddock.clock import Clock, Pace
-from paddock.errors import PaddockError
+from paddock.egress.policy import EgressPolicy
+from paddock.errors import PaddockError, Unsupported
 from paddock.ids import is_sandbox_id
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.idempotency import REMEMBERED_SECONDS
 from paddock.lifecycle.transitions import Transitions
-from paddock.models import State, TimeoutAction
-from paddock.providers.base import Found, MachineState, Provider
+from paddock.models import Isolation, State, TimeoutAction
+from paddock.providers.base import Found, MachineState, Mount, Provider
 from paddock.settings import Settings
 from paddock.store import deadlines, events, idempotency, sandboxes, servers, usage
 from paddock.store.database import Store
@@ -117,6 +118,12 @@ class Reconciler:
         if sandbox is None:
             log.warning("a machine without readable labels is left alone", sandbox_id=machine.sandbox_id)
             return
+        try:
+            # The labels are from its creation; what it may connect to may have been changed since.
+            report = await self._engine.call(provider.egress(sandbox.sandbox_id), "egress")
+            sandbox = replace(sandbox, egress=report.policy.to_json())
+        except Unsupported:
+            log.debug("adopted with the egress of its labels", sandbox_id=sandbox.sandbox_id)
         try:
             async with self._store.write() as connection:
                 kept = await events.last_seq(connection, sandbox.sandbox_id)
@@ -219,6 +226,9 @@ def _from_labels(provider: str, machine: Found, now: float, settings: Settings) 
             env=dict(kept["env"]),
             metadata=dict(kept["metadata"]),
             git_url=kept["git_url"],
+            egress=EgressPolicy.from_json(kept.get("egress", {})).to_json(),
+            isolation=Isolation(kept["isolation"]) if kept.get("isolation") else None,
+            mounts=[asdict(Mount(**mount)) for mount in kept.get("mounts", ())],
             created_at=float(kept["created_at"]),
             started_at=now if running else None,
             running_since=now if running else None,
@@ -227,6 +237,6 @@ def _from_labels(provider: str, machine: Found, now: float, settings: Settings) 
             deleted_at=None,
             event_seq=0,
         )
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, AttributeError, PaddockError):
         return None
     return sandbox if is_sandbox_id(sandbox.sandbox_id) else None

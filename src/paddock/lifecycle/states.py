@@ -51,6 +51,10 @@ OPERATIONS: Mapping[State, Operation] = {operation.via: operation for operation 
 """By the state that they go through: the operation that such a row is in the middle of."""
 
 
+SETTLED_ALIVE = frozenset({State.RUNNING, State.PAUSED})
+"""There is a machine, and nobody is at work on it."""
+
+
 def unfinished(state: State) -> bool:
     return state in OPERATIONS
 

@@ -24,6 +24,7 @@ from paddock.errors import (
     SandboxGone,
     SandboxNotFound,
     ShuttingDown,
+    Unsupported,
 )
 from paddock.lifecycle import states
 from paddock.lifecycle.accounts import Accounts
@@ -83,6 +84,10 @@ class Transitions:
         if not self._turns.busy(sandbox_id):
             await self.settled(sandbox_id)
 
+    async def in_turn(self, sandbox_id: str, work: Callable[[Sandbox], Awaitable[T]]) -> T:
+        """Do this with the settled row while nobody else acts on the sandbox."""
+        return await self._own(self._in_turn(sandbox_id, work))
+
     async def compare(self, sandbox_id: str) -> None:
         """Bring one row and the provider's view of it together."""
         await self._own(self._compare(sandbox_id))
@@ -108,7 +113,7 @@ class Transitions:
                 if sandbox.state is operation.done:
                     return sandbox
                 if sandbox.state not in operation.start:
-                    raise cannot(sandbox, operation)
+                    raise cannot(sandbox, operation.name)
                 guard = self._accounts.check_quota if operation is RESUME else None
                 begun = await self._engine.begin(sandbox, operation, cause="request", guard=guard)
                 if begun is not None:
@@ -130,6 +135,10 @@ class Transitions:
                 return False
             await self._engine.drive(begun)
             return True
+
+    async def _in_turn(self, sandbox_id: str, work: Callable[[Sandbox], Awaitable[T]]) -> T:
+        async with self._turns.take(sandbox_id, self._settings.busy_wait):
+            return await work(await self._settled(sandbox_id))
 
     async def _recover(self, sandbox_id: str) -> Sandbox:
         async with self._turns.take(sandbox_id, self._settings.busy_wait):
@@ -164,7 +173,7 @@ class Transitions:
         """Drive someone else's leftover. A definite no has moved the row already: that is an end too."""
         try:
             await self._engine.drive(sandbox)
-        except (ProviderRefused, SandboxNotFound, Invalid) as error:
+        except (ProviderRefused, SandboxNotFound, Unsupported, Invalid) as error:
             if sandbox.state is State.DELETING:
                 raise
             log.info("a transition was undone", sandbox_id=sandbox.sandbox_id, problem=str(error))
@@ -206,7 +215,7 @@ class Transitions:
             log.error("an operation failed", exc_info=error)
 
 
-def cannot(sandbox: Sandbox, operation: Operation) -> PaddockError:
+def cannot(sandbox: Sandbox, what: str) -> PaddockError:
     details = {"sandbox_id": sandbox.sandbox_id, "status": sandbox.state.value}
     why = f" {sandbox.reason}" if sandbox.reason else ""
     if sandbox.state is State.DELETED:
@@ -218,4 +227,4 @@ def cannot(sandbox: Sandbox, operation: Operation) -> PaddockError:
         return SandboxFailed(
             f"Sandbox {sandbox.sandbox_id!r} has failed and can only be deleted.{why}", details=details
         )
-    return SandboxBusy(f"A sandbox that is {sandbox.state.value} cannot {operation.name} now.", details=details)
+    return SandboxBusy(f"A sandbox that is {sandbox.state.value} cannot {what} now.", details=details)

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from paddock.models.base import Answer, Request, Success
 from paddock.models.sandboxes import SandboxRef
-from paddock.models.values import _SIGNALS, BASE64, Command, Env, HardTimeout, SandboxPath, Text, Wait, _whole
+from paddock.models.values import _SIGNALS, BASE64, Command, Env, HardTimeout, SandboxPath, Text, UserName, Wait, _whole
 
 
 class CommandStatus(StrEnum):
@@ -33,7 +33,7 @@ class RunCommand(SandboxRef):
     )
     cwd: SandboxPath | None = None
     env: Env = Field(default_factory=dict)
-    user: str | None = Field(default=None, pattern=r"^[a-z_][a-z0-9_-]{0,31}$", examples=["user", "root"])
+    user: UserName | None = None
     stream: bool = Field(default=False, description="Answer with server-sent events as the output comes.")
 
 
@@ -70,7 +70,7 @@ class StartProcess(Request):
     argv: list[Command] | None = Field(default=None, min_length=1, max_length=4096)
     cwd: SandboxPath | None = None
     env: Env = Field(default_factory=dict)
-    user: str | None = Field(default=None, pattern=r"^[a-z_][a-z0-9_-]{0,31}$")
+    user: UserName | None = None
     stdin: bool = Field(default=False, description="Keep a pipe open for the stdin route.")
     terminal: Terminal | None = Field(default=None, description="Run on a PTY of this size.")
     hard_timeout: HardTimeout | None = None

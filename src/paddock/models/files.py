@@ -8,18 +8,20 @@ from pydantic import Field
 
 from paddock.models.base import Answer, Request, Success
 from paddock.models.sandboxes import SandboxRef
-from paddock.models.values import SandboxPath, Text
+from paddock.models.values import SandboxPath, Text, UserName
 
 
 class WriteFile(SandboxRef):
     path: SandboxPath
     content: Text = Field(description="Text, or base64 with `encoding`; empty is legal.")
     encoding: Literal["utf-8", "base64"] = "utf-8"
+    user: UserName | None = None
 
 
 class ReadFile(SandboxRef):
     path: SandboxPath
     encoding: Literal["utf-8", "base64"] = "utf-8"
+    user: UserName | None = None
 
 
 class FileContent(Success):
@@ -32,10 +34,12 @@ class FileContent(Success):
 class MovePath(Request):
     source: SandboxPath
     destination: SandboxPath
+    user: UserName | None = None
 
 
 class MakeDirectory(Request):
     path: SandboxPath
+    user: UserName | None = None
 
 
 class FileAnswer(Answer):

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator
 
 from paddock.models.base import Answer, Request, Success
+from paddock.models.confinement import ConfinementRequest, Egress, Isolation, MountInfo
 from paddock.models.values import GIT_URL, Env, Metadata, SandboxId, Seconds, UserId, _no_nul, _whole
 
 
@@ -39,7 +40,7 @@ class ResourceRequest(Request):
     pids: Annotated[int, Field(ge=4, le=1 << 20), BeforeValidator(_whole)] | None = None
 
 
-class CreateSandbox(Request):
+class CreateSandbox(ConfinementRequest):
     user_id: UserId
     template_id: str | None = Field(default=None, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")
     timeout: Seconds | None = Field(
@@ -108,6 +109,9 @@ class SandboxInfo(Answer):
     on_timeout: TimeoutAction
     max_lifetime: int | None
     resources: ResourceInfo
+    egress: Egress = Field(description="The mode; `GET /sandboxes/{sandbox_id}/egress` has the lists.")
+    isolation: Isolation | None = Field(description="The least that was asked for.")
+    mounts: list[MountInfo]
     metadata: dict[str, Any]
     created_at: str
     started_at: str | None

@@ -162,4 +162,12 @@ Command = Annotated[
         json_schema_extra={"pattern": _PLAIN_TEXT},
     ),
 ]
+UserName = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z_][a-z0-9_-]{0,31}$",
+        description="As whom, inside: `user` unless it is said, or `root`.",
+        examples=["user", "root"],
+    ),
+]
 Text = Annotated[str, AfterValidator(_valid_unicode)]

@@ -47,9 +47,17 @@ class MetricsAnswer(Answer):
     process_count: int
 
 
+class PoolStock(Answer):
+    """Machines made in advance, of all shapes together."""
+
+    ready: int
+    wanted: int
+
+
 class Health(Answer):
     status: Literal["ok", "degraded"]
     version: str
     provider: str
     database: Literal["ok", "unavailable"]
     server_id: str
+    pool: PoolStock | None = Field(default=None, description="None where nothing is made in advance.")

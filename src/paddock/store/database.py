@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ from paddock.store import sqlite
 
 log = structlog.get_logger(__name__)
 
+CHANGED = "paddock.changed"
+"""Where a write transaction gathers the ids of the sandboxes whose rows it changes."""
 _MIGRATION_LOCK = 0x70616464  # any number that is ours
 _BUSY_SECONDS = 5.0
 _POOL_SECONDS = 10.0
@@ -46,6 +48,20 @@ class Store:
         self.url = _normalized(url)
         self._reader: AsyncEngine | None = None
         self._writer: AsyncEngine | None = None
+        self._inode = 0
+        self._listeners: list[Callable[[Collection[str]], None]] = []
+
+    def tell_changes(self, listener: Callable[[Collection[str]], None]) -> None:
+        """Call this after every write transaction with the ids of the sandboxes whose rows it changed, or may have."""
+        self._listeners.append(listener)
+
+    @property
+    def in_place(self) -> bool:
+        """A SQLite file is where it was when it was opened: neither moved away nor replaced."""
+        try:
+            return self.file is not None and self.file.stat().st_ino == self._inode
+        except OSError:
+            return False
 
     @property
     def sqlite(self) -> bool:
@@ -68,6 +84,7 @@ class Store:
                     await connection.run_sync(_migrate)
             finally:
                 await migrator.dispose()
+        self._inode = self.file.stat().st_ino if self.file else 0
         self._reader = self._engine(create=False, writes=False, pool_size=8)
         self._writer = self._engine(create=False, writes=True, pool_size=1) if self.sqlite else self._reader
 
@@ -85,8 +102,14 @@ class Store:
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
         """All or nothing: committed when the block ends, rolled back when it raises."""
-        async with self._transaction(self._writer) as connection:
-            yield connection
+        changed: set[str] = set()
+        try:
+            async with self._transaction(self._writer) as connection:
+                connection.info[CHANGED] = changed
+                yield connection
+        finally:
+            for listener in self._listeners:
+                listener(changed)
 
     @asynccontextmanager
     async def _transaction(self, engine: AsyncEngine | None) -> AsyncIterator[AsyncConnection]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from paddock.models import Role, State, TimeoutAction
+from paddock.models import Isolation, Role, State, TimeoutAction
 
 
 class DeadlineKind(StrEnum):
@@ -46,6 +46,12 @@ class Sandbox:
     env: Mapping[str, str]
     metadata: Mapping[str, Any]
     git_url: str | None
+    egress: Mapping[str, Any]
+    """``mode``, ``allow`` and ``deny``."""
+    isolation: Isolation | None
+    """The least that its creator, or the server's operator, insists on."""
+    mounts: Sequence[Mapping[str, Any]]
+    """Directories of the host, each as ``source``, ``target`` and ``read_only``."""
     created_at: float
     started_at: float | None
     running_since: float | None

@@ -14,7 +14,8 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.errors import Invalid
-from paddock.models import State, TimeoutAction
+from paddock.models import Isolation, State, TimeoutAction
+from paddock.store.database import CHANGED
 from paddock.store.records import Sandbox
 from paddock.store.tables import ALIVE, LIVE, UNFINISHED, sandboxes, servers
 
@@ -58,6 +59,7 @@ async def change(
 
     Answers the number of the row's last event; ``with_event`` takes the next one for an event of the caller's.
     """
+    _mark(connection, sandbox.sandbox_id)
     known = {"id": sandbox.sandbox_id, "seen": sandbox.version, "version": sandbox.version + 1}
     statement = _CHANGE_WITH_EVENT if with_event else _CHANGE
     last = (await connection.execute(statement, {**known, **values})).scalar_one_or_none()
@@ -66,6 +68,7 @@ async def change(
 
 async def patch(connection: AsyncConnection, sandbox_id: str, **values: Any) -> bool:
     """Write what is not part of the state machine: a remembered timeout, a moment of activity."""
+    _mark(connection, sandbox_id)
     statement = update(sandboxes).where(sandboxes.c.sandbox_id == sandbox_id).values(**values)
     return (await connection.execute(statement)).rowcount == 1
 
@@ -151,15 +154,23 @@ async def purge_deleted(connection: AsyncConnection, before: float, limit: int =
         and_(sandboxes.c.deleted_at < before, sandboxes.c.state == State.DELETED)
     )
     ids = list((await connection.execute(query.limit(limit))).scalars())
+    for sandbox_id in ids:
+        _mark(connection, sandbox_id)
     if ids:
         await connection.execute(delete(sandboxes).where(sandboxes.c.sandbox_id.in_(ids)))
     return ids
+
+
+def _mark(connection: AsyncConnection, sandbox_id: str) -> None:
+    connection.info.setdefault(CHANGED, set()).add(sandbox_id)
 
 
 def _record(row: RowMapping) -> Sandbox:
     values: dict[str, Any] = dict(row)
     values["state"] = State(values["state"])
     values["on_timeout"] = TimeoutAction(values["on_timeout"])
+    if values["isolation"] is not None:
+        values["isolation"] = Isolation(values["isolation"])
     return Sandbox(**values)
 
 
@@ -196,6 +207,9 @@ def labels_of(sandbox: Sandbox) -> Mapping[str, str]:
         "metadata": sandbox.metadata,
         "env": sandbox.env,
         "git_url": sandbox.git_url,
+        "egress": sandbox.egress,
+        "isolation": sandbox.isolation,
+        "mounts": list(sandbox.mounts),
         "created_at": sandbox.created_at,
     }
     return {"paddock.sandbox": json.dumps(kept)}

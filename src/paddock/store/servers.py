@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import secrets
+from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, null, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from paddock.store.tables import installation, servers
+from paddock.store.tables import installation, notes, servers
+
+
+def _upsert(dialect: Any) -> Any:
+    statement = dialect.insert(notes)
+    return statement.on_conflict_do_update(
+        index_elements=["server_id"], set_={"number": statement.excluded["number"]}
+    )
+
+
+_NOTE = {"sqlite": _upsert(sqlite), "postgresql": _upsert(postgresql)}
 
 
 async def beat(connection: AsyncConnection, server_id: str, now: float) -> None:
     dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
     statement = dialect.insert(servers).values(server_id=server_id, started_at=now, heartbeat_at=now)
     await connection.execute(statement.on_conflict_do_update(index_elements=["server_id"], set_={"heartbeat_at": now}))
+
+
+async def want(connection: AsyncConnection, server_id: str, pool: Any) -> None:
+    """Publish what this server wants to stand ready; None where it wants nothing any more."""
+    statement = update(servers).where(servers.c.server_id == server_id).values(pool=null() if pool is None else pool)
+    await connection.execute(statement)
+
+
+async def wanted_by_others(connection: AsyncConnection, server_id: str, since: float) -> list[Any]:
+    """What the other living servers have published."""
+    query = select(servers.c.pool).where(
+        servers.c.server_id != server_id, servers.c.heartbeat_at >= since, servers.c.pool.is_not(None)
+    )
+    return [pool for pool in (await connection.execute(query)).scalars() if pool is not None]
 
 
 async def alive(connection: AsyncConnection, server_id: str, since: float) -> bool:
@@ -33,6 +58,21 @@ async def forget_others(connection: AsyncConnection, server_id: str) -> None:
 
 async def forget_stale(connection: AsyncConnection, before: float) -> None:
     await connection.execute(delete(servers).where(servers.c.heartbeat_at < before))
+
+
+async def noted(connection: AsyncConnection, server_id: str) -> int:
+    """The last note of this server that is in the database."""
+    query = select(notes.c.number).where(notes.c.server_id == server_id)
+    return int((await connection.execute(query)).scalar_one_or_none() or 0)
+
+
+async def note(connection: AsyncConnection, server_id: str, number: int) -> None:
+    """With this transaction everything up to this note is in the database."""
+    await connection.execute(_NOTE[connection.dialect.name], {"server_id": server_id, "number": number})
+
+
+async def forget_notes(connection: AsyncConnection, server_id: str) -> None:
+    await connection.execute(delete(notes).where(notes.c.server_id == server_id))
 
 
 async def installation_id(connection: AsyncConnection) -> str:

@@ -62,6 +62,9 @@ sandboxes = Table(
     Column("env", JSON, nullable=False),
     Column("metadata", JSON, nullable=False),
     Column("git_url", Text),
+    Column("egress", JSON, nullable=False, server_default='{"mode": "proxy", "allow": [], "deny": []}'),
+    Column("isolation", Text),
+    Column("mounts", JSON, nullable=False, server_default="[]"),
     Column("created_at", Time, nullable=False),
     Column("started_at", Time),
     Column("running_since", Time),
@@ -187,6 +190,14 @@ servers = Table(
     Column("server_id", Text, primary_key=True),
     Column("started_at", Time, nullable=False),
     Column("heartbeat_at", Time, nullable=False),
+    Column("pool", JSON, doc="how many machines it wants to stand ready, for each shape"),
+)
+
+notes = Table(
+    "notes",
+    metadata,
+    Column("server_id", Text, primary_key=True),
+    Column("number", BigInt, nullable=False, doc="the last of its notes that is in this database"),
 )
 
 installation = Table(

@@ -1,6 +1,6 @@
 """The routes, thin: parse, call one method, shape the answer."""
 
-from paddock.api.routes import accounts, commands, files, processes, sandboxes, server, sockets, watching
+from paddock.api.routes import accounts, commands, confinement, files, processes, sandboxes, server, sockets, watching
 
 # In the order in which they are tried: fixed paths stand before `/sandboxes/{sandbox_id}`.
 ROUTERS = (
@@ -11,6 +11,7 @@ ROUTERS = (
     sandboxes.by_path,
     processes.router,
     files.router,
+    confinement.router,
     watching.router,
     accounts.router,
     sockets.router,

@@ -14,9 +14,10 @@ from paddock import errors
 from paddock.api.auth import Caller, Calling, GuardedRoute
 from paddock.api.download import Download, span_of
 from paddock.api.openapi import ON_A_SANDBOX, failures, operation_id
-from paddock.api.params import PathQuery, SandboxIdHere
+from paddock.api.params import PathQuery, SandboxIdHere, UserQuery
 from paddock.api.shapes import file_answer
 from paddock.api.sse import EVENTS, READY, Event, EventStream
+from paddock.machine.base import DEFAULT_USER
 from paddock.models import (
     FileAnswer,
     FileContent,
@@ -69,14 +70,14 @@ async def write_file(body: WriteFile, caller: Calling) -> FileWritten:
             raise errors.Invalid("content is not valid base64.") from None
     else:
         data = body.content.encode()
-    info = await caller.house.files.write_bytes(caller.who, body.sandbox_id, body.path, data)
+    info = await caller.house.files.write_bytes(caller.who, body.sandbox_id, body.path, data, user=_user(body))
     return FileWritten(file=file_answer(info), message=f"Wrote {len(data)} bytes to {body.path}.")
 
 
 @by_body.post("/sandboxes/read-file")
 async def read_file(body: ReadFile, caller: Calling) -> FileContent:
     """A whole file as text, or as base64 with `encoding`."""
-    data = await caller.house.files.read_all(caller.who, body.sandbox_id, body.path)
+    data = await caller.house.files.read_all(caller.who, body.sandbox_id, body.path, user=_user(body))
     if body.encoding == "base64":
         content = base64.b64encode(data).decode()
     else:
@@ -91,19 +92,23 @@ async def read_file(body: ReadFile, caller: Calling) -> FileContent:
 
 
 @router.get("", response_model=None, responses=_DOWNLOAD)
-async def download_file(request: Request, sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling) -> Response:
+async def download_file(
+    request: Request, sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling, user: UserQuery = DEFAULT_USER
+) -> Response:
     """The file's bytes, streamed; `Range` asks for a part."""
     files = caller.house.files
-    info = await files.stat(caller.who, sandbox_id, path, follow=True)
+    info = await files.stat(caller.who, sandbox_id, path, follow=True, user=user)
     span = span_of(info, request.headers)
-    chunks = files.read(caller.who, sandbox_id, path, span.start, span.length) if span.length else None
+    chunks = files.read(caller.who, sandbox_id, path, span.start, span.length, user=user) if span.length else None
     return Download(info, span, chunks)
 
 
 @router.head("", response_model=None, responses=_DOWNLOAD)
-async def check_file(request: Request, sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling) -> Response:
+async def check_file(
+    request: Request, sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling, user: UserQuery = DEFAULT_USER
+) -> Response:
     """What a download would say about the file, without its bytes."""
-    info = await caller.house.files.stat(caller.who, sandbox_id, path, follow=True)
+    info = await caller.house.files.stat(caller.who, sandbox_id, path, follow=True, user=user)
     return Download(info, span_of(info, request.headers), None)
 
 
@@ -114,17 +119,24 @@ async def upload_file(
     path: PathQuery,
     caller: Calling,
     mode: Annotated[str | None, Query(pattern=r"^[0-7]{3,4}$", description="Octal.", examples=["0644"])] = None,
+    user: UserQuery = DEFAULT_USER,
 ) -> FileWritten:
     """Create or replace a file and its missing parents from the raw body, of any size."""
     bits = None if mode is None else int(mode, 8)
-    info = await caller.house.files.write(caller.who, sandbox_id, path, request.stream(), bits)
+    info = await caller.house.files.write(caller.who, sandbox_id, path, request.stream(), bits, user=user)
     return FileWritten(file=file_answer(info), message=f"Wrote {info.size} bytes to {path}.")
 
 
 @router.delete("")
-async def delete_file(sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling, recursive: bool = False) -> Success:
+async def delete_file(
+    sandbox_id: SandboxIdHere,
+    path: PathQuery,
+    caller: Calling,
+    recursive: bool = False,
+    user: UserQuery = DEFAULT_USER,
+) -> Success:
     """Remove a file, an empty directory, or with `recursive` a full one."""
-    await caller.house.files.remove(caller.who, sandbox_id, path, recursive)
+    await caller.house.files.remove(caller.who, sandbox_id, path, recursive, user=user)
     return Success(message=f"Removed {path}.")
 
 
@@ -134,26 +146,30 @@ async def list_files(
     caller: Calling,
     path: PathQuery = "/workspace",
     depth: Annotated[int, Query(ge=1, le=32)] = 1,
+    user: UserQuery = DEFAULT_USER,
 ) -> FileList:
     """What is below a directory, sorted by path."""
-    entries = await caller.house.files.list_directory(caller.who, sandbox_id, path, depth)
+    entries = await caller.house.files.list_directory(caller.who, sandbox_id, path, depth, user=user)
     return FileList(path=path, entries=[file_answer(info) for info in entries])
 
 
 @router.get("/stat")
-async def stat_file(sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling) -> FileAnswer:
-    return file_answer(await caller.house.files.stat(caller.who, sandbox_id, path))
+async def stat_file(
+    sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling, user: UserQuery = DEFAULT_USER
+) -> FileAnswer:
+    return file_answer(await caller.house.files.stat(caller.who, sandbox_id, path, user=user))
 
 
 @router.post("/move")
 async def move_file(body: MovePath, sandbox_id: SandboxIdHere, caller: Calling) -> FileAnswer:
-    return file_answer(await caller.house.files.move(caller.who, sandbox_id, body.source, body.destination))
+    files, user = caller.house.files, _user(body)
+    return file_answer(await files.move(caller.who, sandbox_id, body.source, body.destination, user=user))
 
 
 @router.post("/mkdir")
 async def make_directory(body: MakeDirectory, sandbox_id: SandboxIdHere, caller: Calling) -> FileAnswer:
     """With missing parents; one that is there already is fine."""
-    return file_answer(await caller.house.files.make_directory(caller.who, sandbox_id, body.path))
+    return file_answer(await caller.house.files.make_directory(caller.who, sandbox_id, body.path, user=_user(body)))
 
 
 @router.get("/watch", response_model=None, responses=_CHANGES)
@@ -163,13 +179,20 @@ async def watch_files(
     caller: Calling,
     path: PathQuery = "/workspace",
     recursive: bool = False,
+    user: UserQuery = DEFAULT_USER,
 ) -> Response:
     """Changes below a directory as they happen; nothing is missed from the moment the headers come."""
-    return await EventStream.open(_changes(caller, sandbox_id, path, recursive), request)
+    return await EventStream.open(_changes(caller, sandbox_id, path, recursive, user), request)
 
 
-async def _changes(caller: Caller, sandbox_id: str, path: str, recursive: bool) -> AsyncGenerator[Event, None]:
-    async with aclosing(caller.house.files.watch(caller.who, sandbox_id, path, recursive)) as changes:
+def _user(body: WriteFile | ReadFile | MovePath | MakeDirectory) -> str:
+    return body.user or DEFAULT_USER
+
+
+async def _changes(
+    caller: Caller, sandbox_id: str, path: str, recursive: bool, user: str
+) -> AsyncGenerator[Event, None]:
+    async with aclosing(caller.house.files.watch(caller.who, sandbox_id, path, recursive, user=user)) as changes:
         async for change in changes:
             if change is None:
                 yield READY

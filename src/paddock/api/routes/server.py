@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from paddock import __version__
 from paddock.api.openapi import failures, operation_id
 from paddock.lifecycle.house import House
-from paddock.models import Health
+from paddock.models import Health, PoolStock
 
 router = APIRouter(tags=["server"], generate_unique_id_function=operation_id)
 
@@ -40,10 +40,12 @@ async def _health(request: Request, response: Response) -> Health:
     house: House = request.app.state.house
     well = await house.healthy()
     response.status_code = 200 if well else 503
+    stock = house.pool.stock()
     return Health(
         status="ok" if well else "degraded",
         version=__version__,
         provider=house.default_provider,
         database="ok" if well else "unavailable",
         server_id=house.server_id,
+        pool=None if stock is None else PoolStock(ready=stock.ready, wanted=stock.wanted),
     )

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, WebSocket
 
 from paddock import errors, ids
-from paddock.api.auth import Caller, SocketCalling
+from paddock.api.auth import SocketCalling
 from paddock.api.frames import (
     CloseStdin,
     Resize,
@@ -24,7 +24,7 @@ from paddock.api.params import Offset, check_process_id
 from paddock.api.sockets import converse
 from paddock.lifecycle.attachment import Attachment
 from paddock.machine.base import ProcessInfo
-from paddock.models import Command, SandboxPath, StartProcess, Terminal
+from paddock.models import Command, SandboxPath, StartProcess, Terminal, UserName
 
 router = APIRouter()
 
@@ -68,13 +68,22 @@ async def terminal_socket(
     cols: Size = 80,
     command: Annotated[Command | None, Query()] = None,
     cwd: Annotated[SandboxPath | None, Query()] = None,
+    user: Annotated[UserName | None, Query()] = None,
     process_id: str | None = None,
     offset: Offset = 0,
 ) -> None:
     """A shell on a PTY: binary frames are its bytes. `process_id` goes back to one that was left, from `offset` on."""
     _check_sandbox_id(sandbox_id)
     if process_id is None:
-        process_id = await _start_shell(caller, sandbox_id, Terminal(rows=rows, cols=cols), command, cwd)
+        shell = StartProcess(
+            command=command,
+            argv=None if command else _LOGIN_SHELL,
+            cwd=cwd,
+            env={"TERM": "xterm-256color"},
+            user=user,
+            terminal=Terminal(rows=rows, cols=cols),
+        )
+        process_id = (await caller.house.commands.start(caller.who, sandbox_id, shell)).process_id
     check_process_id(process_id)
 
     async def outgoing(attachment: Attachment) -> None:
@@ -90,13 +99,6 @@ async def terminal_socket(
         await websocket.send_json({"type": "ready", "process_id": process_id})
         await converse(outgoing(attachment), _incoming(websocket, attachment))
     await _close(websocket)
-
-
-async def _start_shell(caller: Caller, sandbox_id: str, size: Terminal, command: str | None, cwd: str | None) -> str:
-    request = StartProcess(
-        command=command, argv=None if command else _LOGIN_SHELL, cwd=cwd, env={"TERM": "xterm-256color"}, terminal=size
-    )
-    return (await caller.house.commands.start(caller.who, sandbox_id, request)).process_id
 
 
 async def _incoming(websocket: WebSocket, attachment: Attachment) -> None:

@@ -17,21 +17,25 @@ LARGEST_JSON = 256 * 1024
 """Text longer than this streams: it is not worth escaping."""
 
 
-def write_file(sandbox_id: str, path: str, content: str | Body, *, mode: int | None = None) -> Call[Written]:
+def write_file(
+    sandbox_id: str, path: str, content: str | Body, *, mode: int | None = None, user: str | None = None
+) -> Call[Written]:
     """Create or replace a file and its missing parents. Text, bytes, a file object or an iterator of bytes."""
     if not isinstance(content, str):
-        return upload(sandbox_id, path, content, mode=mode)
+        return upload(sandbox_id, path, content, mode=mode, user=user)
     if mode is not None or len(content) > LARGEST_JSON:
-        return upload(sandbox_id, path, content.encode(), mode=mode)
+        return upload(sandbox_id, path, content.encode(), mode=mode, user=user)
     return Call(
         method="POST",
         path="/sandboxes/write-file",
-        json={"sandbox_id": sandbox_id, "path": path, "content": content},
+        json=given(sandbox_id=sandbox_id, path=path, content=content, user=user),
         read=answer(Written),
     )
 
 
-def upload(sandbox_id: str, path: str, source: Body, *, mode: int | None = None) -> Call[Written]:
+def upload(
+    sandbox_id: str, path: str, source: Body, *, mode: int | None = None, user: str | None = None
+) -> Call[Written]:
     """Stream bytes, a local file (``Path``), a file object or an iterator into a file.
 
     Bytes and a local file are sent again when a try fails; the others can be read only once.
@@ -43,7 +47,7 @@ def upload(sandbox_id: str, path: str, source: Body, *, mode: int | None = None)
     return Call(
         method="PUT",
         path=sandbox_path(sandbox_id, "files"),
-        params=given(path=path, mode=None if mode is None else f"{mode:04o}"),
+        params=given(path=path, mode=None if mode is None else f"{mode:04o}", user=user),
         headers={"Content-Type": "application/octet-stream"},
         body=source,
         repeat=Repeat.SAFE if isinstance(source, bytes | Path) else Repeat.UNSENT,
@@ -51,33 +55,33 @@ def upload(sandbox_id: str, path: str, source: Body, *, mode: int | None = None)
     )
 
 
-def read_file(sandbox_id: str, path: str) -> Call[str]:
+def read_file(sandbox_id: str, path: str, *, user: str | None = None) -> Call[str]:
     """A file of text, whole."""
     return Call(
         method="POST",
         path="/sandboxes/read-file",
-        json={"sandbox_id": sandbox_id, "path": path},
+        json=given(sandbox_id=sandbox_id, path=path, user=user),
         read=lambda response: answer(FileContent)(response).content,
     )
 
 
-def read_bytes(sandbox_id: str, path: str) -> Call[bytes]:
+def read_bytes(sandbox_id: str, path: str, *, user: str | None = None) -> Call[bytes]:
     """Any file, whole."""
     return Call(
         method="GET",
         path=sandbox_path(sandbox_id, "files"),
-        params={"path": path},
+        params=given(path=path, user=user),
         read=lambda response: response.content,
     )
 
 
-def download(sandbox_id: str, path: str, *, offset: int = 0) -> StreamCall[bytes]:
+def download(sandbox_id: str, path: str, *, offset: int = 0, user: str | None = None) -> StreamCall[bytes]:
     """A file's bytes as they come, from ``offset`` on. It ends whole or with an error."""
     return StreamCall(
         call=Call(
             method="GET",
             path=sandbox_path(sandbox_id, "files"),
-            params={"path": path},
+            params=given(path=path, user=user),
             headers={"Range": f"bytes={offset}-"} if offset else {},
             read=nothing,
         ),
@@ -85,62 +89,66 @@ def download(sandbox_id: str, path: str, *, offset: int = 0) -> StreamCall[bytes
     )
 
 
-def list_files(sandbox_id: str, path: str = "/workspace", *, depth: int = 1) -> Call[list[File]]:
+def list_files(
+    sandbox_id: str, path: str = "/workspace", *, depth: int = 1, user: str | None = None
+) -> Call[list[File]]:
     """What is below a directory, sorted by path."""
     return Call(
         method="GET",
         path=sandbox_path(sandbox_id, "files", "list"),
-        params={"path": path, "depth": depth},
+        params=given(path=path, depth=depth, user=user),
         read=listed(File, "entries"),
     )
 
 
-def stat_file(sandbox_id: str, path: str) -> Call[File]:
+def stat_file(sandbox_id: str, path: str, *, user: str | None = None) -> Call[File]:
     return Call(
         method="GET",
         path=sandbox_path(sandbox_id, "files", "stat"),
-        params={"path": path},
+        params=given(path=path, user=user),
         read=answer(File),
     )
 
 
-def move_file(sandbox_id: str, source: str, destination: str) -> Call[File]:
+def move_file(sandbox_id: str, source: str, destination: str, *, user: str | None = None) -> Call[File]:
     """Never sent twice: the second time there would be nothing to move."""
     return Call(
         method="POST",
         path=sandbox_path(sandbox_id, "files", "move"),
-        json={"source": source, "destination": destination},
+        json=given(source=source, destination=destination, user=user),
         read=answer(File),
         repeat=Repeat.UNSENT,
     )
 
 
-def make_directory(sandbox_id: str, path: str) -> Call[File]:
+def make_directory(sandbox_id: str, path: str, *, user: str | None = None) -> Call[File]:
     """With missing parents; one that is there already is fine."""
     return Call(
         method="POST",
         path=sandbox_path(sandbox_id, "files", "mkdir"),
-        json={"path": path},
+        json=given(path=path, user=user),
         read=answer(File),
     )
 
 
-def delete_file(sandbox_id: str, path: str, *, recursive: bool = False) -> Call[Done]:
+def delete_file(sandbox_id: str, path: str, *, recursive: bool = False, user: str | None = None) -> Call[Done]:
     return Call(
         method="DELETE",
         path=sandbox_path(sandbox_id, "files"),
-        params={"path": path, "recursive": str(recursive).lower()},
+        params=given(path=path, recursive=str(recursive).lower(), user=user),
         read=answer(Done),
     )
 
 
-def watch_files(sandbox_id: str, path: str = "/workspace", *, recursive: bool = False) -> StreamCall[FileChange]:
+def watch_files(
+    sandbox_id: str, path: str = "/workspace", *, recursive: bool = False, user: str | None = None
+) -> StreamCall[FileChange]:
     """Changes below a directory, as they happen. A broken connection is an error: changes would be missing."""
     return StreamCall(
         call=Call(
             method="GET",
             path=sandbox_path(sandbox_id, "files", "watch"),
-            params={"path": path, "recursive": str(recursive).lower()},
+            params=given(path=path, recursive=str(recursive).lower(), user=user),
             read=nothing,
         ),
         decoder=_Changes,

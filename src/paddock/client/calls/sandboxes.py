@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from paddock.client.answers import Done, Event, EventPage, Health, Metrics, Sandbox, SandboxPage, Usage
+from paddock.client.answers import (
+    Done,
+    Egress,
+    Event,
+    EventPage,
+    Health,
+    Isolation,
+    Metrics,
+    Sandbox,
+    SandboxPage,
+    Usage,
+)
 from paddock.client.call import Call, StreamCall, answer, event, given, nothing
 from paddock.client.errors import from_event
 from paddock.client.sse import EventDecoder
@@ -26,9 +37,16 @@ def create_sandbox(
     resources: Mapping[str, float] | None = None,
     git_url: str | None = None,
     provider: str | None = None,
+    egress: str | Mapping[str, Any] | None = None,
+    isolation: str | None = None,
+    mounts: Sequence[Mapping[str, Any]] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Sandbox]:
-    """Make a sandbox. A reply that was lost is asked for again by the same key, so it never makes two."""
+    """Make a sandbox.
+
+    ``egress`` is the mode (``none``, ``proxy``, ``full``) or a mapping of ``mode``, ``allow`` and ``deny``;
+    ``isolation`` is the least that will do; ``mounts`` are directories of the host (``source``, ``target``,
+    ``read_only``), for admins. A reply that was lost is asked for again by the same key, so it never makes two."""
     return Call(
         method="POST",
         path="/sandboxes/create",
@@ -43,6 +61,9 @@ def create_sandbox(
             resources=resources,
             git_url=git_url,
             provider=provider,
+            egress=egress,
+            isolation=isolation,
+            mounts=None if mounts is None else [dict(mount) for mount in mounts],
         ),
         headers=idempotency(idempotency_key),
         read=answer(Sandbox),
@@ -99,6 +120,33 @@ def expose_port(sandbox_id: str, port: int) -> Call[str]:
         path="/sandboxes/expose-port",
         json={"sandbox_id": sandbox_id, "port": port},
         read=lambda response: answer(PortUrl)(response).url,
+    )
+
+
+def get_isolation(sandbox_id: str) -> Call[Isolation]:
+    """Which layers stand between the sandbox and the host, and what to do about those that are missing."""
+    return Call(method="GET", path=sandbox_path(sandbox_id, "isolation"), read=answer(Isolation))
+
+
+def get_egress(sandbox_id: str) -> Call[Egress]:
+    """Where it may connect to, what was counted, and the latest connections."""
+    return Call(method="GET", path=sandbox_path(sandbox_id, "egress"), read=answer(Egress))
+
+
+def set_egress(
+    sandbox_id: str,
+    *,
+    allow: Sequence[str] | None = None,
+    deny: Sequence[str] | None = None,
+    mode: str | None = None,
+) -> Call[Egress]:
+    """Replace the list of what is allowed, or of what is denied, or both. In force at once; the mode stays."""
+    lists = {"allow": allow, "deny": deny}
+    return Call(
+        method="PUT",
+        path=sandbox_path(sandbox_id, "egress"),
+        json=given(mode=mode, **{name: None if rules is None else list(rules) for name, rules in lists.items()}),
+        read=answer(Egress),
     )
 
 

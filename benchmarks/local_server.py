@@ -1,0 +1,187 @@
+"""A whole Paddock with the local provider, as its users run it, and the few calls of its API that are measured."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.wire import Wire, request
+from paddock.providers.local import LocalProvider
+
+HOST_TEMPLATE = "host"
+_START_SECONDS = 60.0
+_FILL_SECONDS = 120.0
+_SPARE = 2
+"""Machines in the pool beyond those that are measured, so that the last one is not a special case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What sandboxes start from; ``folder`` is None for the host's own system."""
+
+    name: str = HOST_TEMPLATE
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalServer:
+    home: Path
+    template: Template
+    port: int
+    pid: int
+    key: str
+
+    async def wires(self, count: int) -> list[Wire]:
+        return [await Wire.open(self.port) for _ in range(count)]
+
+    async def create(self, wire: Wire, **wishes: Any) -> str:
+        body = {"user_id": "bench", "template_id": self.template.name, **wishes}
+        answer = await wire.ask(request("POST", "/sandboxes/create", self.key, body))
+        return str(json.loads(answer)["sandbox_id"])
+
+    def command(self, sandbox_id: str, command: str = "/bin/echo hi") -> bytes:
+        return request("POST", "/sandboxes/run-command", self.key, {"sandbox_id": sandbox_id, "command": command})
+
+    async def hello(self, wire: Wire, sandbox_id: str) -> float:
+        """Seconds of one command."""
+        message = self.command(sandbox_id)
+        started = time.perf_counter()
+        answer = await wire.ask(message)
+        taken = time.perf_counter() - started
+        if json.loads(answer)["stdout"] != "hi\n":
+            raise RuntimeError(f"the command said something else: {answer!r}")
+        return taken
+
+    async def first_output(self, wire: Wire) -> tuple[float, str]:
+        """Seconds from the request for a sandbox to the output of a command in it, and which sandbox that is."""
+        started = time.perf_counter()
+        sandbox_id = await self.create(wire)
+        await self.hello(wire, sandbox_id)
+        return time.perf_counter() - started, sandbox_id
+
+    async def delete(self, wire: Wire, sandbox_ids: Sequence[str]) -> None:
+        for sandbox_id in sandbox_ids:
+            await wire.ask(request("DELETE", f"/sandboxes/{sandbox_id}", self.key))
+
+    def record(self, sandbox_id: str) -> dict[str, Any]:
+        """What the provider wrote down about one: its first process, and the name that it had in the pool."""
+        found: dict[str, Any] = json.loads((self.home / "local/sandboxes" / sandbox_id / "record.json").read_bytes())
+        return found
+
+    async def filled(self, wire: Wire, count: int) -> set[str]:
+        """Wait until the pool holds ``count`` of our template and is at rest; answers their names."""
+        deadline = time.monotonic() + _FILL_SECONDS
+        while True:
+            pool = json.loads(await wire.ask(request("GET", "/health")))["pool"]
+            ready = self._warm()
+            if len(ready) >= count and pool["ready"] >= pool["wanted"]:
+                return ready
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the pool was not filled: {len(ready)} of {count}, and {pool}")
+            await asyncio.sleep(0.05)
+
+    def _warm(self) -> set[str]:
+        names = set()
+        for path in (self.home / "local/warm").iterdir():
+            try:
+                record = json.loads((path / "record.json").read_bytes())
+            except FileNotFoundError:
+                continue  # taken in this moment
+            if record["template_id"] == self.template.name:
+                names.add(path.name)
+        return names
+
+
+@asynccontextmanager
+async def local_server(home: Path, template: Template, *, pool: int = 0) -> AsyncIterator[LocalServer]:
+    """``paddock up`` in a process of its own. ``pool``: how many machines of our template it may keep ready."""
+    home.mkdir(mode=0o700)
+    if template.folder is not None:
+        (home / "templates").symlink_to(template.folder.parent)
+    settings = {
+        "PADDOCK_HOME": str(home),
+        "HOST": "127.0.0.1",
+        "PORT": "0",
+        "SANDBOX_PROVIDER": "local",
+        "PADDOCK_QUOTA_LIVE": "0",
+        "PADDOCK_QUOTA_RPS": "0",
+        "PADDOCK_LOG_LEVEL": "warning",
+        "PADDOCK_POOL_SIZE": str(_pool_size(template, pool)),
+        "PADDOCK_POOL_MAX": str(pool + _SPARE + 1 if pool else 0),
+    }
+    program = Path(sys.executable).with_name("paddock")
+    with (home / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [program, "--json", "up"], env={**_plain(), **settings}, cwd=home, stdout=subprocess.PIPE, stderr=log
+        )
+    try:
+        port = await asyncio.wait_for(asyncio.to_thread(_port, process, home / "log"), _START_SECONDS)
+        yield LocalServer(home, template, port, process.pid, (home / "key").read_text().strip())
+    finally:
+        process.terminate()
+        process.wait(_START_SECONDS)
+        await clear(home / "local")
+
+
+def _pool_size(template: Template, pool: int) -> int:
+    """The setting speaks of the default template. The pool of another one grows by demand, up to the maximum."""
+    if not pool:
+        return 0
+    return pool + _SPARE if template.folder is None else 1
+
+
+def _plain() -> dict[str, str]:
+    """Our environment without what would configure the server."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PADDOCK_", "DATABASE_"))}
+
+
+def _port(process: subprocess.Popen[bytes], log: Path) -> int:
+    """Where it listens, in its own words, once it does."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        try:
+            document = json.loads(b"".join(lines))
+        except ValueError:
+            continue
+        port = int(document["url"].rstrip("/").rpartition(":")[2])
+        if _answers(port, process):
+            return port
+    raise RuntimeError(f"the server did not start: {log.read_text(errors='replace')[-2000:]}")
+
+
+def _answers(port: int, process: subprocess.Popen[bytes]) -> bool:
+    """Wait until it does; False when it has ended instead."""
+    while process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return True
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+    return False
+
+
+async def clear(root: Path) -> None:
+    """End every sandbox that a server left behind in this folder: they outlive it by design."""
+    if not root.is_dir():
+        return
+    provider = LocalProvider(root)
+    await provider.start()
+    try:
+        for found in await provider.list():
+            await provider.delete(found.sandbox_id)
+        for shape, count in dict(await provider.warmed()).items():
+            await provider.cool(shape, count)
+    finally:
+        await provider.close()

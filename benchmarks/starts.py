@@ -1,0 +1,141 @@
+"""How long a start takes, and a command: bare, by Docker, and through Paddock's API, taking turns in one run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.progress import track
+
+from benchmarks.engine import Engine
+from benchmarks.local_server import LocalServer, Template, local_server
+from benchmarks.spawned import Timing, spawn, spawn_each
+from benchmarks.tables import median, milliseconds, p99, progress, table, times
+from benchmarks.wire import Wire
+
+MANY = 16
+_WARM_UP = 2
+ECHO = ["/bin/echo", "hi"]
+SHELL_ECHO = ["/bin/bash", "-c", "/bin/echo hi"]
+
+Probe = Callable[[int], Awaitable[list[float]]]
+"""Does its thing so many times at once; answers the seconds of each."""
+Taken = dict[str, dict[int, list[float]]]
+
+
+async def starts(home: Path, template: Template, docker: Engine | None, rounds: int) -> None:
+    """From nothing to the first output of a command."""
+    async with AsyncExitStack() as stack:
+        cold = await stack.enter_async_context(local_server(home / "cold", template))
+        warm = await stack.enter_async_context(local_server(home / "warm", template, pool=MANY))
+        probes: dict[str, Probe] = {"bare fork+exec": _first_output(ECHO)}
+        if docker is not None:
+            probes["`docker run`"] = _first_output(docker.run())
+            probes["`docker run --network none`"] = _first_output(docker.run("--network", "none"))
+        probes["Paddock, cold"] = _Starting(cold, await cold.wires(MANY)).measure
+        probes["Paddock, from the pool"] = _Starting(warm, await warm.wires(MANY), pooled=True).measure
+        taken = await _rounds("starts", probes, rounds)
+    _print(f"Start to first output of `{' '.join(ECHO)}`", taken, "`docker run`")
+
+
+async def commands(home: Path, template: Template, docker: Engine | None, rounds: int) -> None:
+    """One command where everything stands already."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(local_server(home / "commands", template))
+        wires = await server.wires(MANY)
+        boxes = [await server.create(wires[0]) for _ in range(MANY)]
+        probes: dict[str, Probe] = {"bare fork+exec": _to_the_end(ECHO), "bare, by a shell": _to_the_end(SHELL_ECHO)}
+        if docker is not None:
+            names = stack.enter_context(docker.containers(MANY))
+            execs = [docker.exec(name) for name in names]
+            probes["`docker exec`"] = lambda count: _now([timing.end for timing in spawn_each(execs[:count])])
+
+        async def run(count: int) -> list[float]:
+            pairs = zip(wires[:count], boxes[:count], strict=True)
+            return list(await asyncio.gather(*(server.hello(wire, box) for wire, box in pairs)))
+
+        probes["Paddock, run-command (by a shell)"] = run
+        taken = await _rounds("commands", probes, rounds)
+    _print(f"One command, `{' '.join(ECHO)}`, to its exit code", taken, "`docker exec`")
+
+
+@dataclass(slots=True)
+class _Starting:
+    server: LocalServer
+    wires: Sequence[Wire]
+    pooled: bool = False
+    begun: bool = False
+
+    async def measure(self, count: int) -> list[float]:
+        """The wait for a full pool comes before, the deletion after; neither is counted."""
+        wires = self.wires[:count]
+        if self.pooled and not self.begun:
+            await self._ask_often()
+        stock = await self.server.filled(wires[0], count) if self.pooled else set()
+        outcomes = await asyncio.gather(*(self.server.first_output(wire) for wire in wires))
+        boxes = [sandbox_id for _, sandbox_id in outcomes]
+        if self.pooled and not stock.issuperset(self.server.record(box)["reference"] for box in boxes):
+            raise RuntimeError("a sandbox did not come from the pool")
+        await self.server.delete(wires[0], boxes)
+        if self.pooled:
+            await self.server.filled(wires[0], count)  # so that refilling does not disturb the next candidate
+        return [seconds for seconds, _ in outcomes]
+
+    async def _ask_often(self) -> None:
+        """A pool grows by demand: ask as often as will be asked."""
+        for _ in range(2):
+            boxes = [await self.server.create(wire) for wire in self.wires]
+            await self.server.delete(self.wires[0], boxes)
+        self.begun = True
+
+
+def _first_output(argv: Sequence[str]) -> Probe:
+    return lambda count: _now([timing.first_output for timing in _spawned(argv, count)])
+
+
+def _to_the_end(argv: Sequence[str]) -> Probe:
+    return lambda count: _now([timing.end for timing in _spawned(argv, count)])
+
+
+def _spawned(argv: Sequence[str], count: int) -> list[Timing]:
+    return spawn(argv, count=count)
+
+
+async def _now(values: list[float]) -> list[float]:
+    return values
+
+
+async def _rounds(name: str, probes: Mapping[str, Probe], rounds: int) -> Taken:
+    """Every candidate once a round; with many at once there are fewer rounds, for about as many values."""
+    taken: Taken = {probe: {1: [], MANY: []} for probe in probes}
+    for count, number in ((1, rounds), (MANY, max(3, 2 * rounds // MANY))):
+        title = f"{name}, {count} at once"
+        for step in track(range(number + _WARM_UP), title, console=progress, transient=True):
+            for probe, measure in probes.items():
+                values = await measure(count)
+                if step >= _WARM_UP:
+                    taken[probe][count] += values
+    return taken
+
+
+def _print(title: str, taken: Taken, rival: str) -> None:
+    bare = {count: median(taken["bare fork+exec"][count]) for count in (1, MANY)}
+    head = ["", "1 at once: p50 ms", "p99 ms", "× bare", f"{MANY} at once: p50 ms", "p99 ms", "× bare"]
+    compared = rival in taken
+    if compared:
+        head += [f"{rival} / it, 1", f"{rival} / it, {MANY}"]
+    rows = []
+    for name, values in taken.items():
+        row = [name]
+        for count in (1, MANY):
+            middle = median(values[count])
+            row += [milliseconds(middle), milliseconds(p99(values[count])), times(middle / bare[count])]
+        if compared:
+            row += [times(median(taken[rival][count]) / median(values[count])) for count in (1, MANY)]
+        rows.append(row)
+    counts = next(iter(taken.values()))
+    note = f"n = {len(counts[1])} one at a time and {len(counts[MANY])} in batches of {MANY}."
+    table(title, head, rows, note)

@@ -1,0 +1,114 @@
+"""What stands around a sandbox: its isolation, and where it may connect to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paddock.cli import output
+from paddock.cli.arguments import SandboxId
+from paddock.cli.session import Session, command
+
+if TYPE_CHECKING:
+    from paddock.client.answers import Egress, Isolation
+
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RULE", help="May be connected to: a domain, *.domain, an address or network, each with :port."
+    ),
+]
+Deny = Annotated[list[str] | None, typer.Option(metavar="RULE", help="The same, and wins over what is allowed.")]
+
+
+@command
+def isolation(session: Session, sandbox_id: SandboxId) -> None:
+    """Show which layers stand between a sandbox and the host."""
+    found = session.client.get_isolation(sandbox_id)
+    session.answer(found, lambda: _show_isolation(found))
+
+
+@command
+def egress(session: Session, sandbox_id: SandboxId, allow: Allow = None, deny: Deny = None) -> None:
+    """Show where a sandbox may connect to and what it did; or change that, at once."""
+    if allow is None and deny is None:
+        found = session.client.get_egress(sandbox_id)
+    else:
+        found = session.client.set_egress(sandbox_id, allow=rules(allow), deny=rules(deny))
+    session.answer(found, lambda: _show_egress(found))
+
+
+def rules(texts: Sequence[str] | None) -> list[str] | None:
+    """The rules of an option; an empty text alone empties the list."""
+    return None if texts is None else [text for text in texts if text]
+
+
+def egress_of(mode: str | None, allow: Sequence[str] | None, deny: Sequence[str] | None) -> dict[str, Any] | None:
+    """What a create asks for; None where nothing was said."""
+    asked = {"mode": mode, "allow": rules(allow), "deny": rules(deny)}
+    return {name: value for name, value in asked.items() if value is not None} or None
+
+
+def mount_of(text: str) -> dict[str, Any]:
+    """``host_dir:/path`` or ``host_dir:/path:ro``. The directory is this machine's, so it is made absolute here."""
+    place, _, how = text.rpartition(":")
+    read_only = how == "ro"
+    if how not in ("ro", "rw"):
+        place = text
+    source, _, target = place.rpartition(":")
+    if not source or not target.startswith("/"):
+        raise typer.BadParameter(
+            f"{text!r} is not of the form HOST_DIR:/PATH or HOST_DIR:/PATH:ro", param_hint="--mount"
+        )
+    return {"source": str(Path(source).expanduser().resolve()), "target": target, "read_only": read_only}
+
+
+def _show_isolation(found: Isolation) -> None:
+    asked = f" (at least {found.requested} was asked for)" if found.requested else ""
+    output.print_fields({"sandbox": f"[bold]{found.sandbox_id}[/]", "isolation": f"[bold]{found.level}[/]{asked}"})
+    print()
+    output.print_table(
+        ("", "LAYER", "BY, OR WHAT TO DO"),
+        (
+            ("[green]✓[/]" if layer.active else "[red]✗[/]", output.escape(layer.name), output.escape(layer.detail))
+            for layer in found.layers
+        ),
+    )
+
+
+def _show_egress(found: Egress) -> None:
+    totals = found.totals
+    everything = "everything public" if found.mode != "none" else "nothing"
+    output.print_fields(
+        {
+            "sandbox": f"[bold]{found.sandbox_id}[/]",
+            "egress": f"[bold]{found.mode}[/]",
+            "allow": output.escape(", ".join(found.allow)) or everything,
+            "deny": output.escape(", ".join(found.deny)),
+            "connections": f"{totals.connections}, {totals.denied} denied",
+            "traffic": f"{output.size(totals.bytes_up)} out, {output.size(totals.bytes_down)} in",
+        }
+    )
+    if not found.latest:
+        return
+    print()
+    output.print_table(
+        ("", "AT", "HOST", "ADDRESS", "PORT", "OUT", "IN", "TIME", "REASON"),
+        (
+            (
+                "[green]✓[/]" if each.allowed else "[red]✗[/]",
+                output.local_time(each.at),
+                output.escape(each.host),
+                output.escape(each.address or ""),
+                str(each.port),
+                output.size(each.bytes_up),
+                output.size(each.bytes_down),
+                output.span(each.seconds),
+                output.escape(each.reason),
+            )
+            for each in found.latest
+        ),
+    )

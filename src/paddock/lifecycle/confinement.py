@@ -1,0 +1,84 @@
+"""What stands around a sandbox: its isolation report, and where it may connect to, changed while it lives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paddock.clock import Clock
+from paddock.egress.policy import EgressPolicy
+from paddock.egress.records import EgressReport
+from paddock.errors import SandboxNotFound
+from paddock.lifecycle.accounts import Principal
+from paddock.lifecycle.bus import Bus
+from paddock.lifecycle.controller import Controller
+from paddock.lifecycle.engine import Engine
+from paddock.lifecycle.planning import changed_egress
+from paddock.lifecycle.states import SETTLED_ALIVE
+from paddock.lifecycle.transitions import Transitions, cannot
+from paddock.models import EgressRules, Isolation
+from paddock.providers.base import IsolationReport, Provider
+from paddock.store import events, sandboxes
+from paddock.store.database import Store
+from paddock.store.records import Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    report: IsolationReport
+    requested: Isolation | None
+
+
+class Confinement:
+    def __init__(
+        self, clock: Clock, store: Store, controller: Controller, transitions: Transitions, engine: Engine, bus: Bus
+    ) -> None:
+        self._clock = clock
+        self._store = store
+        self._controller = controller
+        self._transitions = transitions
+        self._engine = engine
+        self._bus = bus
+
+    async def isolation(self, who: Principal, sandbox_id: str) -> Isolated:
+        sandbox, provider = await self._living(who, sandbox_id)
+        report = await self._engine.call(provider.isolation(sandbox_id), "isolation")
+        return Isolated(report, sandbox.isolation)
+
+    async def egress(self, who: Principal, sandbox_id: str) -> EgressReport:
+        sandbox, provider = await self._living(who, sandbox_id)
+        report = await self._engine.call(provider.egress(sandbox_id), "egress")
+        if report.policy.to_json() != sandbox.egress:
+            # A change that a crash cut short: what the provider enforces is what counts.
+            async with self._store.write() as connection:
+                await sandboxes.patch(connection, sandbox_id, egress=report.policy.to_json())
+        return report
+
+    async def set_egress(self, who: Principal, sandbox_id: str, rules: EgressRules) -> EgressReport:
+        """Takes effect for new connections at once, and for open ones that are no longer allowed."""
+        _, provider = await self._living(who, sandbox_id)
+        await self._transitions.in_turn(sandbox_id, lambda sandbox: self._change(sandbox, rules))
+        return await self._engine.call(provider.egress(sandbox_id), "egress")
+
+    async def _change(self, sandbox: Sandbox, rules: EgressRules) -> None:
+        """The provider first: until it has answered nothing has changed, and it remembers by itself."""
+        if sandbox.state not in SETTLED_ALIVE:
+            raise cannot(sandbox, "be asked about its confinement")
+        policy = changed_egress(EgressPolicy.from_json(sandbox.egress), rules)
+        provider = self._engine.provider(sandbox.provider)
+        await self._engine.call(provider.set_egress(sandbox.sandbox_id, policy), "set egress")
+        kept = policy.to_json()
+        lists = {"allow": kept["allow"], "deny": kept["deny"]}
+        async with self._store.write() as connection:
+            written = await events.append(
+                connection, sandbox.sandbox_id, self._clock.now(), ("egress.changed", lists), egress=kept
+            )
+        if written is None:
+            raise SandboxNotFound.by_id(sandbox.sandbox_id)
+        self._bus.publish(sandbox.sandbox_id)
+
+    async def _living(self, who: Principal, sandbox_id: str) -> tuple[Sandbox, Provider]:
+        """Looking wakes nobody, but there must be something to look at."""
+        sandbox = (await self._controller.get(who, sandbox_id)).sandbox
+        if sandbox.state not in SETTLED_ALIVE:
+            raise cannot(sandbox, "be asked about its confinement")
+        return sandbox, self._engine.provider(sandbox.provider)

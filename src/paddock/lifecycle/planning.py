@@ -1,0 +1,100 @@
+"""From a request to the row that it will be: what was asked for, the server's defaults, and what may not be asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from paddock.egress.policy import EgressMode, EgressPolicy
+from paddock.errors import Conflict, Forbidden, Invalid
+from paddock.ids import new_sandbox_id, new_sandbox_key
+from paddock.lifecycle.accounts import Principal
+from paddock.models import CreateSandbox, EgressRules, Isolation, State
+from paddock.settings import Settings
+from paddock.store.records import Sandbox
+
+
+def plan(
+    who: Principal, request: CreateSandbox, settings: Settings, *, provider: str, server_id: str, now: float
+) -> Sandbox:
+    """The row as it will be, still without a template where the request names none."""
+    check_timeout(settings, request.timeout)
+    if request.mounts and not who.is_admin:
+        raise Forbidden("Only an admin may mount directories of the host into a sandbox.")
+    wanted = request.resources
+    return Sandbox(
+        sandbox_id=new_sandbox_id(request.user_id),
+        key=new_sandbox_key(),
+        owner_id=who.user_id,
+        user_id=request.user_id,
+        provider=provider,
+        reference=None,
+        template_id=request.template_id or "",
+        state=State.CREATING,
+        reason=None,
+        version=1,
+        lease_owner=server_id,
+        attempts=0,
+        timeout=request.timeout or settings.default_timeout,
+        on_timeout=request.on_timeout,
+        max_lifetime=request.max_lifetime,
+        cpu=wanted.cpu or settings.default_cpu,
+        memory_mb=wanted.memory_mb or settings.default_memory_mb,
+        disk_mb=wanted.disk_mb or settings.default_disk_mb,
+        pids=wanted.pids or settings.default_pids,
+        env=request.env,
+        metadata=request.metadata,
+        git_url=request.git_url,
+        egress=_egress(request.egress, settings).to_json(),
+        isolation=_isolation(request.isolation, settings),
+        mounts=[mount.model_dump() for mount in request.mounts],
+        created_at=now,
+        started_at=None,
+        running_since=None,
+        last_activity_at=now,
+        state_changed_at=now,
+        deleted_at=None,
+        event_seq=0,
+    )
+
+
+def renamed(sandbox: Sandbox) -> Sandbox:
+    """The same under another id, where the first is taken."""
+    return replace(sandbox, sandbox_id=new_sandbox_id(sandbox.user_id), key=new_sandbox_key())
+
+
+def changed_egress(policy: EgressPolicy, rules: EgressRules) -> EgressPolicy:
+    """The policy with these rules; a list that is not given stays as it is."""
+    if rules.mode is not None and rules.mode.value != policy.mode.value:
+        raise Conflict(
+            f"This sandbox was made with egress {policy.mode.value!r} and keeps it; only the lists can be changed. "
+            f"Make a new sandbox for {rules.mode.value!r}.",
+            details={"field": "mode", "mode": policy.mode.value},
+        )
+    return EgressPolicy(
+        policy.mode,
+        policy.allow if rules.allow is None else tuple(rules.allow),
+        policy.deny if rules.deny is None else tuple(rules.deny),
+    )
+
+
+def check_timeout(settings: Settings, timeout: int | None) -> None:
+    if timeout is not None and timeout > settings.max_timeout:
+        raise Invalid(
+            f"A timeout may be at most {settings.max_timeout} seconds here; {timeout} was asked for.",
+            details={"field": "timeout", "max": settings.max_timeout},
+        )
+
+
+def _egress(rules: EgressRules | None, settings: Settings) -> EgressPolicy:
+    rules = rules or EgressRules()
+    mode = EgressMode(settings.default_egress if rules.mode is None else rules.mode.value)
+    return EgressPolicy(mode, tuple(rules.allow or ()), tuple(rules.deny or ()))
+
+
+def _isolation(asked: Isolation | None, settings: Settings) -> Isolation | None:
+    """The stronger of what the caller and what the operator insist on."""
+    least = Isolation(settings.min_isolation) if settings.min_isolation else None
+    if asked is None or least is None:
+        return asked or least
+    strength = list(Isolation)
+    return max(asked, least, key=strength.index)

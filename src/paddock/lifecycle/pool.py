@@ -1,0 +1,297 @@
+"""The warm pool: machines made before anybody asks, so that a create need only take one.
+
+The provider keeps them and hands each out at most once, inside ``create``; this only decides how many of which shape
+there should be, and makes or ends them in the background. It holds nothing of its own: what a crash leaves ready is
+found again and counts as stock.
+
+Several servers on one provider share one stock, as large as the largest wish among them. Each publishes its wish in its
+row of ``servers``, and none ends what another living one still wants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from paddock.clock import Clock, Pace
+from paddock.errors import PaddockError, StoreUnavailable
+from paddock.lifecycle.demand import Demand
+from paddock.lifecycle.within import within
+from paddock.providers.base import Provider, Resources, SandboxSpec, Shape
+from paddock.settings import Settings
+from paddock.store import servers
+from paddock.store.database import Store
+
+log = structlog.get_logger(__name__)
+
+_INTERVAL = 5.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_GIVE_WAY_SECONDS = 0.5
+"""How long a refill waits for creates that are under way. Not for ever, or a busy server would never refill."""
+
+Kind = tuple[str, Shape]
+"""The name of a provider, and a shape of its machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    ready: int
+    wanted: int
+
+
+@dataclass(slots=True)
+class _Trouble:
+    pause: float
+    until: float
+
+
+class Pool:
+    def __init__(
+        self, settings: Settings, clock: Clock, store: Store, providers: Mapping[str, Provider], server_id: str
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._providers = providers
+        self._server_id = server_id
+        self._demand: Demand[Kind] = Demand(clock)
+        self._defaults: dict[str, Kind] = {}
+        self._ready: dict[Kind, int] = {}
+        self._making: dict[Kind, int] = {}
+        self._trouble: dict[Kind, _Trouble] = {}
+        self._published: Any = None
+        self._waiting = False
+        self._creates = 0
+        self._looking = asyncio.Lock()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._news = asyncio.Event()
+
+    @property
+    def on(self) -> bool:
+        return self._settings.pool_size > 0
+
+    def stock(self) -> Stock | None:
+        """As it was at the last look; None where nothing is made in advance."""
+        if not self.on:
+            return None
+        return Stock(sum(self._ready.values()), sum(self._wishes().values()))
+
+    @contextmanager
+    def serving(self, provider: Provider, spec: SandboxSpec) -> Iterator[None]:
+        """A create is under way: refills give way to it, and soon there may be another like it."""
+        self._creates += 1
+        self._quiet.clear()
+        try:
+            yield
+        finally:
+            self._creates -= 1
+            if not self._creates:
+                self._quiet.set()
+            shape = provider.shape_of(spec) if self.on else None
+            if shape is not None:
+                self._demand.note((provider.name, shape))
+                self._news.set()
+
+    def wake(self) -> None:
+        self._news.set()
+
+    async def run(self, pace: Pace) -> None:
+        while True:
+            self._news.clear()
+            await self.tick()
+            if not self.on or not await self._rest(pace):
+                return
+
+    async def tick(self) -> None:
+        """One round: look, make what is missing, end one of each shape that is too many."""
+        try:
+            await self._learn_defaults()
+            await self._look()
+            await self._publish()
+            await self._fill()
+            await self._shrink()
+        except PaddockError as error:
+            if not self._waiting:
+                log.warning("the pool has to wait", problem=str(error)[:300])
+            self._waiting = True
+        except Exception:
+            log.exception("the pool met a defect")
+        else:
+            self._waiting = False
+
+    async def drain(self) -> None:
+        """End what stands ready, unless another server wants it. Our own wish goes first: of two servers that stop
+        at the same time, the last to look finds none left."""
+        try:
+            await self._publish(None)
+            others = await self._wanted_by_others()
+        except StoreUnavailable:
+            log.warning("the pool is left as it is: whether another server wants it cannot be asked")
+            return
+        try:
+            async with asyncio.timeout(max(1.0, self._settings.drain_timeout)):
+                await self._look()
+                for kind, ready in self._ready.items():
+                    await self._cool(kind, ready - others.get(kind, 0))
+        except Exception as error:  # noqa: BLE001 - whatever a provider says must not keep the server from stopping
+            log.warning("the pool could not be drained; the next start counts it as stock", problem=str(error)[:300])
+
+    # What there should be
+
+    def _wishes(self) -> dict[Kind, int]:
+        """By demand, the default shapes at least as many as the settings say; all together within the limit."""
+        if not self.on:
+            return {}
+        wishes = self._demand.expected()
+        for kind in self._defaults.values():
+            wishes[kind] = max(self._settings.pool_size, wishes.get(kind, 0))
+        left = self._settings.pool_max
+        defaults = set(self._defaults.values())
+        for kind in sorted(wishes, key=lambda kind: (kind not in defaults, -wishes[kind])):
+            wishes[kind] = min(wishes[kind], left)
+            left -= wishes[kind]
+        return {kind: count for kind, count in wishes.items() if count}
+
+    async def _learn_defaults(self) -> None:
+        """The shape of a create that asks for nothing in particular."""
+        if not self.on:
+            return
+        for provider in self._providers.values():
+            if provider.name not in self._defaults:
+                templates = await self._call(provider.templates(), "templates")
+                limits = self._settings
+                resources = Resources(
+                    limits.default_cpu, limits.default_memory_mb, limits.default_disk_mb, limits.default_pids
+                )
+                shape = provider.shape_of(SandboxSpec("", "", "", "", templates[0], resources=resources))
+                if shape is not None:
+                    self._defaults[provider.name] = (provider.name, shape)
+
+    async def _publish(self, *nothing: None) -> None:
+        wishes = None if nothing else _to_json(self._wishes()) or None
+        if wishes != self._published:
+            async with self._store.write() as connection:
+                await servers.want(connection, self._server_id, wishes)
+            self._published = wishes
+
+    async def _wanted_by_others(self) -> dict[Kind, int]:
+        since = self._clock.now() - self._settings.server_ttl
+        async with self._store.read() as connection:
+            published = await servers.wanted_by_others(connection, self._server_id, since)
+        wanted: dict[Kind, int] = {}
+        for wishes in published:
+            for kind, count in _from_json(wishes).items():
+                wanted[kind] = max(count, wanted.get(kind, 0))
+        return wanted
+
+    # What there is
+
+    async def _look(self) -> None:
+        async with self._looking:  # an older look must not overwrite a newer one
+            ready: dict[Kind, int] = {}
+            for provider in self._providers.values():
+                found = await self._call(provider.warmed(), "warmed")
+                ready |= {(provider.name, shape): count for shape, count in found.items() if count}
+            self._ready = ready
+
+    async def _fill(self) -> None:
+        """At most one a core at a time; each looks again before it makes another."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(os.cpu_count() or 1):
+                group.create_task(self._make_missing())
+
+    async def _make_missing(self) -> None:
+        while (kind := self._missing()) is not None:
+            self._making[kind] = self._making.get(kind, 0) + 1
+            try:
+                await self._give_way()
+                if await self._make(kind):
+                    await self._look()
+            finally:
+                self._making[kind] -= 1
+
+    def _missing(self) -> Kind | None:
+        for kind, count in self._wishes().items():
+            there = self._ready.get(kind, 0) + self._making.get(kind, 0)
+            if there < count and not self._resting(kind):
+                return kind
+        return None
+
+    async def _give_way(self) -> None:
+        try:
+            async with asyncio.timeout(_GIVE_WAY_SECONDS):
+                await self._quiet.wait()
+        except TimeoutError:
+            return
+
+    async def _make(self, kind: Kind) -> bool:
+        try:
+            await self._call(self._providers[kind[0]].warm(kind[1]), "warm")
+        except Exception as error:  # noqa: BLE001 - the pool is a comfort: whatever is wrong, creates go on without
+            self._failed(kind, error)
+            return False
+        if self._trouble.pop(kind, None):
+            log.info("the pool fills again", provider=kind[0], template=kind[1].template_id)
+        return True
+
+    def _failed(self, kind: Kind, error: Exception) -> None:
+        """Try again after a pause that grows. Said once, not at every try."""
+        before = self._trouble.get(kind)
+        if before is None:
+            log.warning(
+                "the pool cannot be filled; creates take longer until it can",
+                provider=kind[0],
+                template=kind[1].template_id,
+                problem=str(error)[:300],
+            )
+        pause = min(_LONGEST_PAUSE, before.pause * 2) if before else _SHORTEST_PAUSE
+        self._trouble[kind] = _Trouble(pause, self._clock.now() + pause)
+
+    def _resting(self, kind: Kind) -> bool:
+        trouble = self._trouble.get(kind)
+        # Further away than any pause means that the clock was set back.
+        return trouble is not None and 0 < trouble.until - self._clock.now() <= trouble.pause
+
+    async def _shrink(self) -> None:
+        """One of each shape a round: demand that only pauses finds most of it still there."""
+        wishes = self._wishes()
+        surplus = [kind for kind, ready in self._ready.items() if ready > wishes.get(kind, 0)]
+        others = await self._wanted_by_others() if surplus else {}
+        for kind in surplus:
+            if self._ready[kind] > others.get(kind, 0):
+                await self._cool(kind, 1 if self.on else self._ready[kind])
+
+    async def _cool(self, kind: Kind, count: int) -> None:
+        provider = self._providers.get(kind[0])
+        if provider is not None and count > 0:
+            await self._call(provider.cool(kind[1], count), "cool")
+            self._ready[kind] = max(0, self._ready[kind] - count)
+
+    async def _call(self, awaitable: Any, step: str) -> Any:
+        return await within(self._settings.provider_timeout, awaitable, step)
+
+    async def _rest(self, pace: Pace) -> bool:
+        """Until there is news, or for a while. False: this was the last round."""
+        waits = [asyncio.ensure_future(pace.rest(_INTERVAL)), asyncio.ensure_future(self._news.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        return not pace.stopped
+
+
+def _to_json(wishes: Mapping[Kind, int]) -> list[list[Any]]:
+    return sorted([name, shape.template_id, shape.disk_mb, count] for (name, shape), count in wishes.items())
+
+
+def _from_json(wishes: Any) -> dict[Kind, int]:
+    return {(name, Shape(template, disk)): count for name, template, disk, count in wishes}

@@ -24,9 +24,6 @@
 #ifndef SYS_pidfd_getfd
 #define SYS_pidfd_getfd 438
 #endif
-#ifndef SYS_kcmp
-#define SYS_kcmp 312
-#endif
 
 #define PROGRAM "/run/paddock/agent"
 #define FOLDER "/run/paddock"

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <mqueue.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -44,11 +43,13 @@ static bool pending_signal(long number_of)
 static bool message_queue(long number_of)
 {
     char name[64];
-    struct mq_attr shape = {.mq_maxmsg = 10, .mq_msgsize = 8192};
-    (void)snprintf(name, sizeof name, "/probe-%d-%ld", (int)getpid(), number_of);
-    mqd_t queue = mq_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600, &shape);
+    struct {
+        long flags, messages, size, waiting, reserved[4];
+    } shape = {.messages = 10, .size = 8192};
+    (void)snprintf(name, sizeof name, "probe-%d-%ld", (int)getpid(), number_of);
+    long queue = syscall(SYS_mq_open, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600, &shape);
     int error = errno;
-    (void)mq_unlink(name);
+    (void)syscall(SYS_mq_unlink, name);
     errno = error;
     return queue >= 0;
 }
@@ -85,7 +86,8 @@ static bool descriptor_in_flight(long number_of)
     static int pair[2] = {-1, -1};
     char control[CMSG_SPACE(sizeof(int))];
     struct iovec byte = {.iov_base = (void *)"x", .iov_len = 1};
-    struct msghdr message = {.msg_iov = &byte, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct msghdr message = {.msg_iov = &byte, .msg_iovlen = 1, .msg_control = control};
+    message.msg_controllen = sizeof control;
     memset(control, 0, sizeof control);
     if (number_of % 100 == 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) < 0)
         return false;

@@ -74,7 +74,9 @@ static enum verdict bpf_program(const struct call *call)
         uint64_t log;
         uint32_t version, flags;
         char name[16];
-    } program = {.type = 1, .count = 2, .instructions = (uint64_t)(uintptr_t)instructions, .license = (uint64_t)(uintptr_t)"GPL"};
+    } program = {.type = 1, .count = 2};
+    program.instructions = (uint64_t)(uintptr_t)instructions;
+    program.license = (uint64_t)(uintptr_t)"GPL";
     (void)call;
     return judge(syscall(SYS_bpf, 5, &program, sizeof program), "bpf");
 }

@@ -1,5 +1,4 @@
-/* Memory and disk: as much as there is, and more. Each stops at what it was told is too much, and so can be run anywhere
- * that can spare that. */
+/* Memory and disk: as much as there is, and more. Each stops at what it was told is too much. */
 #include "probe.h"
 
 #include <errno.h>

@@ -62,7 +62,8 @@ static enum verdict by_clone3(const struct call *call)
 static enum verdict into_cgroup(const struct call *call)
 {
     struct {
-        uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
+        uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls;
+        uint64_t set_tid, set_tid_size, cgroup;
     } how = {.flags = 0x200000000ULL, .exit_signal = SIGCHLD};
     (void)call;
     return end_child(syscall(SYS_clone3, &how, sizeof how), "clone3");

@@ -110,7 +110,7 @@ static enum verdict netlink_request(const struct call *call)
     message.head.nlmsg_len = sizeof message;
     message.head.nlmsg_type = (uint16_t)call->attempt->number;
     message.head.nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
-    message.body[0] = AF_UNSPEC;
+    message.body[0] = call->attempt->number == RTM_NEWRULE ? AF_INET : AF_UNSPEC; /* rules have no common family */
     int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
     if (fd < 0)
         return refused("netlink: %s", strerror(errno));

@@ -155,8 +155,8 @@ const struct attempt node_attempts[] = {
      "/proc/sys/net/ipv6/conf/all/forwarding /proc/sys/net/core/somaxconn /proc/sys/net/ipv4/ping_group_range",
      0, 0},
     {"proc-file-settings", not_writable,
-     "/proc/sys/fs/file-max /proc/sys/fs/suid_dumpable /proc/sys/fs/protected_symlinks /proc/sys/fs/binfmt_misc/register "
-     "/proc/sys/fs/pipe-max-size",
+     "/proc/sys/fs/file-max /proc/sys/fs/suid_dumpable /proc/sys/fs/protected_symlinks /proc/sys/fs/pipe-max-size "
+     "/proc/sys/fs/binfmt_misc/register",
      0, 0},
     {"proc-user-settings", not_writable,
      "/proc/sys/user/max_user_namespaces /proc/sys/user/max_inotify_instances /proc/sys/kernel/keys/maxkeys", 0, 0},
@@ -183,7 +183,7 @@ const struct attempt node_attempts[] = {
      0, 0},
     {"sys-disks", not_readable, "/sys/block/vda/size /sys/block/sda/size /sys/block/nvme0n1/size /sys/block/loop0/size",
      0, 0},
-    {"sys-network", not_readable, "/sys/class/net/eth0/address /sys/class/net/lo/address /sys/class/net/ens3/address", 0, 0},
+    {"sys-network", not_readable, "/sys/class/net/eth0/address /sys/class/net/lo/address /sys/class/net/lo/mtu", 0, 0},
     {"sys-tracing", not_writable,
      "/sys/kernel/tracing/trace_marker /sys/kernel/tracing/tracing_on /sys/kernel/debug/sched/features "
      "/sys/kernel/debug/tracing/tracing_on",

@@ -21,7 +21,7 @@
 
 extern char **environ;
 
-/* chown, dac_override, fowner, fsetid, kill, setgid, setuid, net_bind_service, setfcap: what a package manager needs. */
+/* chown, dac_override, fowner, fsetid, kill, setgid, setuid, net_bind_service, setfcap: for package managers. */
 #define OWN_CAPABILITIES 0x800004fbULL
 
 static unsigned long long status_field(const char *name, int base)
@@ -85,7 +85,7 @@ static enum verdict filter_suspend(const struct call *call)
     }
     if (pid < 0)
         return not_tried("fork: %s", strerror(errno));
-    long result = ptrace((int)PTRACE_SEIZE, pid, NULL, (void *)(1UL << 21)); /* PTRACE_O_SUSPEND_SECCOMP */
+    long result = ptrace(PTRACE_SEIZE, pid, NULL, (void *)(1UL << 21)); /* PTRACE_O_SUSPEND_SECCOMP */
     int error = errno;
     (void)kill(pid, SIGKILL);
     (void)waitpid(pid, NULL, 0);
@@ -163,15 +163,21 @@ static enum verdict become_root(const struct call *call)
     return judge_success(syscall(SYS_setresuid, 0, 0, 0), "setresuid");
 }
 
+/* The system call itself: C libraries disagree about the type of `kind`. */
+static bool limit(int kind, const struct rlimit *wanted, struct rlimit *found)
+{
+    return syscall(SYS_prlimit64, 0, kind, wanted, found) == 0;
+}
+
 static enum verdict core_dump(const struct call *call)
 {
-    struct rlimit limit;
+    struct rlimit core;
     int status = 0;
     (void)call;
-    if (getrlimit(RLIMIT_CORE, &limit) < 0 || limit.rlim_max > 1)
-        return not_refused("cores of up to %llu bytes may be written", (unsigned long long)limit.rlim_max);
-    limit.rlim_cur = limit.rlim_max = 1 << 20;
-    if (setrlimit(RLIMIT_CORE, &limit) == 0)
+    if (!limit(RLIMIT_CORE, NULL, &core) || core.rlim_max > 1)
+        return not_refused("cores of up to %llu bytes may be written", (unsigned long long)core.rlim_max);
+    core.rlim_cur = core.rlim_max = 1 << 20;
+    if (limit(RLIMIT_CORE, &core, NULL))
         return not_refused("the limit could be raised");
     pid_t pid = fork();
     if (pid == 0) {
@@ -190,11 +196,11 @@ static enum verdict limits_raise(const struct call *call)
     static const int kinds[] = {RLIMIT_NOFILE, RLIMIT_CORE};
     (void)call;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        struct rlimit limit;
-        if (getrlimit((unsigned)kinds[i], &limit) < 0 || limit.rlim_max == RLIM_INFINITY)
+        struct rlimit found;
+        if (!limit(kinds[i], NULL, &found) || found.rlim_max == RLIM_INFINITY)
             return not_refused("there is no limit of kind %d", kinds[i]);
-        limit.rlim_max += 1;
-        if (setrlimit((unsigned)kinds[i], &limit) == 0)
+        found.rlim_max += 1;
+        if (limit(kinds[i], &found, NULL))
             return not_refused("the limit of kind %d could be raised", kinds[i]);
     }
     return refused("setrlimit: %s", strerror(errno));

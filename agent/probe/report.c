@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void say(const char *format, va_list arguments)
+__attribute__((format(printf, 1, 0))) static void say(const char *format, va_list arguments)
 {
     (void)vprintf(format, arguments);
     (void)putchar('\n');

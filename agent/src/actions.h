@@ -39,7 +39,8 @@ void do_pread(struct connection *c, uint32_t id, uint32_t token, uint64_t offset
 void do_pwrite(struct connection *c, uint32_t id, uint32_t token, uint64_t offset, const uint8_t *data, uint32_t length);
 
 void do_dial(struct connection *c, uint32_t id, uint16_t port);
-void do_listen(struct connection *c, uint32_t id, uint16_t port);
+/* Bit 0 of the kind: ::1 instead of 127.0.0.1; bit 1: datagrams instead of a stream. */
+void do_listen(struct connection *c, uint32_t id, uint16_t port, uint8_t kind);
 void do_stats(struct connection *c, uint32_t id);
 void do_stop_all(struct connection *c, uint32_t id);
 void do_continue_all(struct connection *c, uint32_t id);

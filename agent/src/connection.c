@@ -28,8 +28,7 @@ static void flush(struct connection *connection, bool from_loop);
 
 static void on_listener(struct source *source, uint32_t events) {
     (void)events;
-    int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0) connection_open(fd);
+    for (int fd; (fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0;) connection_open(fd);
 }
 
 bool connections_listen(int fd) {

@@ -92,6 +92,7 @@ bool make_parents(const char *path, int *error) {
     char *parent = strndup(path, (size_t)(end - path));
     bool created;
     *error = parent ? make_directories(parent, MODE_UNCHANGED, &created) : ENOMEM;
+    if (*error == EEXIST) *error = ENOTDIR; /* there is a file where a directory should be */
     free(parent);
     return true;
 }

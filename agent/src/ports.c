@@ -20,6 +20,7 @@ struct dialing {
 
 static struct {
     uint16_t port;
+    uint8_t kind;
     int fd;
 } listeners[MAX_LISTENERS];
 static unsigned listener_count;
@@ -103,32 +104,34 @@ void do_dial(struct connection *c, uint32_t id, uint16_t port) {
 }
 
 /* A listener that is kept, made if need be; -1 with errno. */
-static int listener(uint16_t port) {
+static int listener(uint16_t port, uint8_t kind) {
     for (unsigned i = 0; i < listener_count; i++) {
-        if (listeners[i].port == port) return listeners[i].fd;
+        if (listeners[i].port == port && listeners[i].kind == kind) return listeners[i].fd;
     }
     if (listener_count == MAX_LISTENERS) {
         errno = EAGAIN;
         return -1;
     }
     struct sockaddr_storage address;
-    socklen_t length = local_address(&address, false, port);
-    int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    socklen_t length = local_address(&address, kind & 1, port);
+    bool stream = !(kind & 2);
+    int one = 1, fd = socket(address.ss_family, (stream ? SOCK_STREAM : SOCK_DGRAM) | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -1;
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0 ||
-        bind(fd, (struct sockaddr *)&address, length) < 0 || listen(fd, BACKLOG) < 0) {
+    if ((stream && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0) ||
+        bind(fd, (struct sockaddr *)&address, length) < 0 || (stream && listen(fd, BACKLOG) < 0)) {
         int error = errno;
         close(fd);
         errno = error;
         return -1;
     }
     listeners[listener_count].port = port;
+    listeners[listener_count].kind = kind;
     listeners[listener_count++].fd = fd;
     return fd;
 }
 
-void do_listen(struct connection *c, uint32_t id, uint16_t port) {
-    int fd = listener(port);
+void do_listen(struct connection *c, uint32_t id, uint16_t port, uint8_t kind) {
+    int fd = listener(port, kind);
     int copy = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (copy < 0) {
         answer_error(c, id, errno, "this port cannot be listened on");

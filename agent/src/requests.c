@@ -120,11 +120,13 @@ static bool on_token(struct connection *c, uint8_t type, uint32_t id, struct rea
 
 static bool on_port(struct connection *c, uint8_t type, uint32_t id, struct reader *r) {
     uint16_t port = read_u16(r);
+    uint8_t kind = type == REQ_LISTEN_ON ? read_u8(r) : 0;
     if (!reader_done(r)) return false;
-    if (!port) answer_error(c, id, EINVAL, "0 is not a port");
+    if (kind > 3) answer_error(c, id, EINVAL, "unknown kind of socket");
+    else if (!port) answer_error(c, id, EINVAL, "0 is not a port");
     else if (!c->takes_descriptors) answer_error(c, id, EOPNOTSUPP, "this connection takes no descriptors");
     else if (type == REQ_DIAL) do_dial(c, id, port);
-    else do_listen(c, id, port);
+    else do_listen(c, id, port, kind);
     return true;
 }
 
@@ -161,7 +163,7 @@ bool request_handle(struct connection *c, uint8_t type, uint32_t id, uint8_t *pa
         case REQ_STAT: case REQ_LIST_DIR: case REQ_OPEN: case REQ_MKDIR: case REQ_MOVE: case REQ_REMOVE:
         case REQ_CHMOD: case REQ_WATCH: return on_path(c, type, id, &r);
         case REQ_COMMIT: case REQ_CLOSE: case REQ_PREAD: case REQ_PWRITE: return on_token(c, type, id, &r);
-        case REQ_DIAL: case REQ_LISTEN: return on_port(c, type, id, &r);
+        case REQ_DIAL: case REQ_LISTEN: case REQ_LISTEN_ON: return on_port(c, type, id, &r);
         case REQ_PING: case REQ_PROCESSES: case REQ_STATS: case REQ_STOP_ALL: case REQ_CONTINUE_ALL:
             return on_plain(c, type, id, &r);
         default: answer_error(c, id, ENOSYS, "unknown request"); return true;

@@ -212,10 +212,7 @@ static bool make_place(void) {
     return oldest;
 }
 
-static void on_listener(struct source *source, uint32_t events) {
-    (void)events;
-    int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return;
+static void caller_open(int fd) {
     struct caller *caller = make_place() ? calloc(1, sizeof *caller) : NULL;
     if (!caller || !loop_add(&caller->source, fd, EPOLLIN, on_caller)) {
         close(fd);
@@ -226,6 +223,15 @@ static void on_listener(struct source *source, uint32_t events) {
     caller->next = callers;
     callers = caller;
     caller_count++;
+}
+
+static void on_listener(struct source *source, uint32_t events) {
+    (void)events;
+    for (int i = 0; i < MAX_CALLERS; i++) { /* and then it is the turn of others, who are not hostile */
+        int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0) return;
+        caller_open(fd);
+    }
 }
 
 bool sudo_reaped(pid_t pid, int status) {

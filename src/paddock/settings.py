@@ -7,11 +7,12 @@ Names without a prefix are those that users of such servers know (``HOST``, ``DA
 from __future__ import annotations
 
 import os
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
 def default_home() -> Path:
@@ -52,6 +53,10 @@ class Settings(BaseSettings):
     """The least isolation of every sandbox; where the machine cannot give it, creates are refused. Empty: the best."""
     default_egress: Literal["none", "proxy", "full"] = Field(default="proxy", validation_alias="PADDOCK_DEFAULT_EGRESS")
     """Where a sandbox may connect to whose creator did not say."""
+    egress_reachable: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), validation_alias="PADDOCK_EGRESS_REACHABLE"
+    )
+    """Networks of the host or its neighbourhood that sandboxes may reach all the same, separated by commas."""
     pool_size: int = Field(default=2, ge=0, le=1000, validation_alias="PADDOCK_POOL_SIZE")
     """Machines of the default template and size that stand ready for a create. 0 turns the pool off."""
     pool_max: int = Field(default=16, ge=0, le=1000, validation_alias="PADDOCK_POOL_MAX")
@@ -121,6 +126,14 @@ class Settings(BaseSettings):
         default="info", validation_alias="PADDOCK_LOG_LEVEL"
     )
     """The least that is logged."""
+
+    @field_validator("egress_reachable", mode="before")
+    @classmethod
+    def _networks(cls, given: Any) -> Any:
+        networks = tuple(part.strip() for part in given.split(",") if part.strip()) if isinstance(given, str) else given
+        for network in networks:
+            ip_network(network)
+        return networks
 
     @field_validator("home")
     @classmethod

@@ -98,7 +98,12 @@ class Running:
             for child in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
                 with suppress(ProcessLookupError):
                     os.killpg(int(child), signal.SIGKILL)
-            self.kill()
+            if "sanitized" in self.binary.name:
+                assert self.process
+                self.process.terminate()  # it then looks for memory that was lost
+                self.process.wait(20)
+            else:
+                self.kill()
         said = (self.folder / "stderr").read_text(errors="replace")
         assert "Sanitizer" not in said and "runtime error" not in said, said
         assert was_alive or not self.process, f"the agent has ended by itself: {said}"

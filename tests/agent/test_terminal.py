@@ -71,12 +71,12 @@ def test_a_terminal_hangs_up_when_its_leader_ends(client: Client) -> None:
 
 
 def test_a_shell_on_a_terminal_has_job_control(client: Client) -> None:
-    client.spawn("p", ["bash", "--norc", "-i"], env=["PS1=ready> "], **TERMINAL)
-    client.until("p", b"ready> ")
+    client.spawn("p", ["bash", "--norc", "-i"], env=[r"PS1=[\#]> "], **TERMINAL)
+    client.until("p", b"[1]> ")
     client.ask(wire.STDIN, raw("p") + raw("sh -c 'echo in fr''ont; exec sleep 1000'\n"))
     client.until("p", b"in front")
     client.ask(wire.STDIN, raw("p") + raw("\x1a"))
-    client.until("p", b"Stopped")
-    client.ask(wire.STDIN, raw("p") + raw("kill -KILL %1; wait %1; exit 5\n"))
+    assert b"Stopped" in client.until("p", b"[2]> ")
+    client.ask(wire.STDIN, raw("p") + raw("disown -a; exit 5\n"))
     assert client.wait("p").exit_code == 5
     assert b"no job control" not in client.everything("p")

@@ -234,3 +234,31 @@ async def test_no_kill_between_any_two_steps_loses_orphans_or_forgets(
     async with httpx.AsyncClient(headers={"X-API-Key": herd.api_key}, timeout=30) as client:
         await herd.ask_again(client)
     await judge(store, provider, herd)
+
+
+async def test_every_command_that_was_answered_is_counted_once_whenever_the_server_dies(
+    chaos: tuple[list[Slot], Store, FakeProvider, Herd],
+) -> None:
+    slots, _, _, herd = chaos
+    answered = 0
+    async with httpx.AsyncClient(headers={"X-API-Key": herd.api_key}, timeout=30) as client:
+        await asyncio.gather(*(slot.start(fuse=None) for slot in slots))
+        made = await client.post(f"{slots[0].url}/sandboxes/create", json={"user_id": "counted"})
+        sandbox_id = made.json()["sandbox_id"]
+        for _ in range(8):
+            for _ in range(herd.rng.randint(1, 6)):
+                slot = herd.rng.choice(slots)
+                run = {"sandbox_id": sandbox_id, "command": "true"}
+                answer = await client.post(f"{slot.url}/sandboxes/run-command", json=run)
+                assert answer.status_code == 200, answer.text
+                answered += 1
+            # With the last answer hardly out, wherever its record is by then.
+            await asyncio.sleep(herd.rng.choice([0, 0, 0.01, 0.05, 0.06]))
+            for slot in slots:
+                await slot.dead(within=0)
+                await slot.start(fuse=None)
+        used = (await client.get(f"{slots[0].url}/sandboxes/{sandbox_id}/usage")).json()["total"]
+        events = (await client.get(f"{slots[0].url}/sandboxes/{sandbox_id}/events?limit=1000")).json()["events"]
+    assert used["commands"] == answered
+    assert [event["type"] for event in events].count("command.finished") == answered
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))

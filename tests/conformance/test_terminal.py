@@ -60,7 +60,7 @@ async def test_closing_the_input_of_a_terminal_is_its_end_of_file(shell: Shell) 
 async def test_a_shell_on_a_terminal_has_job_control(shell: Shell) -> None:
     process = await shell.start("exec bash --norc -i", terminal=SIZE, env={"PS1": r"[\#]> "})
     await shell.until(process, b"[1]> ")
-    await shell.machine.write_stdin(process, b"""python3 -c 'print("in", 1+1, "front", flush=True); input()'\n""")
+    await shell.machine.write_stdin(process, b"sh -c 'echo in $((1+1)) front; exec sleep 1000'\n")
     await shell.until(process, b"in 2 front")
     await shell.machine.write_stdin(process, b"\x03")
     await shell.until(process, b"[2]> ")

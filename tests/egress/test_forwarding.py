@@ -225,6 +225,23 @@ async def test_chunks_that_lie_are_not_passed_on(sandbox: Sandbox, site: str, ch
     assert record.reason == "the client's request was malformed"
 
 
+async def test_a_body_that_goes_wrong_after_the_answer_has_begun_ends_without_a_second_answer(
+    sandbox: Sandbox, serve: Serve
+) -> None:
+    async def eager(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nfirst")
+        await reader.read()
+
+    server = await serve(eager)
+    talk = await sandbox.dial()
+    await talk.send(get(f"http://site.test:{server.port}/", "Transfer-Encoding: chunked\r\n", "POST"))
+    assert (await talk.head()).startswith("HTTP/1.1 200 ")
+    assert await talk.read(5) == b"first"
+    await talk.send(b"no chunk\r\n")
+    with pytest.raises(ConnectionResetError):
+        await talk.rest()
+
+
 async def test_curl_and_httpx_use_it(sandbox: Sandbox, site: str) -> None:
     curl = await asyncio.create_subprocess_exec(
         *("curl", "-sS", "--max-time", "10", "-d", "from curl", f"{site}/echo"),

@@ -11,7 +11,7 @@ import pytest
 
 from paddock import errors
 from paddock.egress.resolve import HostResolver, look_up
-from tests.egress.outside import PATIENCE
+from tests.egress.outside import PATIENCE, until
 
 
 @pytest.fixture
@@ -48,9 +48,11 @@ async def test_slow_names_of_one_sandbox_leave_threads_for_another(
     resolver: HostResolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck = threading.Event()
+    begun: list[str] = []
 
     def slow(name: str, *_: object, **__: object) -> list[tuple[object, ...]]:
         if name == "slow.test":
+            begun.append(name)
             stuck.wait(PATIENCE)
         return [(0, 0, 0, "", ("93.184.216.34", 0))]
 
@@ -58,8 +60,10 @@ async def test_slow_names_of_one_sandbox_leave_threads_for_another(
     mine, other = resolver.share(), resolver.share()
     try:
         slow_ones = [asyncio.create_task(_outcome(mine("slow.test"))) for _ in range(40)]
+        await until(lambda: len(begun) >= 4)
         assert await other("quick.test") == ["93.184.216.34"]
         assert set(await asyncio.gather(*slow_ones)) == {"Unavailable"}
+        assert len(begun) == 4
     finally:
         stuck.set()
 

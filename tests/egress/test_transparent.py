@@ -176,6 +176,18 @@ async def test_a_name_in_http_is_followed_to_where_it_really_leads(
     assert [record.host for record in gate.ledger.latest] == ["good.test", "good.test", "evil.test"]
 
 
+async def test_an_address_that_is_allowed_needs_no_name_but_a_denied_name_stays_denied(
+    routed: Namespace, carry: Carry, serve: Serve, dialled: list[str]
+) -> None:
+    server = await serve(web)
+    await carry(full("good.test", PUBLIC4, deny=["evil.test"]))
+    for name, code in (("unknown.test", "200"), ("evil.test", "403")):
+        where = f"{name}:{server.port}:{PUBLIC4}"
+        argv = ("curl", "-s", "--max-time", "10", "-o", "/dev/null", "-w", "%{http_code}", "--resolve", where)
+        assert (await routed.run(*argv, f"http://{name}:{server.port}/x")).stdout == code
+    assert dialled == [PUBLIC4]
+
+
 async def test_a_name_in_tls_decides(routed: Namespace, carry: Carry, serve: Serve, dialled: list[str]) -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"\x15\x03\x03\x00\x02\x02\x28")  # a fatal alert: we were reached

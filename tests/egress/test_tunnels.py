@@ -6,10 +6,14 @@ import asyncio
 import socket
 import ssl
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from paddock.egress import gate as gate_module
+from paddock.egress.dial import Dialled, dial
+from paddock.egress.names import Address
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressTotals
 from tests.egress.conftest import Make, Serve
@@ -185,6 +189,23 @@ async def test_a_live_update_cuts_what_is_no_longer_allowed_and_leaves_the_rest(
     sandbox.proxy.update(EgressPolicy(EgressMode.NONE))
     with pytest.raises(ConnectionResetError):
         await good.rest()
+
+
+async def test_an_update_holds_for_a_connection_that_is_just_being_made(
+    make: Make, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = make()
+    server = await serve(echo)
+
+    async def meanwhile(addresses: Sequence[Address], port: int, seconds: float) -> Dialled:
+        dialled = await dial(addresses, port, seconds)
+        sandbox.proxy.update(EgressPolicy(deny=("site.test",)))
+        return dialled
+
+    monkeypatch.setattr(gate_module, "dial", meanwhile)
+    head, _ = await sandbox.connect(f"site.test:{server.port}")
+    assert head.startswith("HTTP/1.1 403 ")
+    assert sandbox.gate.open_connections == 0
 
 
 async def test_closing_the_proxy_ends_every_tunnel_and_leaves_no_descriptor(make: Make, serve: Serve) -> None:

@@ -1,4 +1,4 @@
-"""The journal: durable before the answer, in few transactions, and patient with a database that is away."""
+"""The journal: safe before the answer, in few transactions, and patient with a database that is away."""
 
 from __future__ import annotations
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 import uvloop
+
+from paddock.machine.agent import AgentMachine
+from tests.machine.plain import PlainAgent
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -41,3 +44,25 @@ def open_descriptors() -> dict[str, str]:
         except FileNotFoundError:  # the listing's own
             continue
     return found
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[PlainAgent]:
+    """The real one, in its plain mode."""
+    running = PlainAgent(tmp_path)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+async def machine(agent: PlainAgent) -> AsyncIterator[AgentMachine]:
+    made = agent.machine()
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "files"
+    made.mkdir()
+    return made

@@ -13,9 +13,13 @@ from dataclasses import dataclass, field
 
 from paddock.machine.agent import AgentMachine
 from paddock.machine.agent.wire import Answer, Request
+from paddock.machine.base import ProcessSpec
 
 HEADER = struct.Struct("<IBBHI")
 MICROSECONDS = 1_700_000_000_000_000
+
+PROCESS = "p_0000000000000001"
+SPEC = ProcessSpec(PROCESS, ["true"])
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,30 @@ async def agent_that(*scripts: Script, greets: bool = True, reply_seconds: float
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def kinds(scene: Scene, connection: int = 0) -> list[Request]:
+    return [asked.kind for peer in scene.peers[connection : connection + 1] for asked in peer.asked[1:]]
+
+
+async def settled(scene: Scene, *expected: Request) -> None:
+    """Until the agent has got just these, after the greeting."""
+    async with asyncio.timeout(5):
+        while kinds(scene) != list(expected):
+            await asyncio.sleep(0.001)
+
+
+async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+async def read_all(machine: AgentMachine, path: str = "/workspace/file") -> bytes:
+    return b"".join([piece async for piece in machine.read_file(path)])
+
+
+async def follow_all(machine: AgentMachine) -> list[bytes]:
+    return [chunk.data async for chunk in machine.follow(PROCESS)]
+
+
 # Payloads
 
 
@@ -166,3 +194,21 @@ def entry(path: bytes | str, kind: int = 1, size: int = 0, mode: int = 0o644, ta
 
 def refusal(number: int, message: str = "no") -> bytes:
     return struct.pack("<i", number) + text(message)
+
+
+async def answer_all(peer: Peer) -> None:
+    while True:
+        asked = await peer.next()
+        await peer.say(asked, *plain_answer(asked))
+
+
+def plain_answer(asked: Asked) -> tuple[Answer, bytes]:
+    match asked.kind:
+        case Request.SPAWN | Request.PROCESS_GET:
+            return Answer.PROCESS, process(asked.first_text)
+        case Request.WAIT:
+            return Answer.ENDED, process(asked.first_text, 2, 0)
+        case Request.PROCESSES:
+            return Answer.PROCESS_LIST, bytes(4)
+        case _:
+            return Answer.OK, b""

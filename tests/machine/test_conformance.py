@@ -30,7 +30,7 @@ __all__ = ["machine", "provider", "shell", "spec"]
 _LEFT_OUT = {
     "test_usage_is_zero_before_and_real_after": "the limits are the provider's",
     "test_the_system_cannot_be_written_to": "here /dev is the user's own",
-    "test_a_shell_on_a_terminal_has_job_control": "Python's input() may sleep through a signal that comes just before it",
+    "test_a_shell_on_a_terminal_has_job_control": "a signal just before Python's input() is slept through",
 }
 for _name in _LEFT_OUT:
     del globals()[_name]

@@ -52,8 +52,10 @@ class World:
         """The server dies without a word: nothing is flushed, no lease given back."""
         for task in self.house._loops:
             task.cancel()
-        for task in list(self.house.transitions._tasks):
+        for task in [*self.house.transitions._tasks, *self.house.accounts._notes]:
             task.cancel()
+        self.house.logbook._size = -1  # whatever is noted stays in its file
+        self.house.logbook.close()
         await self.house.store.close()
         self.house._unlock()
 
@@ -75,6 +77,7 @@ class World:
         return await self.house.controller.create(who or self.alice, request, key)
 
     async def row(self, sandbox_id: str) -> Sandbox:
+        await self.house.journal.settled(sandbox_id)
         async with self.house.store.read() as connection:
             row = await sandboxes.get(connection, sandbox_id)
         assert row is not None
@@ -84,10 +87,12 @@ class World:
         return (await self.row(sandbox_id)).state
 
     async def deadline(self, sandbox_id: str) -> Deadline | None:
+        await self.house.journal.settled(sandbox_id)
         async with self.house.store.read() as connection:
             return (await deadlines.next_of(connection, [sandbox_id])).get(sandbox_id)
 
     async def events(self, sandbox_id: str) -> list[Event]:
+        await self.house.journal.settled(sandbox_id)
         async with self.house.store.read() as connection:
             return await events.after(connection, sandbox_id, 0, 10_000)
 

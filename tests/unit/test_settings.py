@@ -36,7 +36,17 @@ def test_the_environment_wins_over_the_env_file(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize(
-    "bad", [{"PORT": "x"}, {"PORT": 70000}, {"DEFAULT_TIMEOUT": 90, "MAX_TIMEOUT": 60}, {"MAX_TIMEOUT": 0}]
+    "bad",
+    [
+        {"PADDOCK_DEFAULT_EGRESS": "some"},
+        {"PADDOCK_MIN_ISOLATION": "perfect"},
+        {"PADDOCK_POOL_SIZE": -1},
+        {"PADDOCK_EGRESS_REACHABLE": "10.0.0.0/8,nonsense"},
+        {"PORT": "x"},
+        {"PORT": 70000},
+        {"DEFAULT_TIMEOUT": 90, "MAX_TIMEOUT": 60},
+        {"MAX_TIMEOUT": 0},
+    ],
 )
 def test_settings_that_make_no_sense_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
@@ -46,3 +56,9 @@ def test_settings_that_make_no_sense_are_refused(bad: dict[str, object]) -> None
 def test_port_urls_have_the_form_that_browsers_resolve() -> None:
     settings = Settings(_env_file=None, PORT=8080)
     assert settings.port_url("iabc", 3000) == "http://3000-iabc.localhost:8080/"
+
+
+def test_networks_are_a_list_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings(_env_file=None).egress_reachable == ()
+    monkeypatch.setenv("PADDOCK_EGRESS_REACHABLE", "10.1.2.0/24, fd00::/8")
+    assert Settings(_env_file=None).egress_reachable == ("10.1.2.0/24", "fd00::/8")

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from paddock.cli import confinement, copy, exec, observe, sandboxes
+from paddock.cli.doctor import doctor
 from paddock.cli.keys import keys
 from paddock.cli.session import ApiKey, Json, Server
 from paddock.cli.template import template
@@ -61,6 +62,7 @@ app.add_typer(template, name="template", rich_help_panel=SERVER)
 app.command("usage", rich_help_panel=SERVER)(observe.usage)
 app.command("health", rich_help_panel=SERVER)(observe.health)
 app.command("version", rich_help_panel=SERVER)(observe.version)
+app.command("doctor", rich_help_panel=SERVER)(doctor)
 
 
 @app.callback()

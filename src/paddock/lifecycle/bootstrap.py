@@ -47,7 +47,9 @@ async def local_accounts(settings: Settings) -> AsyncIterator[tuple[Accounts, Pr
     await store.open()
     try:
         owner = Principal(FIRST_USER, Role.ADMIN, key_id=0, quota=Quota(0, 0, 0, 0))
-        yield Accounts(settings, SystemClock(), store), owner
+        accounts = Accounts(settings, SystemClock(), store)
+        yield accounts, owner
+        await accounts.close()
     finally:
         await store.close()
 

@@ -15,6 +15,9 @@ class Bus:
         for event in self._waiting.get(sandbox_id, ()):
             event.set()
 
+    def listened_to(self, sandbox_id: str) -> bool:
+        return sandbox_id in self._waiting
+
     @contextlib.contextmanager
     def listen(self, sandbox_id: str) -> Iterator[asyncio.Event]:
         """An event that is set whenever there may be news; the listener clears it before it looks."""

@@ -18,7 +18,7 @@ from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.attachment import Attachment
 from paddock.lifecycle.controller import Controller, Use
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
-from paddock.lifecycle.output import Output, OutputSlice, cut_tail, read_slice
+from paddock.lifecycle.output import Output, OutputSlice, cut_tail, first_slice, read_slice
 from paddock.machine.base import (
     DEFAULT_USER,
     WORKSPACE,
@@ -46,18 +46,23 @@ class Commands:
     async def run(self, who: Principal, request: RunCommand, idempotency_key: str | None = None) -> CommandResult:
         """Run in a shell and answer when it has ended, or when the soft timeout has passed."""
         async with self._controller.use(who, request.sandbox_id) as use:
-            info, first = await self._spawn(who, use, request, idempotency_key)
-            if not request.background:
+            limit = self._settings.max_output
+            spec, first = await self._spec(who, request, idempotency_key)
+            if request.background:
+                info = await use.machine.spawn(spec)
+                output = await read_slice(use.machine, info, 0, 0, limit)
+            else:
                 wait = self._settings.command_timeout if request.timeout is None else request.timeout
-                info = await use.machine.wait(info.process_id, wait)
-            output = await read_slice(use.machine, info, 0, 0, self._settings.max_output)
+                output = first_slice(*await use.machine.run(spec, wait, limit), limit)
+                info = output.info
             await self._record(use, info, request.command, first, output.size)
             return self._result(request.sandbox_id, output)
 
     async def stream_run(self, who: Principal, request: RunCommand, idempotency_key: str | None = None) -> Output:
         """The same, as it goes. Without a timeout of its own it follows to the end."""
         async with self._controller.use(who, request.sandbox_id) as use:
-            info, first = await self._spawn(who, use, request, idempotency_key)
+            spec, first = await self._spec(who, request, idempotency_key)
+            info = await use.machine.spawn(spec)
             sent = 0
             try:
                 yield info
@@ -169,25 +174,23 @@ class Commands:
         async with self.attach(who, sandbox_id, process_id) as attachment:
             await attachment.resize(rows, cols)
 
-    async def _spawn(self, who: Principal, use: Use, request: RunCommand, key: str | None) -> tuple[ProcessInfo, bool]:
+    async def _spec(self, who: Principal, request: RunCommand, key: str | None) -> tuple[ProcessSpec, bool]:
         """The process of this request, and whether this call is the first to ask for it."""
         process_id = mine = ids.new_process_id()
         if key is not None:
             process_id = await self._idempotency.claim(
                 who, key, fingerprint("run-command", request), request.sandbox_id, process_id
             )
-        info = await use.machine.spawn(
-            ProcessSpec(
-                process_id=process_id,
-                argv=[*SHELL, request.command],
-                cwd=request.cwd or WORKSPACE,
-                env=request.env,
-                user=request.user or DEFAULT_USER,
-                hard_timeout=request.hard_timeout,
-                label=request.command[:_LABEL],
-            )
+        spec = ProcessSpec(
+            process_id=process_id,
+            argv=[*SHELL, request.command],
+            cwd=request.cwd or WORKSPACE,
+            env=request.env,
+            user=request.user or DEFAULT_USER,
+            hard_timeout=request.hard_timeout,
+            label=request.command[:_LABEL],
         )
-        return info, process_id == mine
+        return spec, process_id == mine
 
     async def _record(self, use: Use, info: ProcessInfo, command: str, first: bool, sent: int) -> None:
         data: dict[str, Any] = {"process_id": info.process_id, "command": command[:_LABEL]}

@@ -69,11 +69,9 @@ class Confinement:
         kept = policy.to_json()
         lists = {"allow": kept["allow"], "deny": kept["deny"]}
         async with self._store.write() as connection:
-            written = await events.append(
-                connection, sandbox.sandbox_id, self._clock.now(), ("egress.changed", lists), egress=kept
-            )
-        if written is None:
-            raise SandboxNotFound.by_id(sandbox.sandbox_id)
+            if not await sandboxes.patch(connection, sandbox.sandbox_id, egress=kept):
+                raise SandboxNotFound.by_id(sandbox.sandbox_id)
+            await events.append(connection, sandbox.sandbox_id, self._clock.now(), ("egress.changed", lists))
         self._bus.publish(sandbox.sandbox_id)
 
     async def _living(self, who: Principal, sandbox_id: str) -> tuple[Sandbox, Provider]:

@@ -30,6 +30,7 @@ from paddock.lifecycle.engine import Engine, due
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.planning import check_timeout, plan, renamed
+from paddock.lifecycle.rows import Rows
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME
 from paddock.lifecycle.transitions import Transitions, cannot
 from paddock.machine.base import Machine
@@ -38,6 +39,8 @@ from paddock.settings import Settings
 from paddock.store import deadlines, sandboxes
 from paddock.store.database import Store
 from paddock.store.records import Deadline, DeadlineKind, Page, Sandbox
+
+_TEMPLATES_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ class Controller:
         journal: Journal,
         activity: Activity,
         idempotency: Idempotency,
+        rows: Rows,
         bus: Bus,
         providers: Collection[str],
         default_provider: str,
@@ -95,10 +99,12 @@ class Controller:
         self._journal = journal
         self._activity = activity
         self._idempotency = idempotency
+        self._rows = rows
         self._bus = bus
         self._providers = providers
         self._default_provider = default_provider
         self._server_id = server_id
+        self._templates: dict[str, tuple[float, list[str]]] = {}
 
     # Reading
 
@@ -132,17 +138,11 @@ class Controller:
 
     async def create(self, who: Principal, request: CreateSandbox, idempotency_key: str | None = None) -> Seen:
         sandbox = self._planned(who, request)
-        provider = self._engine.provider(sandbox.provider)
-        known = await self._engine.call(provider.templates(), "templates")
-        if request.template_id is None:
-            sandbox = replace(sandbox, template_id=known[0])
-        elif request.template_id not in known:
-            raise TemplateNotFound(
-                f"Provider {sandbox.provider!r} has no template {request.template_id!r}. It has: {', '.join(known)}."
-            )
+        sandbox = replace(sandbox, template_id=await self._template(sandbox.provider, request.template_id))
         while True:
             try:
-                return await self._seen(await self._create(who, sandbox, request, idempotency_key))
+                created, new = await self._create(who, sandbox, request, idempotency_key)
+                return self._seen_new(created) if new else await self._seen(created)
             except IntegrityError:  # the id is taken already: one in four thousand million, for a user's first
                 sandbox = renamed(sandbox)
 
@@ -162,6 +162,7 @@ class Controller:
 
     async def pause(self, who: Principal, sandbox_id: str) -> Seen:
         await self._visible(who, sandbox_id)
+        await self._journal.settled(sandbox_id)  # what happened before stands before it in the record
         return await self._seen(await self._transitions.reach(sandbox_id, PAUSE))
 
     async def resume(self, who: Principal, sandbox_id: str) -> Seen:
@@ -170,6 +171,7 @@ class Controller:
     async def delete(self, who: Principal, sandbox_id: str) -> None:
         """Deleting what is deleted already is a success: the caller has what it wants."""
         await self._visible(who, sandbox_id)
+        await self._journal.settled(sandbox_id)
         await self._transitions.reach(sandbox_id, DELETE)
         self._journal.forget(sandbox_id)
 
@@ -178,7 +180,8 @@ class Controller:
         """Act inside: wakes a paused sandbox and keeps the idle deadline away for as long as the context is open."""
         sandbox = await self._awake(who, sandbox_id)
         with self._activity.enter(sandbox):
-            left = sandbox.last_activity_at + sandbox.timeout - self._clock.now()
+            active = max(sandbox.last_activity_at, self._journal.last_written(sandbox_id))
+            left = active + sandbox.timeout - self._clock.now()
             await self._journal.touch(sandbox, now=left < sandbox.timeout / 2)
             machine = await self._attach(who, sandbox)
             yield Use(sandbox, machine, self._journal)
@@ -199,6 +202,7 @@ class Controller:
         if using is not None and deadline.kind is DeadlineKind.IDLE:
             await self._journal.touch(using, now=True)
             return False
+        await self._journal.settled(deadline.sandbox_id)
         return await self._transitions.strike(deadline)
 
     # Inside
@@ -211,8 +215,25 @@ class Controller:
         now = self._clock.now()
         return plan(who, request, self._settings, provider=provider, server_id=self._server_id, now=now)
 
-    async def _create(self, who: Principal, sandbox: Sandbox, request: CreateSandbox, key: str | None) -> Sandbox:
-        """The new sandbox; or, where the idempotency key was used before, the one that it made then."""
+    async def _template(self, provider_name: str, wanted: str | None) -> str:
+        """The one that is asked for, or the default. What a provider has is asked again after a moment, or when a
+        template is not among what it had: it may be new."""
+        provider = self._engine.provider(provider_name)
+        asked_at, known = self._templates.get(provider_name, (0.0, []))
+        fresh = 0 <= self._clock.now() - asked_at < _TEMPLATES_SECONDS
+        if not fresh or (wanted is not None and wanted not in known):
+            known = await self._engine.call(provider.templates(), "templates")
+            self._templates[provider_name] = (self._clock.now(), known)
+        if wanted is not None and wanted not in known:
+            raise TemplateNotFound(
+                f"Provider {provider_name!r} has no template {wanted!r}. It has: {', '.join(known)}."
+            )
+        return wanted or known[0]
+
+    async def _create(
+        self, who: Principal, sandbox: Sandbox, request: CreateSandbox, key: str | None
+    ) -> tuple[Sandbox, bool]:
+        """The new sandbox; or, where the idempotency key was used before, the one that it made then. And which."""
         holder = sandbox.sandbox_id
 
         async def write() -> bool:
@@ -231,22 +252,19 @@ class Controller:
 
         created = await self._transitions.create(sandbox, write)
         if created is not None:
-            return created
+            return created, True
         first = await self._transitions.settled(holder)
         if first.state is State.DELETED and first.started_at is None:
             raise ProviderRefused(first.reason or "The create that used this Idempotency-Key failed.")
-        return first
+        return first, False
 
     async def _visible(self, who: Principal, sandbox_id: str) -> Sandbox:
-        async with self._store.read() as connection:
-            return await self._find(connection, who, sandbox_id)
+        return _may_see(who, sandbox_id, await self._rows.get(sandbox_id) if is_sandbox_id(sandbox_id) else None)
 
     async def _find(self, connection: AsyncConnection, who: Principal, sandbox_id: str) -> Sandbox:
-        """The row, if there is one and it is the caller's to see."""
-        sandbox = await sandboxes.get(connection, sandbox_id) if is_sandbox_id(sandbox_id) else None
-        if sandbox is None or not (who.is_admin or sandbox.owner_id == who.user_id):
-            raise SandboxNotFound.by_id(sandbox_id)
-        return sandbox
+        return _may_see(
+            who, sandbox_id, await sandboxes.get(connection, sandbox_id) if is_sandbox_id(sandbox_id) else None
+        )
 
     async def _awake(self, who: Principal, sandbox_id: str) -> Sandbox:
         sandbox = await self._visible(who, sandbox_id)
@@ -293,6 +311,11 @@ class Controller:
                 await deadlines.put(connection, sandbox_id, DeadlineKind.IDLE, sandbox.on_timeout, *idle)
             return await self._seen_in(connection, sandbox)
 
+    def _seen_new(self, sandbox: Sandbox) -> Seen:
+        """What was just written need not be read."""
+        written = self._engine.deadlines_of(sandbox, sandbox.state_changed_at)
+        return Seen(sandbox, min(written, key=lambda deadline: deadline.due_at, default=None))
+
     async def _seen(self, sandbox: Sandbox) -> Seen:
         async with self._store.read() as connection:
             return await self._seen_in(connection, sandbox)
@@ -300,3 +323,10 @@ class Controller:
     async def _seen_in(self, connection: AsyncConnection, sandbox: Sandbox) -> Seen:
         expires = await deadlines.next_of(connection, [sandbox.sandbox_id])
         return Seen(sandbox, expires.get(sandbox.sandbox_id))
+
+
+def _may_see(who: Principal, sandbox_id: str, sandbox: Sandbox | None) -> Sandbox:
+    """The row, if there is one and it is the caller's to see."""
+    if sandbox is None or not (who.is_admin or sandbox.owner_id == who.user_id):
+        raise SandboxNotFound.by_id(sandbox_id)
+    return sandbox

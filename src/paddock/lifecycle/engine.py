@@ -145,21 +145,25 @@ class Engine:
         await events.put(connection, Event(sandbox.sandbox_id, seq, name, self._clock.now(), {"cause": "request"}))
         await self.arm(connection, sandbox)
 
-    async def arm(self, connection: AsyncConnection, sandbox: Sandbox) -> None:
+    async def arm(self, connection: AsyncConnection, sandbox: Sandbox, now: float | None = None) -> None:
         """Set the deadlines that a sandbox in this state has."""
-        now = self._clock.now()
+        for each in self.deadlines_of(sandbox, self._clock.now() if now is None else now):
+            await deadlines.put(connection, each.sandbox_id, each.kind, each.action, each.due_at, each.warn_at)
+
+    def deadlines_of(self, sandbox: Sandbox, now: float) -> list[Deadline]:
+        """Those of one that enters this state now."""
+
+        def of(kind: DeadlineKind, action: TimeoutAction, due_at: float, warn_at: float | None = None) -> Deadline:
+            return Deadline(sandbox.sandbox_id, kind, action, due_at, warn_at, generation=1, attempts=0)
+
         if sandbox.state is State.RUNNING:
-            await deadlines.put(
-                connection, sandbox.sandbox_id, DeadlineKind.IDLE, sandbox.on_timeout, *due(now, sandbox.timeout)
-            )
+            found = [of(DeadlineKind.IDLE, sandbox.on_timeout, *due(now, sandbox.timeout))]
             if sandbox.max_lifetime is not None:
-                lifetime = due(now, sandbox.max_lifetime)
-                await deadlines.put(
-                    connection, sandbox.sandbox_id, DeadlineKind.LIFETIME, sandbox.on_timeout, *lifetime
-                )
-        elif sandbox.state in {State.PAUSED, State.FAILED}:
-            until = now + self._settings.paused_retention
-            await deadlines.put(connection, sandbox.sandbox_id, DeadlineKind.RETENTION, TimeoutAction.DELETE, until)
+                found.append(of(DeadlineKind.LIFETIME, sandbox.on_timeout, *due(now, sandbox.max_lifetime)))
+            return found
+        if sandbox.state in {State.PAUSED, State.FAILED}:
+            return [of(DeadlineKind.RETENTION, TimeoutAction.DELETE, now + self._settings.paused_retention)]
+        return []
 
     async def _enter(
         self,
@@ -195,7 +199,7 @@ class Engine:
         entered = replace(sandbox, version=sandbox.version + 1, event_seq=seq, **values)
         if not states.unfinished(sandbox.state):
             await deadlines.remove(connection, sandbox.sandbox_id)  # a transitional state has none
-        await self.arm(connection, entered)
+        await self.arm(connection, entered, now)
         await events.put(connection, Event(sandbox.sandbox_id, seq, f"sandbox.{state.value}", now, data))
         return entered
 

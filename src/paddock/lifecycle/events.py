@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.controller import Controller
+from paddock.lifecycle.journal import Journal
 from paddock.store import events
 from paddock.store.database import Store
 from paddock.store.records import Event
@@ -18,20 +19,23 @@ _LOOK_SECONDS = 1.0
 
 
 class Events:
-    def __init__(self, store: Store, controller: Controller, bus: Bus) -> None:
+    def __init__(self, store: Store, controller: Controller, journal: Journal, bus: Bus) -> None:
         self._store = store
         self._controller = controller
+        self._journal = journal
         self._bus = bus
 
     async def page(self, who: Principal, sandbox_id: str, after: int, limit: int) -> list[Event]:
         await self._controller.get(who, sandbox_id)
+        await self._journal.settled(sandbox_id)
         async with self._store.read() as connection:
             return await events.after(connection, sandbox_id, after, limit)
 
     async def stream(self, who: Principal, sandbox_id: str, after: int) -> AsyncIterator[Event | None]:
         """Everything after this number as it comes; None while there is nothing. Ends with the sandbox."""
-        await self._controller.get(who, sandbox_id)
         with self._bus.listen(sandbox_id) as news:
+            await self._controller.get(who, sandbox_id)
+            await self._journal.settled(sandbox_id)
             while True:
                 news.clear()
                 async with self._store.read() as connection:

@@ -25,8 +25,10 @@ from paddock.lifecycle.events import Events
 from paddock.lifecycle.files import Files
 from paddock.lifecycle.idempotency import Idempotency
 from paddock.lifecycle.journal import Journal
+from paddock.lifecycle.logbook import Logbook
 from paddock.lifecycle.pool import Pool
 from paddock.lifecycle.reconciler import Reconciler
+from paddock.lifecycle.rows import Rows
 from paddock.lifecycle.scheduler import SandboxQueueScheduler
 from paddock.lifecycle.transitions import Transitions
 from paddock.lifecycle.usage import UsageBook
@@ -58,7 +60,8 @@ class House:
         self.idempotency = Idempotency(clock, self.store)
         self.pool = Pool(settings, clock, self.store, providers, self.server_id)
         self.engine = Engine(settings, clock, self.store, providers, self.pool, self.bus, self.server_id)
-        self.journal = Journal(clock, self.store, self.bus)
+        self.logbook = Logbook(settings.home / "notes", self.server_id)
+        self.journal = Journal(clock, self.store, self.bus, self.logbook, self.server_id)
         self.activity = Activity(self.journal)
         self.transitions = Transitions(settings, clock, self.store, self.accounts, self.engine, self.server_id)
         self.controller = Controller(
@@ -71,6 +74,7 @@ class House:
             journal=self.journal,
             activity=self.activity,
             idempotency=self.idempotency,
+            rows=Rows(self.store),
             bus=self.bus,
             providers=providers.keys(),
             default_provider=default,
@@ -79,11 +83,11 @@ class House:
         self.confinement = Confinement(clock, self.store, self.controller, self.transitions, self.engine, self.bus)
         self.commands = Commands(self.controller, self.idempotency, settings, clock)
         self.files = Files(self.controller, settings)
-        self.events = Events(self.store, self.controller, self.bus)
-        self.usage = UsageBook(clock, self.store, self.controller)
+        self.events = Events(self.store, self.controller, self.journal, self.bus)
+        self.usage = UsageBook(clock, self.store, self.controller, self.journal)
         self.scheduler = SandboxQueueScheduler(settings, clock, self.store, self.controller, self.bus, self.server_id)
         self.reconciler = Reconciler(
-            settings, clock, self.store, providers, self.engine, self.transitions, self.server_id
+            settings, clock, self.store, providers, self.engine, self.transitions, self.journal, self.server_id
         )
         self._pace = Pace(clock)
         self._loops: list[asyncio.Task[None]] = []
@@ -98,9 +102,12 @@ class House:
                 if self.store.sqlite:
                     await servers.forget_others(connection, self.server_id)
                 await servers.beat(connection, self.server_id, self.clock.now())
+            self.logbook.open()
+            await self.journal.recover()
             for provider in self.providers.values():
                 await provider.start()
         except BaseException:
+            self.logbook.close()
             await self.store.close()
             self._unlock()
             raise
@@ -115,12 +122,16 @@ class House:
         await self.transitions.close(self.settings.drain_timeout)
         await self._stop_loops()
         await self.pool.drain()
-        await self.journal.flush()
+        await self.accounts.close()
+        all_written = await self.journal.flush()
         with contextlib.suppress(StoreUnavailable):
             async with self.store.write() as connection:
                 await servers.leave(connection, self.server_id)
+                if all_written:
+                    await servers.forget_notes(connection, [self.server_id])
         for provider in self.providers.values():
             await provider.close()
+        self.logbook.close()
         await self.store.close()
         self._unlock()
 

@@ -1,13 +1,14 @@
-"""The journal: activity, usage and events of running sandboxes, written durably and in groups.
+"""The journal: activity, usage and events of running sandboxes, noted at once and written in groups.
 
-Every use of a sandbox wants a few rows written. One writer gathers what has come in while the last transaction was
-under way and writes it all in the next, so a hundred commands at once cost one commit, and each caller still knows that
-its part is on disk before it answers. When the database cannot be used the entries wait here until it can.
+Every use of a sandbox wants a few rows written. A use is noted in the logbook, which no death of this process loses,
+and answered for; one writer gathers what comes in for a moment and writes it all in one transaction. Whoever reads what
+it writes asks first that it be written (``settled``). When the database cannot be used the entries wait here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,13 +20,16 @@ from paddock.clock import Clock, Pace
 from paddock.errors import StoreUnavailable
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.engine import due
-from paddock.store import deadlines, events, usage
+from paddock.lifecycle.logbook import Leftover, Logbook
+from paddock.store import deadlines, events, sandboxes, servers, usage
 from paddock.store.database import Store
 from paddock.store.records import Sandbox
 
 log = structlog.get_logger(__name__)
 
 _RETRY_SECONDS = 1.0
+_GATHER_SECONDS = 0.05
+"""How long the writer lets entries come together, unless somebody waits for one of them."""
 _WAITING_LIMIT = 10_000
 
 
@@ -40,13 +44,21 @@ class _Entry:
 
 
 class Journal:
-    def __init__(self, clock: Clock, store: Store, bus: Bus) -> None:
+    def __init__(self, clock: Clock, store: Store, bus: Bus, logbook: Logbook, server_id: str) -> None:
         self._clock = clock
         self._store = store
         self._bus = bus
+        self._logbook = logbook
+        self._server_id = server_id
         self._entries: dict[str, _Entry] = {}
+        self._writing: dict[str, _Entry] = {}
+        self._one_at_a_time = asyncio.Lock()
         self._news = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._touched: dict[str, float] = {}
+        self._written_at: dict[str, float] = {}
+        self._noted = 0
+        self._running = False
         self._away = False
         """The last transaction failed: whoever records something now need not wait for the next try."""
 
@@ -73,57 +85,118 @@ class Journal:
         bytes_out: int = 0,
         event: tuple[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """Count use, and return when it is written; where the database cannot be used, when it is known to wait."""
-        self._touched[sandbox.sandbox_id] = self._clock.now()
+        """Count use, and return when it cannot be lost: noted, or written; or, where neither can be, kept in mind."""
+        now = self._clock.now()
+        self._touched[sandbox.sandbox_id] = now
         entry = self._entry(sandbox)
         entry.commands += commands
         entry.bytes_in += bytes_in
         entry.bytes_out += bytes_out
         if event is not None:
             entry.events.append(event)
-        await self._written(entry)
+        note = {
+            "sandbox_id": sandbox.sandbox_id,
+            "at": now,
+            "commands": commands,
+            "bytes_in": bytes_in,
+            "bytes_out": bytes_out,
+            "event": event,
+        }
+        if not self._logbook.note(note):
+            await self._written(entry)
+        elif event is not None and self._bus.listened_to(sandbox.sandbox_id):
+            self._hurry.set()
+
+    async def settled(self, sandbox_id: str) -> None:
+        """Return when everything that was recorded of this sandbox so far is in the database, or known to wait."""
+        entry = self._entries.get(sandbox_id) or self._writing.get(sandbox_id)
+        if entry is not None:
+            await self._written(entry)
+
+    async def all_settled(self) -> None:
+        for entry in [*self._writing.values(), *self._entries.values()]:
+            await self._written(entry)
+
+    def last_written(self, sandbox_id: str) -> float:
+        """When the last use that is in the database was."""
+        return self._written_at.get(sandbox_id, 0.0)
 
     def forget(self, sandbox_id: str) -> None:
         self._touched.pop(sandbox_id, None)
+        self._written_at.pop(sandbox_id, None)
+
+    async def recover(self) -> None:
+        """Carry over what servers noted that died before they had written it."""
+        over: list[str] = []
+        for left in self._logbook.leftovers():
+            over.append(left.server_id)
+            if left.notes:
+                await self._carry_over(left)
+        if over:  # their files are gone now: only then may it be forgotten how far they had come
+            async with self._store.write() as connection:
+                await servers.forget_notes(connection, over)
 
     async def run(self, pace: Pace) -> None:
         """The writer. What is left when it stops is for a last ``flush``."""
-        while not pace.stopped:
-            await self._news.wait()
-            if not await self.flush():
-                await pace.rest(_RETRY_SECONDS)
+        self._running = True
+        try:
+            while not pace.stopped:
+                await self._news.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_GATHER_SECONDS):
+                        await self._hurry.wait()
+                if not await self.flush():
+                    await pace.rest(_RETRY_SECONDS)
+        finally:
+            self._running = False
 
     def wake(self) -> None:
         """Look again, also when there is nothing new."""
         self._news.set()
+        self._hurry.set()
 
     async def flush(self) -> bool:
         """Write everything that waits, in one transaction. False: the database cannot be used, it waits on."""
+        # One after the other, or a later note could be remembered as written before an earlier one is.
+        async with self._one_at_a_time:
+            return await self._flush()
+
+    async def _flush(self) -> bool:
         self._news.clear()
+        self._hurry.clear()
+        number = self._logbook.number
         # In order of id, so that two servers never wait for each other's rows crosswise.
-        taken = dict(sorted(self._entries.items()))
+        taken = self._writing = dict(sorted(self._entries.items()))
         self._entries = {}
         if not taken:
             return True
+        now = self._clock.now()
         try:
             async with self._store.write() as connection:
                 for entry in taken.values():
-                    await self._write(connection, entry)
+                    await self._write(connection, entry, now)
+                if number != self._noted:
+                    await servers.note(connection, self._server_id, number)
         except BaseException as error:
             self._away = True
             self._put_back(taken)
             if not isinstance(error, StoreUnavailable):
                 raise
             return False
+        finally:
+            self._writing = {}
         self._away = False
+        self._noted = number
+        self._logbook.settle(number)
         for sandbox_id, entry in taken.items():
+            self._written_at[sandbox_id] = now
             _answer(entry)
             if entry.events:
                 self._bus.publish(sandbox_id)
         return True
 
-    async def _write(self, connection: AsyncConnection, entry: _Entry) -> None:
-        sandbox, now = entry.sandbox, self._clock.now()
+    async def _write(self, connection: AsyncConnection, entry: _Entry, now: float) -> None:
+        sandbox = entry.sandbox
         timeout = await events.append(connection, sandbox.sandbox_id, now, *entry.events, last_activity_at=now)
         if timeout is None:
             return  # purged meanwhile: there is nothing left to count for
@@ -137,6 +210,27 @@ class Journal:
                 bytes_out=entry.bytes_out,
             )
         await deadlines.push_out(connection, sandbox.sandbox_id, *due(now, timeout))
+
+    async def _carry_over(self, left: Leftover) -> None:
+        new = 0
+        async with self._store.write() as connection:
+            done = await servers.noted(connection, left.server_id)
+            for number, note in left.notes:
+                if number > done:
+                    await self._write_note(connection, note)
+                    new += 1
+            await servers.note(connection, left.server_id, max(done, left.notes[-1][0]))
+        log.info("carried over what a dead server had noted", server_id=left.server_id, notes=new)
+
+    async def _write_note(self, connection: AsyncConnection, note: Mapping[str, Any]) -> None:
+        """Usage and event as they were noted. Deadlines are left alone: they have been looked after since."""
+        sandbox = await sandboxes.get(connection, note["sandbox_id"], lock=True)
+        if sandbox is None:
+            return
+        if note["event"] is not None:
+            await events.append(connection, sandbox.sandbox_id, note["at"], tuple(note["event"]))
+        counts = {name: note[name] for name in ("commands", "bytes_in", "bytes_out")}
+        await usage.add(connection, sandbox, note["at"], **counts)
 
     def _entry(self, sandbox: Sandbox) -> _Entry:
         entry = self._entries.get(sandbox.sandbox_id)
@@ -152,8 +246,13 @@ class Journal:
     async def _written(self, entry: _Entry) -> None:
         if self._away:
             return
+        if not self._running:
+            await self.flush()
+            return
         done = asyncio.get_running_loop().create_future()
         entry.waiting.append(done)
+        self._news.set()
+        self._hurry.set()
         await done
 
     def _put_back(self, taken: dict[str, _Entry]) -> None:

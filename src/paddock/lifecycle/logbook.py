@@ -34,7 +34,7 @@ class Leftover:
 class Logbook:
     def __init__(self, folder: Path, server_id: str) -> None:
         self._folder = folder
-        self._server_id = server_id
+        self._path = folder / f"{server_id}{_ENDING}"
         self._fd: int | None = None
         self._size = 0
         self.number = 0
@@ -42,11 +42,9 @@ class Logbook:
 
     def open(self) -> None:
         """Where the folder cannot be written, notes are refused and callers wait for the database instead."""
-        path = self._folder / f"{self._server_id}{_ENDING}"
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            self._fd = _own(self._path)
         except OSError as error:
             log.warning("use is written to the database directly, which takes longer", problem=str(error))
 
@@ -78,19 +76,29 @@ class Logbook:
             return
         if not self._size:
             with contextlib.suppress(OSError):
-                (self._folder / f"{self._server_id}{_ENDING}").unlink(missing_ok=True)
+                self._path.unlink(missing_ok=True)
         os.close(self._fd)
         self._fd = None
 
     def leftovers(self) -> Iterator[Leftover]:
         """Notes of servers that are dead. When the caller comes back for the next, this one is dealt with and goes."""
         for path in sorted(self._folder.glob(f"*{_ENDING}")):
-            if path.stem == self._server_id:
+            if path == self._path:
                 continue
             with _abandoned(path) as text:
                 if text is not None:
                     yield Leftover(path.stem, list(_notes(text)))
                     path.unlink(missing_ok=True)
+
+
+def _own(path: Path) -> int:
+    """The file, locked and in its place: one that is not locked yet may be taken for a dead server's and removed."""
+    while True:
+        fd = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if path.exists() and path.stat().st_ino == os.fstat(fd).st_ino:
+            return fd
+        os.close(fd)
 
 
 @contextlib.contextmanager

@@ -58,6 +58,11 @@ async def read_slice(
     )
 
 
+def first_slice(info: ProcessInfo, stdout: OutputChunk, stderr: OutputChunk, limit: int) -> OutputSlice:
+    """The same from what a machine gave of the beginning."""
+    return OutputSlice(info, _whole(info, stdout, limit), _whole(info, stderr, limit))
+
+
 async def _read_stream(machine: Machine, info: ProcessInfo, stream: Stream, offset: int, limit: int) -> OutputChunk:
     size = info.stdout_size if stream is Stream.STDOUT else info.stderr_size
     if not info.running and offset >= size:
@@ -71,11 +76,19 @@ async def _read_stream(machine: Machine, info: ProcessInfo, stream: Stream, offs
             # The spool dropped what lay between: what was gathered so far has a hole behind it.
             begin, data = chunk.offset, bytearray()
         data += chunk.data
-    ended = not info.running and begin + len(data) >= size
-    tail = 0 if ended else cut_tail(bytes(data[-4:]))
-    if tail == len(data) == limit:
-        tail = 0
-    return OutputChunk(stream, begin, bytes(data[: len(data) - tail]))
+    return _whole(info, OutputChunk(stream, begin, bytes(data)), limit)
+
+
+def _whole(info: ProcessInfo, chunk: OutputChunk, limit: int) -> OutputChunk:
+    """Without the beginning of a character whose rest is still to come, unless that is all that fits."""
+    size = info.stdout_size if chunk.stream is Stream.STDOUT else info.stderr_size
+    data = chunk.data
+    if not info.running and chunk.end >= size:
+        return chunk
+    tail = cut_tail(data[-4:])
+    if not tail or tail == len(data) == limit:
+        return chunk
+    return OutputChunk(chunk.stream, chunk.offset, data[: len(data) - tail])
 
 
 async def whole_characters(items: Output) -> Output:

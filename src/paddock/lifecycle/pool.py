@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 
 from paddock.clock import Clock, Pace
+from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.errors import PaddockError, StoreUnavailable
 from paddock.lifecycle.demand import Demand
 from paddock.lifecycle.within import within
@@ -32,6 +33,7 @@ log = structlog.get_logger(__name__)
 
 _INTERVAL = 5.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_LINGER_SECONDS = 0.02
 _GIVE_WAY_SECONDS = 0.5
 """How long a refill waits for creates that are under way. Not for ever, or a busy server would never refill."""
 
@@ -104,10 +106,13 @@ class Pool:
 
     async def run(self, pace: Pace) -> None:
         while True:
-            self._news.clear()
             await self.tick()
             if not self.on or not await self._rest(pace):
                 return
+            # The answer to the create that woke us goes first, and those that come with it.
+            await asyncio.sleep(_LINGER_SECONDS)
+            await self._give_way()
+            self._news.clear()
 
     async def tick(self) -> None:
         """One round: look, make what is missing, end one of each shape that is too many."""
@@ -170,18 +175,22 @@ class Pool:
                 resources = Resources(
                     limits.default_cpu, limits.default_memory_mb, limits.default_disk_mb, limits.default_pids
                 )
-                shape = provider.shape_of(SandboxSpec("", "", "", "", templates[0], resources=resources))
+                egress = EgressPolicy(EgressMode(limits.default_egress))
+                shape = provider.shape_of(SandboxSpec("", "", "", "", templates[0], resources=resources, egress=egress))
                 if shape is not None:
                     self._defaults[provider.name] = (provider.name, shape)
 
     async def _publish(self, *nothing: None) -> None:
         wishes = None if nothing else _to_json(self._wishes()) or None
-        if wishes != self._published:
+        # On SQLite there is no other server to tell.
+        if wishes != self._published and not self._store.sqlite:
             async with self._store.write() as connection:
                 await servers.want(connection, self._server_id, wishes)
             self._published = wishes
 
     async def _wanted_by_others(self) -> dict[Kind, int]:
+        if self._store.sqlite:
+            return {}
         since = self._clock.now() - self._settings.server_ttl
         async with self._store.read() as connection:
             published = await servers.wanted_by_others(connection, self._server_id, since)

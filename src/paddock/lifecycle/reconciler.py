@@ -22,6 +22,7 @@ from paddock.errors import PaddockError, Unsupported
 from paddock.ids import is_sandbox_id
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.idempotency import REMEMBERED_SECONDS
+from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.transitions import Transitions
 from paddock.models import Isolation, State, TimeoutAction
 from paddock.providers.base import Found, MachineState, Mount, Provider
@@ -48,6 +49,7 @@ class Reconciler:
         providers: Mapping[str, Provider],
         engine: Engine,
         transitions: Transitions,
+        journal: Journal,
         server_id: str,
     ) -> None:
         self._settings = settings
@@ -56,6 +58,7 @@ class Reconciler:
         self._providers = providers
         self._engine = engine
         self._transitions = transitions
+        self._journal = journal
         self._server_id = server_id
         self._places = asyncio.Semaphore(_AT_ONCE)
 
@@ -79,6 +82,7 @@ class Reconciler:
 
     async def sweep(self) -> None:
         await self._each(self._compare_with, self._providers.values())
+        await _guarded(self._journal.recover)
         await self._mend_deadlines()
         await self._accrue()
         await self._forget()

@@ -7,20 +7,23 @@ from collections.abc import Iterable
 from paddock.clock import Clock
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Controller
+from paddock.lifecycle.journal import Journal
 from paddock.store import usage
 from paddock.store.database import Store
 from paddock.store.records import Usage
 
 
 class UsageBook:
-    def __init__(self, clock: Clock, store: Store, controller: Controller) -> None:
+    def __init__(self, clock: Clock, store: Store, controller: Controller, journal: Journal) -> None:
         self._clock = clock
         self._store = store
         self._controller = controller
+        self._journal = journal
 
     async def of_sandbox(self, who: Principal, sandbox_id: str) -> tuple[Usage, list[Usage]]:
         """The total, and a row for each day."""
         sandbox = (await self._controller.get(who, sandbox_id)).sandbox
+        await self._journal.settled(sandbox_id)
         async with self._store.read() as connection:
             rows = await usage.per_day(connection, sandbox_id)
         running = max(0.0, self._clock.now() - sandbox.running_since) if sandbox.running_since else 0.0
@@ -30,6 +33,7 @@ class UsageBook:
         self, who: Principal, *, user_id: str | None, since: str | None, until: str | None
     ) -> tuple[Usage, list[Usage]]:
         """The total, and a row for each user and day. Running time is at most a few minutes behind."""
+        await self._journal.all_settled()
         async with self._store.read() as connection:
             rows = await usage.per_user(
                 connection,

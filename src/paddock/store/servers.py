@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import delete, null, select, update
@@ -14,9 +15,7 @@ from paddock.store.tables import installation, notes, servers
 
 def _upsert(dialect: Any) -> Any:
     statement = dialect.insert(notes)
-    return statement.on_conflict_do_update(
-        index_elements=["server_id"], set_={"number": statement.excluded["number"]}
-    )
+    return statement.on_conflict_do_update(index_elements=["server_id"], set_={"number": statement.excluded["number"]})
 
 
 _NOTE = {"sqlite": _upsert(sqlite), "postgresql": _upsert(postgresql)}
@@ -71,8 +70,8 @@ async def note(connection: AsyncConnection, server_id: str, number: int) -> None
     await connection.execute(_NOTE[connection.dialect.name], {"server_id": server_id, "number": number})
 
 
-async def forget_notes(connection: AsyncConnection, server_id: str) -> None:
-    await connection.execute(delete(notes).where(notes.c.server_id == server_id))
+async def forget_notes(connection: AsyncConnection, server_ids: Sequence[str]) -> None:
+    await connection.execute(delete(notes).where(notes.c.server_id.in_(server_ids)))
 
 
 async def installation_id(connection: AsyncConnection) -> str:

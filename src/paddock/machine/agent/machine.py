@@ -14,7 +14,7 @@ from paddock.machine.agent.exchange import Call
 from paddock.machine.agent.failures import Refusal
 from paddock.machine.agent.files import Files
 from paddock.machine.agent.line import REPLY_SECONDS, Connect, Line
-from paddock.machine.agent.ports import Ports, SocketConnection
+from paddock.machine.agent.ports import Listening, Ports, SocketConnection
 from paddock.machine.agent.processes import Processes
 from paddock.machine.agent.transfer import Transfer
 from paddock.machine.agent.wire import Answer, Reader, Request, Writer
@@ -164,9 +164,9 @@ class AgentMachine(Machine):
         """
         return await self._ports.dial(port)
 
-    async def listen_socket(self, port: int) -> socket.socket:
+    async def listen_socket(self, port: int, kind: Listening = Listening.STREAM) -> socket.socket:
         """A socket that listens on ``port`` inside, checked and non-blocking; the same one for every server."""
-        return await self._ports.listen(port)
+        return await self._ports.listen(port, kind)
 
     async def usage(self) -> Usage:
         """What the agent itself can count, for providers that know the rest."""

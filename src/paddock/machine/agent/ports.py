@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import stat
+from enum import IntEnum
 
 from paddock import errors
 from paddock.machine.agent import failures
@@ -17,27 +18,44 @@ from paddock.machine.agent.wire import Answer, ProtocolError, Reader, Request, W
 _NOW = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
 
+class Listening(IntEnum):
+    """Where and how to listen: bit 0 stands for ``::1`` instead of ``127.0.0.1``, bit 1 for UDP."""
+
+    STREAM = 0
+    STREAM6 = 1
+    DATAGRAM = 2
+    DATAGRAM6 = 3
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        return socket.AF_INET6 if self & 1 else socket.AF_INET
+
+    @property
+    def datagrams(self) -> bool:
+        return bool(self & 2)
+
+
 class Ports:
     def __init__(self, line: Line) -> None:
         self._line = line
 
     async def dial(self, port: int) -> socket.socket:
-        return await self._ask(Request.DIAL, port, listening=False)
+        return await self._ask(Request.DIAL, Writer().u16(port), port, None)
 
-    async def listen(self, port: int) -> socket.socket:
-        return await self._ask(Request.LISTEN, port, listening=True)
+    async def listen(self, port: int, kind: Listening = Listening.STREAM) -> socket.socket:
+        if kind is Listening.STREAM:
+            return await self._ask(Request.LISTEN, Writer().u16(port), port, kind)
+        return await self._ask(Request.LISTEN_ON, Writer().u16(port).u8(kind), port, kind)
 
-    async def _ask(self, kind: Request, port: int, *, listening: bool) -> socket.socket:
+    async def _ask(self, request: Request, payload: Writer, port: int, kind: Listening | None) -> socket.socket:
         if not 0 < port < 1 << 16:
             raise errors.Invalid(f"{port} is not the number of a port.")
 
         def decode(body: Reader, descriptor: int) -> None:
-            _check(descriptor, listening)
+            _check(descriptor, kind)
 
         try:
-            handed = await self._line.call(
-                kind, Writer().u16(port), lambda: Handover(Answer.SOCKET, decode), again=True
-            )
+            handed = await self._line.call(request, payload, lambda: Handover(Answer.SOCKET, decode), again=True)
         except Refusal as refusal:
             raise failures.of_port(refusal, port) from None
         return socket.socket(fileno=handed.descriptor)
@@ -127,8 +145,8 @@ def _wake(waiting: asyncio.Future[None] | None) -> None:
         waiting.set_result(None)
 
 
-def _check(descriptor: int, listening: bool) -> None:
-    """A TCP socket, and the kind that was asked for."""
+def _check(descriptor: int, kind: Listening | None) -> None:
+    """The kind of socket that was asked for: connected, or listening as ``kind`` says."""
     if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
         raise ProtocolError("The sandbox's agent gave something for a socket that is none.")
     try:
@@ -136,17 +154,21 @@ def _check(descriptor: int, listening: bool) -> None:
     except OSError as error:
         raise ProtocolError("The sandbox's agent gave a socket of an unknown kind.") from error
     try:
-        if (
-            found.family not in (socket.AF_INET, socket.AF_INET6)
-            or found.type != socket.SOCK_STREAM
-            or found.proto != socket.IPPROTO_TCP
-            or bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)) is not listening
-        ):
+        if not _is(found, kind):
             raise ProtocolError("The sandbox's agent gave a socket of another kind than asked for.")
-        if not listening:
+        if kind is None:
             found.getpeername()
         found.setblocking(False)
     except OSError as error:
         raise ProtocolError("The sandbox's agent gave a socket that is not connected.") from error
     finally:
         found.detach()
+
+
+def _is(found: socket.socket, kind: Listening | None) -> bool:
+    families = (socket.AF_INET, socket.AF_INET6) if kind is None else (kind.family,)
+    datagrams = kind is not None and kind.datagrams
+    expected = (socket.SOCK_DGRAM, socket.IPPROTO_UDP) if datagrams else (socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    accepts = bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    listens = kind is not None and not kind.datagrams
+    return found.family in families and (found.type, found.proto) == expected and accepts is listens

@@ -55,6 +55,7 @@ class Request(IntEnum):
     PWRITE = 0x2B
     DIAL = 0x30
     LISTEN = 0x31
+    LISTEN_ON = 0x32
     STATS = 0x40
     STOP_ALL = 0x41
     CONTINUE_ALL = 0x42

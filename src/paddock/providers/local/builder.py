@@ -113,10 +113,16 @@ class Builder:
 
     def destroy(self, gone: Path) -> None:
         """Everything of a sandbox whose folder is in the trash. To be called again after a crash."""
+        self.end(gone)
+        disk.remove(gone)
+
+    def end(self, gone: Path) -> None:
+        """Its processes, mounts, group and ids; only its files are left then, and nobody's."""
         record = Record.load(gone)
         if record is not None:
+            if self.host.disk_image and record.running is not None and record.running.alive():
+                disk.abandon(record.running.pid)
             self._end(record)
-        disk.remove(gone)
 
     def bury(self, folder: Path, record: Record) -> None:
         """What is left of processes that have ended, before new ones start on the same disk."""

@@ -14,6 +14,7 @@ from paddock.egress.resolve import HostResolver
 from paddock.egress.transparent import TransparentProxy, ruleset
 from paddock.egress.variables import proxy_variables
 from paddock.machine.agent.machine import AgentMachine
+from paddock.machine.agent.ports import Listening
 
 PROXY_PORT = 3128
 TRANSPARENT_PORT = 3129
@@ -42,12 +43,11 @@ class Outlet:
             case EgressMode.PROXY:
                 self._services = [EgressProxy(await machine.listen_socket(PROXY_PORT), self._gate)]
             case EgressMode.FULL:
-                from paddock.machine.agent.ports import Listening
-
-                listeners = [await machine.listen_socket(TRANSPARENT_PORT, kind) for kind in Listening.STREAMS]
-                streams = [await machine.listen_socket(DNS_PORT, kind) for kind in Listening.STREAMS]
-                datagrams = [await machine.listen_socket(DNS_PORT, kind) for kind in Listening.DATAGRAMS]
-                relay = DnsRelay(datagrams, streams, self._gate)
+                streams = [kind for kind in Listening if not kind.datagrams]
+                listeners = [await machine.listen_socket(TRANSPARENT_PORT, kind) for kind in streams]
+                questions = [await machine.listen_socket(DNS_PORT, kind) for kind in streams]
+                datagrams = [await machine.listen_socket(DNS_PORT, kind) for kind in Listening if kind.datagrams]
+                relay = DnsRelay(datagrams, questions, self._gate)
                 self._services = [TransparentProxy(listeners, self._gate), relay]
         for service in self._services:
             service.start()

@@ -29,7 +29,7 @@ from paddock.providers.base import (
     SandboxSpec,
     Shape,
 )
-from paddock.providers.local import quota
+from paddock.providers.local import disk, quota
 from paddock.providers.local.builder import Builder
 from paddock.providers.local.living import Living
 from paddock.providers.local.outlet import Outlet
@@ -63,6 +63,7 @@ class LocalProvider(Provider):
         self._stock = Stock()
         self._living: dict[str, Living] = {}
         self._turns: dict[str, asyncio.Lock] = {}
+        self._removals: set[asyncio.Task[None]] = set()
         self._quota: asyncio.Task[None] | None = None
 
     @classmethod
@@ -92,6 +93,8 @@ class LocalProvider(Provider):
             await one.let_go()
         for one in self._stock.clear():
             await one.let_go()
+        if self._removals:
+            await asyncio.wait(self._removals)
         self._resolver.close()
         await asyncio.to_thread(self._builder.close)
 
@@ -142,8 +145,7 @@ class LocalProvider(Provider):
             if (living := self._living.pop(sandbox_id, None)) is not None:
                 living.deleted = True
                 await living.let_go()
-            if (gone := self._yard.discard(folder)) is not None:
-                await asyncio.to_thread(self._builder.destroy, gone)
+            await self._discard(folder)
         self._turns.pop(sandbox_id, None)
 
     async def attach(self, sandbox_id: str) -> Machine:
@@ -265,8 +267,21 @@ class LocalProvider(Provider):
     async def _drop(self, folder: Path, living: Living | None) -> None:
         if living is not None:
             await living.let_go()
-        if (gone := self._yard.discard(folder)) is not None:
-            await asyncio.to_thread(self._builder.destroy, gone)
+        await self._discard(folder)
+
+    async def _discard(self, folder: Path) -> None:
+        """Ended when this returns. Removing the files can take longer, and nobody needs to wait for that."""
+        if (gone := self._yard.discard(folder)) is None:
+            return
+        await asyncio.to_thread(self._builder.end, gone)
+        removal = asyncio.create_task(asyncio.to_thread(disk.remove, gone))
+        self._removals.add(removal)
+        removal.add_done_callback(self._removed)
+
+    def _removed(self, removal: asyncio.Task[None]) -> None:
+        self._removals.discard(removal)
+        if not removal.cancelled() and (error := removal.exception()) is not None:
+            log.warning("files of a deleted sandbox stay until the next start", problem=str(error))
 
     async def _restart(self, record: Record) -> Living:
         """Its processes are gone (a reboot, or somebody ended them); its files are not."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from paddock import __version__
 
-_FORMAT = 1
+_FORMAT = 2
 USER, USER_ID = "user", 1000
 HOSTNAME = "sandbox"
 _ETC = [
@@ -208,7 +208,7 @@ def _etc(etc: Path) -> None:
     _write(etc / "shadow", f"root:*:19000:0:99999:7:::\n{USER}:*:19000:0:99999:7:::\n", 0o640)
     _write(etc / "hostname", f"{HOSTNAME}\n")
     _write(etc / "hosts", f"127.0.0.1\tlocalhost {HOSTNAME}\n::1\tlocalhost ip6-localhost ip6-loopback\n")
-    _write(etc / "resolv.conf", "nameserver 127.0.0.1\noptions timeout:2 attempts:1\n")
+    _write(etc / "resolv.conf", "nameserver 127.0.0.53\noptions timeout:2 attempts:1\n")
     _write(etc / "machine-id", "")
     _write(etc / "fstab", "")
     _link("/proc/self/mounts", etc / "mtab")

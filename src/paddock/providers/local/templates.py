@@ -125,7 +125,7 @@ def make_identity(identity: Path, root: Path, privileged: bool) -> None:
     (etc / "hostname").write_text(f"{skeleton.HOSTNAME}\n")
     hosts = f"127.0.0.1\tlocalhost {skeleton.HOSTNAME}\n::1\tlocalhost ip6-localhost ip6-loopback\n"
     (etc / "hosts").write_text(hosts)
-    (etc / "resolv.conf").write_text("nameserver 127.0.0.1\noptions timeout:2 attempts:1\n")
+    (etc / "resolv.conf").write_text("nameserver 127.0.0.53\noptions timeout:2 attempts:1\n")
     if (root / "etc/apt").is_dir():
         (etc / "apt/apt.conf.d").mkdir(parents=True)
         (etc / "apt/apt.conf.d/99paddock").write_text('APT::Sandbox::User "root";\n')

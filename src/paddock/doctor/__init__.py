@@ -1,0 +1,1 @@
+"""What this machine can do, and whether its sandboxes hold: ``paddock doctor`` and the escape suite."""

@@ -1,0 +1,158 @@
+"""What this machine can do for sandboxes, each point with what to do where it cannot."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddock.providers.base import IsolationReport
+from paddock.providers.local.host import Host, look
+from paddock.providers.local.launch import Launcher
+from paddock.providers.local.programs import Programs
+
+_NETWORKED = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "afs", "fuse"}
+_LITTLE = 5 << 30
+_DOCKER = "/var/run/docker.sock"
+_DOCKER_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    good: bool
+    detail: str
+    """What was found, or what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    runs: bool
+    """Whether sandboxes run here at all."""
+    checks: tuple[Check, ...]
+    report: IsolationReport | None
+    """Which layers a sandbox would have; None where there are no sandboxes."""
+
+
+def examine(home: Path) -> Diagnosis:
+    """Look at the machine; blocking, well under a second. ``home`` is where sandboxes would be kept."""
+    checks = [_system(), _python(), _rights()]
+    programs = Programs.find()
+    missing = programs.problem() if platform.system() == "Linux" else "The local provider needs Linux."
+    checks.append(Check("native programs", missing is None, missing or f"built for {platform.machine()}"))
+    host = _tried(programs, home) if missing is None else None
+    if host is not None:
+        checks.append(_sandboxes(host))
+        checks.append(_full_egress(host))
+    checks += [_file_system(home), _free_space(home), _docker()]
+    runs = host is not None and not host.problems
+    return Diagnosis(runs, tuple(checks), host.report() if host is not None and runs else None)
+
+
+def _tried(programs: Programs, home: Path) -> Host:
+    """In the home itself where it is there, for its file system decides too."""
+    usable = home.is_dir() and os.access(home, os.W_OK)
+    launcher = Launcher(programs.launcher, b"")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=home if usable else None) as folder:
+            host = look(Path(folder), programs, launcher)
+            host.cgroups.leave()
+            return host
+    finally:
+        launcher.close()
+
+
+def _system() -> Check:
+    return Check("kernel", platform.system() == "Linux", f"{platform.system()} {platform.release()}")
+
+
+def _python() -> Check:
+    return Check("python", sys.version_info >= (3, 11), platform.python_version())
+
+
+def _rights() -> Check:
+    if os.geteuid() == 0:
+        return Check("runs as", True, "root: every sandbox gets user ids and a disk of its own")
+    return Check("runs as", True, "an ordinary user: sandboxes share its user id; as root they would have their own")
+
+
+def _sandboxes(host: Host) -> Check:
+    if host.problems:
+        return Check("sandboxes", False, " ".join(host.problems))
+    return Check("sandboxes", True, "namespaces, mounts and the system call filter work here")
+
+
+def _full_egress(host: Host) -> Check:
+    if host.nft is not None:
+        return Check("full egress", True, host.nft)
+    return Check("full egress", False, "needs the program nft (Debian: apt install nftables); proxy and none work")
+
+
+def _file_system(home: Path) -> Check:
+    place = _existing(home)
+    kind = _kind_of(place, Path("/proc/self/mountinfo").read_text())
+    if kind in _NETWORKED:
+        return Check("home", False, f"{place} is on {kind}; keep PADDOCK_HOME on a local file system")
+    if kind == "tmpfs":
+        return Check(
+            "home", False, f"{place} is in memory (tmpfs) and gone after a restart; choose another PADDOCK_HOME"
+        )
+    return Check("home", True, f"{home} on {kind}")
+
+
+def _free_space(home: Path) -> Check:
+    free = shutil.disk_usage(_existing(home)).free
+    text = f"{free / 1e9:.1f} GB free"
+    return Check("disk space", free >= _LITTLE, text if free >= _LITTLE else f"only {text}; sandboxes need room")
+
+
+def _docker() -> Check:
+    """Only whether an engine answers; sandboxes of the local provider do not need one."""
+    path = os.environ.get("DOCKER_HOST", f"unix://{_DOCKER}").removeprefix("unix://")
+    if "://" in path:
+        return Check("docker engine", True, f"DOCKER_HOST names {path}; not asked")
+    connection = _UnixConnection("localhost", timeout=_DOCKER_SECONDS)
+    connection.path = path
+    try:
+        connection.request("GET", "/_ping")
+        return Check("docker engine", connection.getresponse().status == 200, f"answers at {path}")
+    except OSError as error:
+        return Check(
+            "docker engine", False, f"does not answer ({error.strerror or error}); the local provider needs none"
+        )
+    finally:
+        connection.close()
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    path: str
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+def _existing(path: Path) -> Path:
+    """The nearest directory that is there."""
+    path = path.absolute()
+    while not path.is_dir():
+        path = path.parent
+    return path
+
+
+def _kind_of(path: Path, mounts: str) -> str:
+    """The type of the file system that a path is on: the longest mount point above it, the latest of equals."""
+    best, kind = "", "unknown"
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        point = left.split(" ")[4].replace("\\040", " ")
+        if path.resolve().is_relative_to(point) and len(point) >= len(best):
+            best, kind = point, right.split(" ")[0]
+    return kind

@@ -1,0 +1,96 @@
+"""Ports: sockets made inside and handed out."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+
+import pytest
+
+from tests.agent import client as wire
+from tests.agent.client import Client
+from tests.agent.conftest import Running
+from tests.agent.test_files import number_of
+
+
+def ask_socket(client: Client, kind: int, port: int) -> socket.socket:
+    frame = client.ask(kind, struct.pack("<H", port))
+    assert frame.type == wire.SOCKET and frame.payload == b"" and frame.fd is not None
+    made = socket.socket(fileno=frame.fd)
+    made.settimeout(wire.PATIENCE)
+    return made
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_a_port_is_reached_on_either_loopback(client: Client, family: int) -> None:
+    try:
+        listener = socket.create_server(("127.0.0.1" if family == socket.AF_INET else "::1", 0), family=family)
+    except OSError:
+        pytest.skip("no such loopback here")
+    with listener, ask_socket(client, wire.DIAL, listener.getsockname()[1]) as dialled:
+        dialled.setblocking(True)
+        accepted, _ = listener.accept()
+        with accepted:
+            dialled.sendall(b"hello")
+            assert accepted.recv(5) == b"hello"
+
+
+def test_a_port_where_nothing_listens_says_so(client: Client) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    assert number_of(client.ask, wire.DIAL, struct.pack("<H", port)) == errno.ECONNREFUSED
+    for kind in (wire.DIAL, wire.LISTEN):
+        assert number_of(client.ask, kind, struct.pack("<H", 0)) == errno.EINVAL
+
+
+def test_a_dial_that_hangs_is_nobodys_trouble_and_can_be_cancelled(client: Client) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        requests = [client.send(wire.DIAL, struct.pack("<H", port)) for _ in range(8)]
+        assert client.ask(wire.PING).type == wire.OK
+        for request in requests:
+            client.send(wire.CANCEL, struct.pack("<I", request))
+        kinds = []
+        for request in requests:
+            frame = client.next(request)
+            kinds.append(frame.type)
+            if frame.fd is not None:
+                os.close(frame.fd)
+        assert kinds[-1] == wire.ERROR
+
+
+def test_a_listener_is_kept_and_given_again(client: Client, agent: Running) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with ask_socket(client, wire.LISTEN, port) as first, ask_socket(agent.connect(), wire.LISTEN, port) as second:
+        assert first.getsockname() == second.getsockname() == ("127.0.0.1", port)
+        with socket.create_connection(("127.0.0.1", port)):
+            second.setblocking(True)
+            second.accept()[0].close()
+    client.close()
+    with ask_socket(agent.connect(), wire.LISTEN, port) as third, socket.create_connection(("127.0.0.1", port)):
+        third.setblocking(True)
+        third.accept()[0].close()
+
+
+def test_a_taken_port_cannot_be_listened_on(client: Client) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        assert number_of(client.ask, wire.LISTEN, struct.pack("<H", port)) == errno.EADDRINUSE
+
+
+def test_descriptors_are_not_kept(client: Client, agent: Running) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+        port = listener.getsockname()[1]
+        ask_socket(client, wire.DIAL, port).close()
+        client.ask(wire.PING)
+        before = agent.descriptors()
+        for _ in range(50):
+            ask_socket(client, wire.DIAL, port).close()
+            listener.accept()[0].close()
+        client.ask(wire.PING)
+        assert agent.descriptors() == before

@@ -1,0 +1,41 @@
+"""Every attempt of the catalogue, as the sandbox's user and as its root, is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddock.doctor.attempts import Case, Outcome, Verdict, cases
+from paddock.doctor.bombs import ALLOWANCES, BOMBS, Bomb, exhaust, explode
+from paddock.doctor.catalogue import GROUPS
+from paddock.doctor.file_api import attack, file_cases
+from paddock.doctor.suite import Box, Suite
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+def hold(outcome: Outcome) -> None:
+    if outcome.verdict is Verdict.NOT_TRIED:
+        pytest.skip(outcome.detail)
+    assert outcome.verdict is Verdict.REFUSED, outcome.detail
+
+
+@pytest.mark.parametrize("case", list(cases(GROUPS)), ids=lambda case: case.name)
+async def test_a_sandbox_refuses(suite: Suite, case: Case) -> None:
+    hold(await suite.run(case))
+
+
+@pytest.mark.parametrize(("name", "user"), file_cases())
+async def test_the_file_api_is_not_led_astray(suite: Suite, box: Box, name: str, user: str) -> None:
+    hold(await attack(suite, box, name, user))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bomb", ALLOWANCES, ids=lambda bomb: bomb.name)
+async def test_one_sandbox_cannot_take_what_others_need(suite: Suite, box: Box, bomb: Bomb) -> None:
+    hold(await exhaust(suite, box, bomb))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.name)
+async def test_a_bomb_leaves_the_host_and_others_responsive(suite: Suite, box: Box, bomb: Bomb) -> None:
+    hold(await explode(suite, box, bomb))

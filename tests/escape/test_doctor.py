@@ -1,0 +1,147 @@
+"""``paddock doctor``: what it finds, what it advises, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from paddock.cli.app import app
+from paddock.doctor import checks
+from paddock.doctor.attempts import Outcome, Verdict
+from paddock.doctor.checks import Check, Diagnosis, examine
+from paddock.providers.base import IsolationLevel, IsolationReport, Layer
+from paddock.providers.local.cgroups import Cgroups
+from paddock.providers.local.host import Host
+
+runner = CliRunner()
+GOOD = Diagnosis(
+    True,
+    (Check("kernel", True, "Linux"),),
+    IsolationReport(IsolationLevel.BASIC, (Layer("freezer", False, "do this"),)),
+)
+BAD = Diagnosis(False, (Check("sandboxes", False, "sudo sysctl -w kernel.unprivileged_userns_clone=1"),), None)
+
+
+@pytest.fixture
+def diagnosis(monkeypatch: pytest.MonkeyPatch) -> list[Diagnosis]:
+    """What the machine is made to look like; a test may change it."""
+    wanted = [GOOD]
+    monkeypatch.setattr(checks, "examine", lambda home: wanted[-1])
+    return wanted
+
+
+def by_name(diagnosis: Diagnosis) -> dict[str, Check]:
+    return {check.name: check for check in diagnosis.checks}
+
+
+def test_this_machine_is_examined_and_nothing_is_left_behind(possible: None, tmp_path: Path) -> None:
+    found = examine(tmp_path)
+    assert found.runs
+    assert found.report is not None
+    assert by_name(found)["sandboxes"].good
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_that_is_not_there_yet_is_looked_for_above(tmp_path: Path) -> None:
+    assert by_name(examine(tmp_path / "not" / "yet"))["disk space"].detail.endswith("GB free")
+    assert not (tmp_path / "not").exists()
+
+
+def test_a_machine_without_user_namespaces_says_how_to_allow_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, possible: None
+) -> None:
+    host = Host(False, ("Allow it: sudo sysctl -w user.max_user_namespaces=15000",), False, None, _no_cgroups(), None)
+    monkeypatch.setattr(checks, "look", lambda *given: host)
+    found = examine(tmp_path)
+    assert not found.runs
+    assert found.report is None
+    assert "sysctl -w" in by_name(found)["sandboxes"].detail
+    assert "nftables" in by_name(found)["full egress"].detail
+
+
+def test_a_missing_program_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("paddock.providers.local.programs._BIN", tmp_path)
+    found = examine(tmp_path)
+    assert not found.runs
+    assert "compiler" in by_name(found)["native programs"].detail
+
+
+@pytest.mark.parametrize(("kind", "good"), [("ext4", True), ("nfs4", False), ("tmpfs", False)])
+def test_the_file_system_of_the_home_matters(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, good: bool
+) -> None:
+    monkeypatch.setattr(checks, "_kind_of", lambda path, mounts: kind)
+    assert checks._file_system(tmp_path).good is good
+
+
+def test_the_deepest_and_latest_mount_decides() -> None:
+    mounts = "\n".join(
+        (
+            "1 1 0:1 / / rw - ext4 /dev/a rw",
+            "2 1 0:2 / /srv rw - xfs /dev/b rw",
+            "3 1 0:3 / /srv rw - nfs4 host:/x rw",
+            "4 1 0:4 / /srvother rw - tmpfs none rw",
+        )
+    )
+    assert checks._kind_of(Path("/srv/paddock"), mounts) == "nfs4"
+    assert checks._kind_of(Path("/nowhere/else"), mounts) == "ext4"
+
+
+def test_an_engine_that_answers_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = (
+        "import socket, sys\n"
+        "door = socket.socket(socket.AF_UNIX)\n"
+        "door.bind(sys.argv[1])\n"
+        "door.listen()\n"
+        "print('ready', flush=True)\n"
+        "guest, _ = door.accept()\n"
+        "guest.recv(4096)\n"
+        "guest.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nOK')\n"
+    )
+    path = tmp_path / "engine.sock"
+    with subprocess.Popen((sys.executable, "-c", script, str(path)), stdout=subprocess.PIPE) as engine:
+        assert engine.stdout is not None
+        engine.stdout.readline()
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
+        assert checks._docker().good
+    assert not checks._docker().good
+
+
+def test_it_ends_well_where_sandboxes_run(diagnosis: list[Diagnosis]) -> None:
+    shown = runner.invoke(app, ["doctor"])
+    assert shown.exit_code == 0
+    assert "isolation level basic" in shown.stdout
+    assert "do this" in shown.stdout
+
+
+def test_it_ends_in_1_where_they_do_not(diagnosis: list[Diagnosis]) -> None:
+    diagnosis.append(BAD)
+    shown = runner.invoke(app, ["doctor", "--full", "--json"])
+    assert shown.exit_code == 1
+    document = json.loads(shown.stdout)
+    assert document["sandboxes"] is False
+    assert document["attempts"] == []
+    assert "sudo sysctl" in document["checks"][0]["detail"]
+
+
+@pytest.mark.parametrize(("verdict", "code"), [(Verdict.REFUSED, 0), (Verdict.NOT_TRIED, 0), (Verdict.NOT_REFUSED, 1)])
+def test_it_ends_in_1_when_anything_was_not_refused(
+    diagnosis: list[Diagnosis], monkeypatch: pytest.MonkeyPatch, verdict: Verdict, code: int
+) -> None:
+    outcomes = [Outcome("host-file-by-user", "user", verdict, "[red]said the sandbox\x1b[2J")]
+    monkeypatch.setattr("paddock.cli.doctor._examined", lambda quiet: outcomes)
+    shown = runner.invoke(app, ["doctor", "--full"])
+    assert shown.exit_code == code
+    assert f"1 {verdict.value}" in shown.stdout
+    assert "\x1b[2J" not in shown.stdout
+    asked = json.loads(runner.invoke(app, ["doctor", "--full", "--json"]).stdout)
+    assert asked["attempts"][0]["verdict"] == verdict.value
+
+
+def _no_cgroups() -> Cgroups:
+    return Cgroups({}, None, frozenset())

@@ -1,0 +1,138 @@
+"""An agent that never stops: whatever it sends, and whoever does not read it, memory stays bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import struct
+import tracemalloc
+
+import pytest
+
+from paddock import errors
+from paddock.machine.agent.wire import Answer, ProtocolError, Request
+from tests.machine.peer import HEADER, PROCESS, SPEC, Peer, agent_that, data, entry, process, refusal, text
+
+
+async def test_an_endless_listing_is_cut_off() -> None:
+    async def script(peer: Peer) -> None:
+        asked = await peer.next()
+        one = entry(b"/workspace/" + b"x" * 60_000)
+        while True:
+            await peer.say(asked, Answer.ENTRIES, struct.pack("<I", 16) + one * 16)
+
+    async with agent_that(script) as scene:
+        tracemalloc.start()
+        try:
+            with pytest.raises(ProtocolError):
+                await asyncio.wait_for(scene.machine.list_directory("/workspace"), 30)
+            assert tracemalloc.get_traced_memory()[1] < 300 << 20
+        finally:
+            tracemalloc.stop()
+
+
+async def test_endless_output_of_a_command_is_not_kept() -> None:
+    sent = 0
+
+    async def script(peer: Peer) -> None:
+        nonlocal sent
+        asked = await peer.next()
+        await peer.say(asked, Answer.PROCESS, process(PROCESS))
+        reading = asyncio.create_task(peer.closed())
+        piece = b"x" * 65_536
+        while sent < 64 << 20:
+            await peer.say(asked, Answer.DATA, data(1, sent, piece))
+            sent += len(piece)
+        await reading
+
+    async with agent_that(script) as scene:
+        tracemalloc.start()
+        try:
+            await scene.machine.spawn(SPEC)
+            while sent < 64 << 20:
+                await asyncio.sleep(0.005)
+            assert tracemalloc.get_traced_memory()[1] < 16 << 20
+        finally:
+            tracemalloc.stop()
+        assert [asked.kind for asked in scene.peers[0].asked] == [Request.HELLO, Request.SPAWN, Request.CANCEL]
+
+
+async def test_a_consumer_that_does_not_read_makes_the_flow_stop_and_go_on_later() -> None:
+    total = 8 << 20
+    content = os.urandom(total)
+    follows: list[int] = []
+
+    async def script(peer: Peer) -> None:
+        asked = await peer.next()
+        while True:
+            offset = struct.unpack_from("<QQ", asked.payload, len(asked.payload) - 16)[0]
+            follows.append(offset)
+            cancelled = asyncio.create_task(peer.until(Request.CANCEL))
+            while offset < total and not cancelled.done():
+                piece = content[offset : offset + 65_536]
+                await peer.say(asked, Answer.DATA, data(1, offset, piece))
+                offset += len(piece)
+                await asyncio.sleep(0)
+            if offset >= total and not cancelled.done():
+                await asyncio.sleep(0.05)
+            if cancelled.done():
+                await peer.say(asked, Answer.ERROR, refusal(errno.ECANCELED))
+                asked = await peer.until(Request.FOLLOW)
+                continue
+            await peer.say(asked, Answer.ENDED, process(PROCESS, 2, 0, stdout=total))
+            cancelled.cancel()
+            await peer.closed()
+
+    async with agent_that(script) as scene:
+        given = b""
+        tracemalloc.start()
+        try:
+            flow = scene.machine.follow(PROCESS)
+            given += (await anext(flow)).data
+            while len(scene.peers[0].asked) < 3:  # HELLO, FOLLOW, and the CANCEL while nobody reads
+                await asyncio.sleep(0.001)
+            assert tracemalloc.get_traced_memory()[1] < 6 << 20
+            async for chunk in flow:
+                given += chunk.data
+        finally:
+            tracemalloc.stop()
+        assert given == content
+        assert len(follows) > 1 and follows[0] == 0 and follows[1] > 0
+
+
+async def test_changes_that_nobody_takes_become_one() -> None:
+    told = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        asked = await peer.next()
+        await peer.say(asked, Answer.OK)
+        event = b"\x01" + text("/workspace/a")
+        frame = HEADER.pack(len(event), Answer.EVENT, 0, 0, asked.number) + event
+        for _ in range(30):
+            await peer.send(frame * 1000)
+        await peer.say(await peer.next(), Answer.PROCESS, process(PROCESS))
+        told.set()
+        await peer.closed()
+
+    async with agent_that(script) as scene, scene.machine.watch("/workspace") as events:
+        await scene.machine.process(PROCESS)
+        await told.wait()
+        seen = [(await anext(events)).path for _ in range(10_001)]
+        assert set(seen[:-1]) == {"/workspace/a"}
+        assert seen[-1] == "/workspace"
+
+
+async def test_requests_that_the_agent_does_not_read_are_not_piled_up() -> None:
+    async def script(peer: Peer) -> None:
+        await asyncio.Event().wait()
+
+    async with agent_that(script) as scene:
+        writes = [asyncio.create_task(scene.machine.write_stdin(f"p_{n:016x}", b"x" * 65_000)) for n in range(300)]
+        done, waiting = await asyncio.wait(writes, timeout=1)
+        assert done and waiting
+        for write in done:
+            assert isinstance(write.exception(), errors.ProviderUnavailable)
+        for write in waiting:
+            write.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)

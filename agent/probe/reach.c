@@ -246,7 +246,8 @@ const struct attempt reach_attempts[] = {
     {"host-runtime-sockets", runtime_sockets,
      "/var/run/docker.sock /run/docker.sock /run/containerd/containerd.sock /run/podman/podman.sock "
      "/run/crio/crio.sock /run/dbus/system_bus_socket /run/systemd/private /run/systemd/notify "
-     "/run/systemd/journal/stdout /dev/log /run/snapd.socket /run/libvirt/libvirt-sock /run/user/1000/bus /run/user/0/bus /tmp/.X11-unix/X0 "
+     "/run/systemd/journal/stdout /dev/log /run/snapd.socket /run/libvirt/libvirt-sock /run/user/1000/bus "
+     "/run/user/0/bus /tmp/.X11-unix/X0 "
      "@/tmp/.X11-unix/X0 @/containerd-shim",
      0, 0},
     {"metadata-address", metadata, NULL, 0, 0},

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import subprocess
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -49,20 +52,74 @@ HARMLESS = [
     "no-new-privileges",
     "users-own",
 ]
-IN_A_WEAK_SANDBOX = """
-    agent-memory-file agent-memory-call agent-memory-layout agent-environment agent-descriptors agent-descriptor-steal
-    agent-compare agent-pages
-    mount-tmpfs mount-proc mount-overlay mount-writable-again mount-bind mount-propagation mount-undo-masks
-    mount-open-tree mount-fsopen mount-fspick mount-move mount-setattr mount-pivot-root mount-chroot-break
-    namespace-new-user namespace-new-user-clone namespace-new-user-clone-wide namespace-new-user-clone3
-    namespace-new-user-and-mount namespace-new-mount namespace-new-network namespace-new-pid namespace-new-ipc
-    namespace-new-uts namespace-new-cgroup namespace-join-agent namespace-join-own namespace-join-pidfd
-    reboot kernel-aio file-handle keyring-session host-name-set host-domain-set executable-data
-    proc-network-settings socket-raw socket-raw-6 socket-raw-any socket-packet socket-packet-old
-    socket-device-events socket-netlink-others socket-families socket-protocols socket-mark socket-transparent
-    network-interface-flags network-new-link network-new-address network-new-route network-new-rule
-    capabilities capability-raise no-new-privileges filter-active file-capabilities become-root
-""".split()
+IN_A_WEAK_SANDBOX = [
+    "agent-memory-file",
+    "agent-memory-call",
+    "agent-memory-layout",
+    "agent-environment",
+    "agent-descriptors",
+    "agent-descriptor-steal",
+    "agent-compare",
+    "agent-pages",
+    "mount-tmpfs",
+    "mount-proc",
+    "mount-overlay",
+    "mount-writable-again",
+    "mount-bind",
+    "mount-propagation",
+    "mount-undo-masks",
+    "mount-open-tree",
+    "mount-fsopen",
+    "mount-fspick",
+    "mount-move",
+    "mount-setattr",
+    "mount-pivot-root",
+    "mount-chroot-break",
+    "namespace-new-user",
+    "namespace-new-user-clone",
+    "namespace-new-user-clone-wide",
+    "namespace-new-user-clone3",
+    "namespace-new-user-and-mount",
+    "namespace-new-mount",
+    "namespace-new-network",
+    "namespace-new-pid",
+    "namespace-new-ipc",
+    "namespace-new-uts",
+    "namespace-new-cgroup",
+    "namespace-join-agent",
+    "namespace-join-own",
+    "namespace-join-pidfd",
+    "reboot",
+    "kernel-aio",
+    "file-handle",
+    "keyring-session",
+    "host-name-set",
+    "host-domain-set",
+    "executable-data",
+    "proc-network-settings",
+    "socket-raw",
+    "socket-raw-6",
+    "socket-raw-any",
+    "socket-packet",
+    "socket-packet-old",
+    "socket-device-events",
+    "socket-netlink-others",
+    "socket-families",
+    "socket-protocols",
+    "socket-mark",
+    "socket-transparent",
+    "network-interface-flags",
+    "network-new-link",
+    "network-new-address",
+    "network-new-route",
+    "network-new-rule",
+    "capabilities",
+    "capability-raise",
+    "no-new-privileges",
+    "filter-active",
+    "file-capabilities",
+    "become-root",
+]
 """In namespaces of their own with all capabilities in them and no filter, as a careless container has them. They are
 not harmless on the host itself."""
 ATTEMPTS = {attempt.name: attempt for group in GROUPS for attempt in group.attempts}
@@ -89,24 +146,36 @@ async def test_outside_a_sandbox_it_is_not_refused(on_host: Canaries, name: str)
 
 
 @pytest.fixture(scope="module")
-def weak_sandbox(possible: None) -> list[str]:
-    """The words before a command that is to run in one."""
-    words = "unshare --user --map-root-user --mount --pid --fork --net --ipc --uts --cgroup --mount-proc".split()
+def weak_sandbox(possible: None) -> Iterator[list[str]]:
+    """The command that runs the probe in one."""
+    words = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--net",
+        "--ipc",
+        "--uts",
+        "--cgroup",
+        "--mount-proc",
+    ]
     if os.geteuid() == 0:  # the host's root, even without a capability, owns too much
         words = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *words]
-    tried = subprocess.run((*words, "true"), capture_output=True, text=True)
-    if tried.returncode != 0:
-        pytest.skip(f"there is no weak sandbox here: {tried.stderr.strip()}")
-    return words
+    with tempfile.TemporaryDirectory(prefix="paddock-weak-") as folder:
+        Path(folder).chmod(0o755)
+        program = Path(shutil.copy(probe_program(), folder))  # where nobody can get at it too
+        try:
+            subprocess.run((*words, "true"), capture_output=True, text=True, check=True)
+        except (FileNotFoundError, subprocess.CalledProcessError) as missing:
+            pytest.skip(f"there is no weak sandbox here: {missing}")
+        yield [*words, str(program), "run"]
 
 
 @pytest.mark.parametrize("name", IN_A_WEAK_SANDBOX)
-async def test_in_a_weak_sandbox_it_is_not_refused(weak_sandbox: list[str], name: str, tmp_path: Path) -> None:
-    program = tmp_path / "probe"  # where nobody may look for it too
-    program.write_bytes(probe_program().read_bytes())
-    process = await asyncio.create_subprocess_exec(
-        *weak_sandbox, f"/proc/self/fd/{_opened(program)}", "run", name, stdout=subprocess.PIPE
-    )
+async def test_in_a_weak_sandbox_it_is_not_refused(weak_sandbox: list[str], name: str) -> None:
+    process = await asyncio.create_subprocess_exec(*weak_sandbox, name, stdout=subprocess.PIPE, cwd="/")
     output, _ = await process.communicate()
     assert process.returncode == 1, output.decode()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -45,7 +46,9 @@ def _examined(quiet: bool) -> list[Outcome]:
 
     async def every() -> list[Outcome]:
         found = []
-        with Progress(console=output.console(stderr=True), transient=True, disable=quiet) as progress:
+        with Progress(
+            console=output.console(stderr=True), transient=True, disable=quiet or not sys.stderr.isatty()
+        ) as progress:
             task = progress.add_task("Trying to break out", total=length())
             async for outcome in examination():
                 found.append(outcome)

@@ -36,6 +36,8 @@ _WAITING_LIMIT = 10_000
 @dataclass(slots=True)
 class _Entry:
     sandbox: Sandbox
+    at: float
+    """When it was last used. It may be written later, and must not count from then."""
     commands: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
@@ -170,11 +172,10 @@ class Journal:
         self._entries = {}
         if not taken:
             return True
-        now = self._clock.now()
         try:
             async with self._store.write() as connection:
                 for entry in taken.values():
-                    await self._write(connection, entry, now)
+                    await self._write(connection, entry)
                 if number != self._noted:
                     await servers.note(connection, self._server_id, number)
         except BaseException as error:
@@ -189,27 +190,27 @@ class Journal:
         self._noted = number
         self._logbook.settle(number)
         for sandbox_id, entry in taken.items():
-            self._written_at[sandbox_id] = now
+            self._written_at[sandbox_id] = entry.at
             _answer(entry)
             if entry.events:
                 self._bus.publish(sandbox_id)
         return True
 
-    async def _write(self, connection: AsyncConnection, entry: _Entry, now: float) -> None:
-        sandbox = entry.sandbox
-        timeout = await events.append(connection, sandbox.sandbox_id, now, *entry.events, last_activity_at=now)
+    async def _write(self, connection: AsyncConnection, entry: _Entry) -> None:
+        sandbox, at = entry.sandbox, entry.at
+        timeout = await events.append(connection, sandbox.sandbox_id, at, *entry.events, last_activity_at=at)
         if timeout is None:
             return  # purged meanwhile: there is nothing left to count for
         if entry.commands or entry.bytes_in or entry.bytes_out:
             await usage.add(
                 connection,
                 sandbox,
-                now,
+                at,
                 commands=entry.commands,
                 bytes_in=entry.bytes_in,
                 bytes_out=entry.bytes_out,
             )
-        await deadlines.push_out(connection, sandbox.sandbox_id, *due(now, timeout))
+        await deadlines.push_out(connection, sandbox.sandbox_id, *due(at, timeout))
 
     async def _carry_over(self, left: Leftover) -> None:
         new = 0
@@ -237,9 +238,10 @@ class Journal:
         if entry is None:
             if len(self._entries) >= _WAITING_LIMIT:
                 raise StoreUnavailable("The database has been away for too long: too much waits to be written.")
-            entry = self._entries[sandbox.sandbox_id] = _Entry(sandbox)
+            entry = self._entries[sandbox.sandbox_id] = _Entry(sandbox, self._clock.now())
         elif sandbox.version >= entry.sandbox.version:
             entry.sandbox = sandbox
+        entry.at = self._clock.now()
         self._news.set()
         return entry
 
@@ -267,7 +269,7 @@ class Journal:
                 entry.bytes_out += newer.bytes_out
                 entry.events += newer.events
                 entry.waiting += newer.waiting
-                entry.sandbox = newer.sandbox
+                entry.sandbox, entry.at = newer.sandbox, newer.at
             self._entries[sandbox_id] = entry
         self._news.set()
 

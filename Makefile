@@ -4,6 +4,7 @@ VENV   ?= .venv
 PYTHON ?= python3
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.paddock
+NATIVE := hatch_build.py $(wildcard agent/flags agent/src/* agent/launch/* agent/probe/*)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-fast format lint types bench lock clean check
@@ -34,6 +35,7 @@ types: $(STAMP)-dev ## Check types, strictly
 
 bench: $(STAMP)-dev ## Measure; prints the tables of docs/benchmarks.md
 	@$(BIN)/python -m benchmarks.api_overhead
+	@$(BIN)/python -m benchmarks.local_provider
 
 lock: $(STAMP)-dev ## Choose versions of all dependencies anew
 	@sh scripts/lock.sh $(BIN)
@@ -41,10 +43,10 @@ lock: $(STAMP)-dev ## Choose versions of all dependencies anew
 clean: ## Remove what the build made
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 
-$(STAMP)-run: requirements.lock pyproject.toml scripts/setup.sh
+$(STAMP)-run: requirements.lock pyproject.toml scripts/setup.sh $(NATIVE)
 	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VENV) requirements.lock
 	@touch $@
 
-$(STAMP)-dev: requirements-dev.lock pyproject.toml scripts/setup.sh
+$(STAMP)-dev: requirements-dev.lock pyproject.toml scripts/setup.sh $(NATIVE)
 	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VENV) requirements-dev.lock
 	@touch $@ $(STAMP)-run

@@ -33,4 +33,9 @@ if [ ! -x "$venv/bin/pip" ]; then
 fi
 say "installing what $lock names"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock"
+# The programs that make sandboxes are compiled here: by the system's C compiler, or by one that comes as a wheel.
+if ! "$venv/bin/python" -c 'import hatch_build; hatch_build.find_compiler(both=False)' 2>/dev/null; then
+  say "there is no C compiler that can link statically; installing one into $venv (about 100 MB)"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-zig.lock
+fi
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

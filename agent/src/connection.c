@@ -172,11 +172,11 @@ static ssize_t send_some(struct connection *connection) {
     struct outgoing *first = connection->out_first;
     if (first->fd >= 0) return send_with_descriptor(connection->source.fd, first);
     struct iovec parts[IOVECS];
-    int count = 0;
+    uint8_t count = 0; /* fits what either libc calls a number of parts */
     for (struct outgoing *out = first; out && out->fd < 0 && count < IOVECS; out = out->next) {
         parts[count++] = (struct iovec){out->data + out->sent, out->length - out->sent};
     }
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
     return sendmsg(connection->source.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 

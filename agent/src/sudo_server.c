@@ -134,18 +134,18 @@ static void run(struct caller *caller, size_t length) {
     if (error) refuse(caller, error, why);
 }
 
+/* The kernel puts the descriptors of a message together: there is one part at most. */
 static bool take_descriptors(struct caller *caller, struct msghdr *message) {
     bool good = !(message->msg_flags & MSG_CTRUNC);
-    for (struct cmsghdr *head = CMSG_FIRSTHDR(message); head; head = CMSG_NXTHDR(message, head)) {
-        if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
-        size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < count; i++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(head) + i * sizeof fd, sizeof fd);
-            good = good && !caller->started && caller->fd_count < SUDO_DESCRIPTORS;
-            if (good) caller->fds[caller->fd_count++] = fd;
-            else close_foreign(fd);
-        }
+    struct cmsghdr *head = CMSG_FIRSTHDR(message);
+    if (!head || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) return good && !head;
+    size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; i++) {
+        int fd;
+        memcpy(&fd, CMSG_DATA(head) + i * sizeof fd, sizeof fd);
+        good = good && !caller->started && caller->fd_count < SUDO_DESCRIPTORS;
+        if (good) caller->fds[caller->fd_count++] = fd;
+        else close_foreign(fd);
     }
     return good;
 }

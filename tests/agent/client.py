@@ -9,6 +9,7 @@ import struct
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 PATIENCE = 20.0
@@ -31,6 +32,10 @@ RUNNING, COMPLETED, TIMED_OUT, KILLED, LOST = 1, 2, 3, 4, 5
 STDOUT, STDERR = 1, 2
 FILE, DIRECTORY, SYMLINK, OTHER = 1, 2, 3, 4
 CREATED, MODIFIED, REMOVED = 1, 2, 3
+
+
+def names_in(folder: Path | str) -> list[str]:
+    return sorted(path.name for path in Path(folder).iterdir())
 
 
 class Refused(Exception):
@@ -211,8 +216,9 @@ class Client:
     # Processes
 
     def spawn_payload(
-        self, process_id: str, argv: Sequence[bytes | str], *, env: Sequence[str] = (), cwd: str = "/", user: str = "user",
-        flags: int = 0, rows: int = 0, cols: int = 0, timeout_ms: int = 0, spool: int = 1 << 20, label: str = "",
+        self, process_id: str, argv: Sequence[bytes | str], *, env: Sequence[str] = (), cwd: str = "/",
+        user: str = "user", flags: int = 0, rows: int = 0, cols: int = 0, timeout_ms: int = 0,
+        spool: int = 1 << 20, label: str = "",
     ) -> bytes:  # fmt: skip
         numbers = struct.pack("<BHHQQ", flags, rows, cols, timeout_ms, spool)
         return raw(process_id) + words(argv) + words(env) + raw(cwd) + raw(user) + numbers + raw(label)
@@ -286,7 +292,9 @@ class Client:
     def stat(self, path: bytes | str, follow: bool = False, user: str = "user") -> Entry:
         return one(Entry, self.ask(STAT, raw(user) + raw(path) + bytes([follow])))
 
-    def listing(self, path: bytes | str, depth: int = 1, limit: int = 1 << 20, user: str = "user") -> tuple[list[Entry], bool]:
+    def listing(
+        self, path: bytes | str, depth: int = 1, limit: int = 1 << 20, user: str = "user"
+    ) -> tuple[list[Entry], bool]:
         request = self.send(LIST_DIR, raw(user) + raw(path) + struct.pack("<II", depth, limit))
         found: list[Entry] = []
         while (frame := self.answer(request)).type == ENTRIES:
@@ -307,7 +315,9 @@ class Client:
         p.done()
         return token, frame.fd, entry
 
-    def put(self, path: bytes | str, data: bytes, how: int = REPLACING, mode: int = UNCHANGED, user: str = "user") -> Entry:
+    def put(
+        self, path: bytes | str, data: bytes, how: int = REPLACING, mode: int = UNCHANGED, user: str = "user"
+    ) -> Entry:
         token, fd, _ = self.open(path, how, mode, user)
         assert fd is not None
         with os.fdopen(fd, "wb") as file:

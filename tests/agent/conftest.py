@@ -12,10 +12,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.agent.client import Client
+from tests.agent.client import Client, names_in
 
 SOURCES = Path(__file__).parents[2] / "agent"
 
@@ -64,11 +65,10 @@ class Running:
             listener.bind(self.path)
             listener.listen(64)
             state = os.open(self.state, os.O_RDONLY | os.O_DIRECTORY)
-            command = [self.binary, "serve", "--listen", str(listener.fileno()), "--state", str(state), "--mode", "plain"]
+            serve = ["serve", "--listen", str(listener.fileno()), "--state", str(state), "--mode", "plain"]
+            command = [str(self.binary), *serve, *self.options]
             try:
-                self.process = subprocess.Popen(
-                    [*command, *self.options], pass_fds=[listener.fileno(), state], stderr=errors
-                )
+                self.process = subprocess.Popen(command, pass_fds=[listener.fileno(), state], stderr=errors)
             finally:
                 os.close(state)
 
@@ -80,7 +80,7 @@ class Running:
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def connect(self, **options: int) -> Client:
+    def connect(self, **options: Any) -> Client:
         client = Client(self.path, **options)
         self._closing.callback(client.close)
         return client
@@ -109,7 +109,7 @@ class Running:
         assert was_alive or not self.process, f"the agent has ended by itself: {said}"
 
     def descriptors(self) -> int:
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
+        return len(names_in(f"/proc/{self.pid}/fd"))
 
 
 Starter = Callable[..., Running]

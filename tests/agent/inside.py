@@ -65,7 +65,7 @@ def main() -> None:
         raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(first, 0)[1]) & 0xFF)
     call("mount", b"none", b"/", None, PRIVATE, None)
     call("mount", b"proc", b"/proc", b"proc", 0, None)
-    os.execv(command[0], command)  # noqa: S606
+    os.execv(command[0], command)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent import client as wire
-from tests.agent.client import Client, Payload, Refused, raw
+from tests.agent.client import Client, Payload, Refused, names_in, raw
 from tests.agent.conftest import Running
 
 EVERY_BYTE = bytes(range(256)) * 3
@@ -93,7 +93,9 @@ def test_modes_are_set_and_kept(client: Client, tmp_path: Path) -> None:
     assert client.chmod(path, 0o640).mode == 0o640
 
 
-def test_an_uncommitted_replacement_leaves_the_old_file_and_nothing_else(client: Client, agent: Running, tmp_path: Path) -> None:
+def test_an_uncommitted_replacement_leaves_the_old_file_and_nothing_else(
+    client: Client, agent: Running, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_bytes(b"old")
     token, fd, _ = client.open(str(tmp_path / "file"), wire.REPLACING)
     assert fd is not None
@@ -102,16 +104,16 @@ def test_an_uncommitted_replacement_leaves_the_old_file_and_nothing_else(client:
     assert [entry.path for entry in client.listing(str(tmp_path))[0]] == [bytes(tmp_path / "file")]
     assert client.ask(wire.CLOSE, struct.pack("<I", token)).type == wire.OK
     os.close(fd)
-    assert os.listdir(tmp_path) == ["file"]
+    assert names_in(tmp_path) == ["file"]
     client.open(str(tmp_path / "file"), wire.REPLACING)
-    assert len(os.listdir(tmp_path)) == 2
+    assert len(names_in(tmp_path)) == 2
     client.close()
     other = agent.connect()
     for _ in range(1000):
-        if os.listdir(tmp_path) == ["file"]:
+        if names_in(tmp_path) == ["file"]:
             break
         other.ask(wire.PING)
-    assert os.listdir(tmp_path) == ["file"]
+    assert names_in(tmp_path) == ["file"]
 
 
 def test_tokens_are_checked(client: Client, agent: Running, tmp_path: Path) -> None:
@@ -189,7 +191,10 @@ def test_moving(client: Client, tmp_path: Path) -> None:
     (tmp_path / "dir/file").write_bytes(b"content")
     (tmp_path / "other").write_bytes(b"other")
     (tmp_path / "link").symlink_to("other")
-    move = lambda source, target: client.move(str(tmp_path / source), str(tmp_path / target))  # noqa: E731
+
+    def move(source: str, target: str) -> wire.Entry:
+        return client.move(str(tmp_path / source), str(tmp_path / target))
+
     assert move("dir/file", "dir/renamed").path == bytes(tmp_path / "dir/renamed")
     assert move("dir", "new").type == wire.DIRECTORY
     assert move("link", "moved").target == b"other"
@@ -198,7 +203,11 @@ def test_moving(client: Client, tmp_path: Path) -> None:
     assert number_of(move, "other", "no/such/place") == errno.ENOENT
     assert number_of(move, "other", "new") == errno.EISDIR
     assert number_of(move, "new", "new/below") == errno.EINVAL
-    assert number_of(client.move, "/", str(tmp_path / "x")) == number_of(client.move, str(tmp_path / "x"), "//") == errno.EPERM
+    assert (
+        number_of(client.move, "/", str(tmp_path / "x"))
+        == number_of(client.move, str(tmp_path / "x"), "//")
+        == errno.EPERM
+    )
     assert move("other", "other").size == 7
 
 

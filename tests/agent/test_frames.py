@@ -7,6 +7,7 @@ import os
 import random
 import socket
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -124,7 +125,7 @@ def test_the_largest_frame_is_taken(client: Client) -> None:
 def test_descriptors_sent_to_the_agent_are_not_kept(agent: Running) -> None:
     client = agent.connect()
     before = agent.descriptors()
-    with open("/dev/null") as file:
+    with Path("/dev/null").open() as file:
         for n in range(50):
             frame = header(0, wire.PING, request=100 + n)
             socket.send_fds(client.socket, [frame], [file.fileno()] * 3)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
 from tests.agent import client as wire
-from tests.agent.client import Client
+from tests.agent.client import Client, names_in
 from tests.agent.conftest import Running
 
 
@@ -75,6 +74,6 @@ def test_clients_that_leave_in_the_middle_leave_nothing(client: Client, agent: R
             time.sleep(0.01)
         client.wait(f"p{n}")
     until = time.monotonic() + wire.PATIENCE
-    while agent.descriptors() != before or os.listdir(tmp_path):
+    while agent.descriptors() != before or names_in(tmp_path):
         client.ask(wire.PING)
-        assert time.monotonic() < until, os.listdir(f"/proc/{agent.pid}/fd")
+        assert time.monotonic() < until, names_in(f"/proc/{agent.pid}/fd")

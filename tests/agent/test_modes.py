@@ -37,7 +37,11 @@ class Sandbox:
         self.agent = folder / "paddock-agent"
         shutil.copy(binary, self.agent)
         (folder / "sudo").symlink_to(self.agent)
-        for path, owner in ((folder / "run", self.outside), (self.state, self.outside), (self.workspace, self.user_outside)):
+        for path, owner in (
+            (folder / "run", self.outside),
+            (self.state, self.outside),
+            (self.workspace, self.user_outside),
+        ):
             path.mkdir()
             if root:
                 os.chown(path, owner, owner)
@@ -49,11 +53,11 @@ class Sandbox:
             listener.bind(str(self.folder / "agent.sock"))
             listener.listen()
             state = os.open(self.state, os.O_RDONLY)
-            inside = [sys.executable, Path(__file__).with_name("inside.py"), self.mode, str(self.outside)]
+            inside = [sys.executable, str(Path(__file__).with_name("inside.py")), self.mode, str(self.outside)]
             serve = ["serve", "--listen", str(listener.fileno()), "--state", str(state), "--mode", self.mode]
             try:
                 return subprocess.Popen(
-                    [*inside, self.agent, *serve, "--sudo", str(self.folder / "run/sudo.sock")],
+                    [*inside, str(self.agent), *serve, "--sudo", str(self.folder / "run/sudo.sock")],
                     pass_fds=[listener.fileno(), state], stderr=errors,
                 )  # fmt: skip
             finally:
@@ -88,7 +92,7 @@ def sandbox(request: pytest.FixtureRequest, plain_binary: Path) -> Iterator[Sand
         pytest.skip("a range of ids takes root")
     folder = Path(f"/tmp/paddock-mode-{uuid.uuid4().hex[:12]}")
     folder.mkdir(mode=0o755)
-    os.chmod(folder, 0o755)
+    folder.chmod(0o755)
     try:
         try:
             made = Sandbox(request.param, folder, plain_binary)
@@ -214,10 +218,15 @@ def test_sudo_becomes_root_and_back(sandbox: Sandbox) -> None:
     assert sandbox.run("sudo id -u; sudo -u user id -u; sudo sh -c 'echo $HOME $SUDO_UID $USER'").split() == [
         "0", "1000", "/root", "1000", "root",
     ]  # fmt: skip
-    assert sandbox.run(f"sudo -u user id -u; sudo -E -u user {sandbox.folder}/sudo id -u", "root").split() == ["1000", "0"]
+    assert sandbox.run(f"sudo -u user id -u; sudo -E -u user {sandbox.folder}/sudo id -u", "root").split() == [
+        "1000",
+        "0",
+    ]
     status = fields(sandbox.run("sudo cat /proc/self/status"))
     assert int(status["CapEff"], 16) == KEPT
-    assert sandbox.run("echo secret > kept; chmod 600 kept; sudo cat kept; sudo chown 0 kept; stat -c %U kept").startswith("secret")
+    assert sandbox.run(
+        "echo secret > kept; chmod 600 kept; sudo cat kept; sudo chown 0 kept; stat -c %U kept"
+    ).startswith("secret")
 
 
 def test_orphans_are_reaped(sandbox: Sandbox) -> None:
@@ -248,4 +257,8 @@ def test_a_terminal_belongs_to_its_user(sandbox: Sandbox) -> None:
 
 def test_the_users_own_output_can_be_opened_again(sandbox: Sandbox) -> None:
     for user in ("user", "root"):
-        assert sandbox.run("echo one; echo two > /dev/stdout; echo three > /dev/stderr", user).split() == ["one", "two", "three"]
+        assert sandbox.run("echo one; echo two > /dev/stdout; echo three > /dev/stderr", user).split() == [
+            "one",
+            "two",
+            "three",
+        ]

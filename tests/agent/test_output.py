@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import resource
 import struct
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.agent import client as wire
 from tests.agent.client import Client, Refused, raw
-from tests.agent.conftest import Running
+from tests.agent.conftest import Running, Starter
 
 
 def joined(pieces: list[tuple[int, int, bytes]], stream: int = wire.STDOUT) -> bytes:
@@ -87,7 +89,7 @@ def test_a_hundred_megabytes_leave_a_bounded_spool(client: Client, agent: Runnin
     pieces, _ = client.followed(client.follow("p"))
     assert pieces[0][1] == begin
     assert sum(len(data) for _, _, data in pieces) == size - begin
-    on_disk = sum(os.stat(entry).st_size for entry in os.scandir(agent.state))
+    on_disk = sum(path.stat().st_size for path in agent.state.iterdir())
     assert on_disk <= limit + 4096
 
 
@@ -126,16 +128,16 @@ def test_a_client_that_does_not_take_its_answers_stops_only_itself(client: Clien
     with pytest.raises(TimeoutError):
         stuck.socket.sendall(frames)
     assert client.ask(wire.PING).type == wire.OK
-    resident = int(open(f"/proc/{agent.pid}/statm").read().split()[1]) * 4096
+    resident = int(Path(f"/proc/{agent.pid}/statm").read_text().split()[1]) * 4096
     assert resident < 64 << 20 or "sanitized" in agent.binary.name
     stuck.close()
     assert client.ask(wire.PING).type == wire.OK
 
 
-def test_background_children_are_read_after_the_end(client: Client, tmp_path: object) -> None:
+def test_background_children_are_read_after_the_end(client: Client, tmp_path: Path) -> None:
     ended, out, _ = client.run("p", f"(while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; echo late) & echo early")
     assert (ended.status, out) == (wire.COMPLETED, b"early\n")
-    open(f"{tmp_path}/go", "w").close()
+    (tmp_path / "go").touch()
     until = time.monotonic() + wire.PATIENCE
     while client.everything("p") != b"early\nlate\n":
         assert time.monotonic() < until
@@ -148,15 +150,12 @@ def test_an_endless_background_writer_does_not_keep_the_end_from_being_told(clie
     os.kill(int(client.everything("p", wire.STDERR)), 9)
 
 
-def test_a_full_disk_loses_output_and_nothing_else(start: object) -> None:
+def test_a_full_disk_loses_output_and_nothing_else(start: Starter) -> None:
     """Files may grow to 64 KiB only, which the agent sees as any other refusal of the disk."""
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
     try:
-        assert callable(start)
-        client: Client = start().connect()
+        client = start().connect()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     client.shell("p", "seq -f %07.0f 1 100000; echo end >&2", spool=64 << 20)
@@ -184,7 +183,7 @@ def test_only_so_many_ended_processes_are_remembered(client: Client, agent: Runn
     assert "last" in [process.process_id for process in listed]
     with pytest.raises(Refused):
         client.process("p0")
-    assert len([name for name in os.listdir(agent.state) if name.endswith(".r")]) == 256
+    assert len(list(agent.state.glob("*.r"))) == 256
 
 
 def test_only_so_much_output_of_ended_processes_is_kept(client: Client, agent: Running) -> None:
@@ -192,4 +191,4 @@ def test_only_so_much_output_of_ended_processes_is_kept(client: Client, agent: R
         client.run(f"p{n}", "head -c 16777216 /dev/zero; echo $(date) >&2", spool=64 << 20)
     client.ask(wire.PING)
     assert [process.process_id for process in client.processes()] == ["p3", "p4", "p5"]
-    assert sum(os.stat(entry).st_size for entry in os.scandir(agent.state)) <= 64 << 20
+    assert sum(path.stat().st_size for path in agent.state.iterdir()) <= 64 << 20

@@ -55,7 +55,9 @@ def test_a_process_has_no_descriptors_but_its_own(client: Client) -> None:
 
 
 def test_a_process_is_a_session_of_its_own_with_usual_signals(client: Client) -> None:
-    _, out, _ = client.run("p", "cat /proc/self/status /proc/self/stat; grep core /proc/self/limits; umask; cat /proc/self/oom_score_adj")
+    _, out, _ = client.run(
+        "p", "cat /proc/self/status /proc/self/stat; grep core /proc/self/limits; umask; cat /proc/self/oom_score_adj"
+    )
     status, rest = out.decode().split("nonvoluntary_ctxt_switches", 1)
     fields = dict(line.split(":", 1) for line in status.splitlines())
     assert {fields[name].strip() for name in ("SigBlk", "SigIgn")} == {"0" * 16}
@@ -75,7 +77,11 @@ def test_the_working_directory_is_the_one_asked_for(client: Client, tmp_path: Pa
 
 def test_a_working_directory_that_cannot_be_entered_starts_nothing(client: Client, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for cwd, number in (("/no/such/place", errno.ENOENT), (str(tmp_path / "file"), errno.ENOTDIR), ("here", errno.EINVAL)):
+    for cwd, number in (
+        ("/no/such/place", errno.ENOENT),
+        (str(tmp_path / "file"), errno.ENOTDIR),
+        ("here", errno.EINVAL),
+    ):
         with pytest.raises(Refused) as refused:
             client.shell("p", f"touch {tmp_path}/ran", cwd=cwd)
         assert refused.value.errno == number
@@ -124,9 +130,16 @@ def test_a_command_that_is_too_long_is_refused(client: Client) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"argv": []}, {"process_id": ""}, {"process_id": "x" * 129}, {"user": "nobody-here"}, {"env": ["NOTHING"]}, {"env": ["=x"]}],
+    [
+        {"argv": []},
+        {"process_id": ""},
+        {"process_id": "x" * 129},
+        {"user": "nobody-here"},
+        {"env": ["NOTHING"]},
+        {"env": ["=x"]},
+    ],
     ids=lambda options: next(iter(options)),
-)  # fmt: skip
+)
 def test_a_senseless_order_is_refused(client: Client, options: dict[str, object]) -> None:
     order = {"process_id": "p", "argv": ["true"], **options}
     with pytest.raises(Refused) as refused:

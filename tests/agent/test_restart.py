@@ -60,8 +60,8 @@ def test_new_processes_come_after_old_ones(agent: Running) -> None:
 def test_rubbish_in_the_state_directory_is_no_reason_to_fail(agent: Running) -> None:
     agent.connect().run("p", "echo fine")
     for name, data in (
-        ("7.r", b""), ("8.r", b"PDR1" + b"\xff" * 100), ("9.r", os.urandom(5000)), ("1.o.99", b"x"), ("55.o.0", b"orphan"),
-        ("x", b"unknown"), ("1.o.", b""), ("99999999999999999999999.r", b""), ("1.r.new", b""),
+        ("7.r", b""), ("8.r", b"PDR1" + b"\xff" * 100), ("9.r", os.urandom(5000)), ("1.o.99", b"x"),
+        ("55.o.0", b"orphan"), ("x", b"unknown"), ("1.o.", b""), ("99999999999999999999999.r", b""), ("1.r.new", b""),
     ):  # fmt: skip
         (agent.state / name).write_bytes(data)
     (agent.state / "2.r").mkdir()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent import client as wire
-from tests.agent.client import HEADER, Client, raw, words
+from tests.agent.client import HEADER, Client, names_in, raw, words
 from tests.agent.conftest import Running, Starter
 
 RUN, STATUS, SIGNAL = 0x50, 0x51, 0x52
@@ -28,13 +28,19 @@ class Sudo:
         self.shim = folder / "sudo"
         self.shim.symlink_to(agent.binary)
         self.socket = str(agent.folder / "sudo.sock")
-        self.env = {"PATH": f"{folder}:/usr/bin:/bin", "PADDOCK_SUDO_SOCKET": self.socket, "HOME": "/home/me", "TERM": "vt52"}
+        self.env = {
+            "PATH": f"{folder}:/usr/bin:/bin",
+            "PADDOCK_SUDO_SOCKET": self.socket,
+            "HOME": "/home/me",
+            "TERM": "vt52",
+        }
         self.env["ASAN_OPTIONS"] = "detect_leaks=0"  # the shim lives for one command, and frees nothing
 
-    def run(self, *arguments: str, **options: object) -> subprocess.CompletedProcess[bytes]:
+    def run(self, *arguments: str, input: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+        command = [str(self.shim), *arguments]
         return subprocess.run(
-            [self.shim, *arguments], env=self.env, capture_output=True, timeout=wire.PATIENCE, **options
-        )  # type: ignore[call-overload,no-any-return]
+            command, env=self.env, capture_output=True, input=input, cwd=cwd, timeout=wire.PATIENCE, check=False
+        )
 
     def connect(self) -> socket.socket:
         made = socket.socket(socket.AF_UNIX)
@@ -127,7 +133,9 @@ def test_signals_are_passed_on(sudo: Sudo) -> None:
 
 
 def test_a_command_does_not_outlive_a_caller_that_was_killed(sudo: Sudo) -> None:
-    with subprocess.Popen([sudo.shim, "sh", "-c", "echo $$; exec sleep 1000"], env=sudo.env, stdout=subprocess.PIPE) as running:
+    with subprocess.Popen(
+        [sudo.shim, "sh", "-c", "echo $$; exec sleep 1000"], env=sudo.env, stdout=subprocess.PIPE
+    ) as running:
         assert running.stdout
         pid = int(running.stdout.readline())
         running.kill()
@@ -171,7 +179,7 @@ def test_hostile_callers_are_dropped_and_leave_nothing(sudo: Sudo) -> None:
     until = time.monotonic() + wire.PATIENCE
     while sudo.agent.descriptors() != before:
         client.ask(wire.PING)
-        assert time.monotonic() < until, os.listdir(f"/proc/{sudo.agent.pid}/fd")
+        assert time.monotonic() < until, names_in(f"/proc/{sudo.agent.pid}/fd")
     assert sudo.run("echo", "fine").stdout == b"fine\n"
 
 

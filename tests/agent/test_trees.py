@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent import client as wire
-from tests.agent.client import Client, raw
+from tests.agent.client import Client, names_in, raw
 from tests.agent.conftest import Running
 from tests.agent.test_files import number_of
 
@@ -80,7 +80,7 @@ def test_a_very_deep_and_wide_tree_is_removed(client: Client, tmp_path: Path) ->
         (tmp_path / "deep" / f"{n}").mkdir()
         (tmp_path / "deep" / f"{n}" / "file").touch()
     client.remove(str(tmp_path / "deep"), recursive=True)
-    assert os.listdir(tmp_path) == []
+    assert names_in(tmp_path) == []
 
 
 def test_others_are_answered_while_a_tree_is_removed(client: Client, agent: Running, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_client_that_reads_slowly_still_gets_a_whole_listing(client: Client, a
 def elsewhere() -> Path:
     """A directory of another file system."""
     for candidate in ("/dev/shm", "/run"):
-        if os.access(candidate, os.W_OK) and os.stat(candidate).st_dev != os.stat("/tmp").st_dev:
+        if os.access(candidate, os.W_OK) and Path(candidate).stat().st_dev != Path("/tmp").stat().st_dev:
             return Path(candidate)
     pytest.skip("no second file system to write to")
 
@@ -140,7 +140,7 @@ def test_moving_to_another_file_system_keeps_everything(client: Client, tree: Pa
         assert (entry.path, entry.type) == (bytes(target), wire.DIRECTORY)
         assert not (tree / "a").exists()
         assert (target / "b/2").read_bytes() == content
-        assert not [name for name in os.listdir(elsewhere) if name.startswith(".paddock-writing-")]
+        assert not [name for name in names_in(elsewhere) if name.startswith(".paddock-writing-")]
 
         def told(entries: list[wire.Entry], root: Path) -> set[tuple[object, ...]]:
             return {
@@ -153,14 +153,16 @@ def test_moving_to_another_file_system_keeps_everything(client: Client, tree: Pa
         client.remove(str(target), recursive=True)
 
 
-def test_a_move_to_another_file_system_that_fails_leaves_the_source(client: Client, tree: Path, elsewhere: Path) -> None:
+def test_a_move_to_another_file_system_that_fails_leaves_the_source(
+    client: Client, tree: Path, elsewhere: Path
+) -> None:
     target = elsewhere / f"paddock-{os.getpid()}-{time.monotonic_ns()}"
     (target / "full").mkdir(parents=True)
     try:
         assert number_of(client.move, str(tree / "a"), str(target)) == errno.ENOTEMPTY
         assert number_of(client.move, str(tree / "a"), str(target / "none/x")) == errno.ENOENT
         assert len(names(client, tree / "a", 9)) == 5
-        assert os.listdir(target) == ["full"]
+        assert names_in(target) == ["full"]
     finally:
         client.remove(str(target), recursive=True)
 

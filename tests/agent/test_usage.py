@@ -13,6 +13,14 @@ from tests.agent.client import Client, raw
 
 STATS = struct.Struct("<QQQQI")
 
+BROOD = """
+import os, time
+for _ in range(400):
+    if os.fork() == 0:
+        time.sleep(0.2)
+        os._exit(0)
+"""
+
 
 def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -52,8 +60,7 @@ def test_everybody_stops_and_goes_on_but_who_was_stopped_before(client: Client) 
 
 
 def test_a_brood_of_forks_is_stopped_too(client: Client) -> None:
-    script = "import os, time\nfor _ in range(400):\n    if os.fork() == 0:\n        time.sleep(0.2)\n        os._exit(0)\nprint('end')"
-    client.spawn("p", ["python3", "-c", script])
+    client.spawn("p", ["python3", "-c", BROOD])
     client.ask(wire.STOP_ALL)
     count = STATS.unpack(client.ask(wire.STATS).payload)[4]
     time.sleep(0.05)

@@ -135,7 +135,7 @@ def test_lost_events_end_the_watch(client: Client, agent: Running, tmp_path: Pat
     os.kill(agent.pid, signal.SIGSTOP)
     for n in range(most // 2 + 100):
         os.close(os.open(tmp_path / f"{n}", os.O_CREAT | os.O_WRONLY))
-        os.unlink(tmp_path / f"{n}")
+        (tmp_path / f"{n}").unlink()
     os.kill(agent.pid, signal.SIGCONT)
     with pytest.raises(Refused) as refused:
         while True:

@@ -66,6 +66,7 @@ async def test_a_sandbox_that_is_paused_or_deleted_is_not_taken_for_running(worl
 async def test_a_deadline_that_struck_is_known_at_once(world: World) -> None:
     sandbox_id = (await world.create(timeout=100, on_timeout="delete")).sandbox.sandbox_id
     await used(world, sandbox_id)
+    await world.house.journal.settled(sandbox_id)
     await world.pass_time(101)
     await world.house.scheduler.tick()
     with pytest.raises(SandboxNotFound):

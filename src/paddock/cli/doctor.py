@@ -102,7 +102,7 @@ def _show_outcomes(outcomes: list[Outcome]) -> None:
         ("ATTEMPT", "AS", "RESULT", "DETAIL"),
         (
             (
-                output.escape(one.name.removesuffix(f"-by-{one.user}")),
+                output.escape(one.name.replace(f"-by-{one.user}", "", 1)),
                 one.user,
                 f"[{_COLOURS[one.verdict.value]}]{one.verdict.value}[/]",
                 output.escape(one.detail),

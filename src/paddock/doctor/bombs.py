@@ -57,7 +57,7 @@ ALLOWANCES: tuple[Bomb, ...] = (
     Bomb("terminals", "nobody else gets a terminal", (100_000,)),
     Bomb("signals", "nobody else can queue signals or make timers", (1_000_000,), _OWN_IDS),
     Bomb("queues", "nobody else gets a message queue", (100_000,), _OWN_IDS),
-    Bomb("locked-memory", "nobody else can lock memory", (100_000,), _OWN_IDS),
+    Bomb("locked-memory", "nobody else can lock memory", (100_000,)),
     Bomb("pipes", "others' pipes are made tiny", (2_000,), _OWN_IDS),
     Bomb("watches", "nobody else can wait for events", (200_000,), _OWN_IDS),
     Bomb("in-flight", "nobody else can hand over descriptors", (200_000,), _OWN_IDS),

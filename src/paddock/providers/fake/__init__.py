@@ -1,6 +1,6 @@
 """The fake provider: a folder per sandbox, real processes, real files, and faults on demand.
 
-It stands in for a real provider in tests and in ``make run``. It behaves for real (commands run inside bubblewrap,
+It stands in for a real provider in tests. It behaves for real (commands run inside bubblewrap,
 state survives a killed server, several servers may share one folder) but it is **not for production**: it sets no
 limits on CPU, memory, disk or processes, it pauses with SIGSTOP rather than a freezer, it filters no system calls, and
 a server run by root maps the sandbox's user to host root (without any capability).

@@ -1,0 +1,24 @@
+"""One installation of the local provider on this machine, as root or as an ordinary user: whoever runs the tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.local.place import Inside, Place
+
+
+@pytest.fixture
+async def place(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
+    made = Place(tmp_path, tmp_path_factory.getbasetemp() / "made")
+    await made.provider.start()
+    yield made
+    await made.clear()
+
+
+@pytest.fixture
+async def inside(place: Place) -> Inside:
+    """A fresh sandbox of template ``host``."""
+    return await place.create()

@@ -1,4 +1,4 @@
-"""Compiles the agent and the launcher into ``src/paddock/bin/<architecture>/`` for a wheel or an editable install.
+"""Compiles the native programs into ``src/paddock/bin/<architecture>/`` for a wheel or an editable install.
 
 The compiler is ``PADDOCK_CC``, else the system's if it can link statically, else the ``ziglang`` wheel, which also
 builds for the other architecture. Nothing is compiled again while sources, flags and compiler stay the same.
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PROGRAMS = {"paddock-agent": "src", "paddock-launch": "launch"}
+PROGRAMS = {"paddock-agent": "src", "paddock-launch": "launch", "paddock-probe": "probe"}
 ARCHITECTURES = ("x86_64", "aarch64")
 PLATFORMS = ("manylinux_2_17", "musllinux_1_1")
 """The programs are static: they run wherever the kernel does, whatever its libc."""

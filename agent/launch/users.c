@@ -5,7 +5,6 @@
 #include <grp.h>
 #include <linux/capability.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,29 +41,46 @@ void map_ids(pid_t pid, const struct id_map *users, const struct id_map *groups)
     write_map(pid, "gid_map", groups);
 }
 
+/* Who makes a user namespace is charged for what is used in it (watches, queues, signals), so that must not be the
+ * host's root, whom all sandboxes would share: it is the first id of the range itself. */
+static _Noreturn void make_namespace(uint64_t user, uint64_t group, int told, int wait)
+{
+    char byte;
+    if (setgroups(0, NULL) < 0 || setresgid((gid_t)group, (gid_t)group, (gid_t)group) < 0 ||
+        setresuid((uid_t)user, (uid_t)user, (uid_t)user) < 0 || unshare(CLONE_NEWUSER) < 0)
+        fail("users", "user namespace");
+    if (write(told, "", 1) == 1)
+        (void)!read(wait, &byte, 1); /* until the parent has looked, and closes its end */
+    _exit(0);
+}
+
 /* A user namespace that no process is in yet: a child makes it, waits to be looked at, and goes. */
 int user_namespace(const struct id_map *users, const struct id_map *groups)
 {
-    int pair[2];
-    if (pipe2(pair, O_CLOEXEC) < 0)
+    int made[2];
+    int looked[2];
+    char byte;
+    if (pipe2(made, O_CLOEXEC) < 0 || pipe2(looked, O_CLOEXEC) < 0)
         fail("users", "pipe");
-    pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);
+    pid_t pid = fork();
     if (pid < 0)
-        fail("users", "user namespace");
+        fail("users", "fork");
     if (pid == 0) {
-        char byte;
-        (void)close(pair[1]);
-        (void)!read(pair[0], &byte, 1); /* until the parent closes its end */
-        _exit(0);
+        (void)close(looked[1]);
+        make_namespace(users->outside, groups->outside, made[1], looked[0]);
     }
-    (void)close(pair[0]);
+    (void)close(made[1]);
+    (void)close(looked[0]);
+    if (read(made[0], &byte, 1) != 1)
+        _exit(1); /* the child has said why */
+    (void)close(made[0]);
     map_ids(pid, users, groups);
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         fail("users", path);
-    (void)close(pair[1]);
+    (void)close(looked[1]);
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
     return fd;

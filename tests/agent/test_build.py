@@ -35,7 +35,7 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "src/paddock/__init__.py").touch()
     (tmp_path / ".gitignore").write_text("/src/paddock/bin/\n")
     shutil.copy(SOURCES.parent / "hatch_build.py", tmp_path)
-    for folder in ("src", "launch"):
+    for folder in ("src", "launch", "probe"):
         (tmp_path / "agent" / folder).mkdir(parents=True)
         (tmp_path / "agent" / folder / "main.c").write_text(
             f'#include <stdio.h>\nint main(void) {{ return puts("{folder} " PADDOCK_BUILD) < 0; }}\n'

@@ -53,6 +53,8 @@ _MASKED = (
     "/proc/vmallocinfo",
 )
 _SHM_MB = 64
+_TERMINALS = 256
+"""All sandboxes share the kernel's pool of terminals: none may take them all."""
 _OPEN_FILES = 65_536
 _NO_CORE = 1
 """Not 0: with a piped ``core_pattern`` the kernel takes 0 as "no limit on the pipe" and starts the host's handler."""
@@ -159,7 +161,7 @@ def _dev(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
         yield "bind", f"/dev/{name}", f"/dev/{name}", "df"
     # Terminals belong to the group `tty`, where there is more than one group.
     group = f",gid={site.root_id + 5}" if site.privileged else ""
-    yield "devpts", "/dev/pts", f"newinstance,ptmxmode=0666,mode=0620{group}"
+    yield "devpts", "/dev/pts", f"newinstance,ptmxmode=0666,mode=0620,max={_TERMINALS}{group}"
     shared = min(_SHM_MB, max(1, site.spec.resources.memory_mb // 4))
     yield "tmpfs", "/dev/shm", f"size={shared}m,nr_inodes=4096,mode=1777,{owner}"  # noqa: S108
     for name, text in _DEV_LINKS.items():

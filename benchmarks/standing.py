@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.progress import track
 
 from benchmarks.local_server import LocalServer, Template, local_server
+from benchmarks.spawned import spawn
 from benchmarks.tables import median, memory_info, milliseconds, p99, progress, table
 from benchmarks.wire import Wire
 
@@ -50,7 +51,8 @@ async def memory(home: Path, template: Template) -> None:
         ["processes inside: private", each(private)],
         ["server process: private", each(grown["server"])],
     ]
-    table(f"Memory of an idle sandbox (mean of {_IDLE})", ["", "MB"], rows)
+    note = "What other programs took or gave back meanwhile is in the first four lines, too."
+    table(f"Memory of an idle sandbox (mean of {_IDLE})", ["", "MB"], rows, note)
 
 
 async def many(home: Path, template: Template, count: int) -> None:
@@ -59,6 +61,7 @@ async def many(home: Path, template: Template, count: int) -> None:
         wire = await Wire.open(server.port)
         await server.delete(wire, [await server.create(wire)])
         creates: list[float] = []
+        bare: list[float] = []
         alone: list[float] = []
         boxes: list[str] = []
         started = time.perf_counter()
@@ -66,11 +69,13 @@ async def many(home: Path, template: Template, count: int) -> None:
             began = time.perf_counter()
             boxes.append(await server.create(wire))
             creates.append(time.perf_counter() - began)
+            bare.append(spawn(["/bin/echo", "hi"])[0].end)
             if len(boxes) == 1:
                 alone = [await server.hello(wire, boxes[0]) for _ in range(_PIECE)]
                 started = time.perf_counter()
         whole = time.perf_counter() - started
-        among = await _commands(server, wire, boxes)
+        same = [await server.hello(wire, boxes[0]) for _ in range(_PIECE)]
+        among = await _spread(server, wire, boxes)
         began = time.perf_counter()
         await server.delete(wire, boxes)
         ended = time.perf_counter() - began
@@ -78,10 +83,16 @@ async def many(home: Path, template: Template, count: int) -> None:
     rows = [
         _row(f"create, the first {_PIECE}", first, first),
         _row(f"create, the last {_PIECE}", last, first),
+        _row(f"(bare fork+exec beside the first {_PIECE})", bare[:_PIECE], bare[:_PIECE]),
+        _row(f"(bare fork+exec beside the last {_PIECE})", bare[-_PIECE:], bare[:_PIECE]),
         _row("command, one alive", alone, alone),
-        _row(f"command, {count} alive", among, alone),
+        _row(f"command in the same one, {count} alive", same, alone),
+        _row(f"command, each in another of the {count}, its second", among, alone),
     ]
-    note = f"All {count} were made in {whole:.1f} s and deleted in {ended:.1f} s, one after another, by one client."
+    note = (
+        f"All {count} were made in {whole:.1f} s and deleted in {ended:.1f} s, one after another, by one client. What "
+        "the bare program became slower by is the machine's doing."
+    )
     table(f"{count} live sandboxes", ["", "p50 ms", "p99 ms", "×"], rows, note)
 
 
@@ -90,8 +101,8 @@ def _row(name: str, values: Sequence[float], base: Sequence[float]) -> list[str]
     return [name, milliseconds(median(values)), milliseconds(p99(values)), f"{ratio:.2f}"]
 
 
-async def _commands(server: LocalServer, wire: Wire, boxes: Sequence[str]) -> list[float]:
-    """Spread over all of them, each asked once before: the first use of one connects to it."""
+async def _spread(server: LocalServer, wire: Wire, boxes: Sequence[str]) -> list[float]:
+    """One command in each of a hundred, after one that is not counted: the first use of a sandbox connects to it."""
     chosen = boxes[:: max(1, len(boxes) // 100)]
     for box in chosen:
         await server.hello(wire, box)

@@ -159,8 +159,9 @@ static void seed_frame(struct writer *w) {
     };
     static const char *const forms[] = {
         "44", "", "tlltt12288t", "tlltt12288t", "", "t", "t88", "t184", "tb", "t", "t4", "t22", "t", "4", "tt1", "tt44", "tt14",
-        "4", "4", "tt4", "ttt", "tt1", "tt4", "tt1", "484", "48b", "2", "2", "", "tb4",
+        "4", "4", "tt4", "ttt", "tt1", "tt4", "tt1", "484", "48b", "2", "2", "21", "", "tb4",
     };
+    _Static_assert(sizeof types == sizeof forms / sizeof *forms, "each type has its form");
     uint32_t pick = chance(sizeof types);
     struct writer payload = {0};
     for (const char *form = forms[pick]; *form; form++) {

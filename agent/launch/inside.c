@@ -9,6 +9,12 @@
 #include <sys/stat.h>
 
 static int root = -1;
+static uint64_t owner; /* of what is made here: an overlay refuses an id that its upper layer does not know */
+
+void inside_belongs_to(uint64_t id)
+{
+    owner = id;
+}
 
 void inside_begin(void)
 {
@@ -68,6 +74,7 @@ int inside_make(const char *path, int directory)
     int parent = parent_of(path, name);
     if (parent < 0)
         fail("root", path);
+    act_as(owner);
     if (directory) {
         if (mkdirat(parent, name, 0755) < 0 && errno != EEXIST)
             fail("root", path);
@@ -77,6 +84,7 @@ int inside_make(const char *path, int directory)
             fail("root", path);
         (void)close(made);
     }
+    act_as(0);
     (void)close(parent);
     fd = inside_open(path, O_PATH);
     if (fd < 0)
@@ -90,7 +98,9 @@ void inside_link(const char *text, const char *path)
     int parent = parent_of(path, name);
     if (parent < 0)
         fail("root", path);
+    act_as(owner);
     if (symlinkat(text, parent, name) < 0 && errno != EEXIST)
         fail("root", path);
+    act_as(0);
     (void)close(parent);
 }

@@ -3,6 +3,9 @@
 #ifndef PADDOCK_LAUNCH_INSIDE_H
 #define PADDOCK_LAUNCH_INSIDE_H
 
+#include <stdint.h>
+
+void inside_belongs_to(uint64_t id);            /* whose the things are that are made here from now on */
 void inside_begin(void);                        /* hold on to `root` on the stage, as it is mounted now */
 void inside_end(void);
 int inside_open(const char *path, int flags);   /* -1 and errno */

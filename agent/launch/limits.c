@@ -1,6 +1,11 @@
 #include "launch.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 /* Never above what this process has itself: raising a limit is a privilege. */
 void limit(struct plan *plan)
@@ -18,4 +23,19 @@ void limit(struct plan *plan)
     struct rlimit wanted = {.rlim_cur = soft, .rlim_max = hard};
     if (setrlimit((int)which, &wanted) < 0)
         fail("limit", "write");
+}
+
+/* allowance NAME NUMBER: how much of a thing that is counted by user namespace this one may have. */
+void allowance(struct plan *plan)
+{
+    char path[128];
+    const char *name = plan_word(plan);
+    const char *number = plan_word(plan);
+    if (strchr(name, '/') != NULL || strlen(name) > 64)
+        fail_with(EINVAL, "allowance", name);
+    (void)snprintf(path, sizeof path, "/proc/sys/user/%s", name);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, number, strlen(number)) != (ssize_t)strlen(number))
+        fail("allowance", name);
+    (void)close(fd);
 }

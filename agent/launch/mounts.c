@@ -127,8 +127,10 @@ static void overlay(struct plan *plan)
         fail("overlay", options);
     act_as(0);
     (void)close(fd);
-    if (strcmp(target, "/") == 0)
+    if (strcmp(target, "/") == 0) {
         inside_begin(); /* the root is another one now */
+        inside_belongs_to(owner);
+    }
 }
 
 /* bind SOURCE TARGET FLAGS, and mapped SOURCE TARGET FLAGS UID GID OWNER: the files of UID and GID are OWNER's inside.

@@ -49,7 +49,10 @@ static _Noreturn void make_namespace(uint64_t user, uint64_t group, int told, in
     if (setgroups(0, NULL) < 0 || setresgid((gid_t)group, (gid_t)group, (gid_t)group) < 0 ||
         setresuid((uid_t)user, (uid_t)user, (uid_t)user) < 0 || unshare(CLONE_NEWUSER) < 0)
         fail("users", "user namespace");
-    if (write(told, "", 1) == 1)
+    /* Who it is to that /proc, which may belong to another pid namespace than the one that this child is in. */
+    char name[16];
+    ssize_t length = readlink("/proc/self", name, sizeof name);
+    if (length > 0 && write(told, name, (size_t)length) == length)
         (void)!read(wait, &byte, 1); /* until the parent has looked, and closes its end */
     _exit(0);
 }
@@ -59,7 +62,7 @@ int user_namespace(const struct id_map *users, const struct id_map *groups)
 {
     int made[2];
     int looked[2];
-    char byte;
+    char name[17];
     if (pipe2(made, O_CLOEXEC) < 0 || pipe2(looked, O_CLOEXEC) < 0)
         fail("users", "pipe");
     pid_t pid = fork();
@@ -71,12 +74,15 @@ int user_namespace(const struct id_map *users, const struct id_map *groups)
     }
     (void)close(made[1]);
     (void)close(looked[0]);
-    if (read(made[0], &byte, 1) != 1)
+    ssize_t length = read(made[0], name, sizeof name - 1);
+    if (length < 1)
         _exit(1); /* the child has said why */
     (void)close(made[0]);
-    map_ids(pid, users, groups);
+    name[length] = '\0';
+    pid_t seen = (pid_t)strtol(name, NULL, 10);
+    map_ids(seen, users, groups);
     char path[64];
-    (void)snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
+    (void)snprintf(path, sizeof path, "/proc/%d/ns/user", (int)seen);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         fail("users", path);

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "directory.h"
 #include "privileges.h"
 #include "text.h"
 
@@ -123,6 +124,12 @@ _Noreturn static void no_program(const struct launch *launch) {
     _exit(code);
 }
 
+/* Exec closes them anyway; but a working directory could lead to one of them, by /proc/self/fd. */
+static void leave_descriptors(const struct launch *launch) {
+    close_between(3, launch->report - 1);
+    close_from(launch->report + 1);
+}
+
 _Noreturn void child_run(const struct launch *launch) {
     reset_signals();
     setsid();
@@ -133,7 +140,9 @@ _Noreturn void child_run(const struct launch *launch) {
     if (open_files.rlim_max) setrlimit(RLIMIT_NOFILE, &open_files);
     char **env = complete_environment(launch);
     if (!identity_become(launch->identity)) give_up(launch, STAGE_IDENTITY);
-    if ((launch->cwd ? chdir(launch->cwd) : fchdir(launch->cwd_fd)) < 0) give_up(launch, STAGE_DIRECTORY);
+    if (!launch->cwd && fchdir(launch->cwd_fd) < 0) give_up(launch, STAGE_DIRECTORY);
+    leave_descriptors(launch);
+    if (launch->cwd && chdir(launch->cwd) < 0) give_up(launch, STAGE_DIRECTORY);
     if (!child_filter_install()) give_up(launch, STAGE_FILTER);
     execute(launch->argv, env);
     no_program(launch);

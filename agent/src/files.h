@@ -1,4 +1,4 @@
-/* Between the file requests: paths and directories. */
+/* What the file requests share. */
 #ifndef PADDOCK_FILES_H
 #define PADDOCK_FILES_H
 
@@ -9,12 +9,6 @@
 /* Resolves the user and enters its rights; false after answering with an error. The caller leaves them. */
 bool path_begin(struct connection *c, uint32_t id, const char *user, const char *path, struct identity *identity);
 void answer_path_error(struct connection *c, uint32_t id, int error);
-/* Makes what is missing of a path, which is changed while it works but not after. 0 or errno. */
-int make_directories(char *path, uint32_t last_mode, bool *created);
-/* Everything above the last part; false: there is nothing above. */
-bool make_parents(const char *path, int *error);
-/* ENOENT where something is to be made in a directory that exists: a kernel file system that lets nobody. */
-int creation_error(int error, int directory);
 bool is_root_directory(const char *path);
 
 /* Jobs for workers. */

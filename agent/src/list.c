@@ -10,6 +10,7 @@
 #include "directory.h"
 #include "entry.h"
 #include "files.h"
+#include "resolve.h"
 #include "text.h"
 
 enum { AT_ONCE = 256, FRAME_FULL = WORKER_FRAME / 2 };
@@ -58,7 +59,7 @@ static bool is_directory(const struct listing *listing, size_t entry, size_t pat
 
 /* All in one directory; those that are directories themselves are added to `below`. 0, or why it cannot be read. */
 static int list_one(struct listing *listing, const char *path, int flags, struct level *below) {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK | flags);
+    int fd = open_path(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | flags, 0);
     if (fd < 0) return errno;
     struct directory directory;
     char full[PATH_MAX + NAME_MAX + 2];

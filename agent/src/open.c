@@ -11,6 +11,7 @@
 #include "actions.h"
 #include "entry.h"
 #include "files.h"
+#include "resolve.h"
 #include "text.h"
 
 enum { MAX_TOKENS = 256, MAX_LINKS = 40, NEW_FILE = 0644 };
@@ -71,7 +72,7 @@ static int open_regular(int folder, const char *name, int flags, mode_t bits, in
     if (fstatat(folder, name, &found, flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0) == 0 && kind_error(found.st_mode)) {
         return kind_error(found.st_mode);
     }
-    *fd = openat(folder, name, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, bits);
+    *fd = open_below(folder, name, flags | O_NONBLOCK | O_NOCTTY, bits);
     if (*fd < 0) return errno == ENXIO ? EINVAL : errno;
     if (fstat(*fd, &found) < 0) return errno;
     return kind_error(found.st_mode);
@@ -87,7 +88,7 @@ static int open_folder(struct token *token, const char *path) {
         if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) return EISDIR;
         char first = *name;
         *name = 0;
-        token->folder = open(here, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        token->folder = open_path(here, O_PATH | O_DIRECTORY, 0);
         *name = first;
         if (token->folder < 0) return errno;
         ssize_t length = readlinkat(token->folder, name, link, sizeof link - 1);
@@ -129,8 +130,7 @@ static int open_in_place(struct token *token, uint32_t bits) {
 }
 
 static int open_for_writing(struct token *token, uint32_t bits) {
-    int error;
-    make_parents(token->path, &error);
+    int error = make_parents(token->path);
     if (!error) error = open_folder(token, token->path);
     if (error) return error;
     error = token->how == OPEN_REPLACE ? open_replacement(token, bits) : open_in_place(token, bits);

@@ -7,7 +7,7 @@
 
 #include "text.h"
 
-#define SECURE_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#define SECURE_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/paddock/bin"
 
 enum { MAX_COMMAND_TEXT = 4096, SET_VARIABLES = 9 };
 

@@ -12,6 +12,7 @@
 #include "actions.h"
 #include "directory.h"
 #include "files.h"
+#include "resolve.h"
 #include "text.h"
 #include "watched.h"
 
@@ -90,17 +91,23 @@ static int look_through(struct watching *watching, int fd, int number, const cha
     return error;
 }
 
+/* By the descriptor, so that what is watched is what was opened. */
+static int add_watch(int inotify, int fd) {
+    char itself[NAME_SIZE];
+    put_number(put_text(itself, "/proc/self/fd/"), (uint64_t)fd);
+    return inotify_add_watch(inotify, itself, MASK);
+}
+
 /* 0; or what ends the watch. That a directory is gone or closed to us ends it only at the top. */
 static int watch_one(struct watching *watching, const char *path, bool told) {
     bool is_top = watching->top < 0;
-    const char *name = *path ? path : "/";
-    int number = inotify_add_watch(watching->fd, name, MASK | (is_top ? 0 : IN_DONT_FOLLOW));
-    if (number < 0) return is_top || errno == ENOSPC || errno == ENOMEM ? errno : 0;
-    if (is_top) watching->top = number;
-    if (!place_put(&watching->places, number, path)) return ENOSPC;
-    int fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK | (is_top ? 0 : O_NOFOLLOW));
+    int fd = open_path(*path ? path : "/", O_RDONLY | O_DIRECTORY | O_NONBLOCK | (is_top ? 0 : O_NOFOLLOW), 0);
     if (fd < 0) return is_top ? errno : 0;
-    int error = look_through(watching, fd, number, path, told);
+    int number = add_watch(watching->fd, fd), error = 0;
+    if (number < 0) error = is_top || errno == ENOSPC || errno == ENOMEM ? errno : 0;
+    else if (!place_put(&watching->places, number, path)) error = ENOSPC;
+    if (is_top) watching->top = number;
+    if (number >= 0 && !error) error = look_through(watching, fd, number, path, told);
     close(fd);
     return error;
 }

@@ -8,8 +8,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -21,37 +22,41 @@ from tests.agent.client import Client, names_in
 SOURCES = Path(__file__).parents[2] / "agent"
 
 
-def build(target: str, name: str) -> Path:
+def build(name: str) -> Path:
     """By the Makefile, one builder at a time; nothing is done when nothing changed."""
     if not shutil.which("make") or not shutil.which(os.environ.get("CC", "cc")):
         pytest.skip("no make or no C compiler here")
-    folder = SOURCES / "build"
-    folder.mkdir(exist_ok=True)
+    own = os.access(SOURCES, os.W_OK)
+    folder = SOURCES / "build" if own else Path(tempfile.gettempdir(), f"paddock-agent-build-{os.getuid()}")
+    folder.mkdir(mode=0o700 if not own else 0o755, exist_ok=True)
+    assert folder.stat().st_uid in (os.getuid(), 0)
+    command = ["make", "-s", "-C", str(SOURCES), f"BUILD={folder}", str(folder / name)]
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run(["make", "-s", "-C", SOURCES, target], capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / name
 
 
 @pytest.fixture(scope="session")
 def plain_binary() -> Path:
-    return build("build/paddock-agent", "paddock-agent")
+    return build("paddock-agent")
 
 
 @pytest.fixture(params=["normal", pytest.param("sanitized", marks=pytest.mark.slow)])
 def binary(request: pytest.FixtureRequest, plain_binary: Path) -> Path:
     """Every test of the protocol also runs under the sanitizers."""
-    return plain_binary if request.param == "normal" else build("sanitize", "paddock-agent-sanitized")
+    return plain_binary if request.param == "normal" else build("paddock-agent-sanitized")
 
 
 class Running:
     """An agent and its state directory; it can be killed and started again."""
 
-    def __init__(self, binary: Path, folder: Path, *options: str) -> None:
+    def __init__(self, binary: Path, folder: Path, *options: str, descriptors: Sequence[int] = ()) -> None:
         self.binary = binary
         self.folder = folder
         self.options = options
+        self.given = descriptors
         self.state = folder / "state"
         self.state.mkdir(exist_ok=True)
         self.path = str(folder / "agent.sock")
@@ -68,7 +73,9 @@ class Running:
             serve = ["serve", "--listen", str(listener.fileno()), "--state", str(state), "--mode", "plain"]
             command = [str(self.binary), *serve, *self.options]
             try:
-                self.process = subprocess.Popen(command, pass_fds=[listener.fileno(), state], stderr=errors)
+                self.process = subprocess.Popen(
+                    command, pass_fds=[listener.fileno(), state, *self.given], stderr=errors
+                )
             finally:
                 os.close(state)
 
@@ -123,10 +130,10 @@ def start(binary: Path) -> Iterator[Starter]:
     folder.mkdir(mode=0o700)
     running: list[Running] = []
 
-    def begin(*options: str) -> Running:
+    def begin(*options: str, descriptors: Sequence[int] = ()) -> Running:
         own = folder / str(len(running))
         own.mkdir()
-        running.append(Running(binary, own, *options))
+        running.append(Running(binary, own, *options, descriptors=descriptors))
         running[-1].start()
         return running[-1]
 

@@ -241,3 +241,42 @@ def test_awkward_names_are_just_names(client: Client, tmp_path: Path) -> None:
         assert client.stat(path).path == path
         client.remove(path)
     assert client.listing(str(tmp_path)) == ([], False)
+
+
+@pytest.mark.parametrize("path", ["/proc/self", "/proc/thread-self", "/proc/{pid}", "/proc/{pid}/task/{pid}"])
+def test_the_agents_own_proc_is_closed(client: Client, agent: Running, tmp_path: Path, path: str) -> None:
+    """In the agent `self` is the agent, and a process may always read and write its own memory."""
+    path = path.format(pid=agent.pid)
+    (tmp_path / "link").symlink_to(f"{path}/mem")
+    for name in (f"{path}/maps", f"{path}/mem", f"{path}/environ", f"{path}/status", str(tmp_path / "link")):
+        for how in (wire.READING, wire.IN_PLACE):
+            assert number_of(client.open, name, how) == errno.EACCES
+        assert number_of(client.stat, name, follow=True) == errno.EACCES
+        assert number_of(client.chmod, name, 0o777) == errno.EACCES
+    for name in (path, f"{path}/fd", f"{path}/ns"):
+        assert number_of(client.listing, name) == errno.EACCES
+        assert number_of(client.watch, name) == errno.EACCES
+        assert number_of(client.stat, f"{name}/x") == errno.EACCES
+    assert client.stat("/proc/self").type == wire.SYMLINK
+
+
+def test_links_that_jump_are_not_followed(client: Client, agent: Running, tmp_path: Path) -> None:
+    client.run("p", "echo x")
+    (agent.state / "mark").write_bytes(b"state")
+    closed = {errno.ELOOP, errno.EACCES, errno.ENOENT}
+    for fd in names_in(f"/proc/{agent.pid}/fd"):
+        for process in ("self", str(agent.pid), str(os.getpid())):
+            jump = f"/proc/{process}/fd/{fd}"
+            (tmp_path / "link").unlink(missing_ok=True)
+            (tmp_path / "link").symlink_to(jump)
+            for path in (jump, str(tmp_path / "link")):
+                for look in (client.listing, client.watch):
+                    assert number_of(look, path) in closed
+                for change in (client.open, client.remove, client.mkdir):
+                    assert number_of(change, f"{path}/mark") in closed | {errno.EEXIST}
+                assert number_of(client.put, f"{path}/new", b"") in closed | {errno.EEXIST}
+        # Only its own: whether another's may be entered is for the kernel to say, in a sandbox (test_modes).
+        assert number_of(client.shell, "q", "true", cwd=f"/proc/self/fd/{fd}") in closed | {errno.ENOTDIR}
+    for name in ("root", "cwd"):
+        assert number_of(client.stat, f"/proc/{os.getpid()}/{name}/etc/passwd") == errno.ELOOP
+    assert (agent.state / "mark").read_bytes() == b"state"

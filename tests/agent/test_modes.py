@@ -262,3 +262,21 @@ def test_the_users_own_output_can_be_opened_again(sandbox: Sandbox) -> None:
             "two",
             "three",
         ]
+
+
+def test_no_planted_link_leads_to_the_agent(sandbox: Sandbox) -> None:
+    client, workspace = sandbox.client, sandbox.workspace
+    sandbox.run(
+        "ln -s /proc/self/mem mem; ln -s /proc/1/mem one; for n in 3 4 5 6 7 8 9; do ln -s /proc/self/fd/$n $n; done"
+    )
+    closed = {errno.EACCES, errno.ELOOP, errno.ENOENT, errno.EEXIST}
+    for user in ("user", "root"):
+        for name in ("mem", "one"):
+            for how in (wire.READING, wire.IN_PLACE):
+                assert number_of(client.open, str(workspace / name), how, user=user) == errno.EACCES
+        for n in range(3, 10):
+            assert number_of(client.listing, str(workspace / str(n)), user=user) in closed
+            assert number_of(client.listing, str(workspace / str(n)), 2, user=user) in closed | {errno.ENOTDIR}
+            assert number_of(client.put, str(workspace / f"{n}/new"), b"", user=user) in closed
+            for cwd in (str(workspace / str(n)), f"/proc/1/fd/{n}"):
+                assert number_of(client.shell, "p", "true", cwd=cwd, user=user) in closed | {errno.ENOTDIR}

@@ -94,3 +94,34 @@ def test_descriptors_are_not_kept(client: Client, agent: Running) -> None:
             listener.accept()[0].close()
         client.ask(wire.PING)
         assert agent.descriptors() == before
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2, 3])
+def test_each_kind_of_listener_is_one_of_its_own(client: Client, agent: Running, kind: int) -> None:
+    family, address = (socket.AF_INET6, "::1") if kind & 1 else (socket.AF_INET, "127.0.0.1")
+    datagrams = bool(kind & 2)
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM if datagrams else socket.SOCK_STREAM) as free:
+            free.bind((address, 0))
+            port = free.getsockname()[1]
+    except OSError:
+        pytest.skip("no such loopback here")
+    made = []
+    for other in (client, agent.connect()):
+        frame = other.ask(wire.LISTEN_ON, struct.pack("<HB", port, kind))
+        assert frame.fd is not None
+        made.append(socket.socket(fileno=frame.fd))
+    first, second = made
+    with first, second, socket.socket(family, first.type) as caller:
+        assert first.getsockname() == second.getsockname() and first.getsockname()[:2] == (address, port)
+        caller.connect((address, port))
+        second.setblocking(True)
+        if datagrams:
+            caller.send(b"hello")
+            assert second.recv(9) == b"hello"
+        else:
+            second.accept()[0].close()
+
+
+def test_an_unknown_kind_of_listener_is_refused(client: Client) -> None:
+    assert number_of(client.ask, wire.LISTEN_ON, struct.pack("<HB", 4711, 4)) == errno.EINVAL

@@ -98,6 +98,8 @@ def test_its_environment_is_made_new_but_for_a_few(sudo: Sudo) -> None:
 )
 def test_the_usual_options_are_understood(sudo: Sudo, arguments: list[str], output: bytes) -> None:
     sudo.env["SHELL"] = "/bin/sh"
+    if "-i" in arguments and not os.access("/root", os.X_OK):
+        pytest.skip("without users nobody becomes the root who may enter /root")
     done = sudo.run(*arguments)
     assert (done.returncode, done.stdout) == (0, output), done.stderr
 

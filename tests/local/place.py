@@ -17,7 +17,7 @@ from paddock.ids import new_process_id
 from paddock.machine.base import ProcessSpec, TerminalSize
 from paddock.providers.base import Layer, Resources, SandboxSpec
 from paddock.providers.local import LocalProvider
-from paddock.providers.local.record import Record, Running
+from paddock.providers.local.record import Record, Running, start_time
 from tests.conformance.shell import PATIENCE, Ran, Shell
 
 PRIVILEGED = os.geteuid() == 0
@@ -91,11 +91,14 @@ class Place:
         return self.provider
 
     async def clear(self) -> None:
+        await self.delete_all()
+        await self.provider.close()
+
+    async def delete_all(self) -> None:
         for found in await self.provider.list():
             await self.provider.delete(found.sandbox_id)
         for shape, count in (await self.provider.warmed()).items():
             await self.provider.cool(shape, count)
-        await self.provider.close()
 
     def spec(self, **changes: Any) -> SandboxSpec:
         given: dict[str, Any] = {
@@ -143,7 +146,7 @@ class Place:
         """Its processes, from outside, as a crash of the host would; nothing gets to be written or said."""
         pid = self.running(sandbox_id).pid
         os.kill(pid, signal.SIGKILL)
-        await eventually(lambda: not Path(f"/proc/{pid}/ns/pid").exists() or _is_zombie(pid))
+        await eventually(lambda: start_time(pid) is None)
 
     def pretend_reboot(self, sandbox_id: str) -> None:
         """The record of another boot; what this boot gave it besides is taken away as a reboot does."""
@@ -161,10 +164,3 @@ async def eventually(what: Callable[[], bool], seconds: float = PATIENCE) -> Non
     async with asyncio.timeout(seconds):
         while not what():
             await asyncio.sleep(0.01)
-
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return True

@@ -17,6 +17,7 @@ import structlog
 
 from paddock import errors
 from paddock.egress.policy import EgressMode
+from paddock.machine.agent.threads import in_thread
 from paddock.providers.base import SandboxSpec
 from paddock.providers.local import disk, launch, outlet, plan, uids
 from paddock.providers.local import host as machine
@@ -77,31 +78,31 @@ class Builder:
             )
         if spec.egress.mode is EgressMode.FULL and self.host.nft is None:
             raise errors.ProviderRefused("Full egress needs the program nft here (Debian: apt install nftables).")
-        for mount in spec.mounts:
-            if not Path(mount.source).is_dir():
-                raise errors.ProviderRefused(f"There is no directory {mount.source!r} on the host to mount.")
-            if Path(mount.source).resolve().is_relative_to(self._yard.root):
-                raise errors.ProviderRefused("Paddock's own folder is not for mounting.")
+        self._require_mounts(spec)
 
     async def start(self, folder: Path, record: Record, settle: Callable[[Path], Path]) -> tuple[Path, Record]:
         """Start what is in ``folder`` and, once it stands, move it where it belongs. The disk stays in any case."""
-        parts = await asyncio.to_thread(self._lay, folder, record)
+        laid: list[Parts] = []  # by a thread, which goes on to its end when this is cancelled
         placed = folder
 
         def commit(born: Born) -> None:
             nonlocal placed, record
-            running = Running(born.pid, born.start_time, boot_id(), parts.uid_slot, parts.group)
+            running = Running(born.pid, born.start_time, boot_id(), laid[0].uid_slot, laid[0].group)
             record = record.with_running(running)
             record.save(folder)
             placed = settle(folder)
 
         try:
-            await self._launcher.launch(plan.words(self._site(folder, record, parts)), parts.listener, commit)
+            await in_thread(lambda: laid.append(self._lay(folder, record)))
+            words = plan.words(self._site(folder, record, laid[0]))
+            await self._launcher.launch(words, laid[0].listener, commit)
         except BaseException:
-            await asyncio.shield(asyncio.to_thread(self._release, parts.uid_slot, parts.group))
+            for parts in laid:
+                await asyncio.shield(asyncio.to_thread(self._release, parts.uid_slot, parts.group))
             raise
         finally:
-            parts.listener.close()
+            for parts in laid:
+                parts.listener.close()
         return placed, record
 
     def rename(self, draft: Path, record: Record, yard: Yard) -> Path:
@@ -144,11 +145,12 @@ class Builder:
         slots = {one.uid_slot for one in (record.running for record in running) if one and one.uid_slot is not None}
         if self.host.privileged:
             uids.release_stale(self._yard.root, slots)
-        self.host.cgroups.remove_empty({record.reference for record in running})
+        self.host.cgroups.remove_empty({record.reference for record in running} | self._yard.drafts())
 
     def _lay(self, folder: Path, record: Record) -> Parts:
         """All that is needed before the first process."""
         spec = record.spec
+        self._require_mounts(spec)
         template = self.templates.prepare(spec.template_id)
         self._disks.make(folder, spec.resources.disk_mb)
         slot: int | None = None
@@ -162,6 +164,17 @@ class Builder:
         except BaseException:
             self._release(slot, group)
             raise
+
+    def _require_mounts(self, spec: SandboxSpec) -> None:
+        """Also when it is started again: the host may have changed meanwhile."""
+        for mount in spec.mounts:
+            source = Path(mount.source)
+            if not source.is_dir():
+                raise errors.ProviderRefused(f"There is no directory {mount.source!r} on the host to mount.")
+            if source.resolve().is_relative_to(self._yard.root) or self._yard.root.is_relative_to(source.resolve()):
+                raise errors.ProviderRefused(
+                    f"{mount.source!r} is not for mounting: Paddock's own folder, with every disk, is in it."
+                )
 
     def _site(self, folder: Path, record: Record, parts: Parts) -> Site:
         full = record.spec.egress.mode is EgressMode.FULL and self.host.nft is not None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paddock import errors
-from paddock.providers.base import IsolationLevel, IsolationReport, Layer
+from paddock.providers.base import IsolationLevel, IsolationReport, Layer, Resources
 from paddock.providers.local import uids
 from paddock.providers.local.cgroups import Cgroups
 from paddock.providers.local.disk import Disks
@@ -48,6 +48,12 @@ class Host:
         if not self.privileged or not self.disk_image:
             return IsolationLevel.STANDARD
         return IsolationLevel.STRICT
+
+    def adjusts(self, resources: Resources) -> bool:
+        """Whether a machine that runs already can get these limits: rlimits are given at its start, and kept."""
+        usual = Resources()
+        same = (resources.memory_mb, resources.pids) == (usual.memory_mb, usual.pids)
+        return same or {"memory", "pids"} <= self.cgroups.limits
 
     def report(self) -> IsolationReport:
         return IsolationReport(self.level, tuple(_layers(self)))

@@ -37,6 +37,9 @@ class Outlet:
         self._services: list[EgressProxy | TransparentProxy | DnsRelay] = []
 
     async def open(self, machine: AgentMachine) -> None:
+        """May be repeated: a listener is served once."""
+        if self._services:
+            return
         match self._gate.policy.mode:
             case EgressMode.NONE:
                 return

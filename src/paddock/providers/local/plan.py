@@ -56,6 +56,9 @@ _SHM_MB = 64
 _TERMINALS = 256
 """All sandboxes share the kernel's pool of terminals: none may take them all."""
 _OPEN_FILES = 65_536
+_RLIMIT_SIGPENDING, _SIGNALS = 11, 2048
+_RLIMIT_MSGQUEUE, _QUEUE_BYTES = 12, 65_536
+_WATCHERS = 32
 _NO_CORE = 1
 """Not 0: with a piped ``core_pattern`` the kernel takes 0 as "no limit on the pipe" and starts the host's handler."""
 
@@ -204,6 +207,10 @@ def _limits(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
     limited = site.group.limits if site.group else frozenset()
     yield "limit", resource.RLIMIT_CORE, _NO_CORE, _NO_CORE
     yield "limit", resource.RLIMIT_NOFILE, _OPEN_FILES, _OPEN_FILES
+    if not site.privileged:  # all sandboxes of an ordinary user share what the kernel counts by user
+        yield "limit", _RLIMIT_SIGPENDING, _SIGNALS, _SIGNALS
+        yield "limit", _RLIMIT_MSGQUEUE, _QUEUE_BYTES, _QUEUE_BYTES
+        yield "allowance", "max_inotify_instances", _WATCHERS
     if "pids" not in limited:
         yield "limit", resource.RLIMIT_NPROC, resources.pids, resources.pids
     if "memory" not in limited:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import structlog
 
@@ -19,6 +19,7 @@ from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressReport
 from paddock.egress.resolve import HostResolver
 from paddock.machine.agent.machine import SPOOL_LIMIT
+from paddock.machine.agent.threads import in_thread
 from paddock.machine.base import Machine
 from paddock.providers.base import (
     Found,
@@ -76,11 +77,9 @@ class LocalProvider(Provider):
         records = await asyncio.to_thread(lambda: list(self._yard.sandboxes()))
         warm = await asyncio.to_thread(lambda: list(self._yard.warm()))
         await asyncio.to_thread(self._builder.clean_up, [record for _, record in (*records, *warm)])
-        for folder, record in records:
-            if record.running is not None and record.running.alive():
-                await self._adopt(folder, record)
+        await asyncio.gather(*(self._find_again(folder, record) for folder, record in records))
         for folder, record in warm:
-            self._stock.add(folder, record)
+            await self._restock(folder, record)
         if not self._builder.host.disk_image:
             self._quota = asyncio.create_task(quota.keep(self._living.values))
 
@@ -179,7 +178,7 @@ class LocalProvider(Provider):
     # Machines made in advance
 
     def shape_of(self, spec: SandboxSpec) -> Shape | None:
-        if spec.mounts or spec.egress.mode is EgressMode.FULL:
+        if spec.mounts or spec.egress.mode is EgressMode.FULL or not self._builder.host.adjusts(spec.resources):
             return None
         return Shape(spec.template_id, spec.resources.disk_mb)
 
@@ -201,9 +200,13 @@ class LocalProvider(Provider):
             await asyncio.shield(self._drop(draft, None))
             raise
         living = self._hold(folder, record)
-        if not living.watch(self._stock.lost):
-            raise errors.ProviderUnavailable("A machine made in advance ended at once.")
-        await living.machine.usage()  # the link stands, and the agent answers
+        try:
+            if not living.watch(self._warm_lost):
+                raise errors.ProviderUnavailable("A machine made in advance ended at once.")
+            await living.machine.usage()  # the link stands, and the agent answers
+        except BaseException:
+            await asyncio.shield(self._drop(folder, living))
+            raise
         self._stock.add(folder, record, living)
 
     async def warmed(self) -> Mapping[Shape, int]:
@@ -256,10 +259,14 @@ class LocalProvider(Provider):
                 continue
             record = replace(record, spec=spec, created_at=self._clock.now())
             try:
-                folder = await asyncio.to_thread(self._builder.rename, draft, record, self._yard)
+                folder = await in_thread(self._builder.rename, draft, record, self._yard)
             except AlreadyThere:
                 await self._drop(draft, living)
                 return await self._adopt_or_restart(self._known(spec.sandbox_id))
+            except BaseException:
+                made = draft if draft.exists() else self._yard.folder(spec.sandbox_id)
+                await asyncio.shield(self._drop(made, living))
+                raise
             living.be(folder, record, self._outlet(record))
             return await self._take_up(living)
         return None
@@ -274,7 +281,10 @@ class LocalProvider(Provider):
         if (gone := self._yard.discard(folder)) is None:
             return
         await asyncio.to_thread(self._builder.end, gone)
-        removal = asyncio.create_task(asyncio.to_thread(disk.remove, gone))
+        self._later(asyncio.to_thread(disk.remove, gone))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        removal = asyncio.create_task(work)
         self._removals.add(removal)
         removal.add_done_callback(self._removed)
 
@@ -311,10 +321,36 @@ class LocalProvider(Provider):
             return await self._restart(record)
 
     async def _take_up(self, living: Living) -> Living:
-        self._living[living.record.spec.sandbox_id] = living
-        if living.watch(self._lost) and not living.paused:
-            await living.outlet.open(living.machine)
+        sandbox_id = living.record.spec.sandbox_id
+        self._living[sandbox_id] = living
+        try:
+            if living.watch(self._lost) and not living.paused:
+                await living.outlet.open(living.machine)
+        except BaseException:  # to be taken up whole by whoever asks next
+            self._living.pop(sandbox_id, None)
+            await asyncio.shield(living.let_go())
+            raise
         return living
+
+    async def _find_again(self, folder: Path, record: Record) -> None:
+        if record.running is None or not record.running.alive():
+            return
+        try:
+            await self._adopt(folder, record)
+        except errors.PaddockError as error:  # one that does not answer keeps no other from being served
+            log.warning("sandbox does not answer", sandbox_id=record.spec.sandbox_id, problem=error.message)
+
+    async def _restock(self, folder: Path, record: Record) -> None:
+        """Made in advance by a server before this one, or beside it."""
+        living = self._hold(folder, record)
+        if living.watch(self._warm_lost):
+            self._stock.add(folder, record, living)
+        else:
+            await self._drop(folder, None)
+
+    def _warm_lost(self, living: Living) -> None:
+        self._stock.lost(living)
+        self._later(self._drop(living.folder, living))
 
     def _lost(self, living: Living) -> None:
         log.warning("sandbox ended", sandbox_id=living.record.spec.sandbox_id)
@@ -332,15 +368,13 @@ class LocalProvider(Provider):
         living.paused = True
 
     async def _thaw(self, living: Living) -> None:
-        if not living.paused:
-            return
         group = living.running.group
-        living.paused = False
-        if living.running.stopped:
+        was_paused, living.paused = living.paused, False
+        if was_paused and living.running.stopped:
             await living.machine.continue_all()
             living.record = living.record.with_running(replace(living.running, stopped=False))
             await asyncio.to_thread(living.record.save, living.folder)
-        elif group is not None:
+        elif was_paused and group is not None:
             await asyncio.to_thread(group.thaw)
         await living.outlet.open(living.machine)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from pathlib import Path
 
 from paddock import errors
@@ -17,6 +18,7 @@ FIRST = 0x7000_0000
 COUNT = 65_536
 SLOTS = 4095
 _CLAIMS = Path("/run/paddock/uids")
+_YOUNG_SECONDS = 300.0
 
 
 def base(slot: int) -> int:
@@ -53,12 +55,15 @@ def release_stale(home: Path, in_use: set[int]) -> None:
     if not _CLAIMS.is_dir():
         return
     for path in _CLAIMS.iterdir():
-        if path.name.isdecimal() and int(path.name) not in in_use and _claimed_below(path, home):
+        if path.name.isdecimal() and int(path.name) not in in_use and _stale(path, home):
             path.unlink(missing_ok=True)
 
 
-def _claimed_below(path: Path, home: Path) -> bool:
+def _stale(claim: Path, home: Path) -> bool:
+    """Another server on the same home may be about to write the record: what is young and has a folder is its."""
     try:
-        return Path(path.read_text()).is_relative_to(home)
-    except OSError:
+        owner = Path(claim.read_text())
+        young = time.time() - claim.stat().st_mtime < _YOUNG_SECONDS
+    except FileNotFoundError:
         return False
+    return owner.is_relative_to(home) and not (young and owner.exists())

@@ -66,6 +66,7 @@ class Yard:
         """Out of the stock, for us alone. None when somebody else was quicker."""
         draft = self._drafts / folder.name
         try:
+            os.utime(folder)  # no old draft, which a server that starts now would clear away
             folder.rename(draft)
         except FileNotFoundError:
             return None
@@ -88,6 +89,9 @@ class Yard:
 
     def discarded(self) -> list[Path]:
         return list(self._trash.iterdir())
+
+    def drafts(self) -> set[str]:
+        return {path.name for path in self._drafts.iterdir()}
 
     def abandoned(self) -> list[Path]:
         """Drafts of a server that died. Younger ones may be another server's, being made right now."""

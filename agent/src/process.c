@@ -179,8 +179,19 @@ void processes_tidy(void) {
     }
 }
 
+static int64_t held_since; /* 0: they are not */
+
+void processes_hold(bool hold) {
+    int64_t now = now_ms();
+    if (hold == (held_since != 0)) return;
+    for (struct process *process = processes; !hold && process; process = process->next)
+        if (process->deadline) process->deadline += now - held_since;
+    held_since = hold ? now : 0;
+}
+
 int processes_patience(void) {
     int64_t now = now_ms(), patience = -1;
+    if (held_since) return -1;
     for (struct process *process = processes; process; process = process->next) {
         if (!process->deadline) continue;
         int64_t left = process->deadline > now ? process->deadline - now : 0;
@@ -192,6 +203,7 @@ int processes_patience(void) {
 
 void processes_check_deadlines(int64_t surplus_ms) {
     int64_t now = now_ms();
+    if (held_since) return;
     for (struct process *process = processes; process; process = process->next) {
         if (!process->deadline) continue;
         process->deadline += surplus_ms;

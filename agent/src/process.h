@@ -72,6 +72,8 @@ void processes_tidy(void);
 /* Milliseconds until the next deadline (-1: none), and: kill what is past it. */
 int processes_patience(void);
 void processes_check_deadlines(int64_t surplus_ms);
+/* Between STOP_ALL and CONTINUE_ALL no deadline comes nearer. */
+void processes_hold(bool hold);
 
 /* attach.c */
 struct attachment *attach(struct connection *c, uint32_t id, struct process *process, uint8_t type);

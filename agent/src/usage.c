@@ -166,6 +166,7 @@ void do_stop_all(struct connection *c, uint32_t id) {
         again = false;
         error = for_each(stop_one, &again);
     }
+    processes_hold(stopped_count > 0);
     if (error) answer_error(c, id, error, "/proc cannot be read");
     else answer_count(c, id, stopped_count);
 }
@@ -185,5 +186,6 @@ void do_continue_all(struct connection *c, uint32_t id) {
     free(stopped);
     stopped = NULL;
     stopped_count = stopped_room = 0;
+    processes_hold(false);
     answer_count(c, id, count);
 }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import struct
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -50,7 +52,7 @@ class Sudo:
 
 
 @pytest.fixture
-def sudo(start: Starter, tmp_path: Path) -> Sudo:
+def sudo(start: Starter, tmp_path: Path) -> Iterator[Sudo]:
     folder = Path(f"/tmp/paddock-sudo-{os.getpid()}-{time.monotonic_ns()}")
     folder.mkdir()
     agent = start("--sudo", str(folder / "sudo.sock"))
@@ -58,7 +60,8 @@ def sudo(start: Starter, tmp_path: Path) -> Sudo:
     made = Sudo(agent, tmp_path)
     made.socket = str(folder / "sudo.sock")
     made.env["PADDOCK_SUDO_SOCKET"] = made.socket
-    return made
+    yield made
+    shutil.rmtree(folder)
 
 
 def test_a_command_runs_with_the_callers_streams_and_directory(sudo: Sudo, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -85,7 +84,7 @@ async def test_a_report_of_nobody_is_not_found(place: Place) -> None:
 async def test_every_namespace_is_another_one_than_the_hosts(place: Place, inside: Inside) -> None:
     kinds = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
     theirs = await inside.says(" && ".join(f"readlink /proc/self/ns/{kind}" for kind in kinds))
-    ours = {os.readlink(f"/proc/self/ns/{kind}") for kind in kinds}
+    ours = {str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in kinds}
     assert ours.isdisjoint(theirs.splitlines()) and len(theirs.splitlines()) == len(kinds)
 
 

@@ -39,7 +39,8 @@ async def test_files_are_the_users_inside_and_their_owners_outside(place: Place,
     assert await inside.says("stat -c '%U:%G' /mnt/shared/file /mnt/shared/made/f") == "user:user\nuser:user"
     owner = shared.stat().st_uid, shared.stat().st_gid
     for path in ("made", "made/f", "file"):
-        assert (os.stat(shared / path).st_uid, os.stat(shared / path).st_gid) == owner
+        status = (shared / path).stat()
+        assert (status.st_uid, status.st_gid) == owner
     assert (shared / "made/f").stat().st_mode & 0o777 == 0o600
 
 

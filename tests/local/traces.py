@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,12 +30,12 @@ def look(root: Path) -> Traces:
 
 
 def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def network(pid: int) -> str:
     """The network namespace of a process."""
-    return os.readlink(f"/proc/{pid}/ns/net")
+    return str(Path(f"/proc/{pid}/ns/net").readlink())
 
 
 def networks() -> set[str]:
@@ -112,8 +111,8 @@ def _processes(root: Path) -> frozenset[int]:
 
 def _folders(root: Path) -> frozenset[str]:
     places = ("sandboxes", "warm", "drafts", "trash", "stage")
-    return frozenset(f"{place}/{name}" for place in places for name in os.listdir(root / place))
+    return frozenset(f"{place}/{path.name}" for place in places for path in (root / place).iterdir())
 
 
 def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any
@@ -66,7 +65,7 @@ async def write_file(body: WriteFile, caller: Calling) -> FileWritten:
     if body.encoding == "base64":
         try:
             data = base64.b64decode(body.content, validate=True)
-        except binascii.Error:
+        except ValueError:  # also what is not ASCII, which is not a binascii.Error
             raise errors.Invalid("content is not valid base64.") from None
     else:
         data = body.content.encode()

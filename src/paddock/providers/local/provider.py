@@ -300,7 +300,17 @@ class LocalProvider(Provider):
             await old.let_go()
         await asyncio.to_thread(self._builder.bury, folder, record)
         folder, record = await self._builder.start(folder, record.with_running(None), lambda made: made)
-        return await self._take_up(self._hold(folder, record))
+        try:
+            living = await self._take_up(self._hold(folder, record))
+            await living.machine.usage()
+        except errors.ProviderTimeout:
+            raise
+        except errors.ProviderUnavailable:
+            await asyncio.to_thread(self._builder.bury, folder, record)
+            raise errors.ProviderRefused(
+                "This sandbox ends at once: what is on its disk keeps it from running."
+            ) from None
+        return living
 
     async def _adopt(self, folder: Path, record: Record) -> Living:
         living = self._hold(folder, record)

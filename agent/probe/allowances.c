@@ -113,7 +113,7 @@ static one_more *kind_of(const char *name)
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (strcmp(kinds[i].name, name) == 0)
             return kinds[i].more;
-    exit(not_tried("there is no allowance %s", name));
+    exit((int)not_tried("there is no allowance %s", name));
 }
 
 static void block_signals(void)

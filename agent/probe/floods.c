@@ -24,7 +24,7 @@ static struct shared *share(void)
 {
     struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
-        exit(not_tried("no memory: %s", strerror(errno)));
+        exit((int)not_tried("no memory: %s", strerror(errno)));
     memset(shared, 0, sizeof *shared);
     return shared;
 }

@@ -25,6 +25,12 @@ async def test_what_is_written_is_read_back(client: httpx.AsyncClient, sandbox: 
     assert (read.json()["content"], read.json()["size"]) == (content, len(content.encode()))
 
 
+@pytest.mark.parametrize("content", ["not base64!", "abc", "¾"])
+async def test_content_that_is_not_base64_is_refused(client: httpx.AsyncClient, sandbox: str, content: str) -> None:
+    body = {"sandbox_id": sandbox, "path": "/workspace/raw", "encoding": "base64", "content": content}
+    assert_error(await client.post("/sandboxes/write-file", json=body), 422, "invalid_request")
+
+
 async def test_bytes_go_as_base64(client: httpx.AsyncClient, sandbox: str) -> None:
     body = {"sandbox_id": sandbox, "path": "/workspace/raw", "encoding": "base64"}
     await client.post("/sandboxes/write-file", json={**body, "content": "/wD+"})

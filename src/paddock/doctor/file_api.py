@@ -136,6 +136,8 @@ async def _writing(trial: Trial) -> str | None:
     for path in (link, magic, f"{up}{trial.host_file}", f"/proc/self/root{trial.host_file}", f"{host_folder}/new"):
         for atomic in (True, False):
             await trial.write(path, atomic)
+    # Inside, the same names are the sandbox's own, and may have been made: the next attempts must not find them.
+    await trial.box.must("/bin/rm", "-rf", host_folder)
     return None
 
 

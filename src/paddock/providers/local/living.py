@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -71,7 +72,12 @@ class Living:
         self.machine.sandbox_id = record.spec.sandbox_id
 
     def alive(self) -> bool:
-        return self._pidfd is not None
+        """Asked of the kernel: word of its end may still be on its way to us."""
+        if self._pidfd is None:
+            return False
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return not poll.poll(0)
 
     async def let_go(self) -> None:
         """Close what this process holds. The sandbox lives on."""

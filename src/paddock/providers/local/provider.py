@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import structlog
 
@@ -32,6 +32,7 @@ from paddock.providers.base import (
 )
 from paddock.providers.local import disk, quota
 from paddock.providers.local.builder import Builder
+from paddock.providers.local.chores import Chores
 from paddock.providers.local.living import Living
 from paddock.providers.local.outlet import Outlet
 from paddock.providers.local.record import Record
@@ -64,7 +65,7 @@ class LocalProvider(Provider):
         self._stock = Stock()
         self._living: dict[str, Living] = {}
         self._turns: dict[str, asyncio.Lock] = {}
-        self._removals: set[asyncio.Task[None]] = set()
+        self._chores = Chores()
         self._quota: asyncio.Task[None] | None = None
 
     @classmethod
@@ -92,8 +93,7 @@ class LocalProvider(Provider):
             await one.let_go()
         for one in self._stock.clear():
             await one.let_go()
-        if self._removals:
-            await asyncio.wait(self._removals)
+        await self._chores.finish()
         self._resolver.close()
         await asyncio.to_thread(self._builder.close)
 
@@ -281,17 +281,7 @@ class LocalProvider(Provider):
         if (gone := self._yard.discard(folder)) is None:
             return
         await asyncio.to_thread(self._builder.end, gone)
-        self._later(asyncio.to_thread(disk.remove, gone))
-
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
-        removal = asyncio.create_task(work)
-        self._removals.add(removal)
-        removal.add_done_callback(self._removed)
-
-    def _removed(self, removal: asyncio.Task[None]) -> None:
-        self._removals.discard(removal)
-        if not removal.cancelled() and (error := removal.exception()) is not None:
-            log.warning("files of a deleted sandbox stay until the next start", problem=str(error))
+        self._chores.add(asyncio.to_thread(disk.remove, gone))
 
     async def _restart(self, record: Record) -> Living:
         """Its processes are gone (a reboot, or somebody ended them); its files are not."""
@@ -360,7 +350,7 @@ class LocalProvider(Provider):
 
     def _warm_lost(self, living: Living) -> None:
         self._stock.lost(living)
-        self._later(self._drop(living.folder, living))
+        self._chores.add(self._drop(living.folder, living))
 
     def _lost(self, living: Living) -> None:
         log.warning("sandbox ended", sandbox_id=living.record.spec.sandbox_id)

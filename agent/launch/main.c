@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,11 +15,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#ifndef CLONE_NEWCGROUP
-#define CLONE_NEWCGROUP 0x02000000
-#endif
 
-enum { NAMESPACES = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP };
+/* Not the cgroup namespace: it is made when the child is in its group, so that this is all that it sees. */
+#define INTO_GROUP 0x200000000ULL /* CLONE_INTO_CGROUP, which older headers do not have */
+enum { NAMESPACES = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS };
 
 /* Whose ids the sandbox has. `range`: ids of its own, given by a privileged server; the namespaces then belong to the
  * host's user namespace, and not even the sandbox's root may change them. `single`: the id of an ordinary user. */
@@ -40,6 +40,8 @@ static void reserve_low_numbers(void)
     (void)close(fd);
 }
 
+/* Of v1, by `tasks`: for one thread that moves itself the kernel need not stop every fork of the machine, which by
+ * `cgroup.procs` takes it some ten milliseconds. */
 static void join_cgroup(const char *path)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -60,16 +62,22 @@ static struct users choose_users(struct plan *plan)
 }
 
 /* What is done before the namespaces exist; ends at the word `enter`. */
-static struct users before(struct plan *plan)
+static struct users before(struct plan *plan, int *group)
 {
     struct users users = {.range = 0, .namespace = -1, .outside = 0};
+    *group = -1;
     for (;;) {
         const char *verb = plan_word(plan);
         if (strcmp(verb, "enter") == 0)
             return users;
         if (strcmp(verb, "cgroup") == 0)
             join_cgroup(plan_word(plan));
-        else if (strcmp(verb, "limit") == 0)
+        else if (strcmp(verb, "group") == 0) {
+            const char *path = plan_word(plan);
+            *group = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+            if (*group < 0)
+                fail("cgroup", path);
+        } else if (strcmp(verb, "limit") == 0)
             limit(plan);
         else if (strcmp(verb, "users") == 0)
             users = choose_users(plan);
@@ -155,19 +163,30 @@ static void after(struct plan *plan, const struct users *users)
     fail_with(EINVAL, "plan", "no agent");
 }
 
+/* A child in new namespaces and, of v2, in a group of its own from its first moment. */
+static pid_t clone_into(unsigned long long flags, int group)
+{
+    struct clone_args arguments;
+    memset(&arguments, 0, sizeof arguments);
+    arguments.flags = group < 0 ? flags : flags | INTO_GROUP;
+    arguments.exit_signal = SIGCHLD;
+    arguments.cgroup = group < 0 ? 0 : (unsigned long long)group;
+    return (pid_t)syscall(SYS_clone3, &arguments, sizeof arguments);
+}
+
 int main(void)
 {
     struct plan plan;
     int gate[2];
+    int group;
     (void)setsid();
     (void)umask(022);
     reserve_low_numbers();
     plan_read(&plan, PLAN_FD);
-    struct users users = before(&plan);
+    struct users users = before(&plan, &group);
     if (pipe2(gate, O_CLOEXEC) < 0)
         fail("enter", "pipe");
-    long flags = NAMESPACES | SIGCHLD | (users.range ? 0 : CLONE_NEWUSER);
-    pid_t pid = (pid_t)syscall(SYS_clone, flags, 0, 0, 0, 0);
+    pid_t pid = clone_into((unsigned long long)(NAMESPACES | (users.range ? 0 : CLONE_NEWUSER)), group);
     if (pid < 0)
         fail("enter", "namespaces");
     if (pid == 0) {
@@ -176,14 +195,16 @@ int main(void)
         if (read(gate[0], &byte, 1) != 1)
             _exit(1); /* the launcher failed, and has said why */
         (void)close(gate[0]);
+        if (unshare(CLONE_NEWCGROUP) < 0)
+            fail("enter", "cgroup namespace");
         loopback_up();
         after(&plan, &users);
     }
     tell("pid", (uint64_t)pid);
     if (!users.range) {
         struct id_map user = {.inside = 0, .outside = users.outside, .count = 1};
-        struct id_map group = {.inside = 0, .outside = getegid(), .count = 1};
-        map_ids(pid, &user, &group);
+        struct id_map own = {.inside = 0, .outside = getegid(), .count = 1};
+        map_ids(pid, &user, &own);
     }
     if (write(gate[1], "", 1) != 1)
         fail("enter", "gate");

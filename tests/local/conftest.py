@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.local.outside import REACHABLE, Outside
 from tests.local.place import Inside, Place
 
 
@@ -22,3 +23,21 @@ async def place(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Asy
 async def inside(place: Place) -> Inside:
     """A fresh sandbox of template ``host``."""
     return await place.create()
+
+
+@pytest.fixture
+async def outside(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Outside]:
+    made = Outside()
+    made.install(monkeypatch)
+    server = await made.listen()
+    yield made
+    server.close()
+
+
+@pytest.fixture
+async def connected(outside: Outside, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
+    """A place whose operator lets sandboxes reach that internet."""
+    made = Place(tmp_path, tmp_path_factory.getbasetemp() / "made", reachable=REACHABLE)
+    await made.provider.start()
+    yield made
+    await made.clear()

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from typing import Any
 
 import pytest
 
 from paddock import errors
+from paddock.machine.agent import line
 from paddock.providers.base import MachineState
-from paddock.providers.local import LocalProvider
 from tests.local import traces
+from tests.local.outside import fetch
 from tests.local.place import Inside, Place
-from tests.local.sites import Site, fetch, site_at
-
-__all__ = ["site_at"]
 
 
 async def test_everything_that_ran_still_runs_and_nothing_was_lost(place: Place) -> None:
@@ -51,17 +50,27 @@ async def test_what_was_paused_stays_paused_and_what_ran_goes_on(place: Place) -
     assert await again.says("echo here") == "here"
 
 
-async def test_the_way_out_is_served_again(tmp_path, tmp_path_factory, site_at: Site) -> None:  # type: ignore[no-untyped-def]
-    place = Place(tmp_path, tmp_path_factory.getbasetemp() / "made", reachable=[f"{site_at.address}/32"])
-    await place.provider.start()
-    inside, paused = await place.create(), await place.create()
-    await place.provider.pause(paused.sandbox_id)
-    assert await inside.says(fetch(site_at.url)) == "hello"
-    await place.restart()
-    assert await inside_again(place, inside).says(fetch(site_at.url)) == "hello"
-    await place.provider.resume(paused.sandbox_id)
-    assert await inside_again(place, paused).says(fetch(site_at.url)) == "hello"
-    await place.clear()
+async def test_the_way_out_is_served_again(connected: Place) -> None:
+    inside, paused = await connected.create(), await connected.create()
+    await connected.provider.pause(paused.sandbox_id)
+    assert await inside.says(fetch("http://open.test/")) == "hello"
+    await connected.restart()
+    assert await (await connected.inside(inside.sandbox_id)).says(fetch("http://open.test/")) == "hello"
+    await connected.provider.resume(paused.sandbox_id)
+    assert await (await connected.inside(paused.sandbox_id)).says(fetch("http://open.test/")) == "hello"
+
+
+async def test_a_request_that_came_while_no_server_was_there_waits_for_the_next_one(connected: Place) -> None:
+    """The agent holds the listener, so nothing is refused meanwhile."""
+    inside = await connected.create()
+    asked = await inside.start(f"while [ ! -e go ]; do sleep 0.01; done; echo asking; {fetch('http://open.test/')}")
+    await inside.put("/workspace/go", "")
+    await inside.until(asked, b"asking")
+    await connected.provider.close()
+    connected.provider = connected.build()
+    await connected.provider.start()
+    again = await connected.inside(inside.sandbox_id)
+    assert (await again.finish(asked)).text == "asking\nhello"
 
 
 async def test_a_sandbox_that_does_not_answer_keeps_no_other_from_being_served(
@@ -71,15 +80,15 @@ async def test_a_sandbox_that_does_not_answer_keeps_no_other_from_being_served(
     pid = place.running(stuck.sandbox_id).pid
     await place.provider.close()
     os.kill(pid, signal.SIGSTOP)
-    monkeypatch.setattr("paddock.machine.agent.machine.AgentMachine.__init__.__kwdefaults__", None, raising=False)
-    impatient = place.build()
-    _lose_patience(impatient, monkeypatch)
-    await impatient.start()
-    place.provider = impatient
-    assert {found.sandbox_id for found in await impatient.list()} == {inside.sandbox_id, stuck.sandbox_id}
+    place.provider = place.build()
+    with monkeypatch.context() as impatient:
+        _lose_patience(impatient)
+        await place.provider.start()
+    assert {found.sandbox_id for found in await place.provider.list()} == {inside.sandbox_id, stuck.sandbox_id}
     assert await (await place.inside(inside.sandbox_id)).says("echo here") == "here"
-    with pytest.raises(errors.ProviderUnavailable):
-        await Inside(await impatient.attach(stuck.sandbox_id)).start("true")
+    with monkeypatch.context() as impatient, pytest.raises(errors.ProviderUnavailable):
+        _lose_patience(impatient)
+        await place.provider.attach(stuck.sandbox_id)
     os.kill(pid, signal.SIGCONT)
     assert await (await place.inside(stuck.sandbox_id)).says("echo awake") == "awake"
 
@@ -126,14 +135,12 @@ async def test_a_record_that_cannot_be_read_is_not_taken_for_a_sandbox_that_is_g
     assert await place.provider.inspect(inside.sandbox_id) is not None
 
 
-def _lose_patience(provider: LocalProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+def _lose_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a minute is what a server waits for an agent's answer."""
-    from paddock.machine.agent import line
-
     original = line.Line.__init__
 
-    def impatient(self: line.Line, *words: object, **more: object) -> None:
-        original(self, *words, **more)  # type: ignore[arg-type]
-        self._reply_seconds = 0.3
+    def impatient(self: line.Line, *words: Any, **more: Any) -> None:
+        original(self, *words, **more)
+        self.reply_seconds = 0.3
 
     monkeypatch.setattr(line.Line, "__init__", impatient)

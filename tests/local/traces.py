@@ -33,6 +33,14 @@ def descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
+def threads() -> int:
+    return sum(1 for _ in Path("/proc/self/task").iterdir())
+
+
+def pids() -> set[str]:
+    return {f"pid {pid}" for pid in _pids()}
+
+
 def network(pid: int) -> str:
     """The network namespace of a process."""
     return str(Path(f"/proc/{pid}/ns/net").readlink())

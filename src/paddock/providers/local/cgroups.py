@@ -138,8 +138,8 @@ class Group:
         return (self.v2_controllers | self.v1.keys()) & {"memory", "cpu", "pids"}
 
     def doors(self) -> list[str]:
-        """What the launcher writes itself into."""
-        return [str(path / "cgroup.procs") for path in self._paths()]
+        """What the launcher writes itself into, of v1."""
+        return [str(path / "tasks") for path in sorted(set(self.v1.values()))]
 
     def frozen(self) -> bool:
         try:

@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 _BASE_ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/paddock/bin",
-    "LANG": "C.UTF-8",
+    "LC_CTYPE": "C.UTF-8",  # what matters of a locale here; every shell would load the other eleven parts of LANG
     "TERM": "xterm-256color",
 }
 

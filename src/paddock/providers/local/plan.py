@@ -114,6 +114,8 @@ def _parts(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
 def _before(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
     for door in site.group.doors() if site.group else ():
         yield "cgroup", door
+    if site.group is not None and site.group.v2 is not None:
+        yield "group", site.group.v2
     if site.uid_slot is not None:
         yield "users", "range", uids.base(site.uid_slot), uids.COUNT
     else:

@@ -98,7 +98,7 @@ class LocalProvider(Provider):
         await asyncio.to_thread(self._builder.close)
 
     async def templates(self) -> list[str]:
-        return await asyncio.to_thread(self._builder.templates.names)
+        return self._builder.templates.names()
 
     async def create(self, spec: SandboxSpec) -> Found:
         async with self._turn(spec.sandbox_id):
@@ -268,7 +268,12 @@ class LocalProvider(Provider):
                 await asyncio.shield(self._drop(made, living))
                 raise
             living.be(folder, record, self._outlet(record))
-            return await self._take_up(living)
+            with contextlib.suppress(errors.ProviderUnavailable):
+                await self._take_up(living)
+            if living.alive():
+                return living
+            self._living.pop(spec.sandbox_id, None)  # it ended in this moment, with nothing of anybody's in it
+            await self._drop(folder, living)
         return None
 
     async def _drop(self, folder: Path, living: Living | None) -> None:

@@ -20,11 +20,14 @@ import structlog
 import uvicorn
 
 from paddock.api.app import create_app
+from paddock.providers.base import Provider
 from paddock.providers.fake import FakeProvider
+from paddock.providers.local import LocalProvider
 from paddock.settings import Settings
 from paddock.store.database import Store
 
 PROVIDER_STEPS = ("create", "pause", "resume", "delete")
+PROVIDERS = {"fake": FakeProvider, "local": LocalProvider}
 
 
 class Fuse:
@@ -43,21 +46,21 @@ class Fuse:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def lay(fuse: Fuse) -> None:
+def lay(fuse: Fuse, provider: type[Provider]) -> None:
     """Put the fuse around every step of the lifecycle."""
     original_write = Store.write
     last_call = ["start"]
 
     @asynccontextmanager
-    async def write(self: Store) -> AsyncIterator[Any]:
-        async with original_write(self) as connection:
+    async def write(self: Store, **options: Any) -> AsyncIterator[Any]:
+        async with original_write(self, **options) as connection:
             yield connection
             fuse.burn(f"before commit, after {last_call[0]}")
         fuse.burn(f"after commit, after {last_call[0]}")
 
     Store.write = write  # type: ignore[method-assign]
     for name in PROVIDER_STEPS:
-        original = getattr(FakeProvider, name)
+        original = getattr(provider, name)
 
         @functools.wraps(original)
         async def call(self: Any, *words: Any, _name: str = name, _original: Any = original) -> Any:
@@ -67,13 +70,13 @@ def lay(fuse: Fuse) -> None:
             fuse.burn(f"after {_name}")
             return answer
 
-        setattr(FakeProvider, name, call)
+        setattr(provider, name, call)
 
 
 def run(environment: dict[str, str], port: int, fuse_length: int | None, grave: Path) -> None:
     """The process's main function."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    lay(Fuse(fuse_length, grave))
+    lay(Fuse(fuse_length, grave), PROVIDERS[environment["SANDBOX_PROVIDER"]])
     settings = Settings(**environment, HOST="127.0.0.1", PORT=port, _env_file=None)
     config = uvicorn.Config(create_app(settings), host="127.0.0.1", port=port, log_level="error", lifespan="on")
     asyncio.run(uvicorn.Server(config).serve())

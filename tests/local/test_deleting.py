@@ -17,7 +17,7 @@ from paddock.providers.local.record import start_time
 from tests.local import traces
 from tests.local.place import PRIVILEGED, Inside, Place, as_root, eventually
 
-NOTHING = traces.Traces(*(frozenset() for _ in range(6)))
+NOTHING = traces.NOTHING
 
 
 async def test_nothing_is_left(place: Place, inside: Inside) -> None:

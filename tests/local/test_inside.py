@@ -72,7 +72,7 @@ async def test_nothing_of_the_servers_environment_is_inside(inside: Inside) -> N
         names = {line.partition("=")[0] for line in (await inside.says("env", user=user)).splitlines()}
         assert SECRET not in names
         assert not [name for name in names if name.startswith(("PYTEST", "PADDOCK", "VIRTUAL_ENV", "PYTHON"))]
-    assert await inside.says("echo $FROM_SPEC $LANG") == "yes C.UTF-8"
+    assert await inside.says("echo $FROM_SPEC $LC_CTYPE") == "yes C.UTF-8"
     assert SECRET not in await inside.says("cat /proc/1/environ | tr '\\0' '\\n'; true", user="root")
 
 

@@ -12,7 +12,7 @@ from tests.local.place import Inside, Place, eventually
 
 CYCLES = 100
 AT_ONCE = 5
-NOTHING = traces.Traces(*(frozenset() for _ in range(6)))
+NOTHING = traces.NOTHING
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

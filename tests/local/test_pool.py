@@ -18,7 +18,7 @@ from tests.local.outside import fetch
 from tests.local.place import PRIVILEGED, Inside, Place, eventually
 
 DISK = 96
-NOTHING = traces.Traces(*(frozenset() for _ in range(6)))
+NOTHING = traces.NOTHING
 
 
 def usual(**changes: float | int) -> Resources:

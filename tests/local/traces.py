@@ -25,6 +25,9 @@ class Traces:
     folders: frozenset[str]
 
 
+NOTHING = Traces(frozenset(), frozenset(), frozenset(), frozenset(), frozenset(), frozenset())
+
+
 def look(root: Path) -> Traces:
     return Traces(_loops(root), _mounts(root), _groups(root), _claims(root), _processes(root), _folders(root))
 

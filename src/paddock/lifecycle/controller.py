@@ -238,7 +238,7 @@ class Controller:
 
         async def write() -> bool:
             nonlocal holder
-            async with self._store.write() as connection:
+            async with self._store.write(swift=True) as connection:
                 if key is not None:
                     claim = await self._idempotency.claim_in(
                         connection, who, key, fingerprint("create", request), sandbox.sandbox_id, None
@@ -289,7 +289,7 @@ class Controller:
 
     async def _retime(self, who: Principal, sandbox_id: str, timeout: int | None, action: TimeoutAction | None) -> Seen:
         now = self._clock.now()
-        async with self._store.write() as connection:
+        async with self._store.write(swift=True) as connection:
             sandbox = await sandboxes.get(connection, sandbox_id, lock=True)
             if sandbox is None or sandbox.state in {State.DELETING, State.DELETED}:
                 raise SandboxNotFound.by_id(sandbox_id)

@@ -79,7 +79,7 @@ class Engine:
     ) -> Sandbox | None:
         """Write the intent. None when the row, or the deadline that asks for it, is no longer what was seen."""
         data: dict[str, Any] = {"cause": cause}
-        async with self._store.write() as connection:
+        async with self._store.write(swift=True) as connection:
             current = await sandboxes.get(connection, sandbox.sandbox_id, lock=True)
             if current is None or current.version != sandbox.version:
                 return None
@@ -97,7 +97,7 @@ class Engine:
 
     async def take_over(self, sandbox: Sandbox) -> Sandbox | None:
         """Take the lease of a transition that nobody works on. None when somebody else was quicker."""
-        async with self._store.write() as connection:
+        async with self._store.write(swift=True) as connection:
             if await sandboxes.change(connection, sandbox, lease_owner=self._server_id) is None:
                 return None
         return replace(sandbox, lease_owner=self._server_id, version=sandbox.version + 1)
@@ -126,7 +126,7 @@ class Engine:
 
     async def correct(self, sandbox: Sandbox, state: State, reason: str, event: str | None = None) -> Sandbox | None:
         """Make the row say what the provider says. None when the row has changed since it was read."""
-        async with self._store.write() as connection:
+        async with self._store.write(swift=True) as connection:
             current = await sandboxes.get(connection, sandbox.sandbox_id, lock=True)
             if current is None or current.version != sandbox.version:
                 return None
@@ -210,7 +210,7 @@ class Engine:
         if reason is None and state in {State.PAUSED, State.DELETED} and not sandbox.attempts:
             reason = sandbox.reason  # why it was begun; after a failed try it says only why it had not finished
         try:
-            async with self._store.write() as connection:
+            async with self._store.write(swift=True) as connection:
                 done = await self._enter(connection, sandbox, state, {}, lease_owner=None, reason=reason, **values)
         except Lost:
             async with self._store.read() as connection:
@@ -233,7 +233,7 @@ class Engine:
         await self._undo_create(sandbox, reason)
 
     async def _undo_create(self, sandbox: Sandbox, reason: str) -> None:
-        async with self._store.write() as connection:
+        async with self._store.write(swift=True) as connection:
             undoing = await self._enter(
                 connection, sandbox, State.DELETING, {"reason": reason}, lease_owner=self._server_id, reason=reason
             )
@@ -251,7 +251,7 @@ class Engine:
         if sandbox.state is State.CREATING and attempts >= _CREATE_ATTEMPTS:
             await self._undo_create(sandbox, f"create failed {attempts} times: {error}")
             return
-        async with self._store.write() as connection:
+        async with self._store.write(swift=True) as connection:
             await sandboxes.change(
                 connection,
                 sandbox,

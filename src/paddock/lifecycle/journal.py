@@ -28,7 +28,7 @@ from paddock.store.records import Sandbox
 log = structlog.get_logger(__name__)
 
 _RETRY_SECONDS = 1.0
-_GATHER_SECONDS = 0.05
+_GATHER_SECONDS = 0.25
 """How long the writer lets entries come together, unless somebody waits for one of them."""
 _WAITING_LIMIT = 10_000
 

@@ -34,6 +34,7 @@ log = structlog.get_logger(__name__)
 _INTERVAL = 5.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _LINGER_SECONDS = 0.02
+_UNHURRIED_SECONDS = 0.2
 _GIVE_WAY_SECONDS = 0.5
 """How long a refill waits for creates that are under way. Not for ever, or a busy server would never refill."""
 
@@ -111,8 +112,18 @@ class Pool:
                 return
             # The answer to the create that woke us goes first, and those that come with it.
             await asyncio.sleep(_LINGER_SECONDS)
+            if await self._can_wait():
+                await asyncio.sleep(_UNHURRIED_SECONDS)
             await self._give_way()
             self._news.clear()
+
+    async def _can_wait(self) -> bool:
+        """While some of each shape stand ready, the first commands of what was just handed out go before a refill."""
+        try:
+            await self._look()
+        except PaddockError:
+            return False  # the next round says so
+        return all(self._ready.get(kind) for kind in self._wishes())
 
     async def tick(self) -> None:
         """One round: look, make what is missing, end one of each shape that is too many."""

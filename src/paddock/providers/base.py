@@ -180,5 +180,5 @@ class Provider(ABC):
         """How many stand ready."""
         return {}
 
-    async def cool(self, shape: Shape, count: int) -> None:
+    async def cool(self, shape: Shape, count: int) -> None:  # noqa: B027
         """End up to ``count`` of those that stand ready."""

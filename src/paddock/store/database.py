@@ -8,8 +8,10 @@ needs no restart.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import sqlite3
 import ssl
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
@@ -38,6 +40,7 @@ CHANGED = "paddock.changed"
 """Where a write transaction gathers the ids of the sandboxes whose rows it changes."""
 _MIGRATION_LOCK = 0x70616464  # any number that is ours
 _BUSY_SECONDS = 5.0
+_CHECKPOINT_COMMITS = 500
 _POOL_SECONDS = 10.0
 
 
@@ -49,6 +52,8 @@ class Store:
         self._reader: AsyncEngine | None = None
         self._writer: AsyncEngine | None = None
         self._inode = 0
+        self._commits = 0
+        self._checkpoint: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[Collection[str]], None]] = []
 
     def tell_changes(self, listener: Callable[[Collection[str]], None]) -> None:
@@ -89,6 +94,8 @@ class Store:
         self._writer = self._engine(create=False, writes=True, pool_size=1) if self.sqlite else self._reader
 
     async def close(self) -> None:
+        if self._checkpoint is not None:
+            await self._checkpoint
         for engine in {self._reader, self._writer}:
             if engine is not None:
                 await engine.dispose()
@@ -100,13 +107,19 @@ class Store:
             yield connection
 
     @asynccontextmanager
-    async def write(self) -> AsyncIterator[AsyncConnection]:
-        """All or nothing: committed when the block ends, rolled back when it raises."""
+    async def write(self, *, swift: bool = False) -> AsyncIterator[AsyncConnection]:
+        """All or nothing: committed when the block ends, rolled back when it raises.
+
+        ``swift``: a few statements on a few rows, on the way of a request. SQLite runs them without changing threads.
+        """
         changed: set[str] = set()
         try:
             async with self._transaction(self._writer) as connection:
                 connection.info[CHANGED] = changed
-                yield connection
+                with await _quickly(connection, swift and self.sqlite):
+                    yield connection
+                    await connection.commit()
+            await self._maybe_checkpoint()
         finally:
             for listener in self._listeners:
                 listener(changed)
@@ -120,6 +133,21 @@ class Store:
                 # Where the block is cancelled in the middle of a statement, SQLAlchemy throws the connection away.
                 yield connection
                 await connection.commit()
+
+    async def _maybe_checkpoint(self) -> None:
+        """SQLite's own checkpoints would make some commit wait for the disk. In the background, now and then."""
+        if not self.sqlite or self.file is None:
+            return
+        self._commits += 1
+        if self._commits >= _CHECKPOINT_COMMITS and (self._checkpoint is None or self._checkpoint.done()):
+            self._commits = 0
+            self._checkpoint = asyncio.create_task(self._do_checkpoint(self.file))
+
+    async def _do_checkpoint(self, file: Path) -> None:
+        try:
+            await sqlite.checkpoint(file)
+        except sqlite3.Error as error:
+            log.warning("checkpoint failed; the next one does its work", problem=str(error)[:300])
 
     def _engine(self, *, create: bool, writes: bool, pool_size: int) -> AsyncEngine:
         if not self.sqlite:
@@ -193,6 +221,7 @@ def _prepare_sqlite(engine: AsyncEngine, file: Path, writes: bool) -> None:
         # reconciler finds those again at the providers.
         cursor.execute("PRAGMA synchronous=NORMAL")
         cursor.execute("PRAGMA temp_store=MEMORY")
+        cursor.execute("PRAGMA wal_autocheckpoint=0")  # see Store._maybe_checkpoint
         cursor.close()
         record.info["inode"] = file.stat().st_ino
 
@@ -212,6 +241,22 @@ def _prepare_sqlite(engine: AsyncEngine, file: Path, writes: bool) -> None:
     @event.listens_for(engine.sync_engine, "begin")
     def on_begin(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+async def _quickly(connection: AsyncConnection, swift: bool) -> contextlib.AbstractContextManager[None]:
+    if not swift:
+        return contextlib.nullcontext()
+    raw: Any = (await connection.get_raw_connection()).driver_connection
+
+    @contextlib.contextmanager
+    def context() -> Iterator[None]:
+        raw.swift = True
+        try:
+            yield
+        finally:
+            raw.swift = False
+
+    return context()
 
 
 def _migrate(connection: Connection) -> None:

@@ -3,6 +3,11 @@
 The stock driver enters its thread four times for one SELECT (open, execute, fetch, close), and each crossing costs more
 than the statement; and a task that is cancelled in the middle of a query can leave its connection waiting for ever.
 This speaks the same interface to SQLAlchemy's aiosqlite dialect without either.
+
+A connection can also be told that what follows is short (``swift``): then its statements are run where they are asked
+for, without crossing at all. What a crossing guards against cannot happen there: a lock that others hold sends the
+statement to the thread after all, and nothing of it waits for the disk, because checkpoints are left to a connection of
+their own (``checkpoint``).
 """
 
 from __future__ import annotations
@@ -10,12 +15,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import time
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
+_AGAIN_SECONDS = 0.005
 _Job = tuple["asyncio.Future[Any]", Callable[[], Any]]
 
 
@@ -23,17 +30,23 @@ def connector(file: Path, mode: str, busy_seconds: float) -> Callable[[], Awaita
     """What SQLAlchemy calls for a new connection. ``mode`` is SQLite's: rw, or rwc to create the file."""
 
     def open_file() -> sqlite3.Connection:
-        # Transactions are ours to begin, hence no isolation level.
-        return sqlite3.connect(f"{file.as_uri()}?mode={mode}", uri=True, timeout=busy_seconds, isolation_level=None)
+        # Transactions are ours to begin, hence no isolation level; and to wait for, hence no timeout. Two threads use
+        # it, but never at the same time.
+        return sqlite3.connect(
+            f"{file.as_uri()}?mode={mode}", uri=True, timeout=0, isolation_level=None, check_same_thread=False
+        )
 
-    return lambda: _Connection(open_file)
+    return lambda: _Connection(open_file, busy_seconds)
 
 
 class _Connection:
     """Jobs are done in the order in which they come, so what follows a cancelled statement runs after it."""
 
-    def __init__(self, open_file: Callable[[], sqlite3.Connection]) -> None:
+    def __init__(self, open_file: Callable[[], sqlite3.Connection], busy_seconds: float) -> None:
+        self.swift = False
         self._open_file = open_file
+        self._busy_seconds = busy_seconds
+        self._under_way = 0
         self._connection: sqlite3.Connection | None = None  # SQLAlchemy looks whether it is there
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closed: asyncio.Future[Any] | None = None
@@ -85,9 +98,27 @@ class _Connection:
         """Do this in the connection's thread."""
         if self._closed is not None:
             raise sqlite3.OperationalError("the connection is closed")
+        if self.swift and not self._under_way:
+            try:
+                return call()
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error):
+                    raise
         done = asyncio.get_running_loop().create_future()
-        self._jobs.put((done, call))
+        self._under_way += 1
+        self._jobs.put((done, lambda: self._patiently(call)))
         return await done
+
+    def _patiently(self, call: Callable[[], Any]) -> Any:
+        """Wait for a lock that others hold, for as long as is bearable."""
+        until = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                return call()
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() > until:
+                    raise
+            time.sleep(_AGAIN_SECONDS)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -99,7 +130,17 @@ class _Connection:
             except BaseException as problem:  # noqa: BLE001 - whatever it is, it belongs to the one who asked
                 error = problem
             with contextlib.suppress(RuntimeError):  # the loop has gone, and so has everybody who waited
-                done.get_loop().call_soon_threadsafe(_settle, done, answer, error)
+                done.get_loop().call_soon_threadsafe(self._settle, done, answer, error)
+
+    def _settle(self, done: asyncio.Future[Any], answer: Any, error: BaseException | None) -> None:
+        if done is not self._closed:
+            self._under_way -= 1
+        if done.done():
+            return
+        if error is None:
+            done.set_result(answer)
+        else:
+            done.set_exception(error)
 
     def _connect(self) -> None:
         self._connection = self._open_file()
@@ -149,10 +190,15 @@ class _Cursor:
             cursor.close()
 
 
-def _settle(done: asyncio.Future[Any], answer: Any, error: BaseException | None) -> None:
-    if done.done():
-        return
-    if error is None:
-        done.set_result(answer)
-    else:
-        done.set_exception(error)
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+async def checkpoint(file: Path) -> None:
+    """Move what was written into the database itself. Waits for the disk, but keeps nobody else waiting for it."""
+
+    def run() -> None:
+        with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, timeout=0)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    await asyncio.to_thread(run)

@@ -18,7 +18,7 @@ import structlog
 from paddock import errors
 from paddock.egress.policy import EgressMode
 from paddock.machine.agent.threads import in_thread
-from paddock.providers.base import SandboxSpec
+from paddock.providers.base import Resources, SandboxSpec
 from paddock.providers.local import disk, launch, outlet, plan, uids
 from paddock.providers.local import host as machine
 from paddock.providers.local.cgroups import Group
@@ -107,8 +107,9 @@ class Builder:
 
     def rename(self, draft: Path, record: Record, yard: Yard) -> Path:
         """Give a machine that runs already a name and its limits."""
-        if record.running is not None and record.running.group is not None:
-            record.running.group.limit(record.spec.resources)
+        wanted = record.spec.resources
+        if record.running is not None and record.running.group is not None and wanted != usual(wanted.disk_mb):
+            record.running.group.limit(wanted)
         record.save(draft)
         return yard.settle(draft, record.spec.sandbox_id)
 
@@ -205,6 +206,11 @@ class Builder:
             group.remove()
         if slot is not None:
             uids.release(slot)
+
+
+def usual(disk_mb: int) -> Resources:
+    """What a machine made in advance has; another wish is met when it is handed out."""
+    return Resources(disk_mb=disk_mb)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paddock import errors
-from paddock.machine.agent.threads import in_thread
 from paddock.providers.local.record import start_time
 
 PLAN_FD, CONTROL_FD, LISTEN_FD, FILTER_FD = 0, 3, 4, 5
@@ -52,7 +51,7 @@ class Launcher:
                     pid = int(await _expect(control, b"pid"))
                     await _expect(control, b"ready")
                     born = Born(pid, start_time(pid) or 0)
-                    await in_thread(commit, born)
+                    commit(born)
                     control.send(b"go")
                     await _expect(control, b"")
                     return born

@@ -7,6 +7,7 @@ import os
 import select
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -79,11 +80,35 @@ class Living:
         poll.register(self._pidfd, select.POLLIN)
         return not poll.poll(0)
 
+    async def freeze(self, *, by_group: bool) -> None:
+        """By its control group, or where there is no freezer by signals, which is written down."""
+        if self.paused:
+            return
+        if self.running.group is not None and by_group:
+            await asyncio.to_thread(self.running.group.freeze)
+        else:
+            await self.machine.stop_all()
+            await self._write_stopped(True)
+        self.paused = True
+
+    async def thaw(self) -> None:
+        was_paused, self.paused = self.paused, False
+        if was_paused and self.running.stopped:
+            await self.machine.continue_all()
+            await self._write_stopped(False)
+        elif was_paused and self.running.group is not None:
+            await asyncio.to_thread(self.running.group.thaw)
+        await self.outlet.open(self.machine)
+
     async def let_go(self) -> None:
         """Close what this process holds. The sandbox lives on."""
         self._unwatch()
         await self.outlet.close()
         await self.machine.aclose()
+
+    async def _write_stopped(self, stopped: bool) -> None:
+        self.record = self.record.with_running(replace(self.running, stopped=stopped))
+        await asyncio.to_thread(self.record.save, self.folder)
 
     def _ended(self, ended: Callable[[Living], None]) -> None:
         self._unwatch()

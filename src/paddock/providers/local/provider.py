@@ -19,19 +19,17 @@ from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressReport
 from paddock.egress.resolve import HostResolver
 from paddock.machine.agent.machine import SPOOL_LIMIT
-from paddock.machine.agent.threads import in_thread
 from paddock.machine.base import Machine
 from paddock.providers.base import (
     Found,
     IsolationReport,
     MachineState,
     Provider,
-    Resources,
     SandboxSpec,
     Shape,
 )
 from paddock.providers.local import disk, quota
-from paddock.providers.local.builder import Builder
+from paddock.providers.local.builder import Builder, usual
 from paddock.providers.local.chores import Chores
 from paddock.providers.local.living import Living
 from paddock.providers.local.outlet import Outlet
@@ -125,7 +123,7 @@ class LocalProvider(Provider):
             if living is None or not living.alive():
                 self._known(sandbox_id)  # files only: that is what paused means
                 return
-            await self._freeze(living)
+            await living.freeze(by_group=self._builder.host.cgroups.freezer is not None)
 
     async def resume(self, sandbox_id: str) -> None:
         async with self._turn(sandbox_id):
@@ -133,7 +131,7 @@ class LocalProvider(Provider):
             if living is None or not living.alive():
                 await self._restart(self._known(sandbox_id))
             else:
-                await self._thaw(living)
+                await living.thaw()
 
     async def delete(self, sandbox_id: str) -> None:
         try:
@@ -189,7 +187,7 @@ class LocalProvider(Provider):
             owner_id="",
             user_id="",
             template_id=shape.template_id,
-            resources=Resources(disk_mb=shape.disk_mb),
+            resources=usual(shape.disk_mb),
             egress=EgressPolicy(EgressMode.NONE),
         )
         draft = self._yard.draft()
@@ -259,7 +257,7 @@ class LocalProvider(Provider):
                 continue
             record = replace(record, spec=spec, created_at=self._clock.now())
             try:
-                folder = await in_thread(self._builder.rename, draft, record, self._yard)
+                folder = self._builder.rename(draft, record, self._yard)  # shorter than a way to a thread and back
             except AlreadyThere:
                 await self._drop(draft, living)
                 return await self._adopt_or_restart(self._known(spec.sandbox_id))
@@ -359,29 +357,6 @@ class LocalProvider(Provider):
 
     def _lost(self, living: Living) -> None:
         log.warning("sandbox ended", sandbox_id=living.record.spec.sandbox_id)
-
-    async def _freeze(self, living: Living) -> None:
-        if living.paused:
-            return
-        group = living.running.group
-        if group is not None and self._builder.host.cgroups.freezer is not None:
-            await asyncio.to_thread(group.freeze)
-        else:
-            await living.machine.stop_all()
-            living.record = living.record.with_running(replace(living.running, stopped=True))
-            await asyncio.to_thread(living.record.save, living.folder)
-        living.paused = True
-
-    async def _thaw(self, living: Living) -> None:
-        group = living.running.group
-        was_paused, living.paused = living.paused, False
-        if was_paused and living.running.stopped:
-            await living.machine.continue_all()
-            living.record = living.record.with_running(replace(living.running, stopped=False))
-            await asyncio.to_thread(living.record.save, living.folder)
-        elif was_paused and group is not None:
-            await asyncio.to_thread(group.thaw)
-        await living.outlet.open(living.machine)
 
     def _hold(self, folder: Path, record: Record) -> Living:
         return Living(folder, record, self._clock, self._outlet(record), self._spool_limit)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every test. Gets the one thing that does not come from PyPI, a PostgreSQL server, or says how to.
+# Runs every test. Gets what does not come from PyPI (a PostgreSQL server, a C compiler), or says how to.
 set -eu
 python=${PYTHON:-python3}
 
@@ -12,6 +12,16 @@ if ! "$python" -c 'from tests.support.postgres import find_binaries; find_binari
   else
     say "The tests need a PostgreSQL server, which they start themselves."
     say "Debian or Ubuntu: sudo apt-get install postgresql"
+    exit 1
+  fi
+fi
+if ! command -v cc >/dev/null 2>&1 || ! command -v make >/dev/null 2>&1; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    say "the C compiler is missing, with which the tests build the agent and its sanitized twin; installing it"
+    apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev make >/dev/null
+  else
+    say "The tests build the agent and its sanitized twin with the system's C compiler."
+    say "Debian or Ubuntu: sudo apt-get install gcc libc6-dev make"
     exit 1
   fi
 fi

@@ -84,9 +84,10 @@ async def test_a_create_that_fails_leaves_nothing(place: Place, monkeypatch: pyt
     await eventually(lambda: traces.look(place.root) == NOTHING)
 
 
-async def test_a_host_without_loop_devices_left_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not PRIVILEGED:
-        pytest.skip("an ordinary user's sandbox has no disk image")
+@as_root
+async def test_a_disk_that_cannot_be_mounted_is_refused_and_leaves_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("paddock.providers.local.disk.copy_sparse", lambda source, target: target.write_bytes(b""))
     with pytest.raises(errors.ProviderRefused, match="disk"):
         await place.provider.create(place.spec())

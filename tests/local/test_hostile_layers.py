@@ -86,7 +86,6 @@ async def judge(place: Place, inside: Inside | None, canary: Canary) -> None:
             except errors.PaddockError as error:
                 assert error.status < 500, error.message
         assert (await inside.run("hostname", cwd="/")).text in {"sandbox", ""}
-        assert (await inside.run("ls -A /proc/1", cwd="/")).code in {0, 1, 2, 127}
     assert canary.is_untouched()
     assert traces.look(place.root).mounts == frozenset()
     found = await place.provider.list()

@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "directory.h"
@@ -47,9 +48,10 @@ const char *launch_failure_text(const struct launch_failure *failure) {
 }
 
 static void reset_signals(void) {
-    struct sigaction standard = {.sa_handler = SIG_DFL};
+    /* Asked of the kernel itself, for the C library keeps two signals to itself; all zeros is the default to it. */
+    static const unsigned long standard[8];
     sigset_t none;
-    for (int number = 1; number <= 64; number++) sigaction(number, &standard, NULL);
+    for (int number = 1; number <= 64; number++) syscall(SYS_rt_sigaction, number, standard, NULL, 8);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.local import traces
 from tests.local.outside import REACHABLE, Outside
 from tests.local.place import Inside, Place
 
@@ -17,6 +18,7 @@ async def place(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Asy
     await made.provider.start()
     yield made
     await made.clear()
+    assert traces.group_parents(made.root) == [], "an installation without sandboxes keeps no control groups"
 
 
 @pytest.fixture
@@ -41,3 +43,4 @@ async def connected(outside: Outside, tmp_path: Path, tmp_path_factory: pytest.T
     await made.provider.start()
     yield made
     await made.clear()
+    assert traces.group_parents(made.root) == [], "an installation without sandboxes keeps no control groups"

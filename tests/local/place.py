@@ -155,6 +155,8 @@ class Place:
         record.with_running(replace(record.running, boot_id="00000000-0000-0000-0000-000000000000")).save(
             self.folder(sandbox_id)
         )
+        if record.running.group is not None:
+            record.running.group.remove()
         if record.running.uid_slot is not None:
             Path(f"/run/paddock/uids/{record.running.uid_slot}").unlink()
 

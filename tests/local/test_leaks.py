@@ -8,7 +8,7 @@ import pytest
 
 from paddock.providers.base import Shape
 from tests.local import traces
-from tests.local.place import Inside, Place, eventually
+from tests.local.place import PRIVILEGED, Inside, Place, eventually
 
 CYCLES = 100
 AT_ONCE = 5
@@ -49,6 +49,16 @@ async def test_a_hundred_sandboxes_leave_nothing(place: Place) -> None:
             await asyncio.sleep(0.01)
     assert traces.threads() <= before[2] + 8, "threads of the pool are kept, no others"
     await eventually(lambda: not networks & (traces.networks() | traces.pids()))
+
+
+async def test_an_installation_without_sandboxes_leaves_no_group_behind(place: Place) -> None:
+    inside = await place.create()
+    assert not PRIVILEGED or traces.group_parents(place.root)
+    await place.provider.delete(inside.sandbox_id)
+    await place.provider.close()
+    await eventually(lambda: traces.group_parents(place.root) == [])
+    place.provider = place.build()
+    await place.provider.start()
 
 
 async def test_machines_made_in_advance_leave_nothing(place: Place) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paddock import errors
-from paddock.machine.base import ProcessStatus
+from paddock.machine.base import ProcessStatus, Stream
 from paddock.providers.base import MachineState, Resources
 from tests.conformance.test_ports import ECHO
 from tests.local import traces
@@ -68,7 +68,8 @@ async def test_a_load_that_forks_all_the_time_stands_still(place: Place) -> None
         assert work(pid) == before
         await place.provider.resume(inside.sandbox_id)
         await eventually(lambda seen=before: work(pid).keys() != seen.keys())  # type: ignore[misc]
-    assert (await inside.machine.process(load)).running
+    ended = await inside.machine.process(load)
+    assert ended.running, (ended, await inside.read(load, Stream.STDERR))
 
 
 async def test_a_hard_timeout_does_not_count_frozen_time(place: Place, inside: Inside) -> None:

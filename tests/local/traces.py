@@ -32,6 +32,11 @@ def look(root: Path) -> Traces:
     return Traces(_loops(root), _mounts(root), _groups(root), _claims(root), _processes(root), _folders(root))
 
 
+def group_parents(root: Path) -> list[Path]:
+    """What an installation keeps its groups in, in every hierarchy."""
+    return _group_parents(group_name(root))
+
+
 def descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 

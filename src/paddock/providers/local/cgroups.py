@@ -49,8 +49,9 @@ class Cgroups:
                 for controller in options.intersection(V1_CONTROLLERS):
                     if controller not in v1 and (place := _usable(_below(mount, own.get(controller, "/")), name)):
                         v1[controller] = place
-        if v2 is not None:
-            v1.pop("freezer", None)  # v2 freezes and kills better, also where it has no controllers
+        if v2 is not None and (unused := v1.pop("freezer", None)) is not None:
+            with contextlib.suppress(OSError):  # v2 freezes and kills better, also where it has no controllers
+                unused.rmdir()
         controllers = _delegate(v2, frozenset({"memory", "cpu", "pids"}) - v1.keys()) if v2 else frozenset()
         return cls(v1, v2, controllers)
 

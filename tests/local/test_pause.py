@@ -65,7 +65,7 @@ async def test_a_load_that_forks_all_the_time_stands_still(place: Place) -> None
         before = work(pid)
         assert len(before) >= 8
         await asyncio.sleep(0.3)  # in which it would have forked hundreds of times
-        assert work(pid) == before
+        assert work(pid).items() <= before.items(), "nobody came, and nobody worked; who was dying may be gone"
         await place.provider.resume(inside.sandbox_id)
         await eventually(lambda seen=before: work(pid).keys() != seen.keys())  # type: ignore[misc]
     ended = await inside.machine.process(load)

@@ -196,6 +196,8 @@ static enum verdict other_sandbox_file(const struct call *call)
     return refused("nothing of it is here");
 }
 
+#define ROOTS "/root/"
+
 const struct attempt file_attempts[] = {
     {"host-file", host_file, "/ //", 2, 0},
     {"host-file-by-parents", host_file, "/../../../.. /workspace/../../../.. /proc/self/cwd/../../../..", 2, 0},
@@ -206,8 +208,8 @@ const struct attempt file_attempts[] = {
     {"host-passwords", host_passwords, NULL, 0, 0},
     {"host-credentials", paths_absent,
      "/etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ed25519_key /etc/ssh/sshd_config /etc/ssl/private /etc/sudoers "
-     "/etc/krb5.keytab /etc/docker /etc/kubernetes /etc/wireguard /etc/crontab /root/.ssh /root/.aws /root/.docker "
-     "/root/.kube /root/.bash_history /root/.netrc /root/.gnupg /root/.config/gcloud",
+     "/etc/krb5.keytab /etc/docker /etc/kubernetes /etc/wireguard /etc/crontab " ROOTS ".ssh " ROOTS ".aws "
+     ROOTS ".docker " ROOTS ".kube " ROOTS ".bash_history " ROOTS ".netrc " ROOTS ".gnupg " ROOTS ".config/gcloud",
      0, 0},
     {"host-records", paths_absent,
      "/boot/grub /var/log/auth.log /var/log/syslog /var/log/journal /var/log/dpkg.log /var/log/wtmp /var/lib/docker "

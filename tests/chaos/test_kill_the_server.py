@@ -241,6 +241,7 @@ async def test_every_command_that_was_answered_is_counted_once_whenever_the_serv
                 await slot.start(fuse=None)
         used = (await client.get(f"{slots[0].url}/sandboxes/{sandbox_id}/usage")).json()["total"]
         events = (await client.get(f"{slots[0].url}/sandboxes/{sandbox_id}/events?limit=1000")).json()["events"]
+        assert (await client.delete(f"{slots[0].url}/sandboxes/{sandbox_id}")).status_code == 200
     assert used["commands"] == answered
     assert [event["type"] for event in events].count("command.finished") == answered
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))

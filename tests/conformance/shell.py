@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from paddock.ids import new_process_id
-from paddock.machine.base import Machine, ProcessInfo, ProcessSpec, Stream, TerminalSize
+from paddock.machine.base import DEFAULT_USER, Machine, ProcessInfo, ProcessSpec, Stream, TerminalSize
 
 PATIENCE = 20.0
 """Seconds after which something that must happen counts as not happening."""
@@ -42,12 +42,14 @@ class Shell:
         terminal: TerminalSize | None = None,
         stdin: bool = False,
         hard_timeout: float | None = None,
+        user: str = DEFAULT_USER,
     ) -> str:
         spec = ProcessSpec(
             process_id=process_id or new_process_id(),
             argv=["/bin/sh", "-c", script],
             cwd=cwd,
             env=env or {},
+            user=user,
             terminal=terminal,
             stdin=stdin,
             hard_timeout=hard_timeout,
@@ -55,8 +57,15 @@ class Shell:
         )
         return (await self.machine.spawn(spec)).process_id
 
-    async def run(self, script: str, cwd: str = "/workspace", env: Mapping[str, str] | None = None) -> Ran:
-        return await self.finish(await self.start(script, cwd=cwd, env=env))
+    async def run(
+        self,
+        script: str,
+        cwd: str = "/workspace",
+        env: Mapping[str, str] | None = None,
+        *,
+        user: str = DEFAULT_USER,
+    ) -> Ran:
+        return await self.finish(await self.start(script, cwd=cwd, env=env, user=user))
 
     async def finish(self, process_id: str) -> Ran:
         info = await self.machine.wait(process_id, PATIENCE)

@@ -6,19 +6,17 @@ import asyncio
 import os
 import secrets
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paddock.ids import new_process_id
-from paddock.machine.base import ProcessSpec, TerminalSize
 from paddock.providers.base import Layer, Resources, SandboxSpec
 from paddock.providers.local import LocalProvider
 from paddock.providers.local.record import Record, Running, start_time
-from tests.conformance.shell import PATIENCE, Ran, Shell
+from tests.conformance.shell import PATIENCE, Shell
 
 PRIVILEGED = os.geteuid() == 0
 as_root = pytest.mark.skipif(not PRIVILEGED, reason="an ordinary user of the host cannot have this")
@@ -31,36 +29,6 @@ class Inside(Shell):
     @property
     def sandbox_id(self) -> str:
         return self.machine.sandbox_id
-
-    async def start(
-        self,
-        script: str,
-        *,
-        process_id: str | None = None,
-        cwd: str = "/workspace",
-        env: Mapping[str, str] | None = None,
-        terminal: TerminalSize | None = None,
-        stdin: bool = False,
-        hard_timeout: float | None = None,
-        user: str = "user",
-    ) -> str:
-        spec = ProcessSpec(
-            process_id=process_id or new_process_id(),
-            argv=["/bin/sh", "-c", script],
-            cwd=cwd,
-            env=env or {},
-            user=user,
-            terminal=terminal,
-            stdin=stdin,
-            hard_timeout=hard_timeout,
-            label=script,
-        )
-        return (await self.machine.spawn(spec)).process_id
-
-    async def run(
-        self, script: str, cwd: str = "/workspace", env: Mapping[str, str] | None = None, *, user: str = "user"
-    ) -> Ran:
-        return await self.finish(await self.start(script, cwd=cwd, env=env, user=user))
 
     async def says(self, script: str, *, user: str = "user") -> str:
         """What a script that must succeed prints."""

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from paddock.machine.agent import AgentMachine
-from paddock.machine.base import TerminalSize
 from tests.conformance.conftest import Installation, machine, provider, shell, spec
 from tests.conformance.shell import Shell
 from tests.conformance.test_commands import *  # noqa: F403
@@ -30,7 +29,6 @@ __all__ = ["machine", "provider", "shell", "spec"]
 _LEFT_OUT = {
     "test_usage_is_zero_before_and_real_after": "the limits are the provider's",
     "test_the_system_cannot_be_written_to": "here /dev is the user's own",
-    "test_a_shell_on_a_terminal_has_job_control": "a signal just before Python's input() is slept through",
 }
 for _name in _LEFT_OUT:
     del globals()[_name]
@@ -59,18 +57,3 @@ async def test_everything_inside_can_be_stopped_and_goes_on(shell: Shell) -> Non
     async with asyncio.timeout(20):
         while (await inside.process(ticking)).stdout_size in sizes:
             await asyncio.sleep(0.01)
-
-
-async def test_control_c_ends_what_a_shell_has_in_front_and_not_the_shell(shell: Shell) -> None:
-    size = TerminalSize(rows=33, cols=101)
-    process = await shell.start("exec bash --norc -i", terminal=size, env={"PS1": r"[\#]> "})
-    await shell.until(process, b"[1]> ")
-    await shell.machine.write_stdin(process, b"sh -c 'echo in $((1+1)) front; exec sleep 1000'\n")
-    await shell.until(process, b"in 2 front")
-    await shell.machine.write_stdin(process, b"\x03")
-    await shell.until(process, b"[2]> ")
-    await shell.machine.write_stdin(process, b"echo a$((1+1))b; exit 5\n")
-    ran = await shell.finish(process)
-    assert b"a2b" in ran.out
-    assert b"no job control" not in ran.out
-    assert ran.code == 5

@@ -16,9 +16,9 @@ from paddock.machine.agent.files import Files, entry_of
 from paddock.machine.agent.line import Line
 from paddock.machine.agent.link import Link
 from paddock.machine.agent.paths import plain
-from paddock.machine.agent.threads import in_thread
 from paddock.machine.agent.wire import Answer, ProtocolError, Reader, Request, Writer
 from paddock.machine.base import FileInfo, FileType
+from paddock.machine.threads import in_thread
 
 _READ, _REPLACE, _IN_PLACE = 0, 1, 2
 _MODE_AS_IT_IS = 0xFFFFFFFF

@@ -6,27 +6,11 @@ import asyncio
 import fcntl
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar
-
-Args = ParamSpec("Args")
-Result = TypeVar("Result")
 
 _FLOCK = struct.Struct("hhqqi4x")
-
-
-async def in_thread(call: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
-    """Blocking work in a thread. When cancelled it first lets the thread end, so nothing is closed under its hands."""
-    work = asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait([work])
-        if not work.cancelled():
-            work.exception()
-        raise
 
 
 async def readable(fd: int, timeout: float | None = None) -> bool:

@@ -20,8 +20,8 @@ from paddock.machine.base import (
     Stream,
     TerminalSize,
 )
+from paddock.machine.threads import in_thread
 from paddock.providers.fake import ports, transfer, usage, watch
-from paddock.providers.fake.descriptors import in_thread
 from paddock.providers.fake.faults import Faults, with_faults
 from paddock.providers.fake.files import Files
 from paddock.providers.fake.folder import Folder

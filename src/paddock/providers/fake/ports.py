@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from paddock import errors
-from paddock.providers.fake.descriptors import in_thread
+from paddock.machine.threads import in_thread
 from paddock.providers.fake.namespaces import Holding, Namespaces
 
 _DIALER = Path(__file__).with_name("dialer.py")

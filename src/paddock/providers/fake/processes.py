@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from paddock import errors
 from paddock.clock import Clock
 from paddock.machine.base import OutputChunk, ProcessInfo, ProcessSpec, ProcessStatus, Stream, TerminalSize
+from paddock.machine.threads import in_thread
 from paddock.providers.base import MachineState
 from paddock.providers.fake import output
-from paddock.providers.fake.descriptors import in_thread, readable, writable
+from paddock.providers.fake.descriptors import readable, writable
 from paddock.providers.fake.files import Files
 from paddock.providers.fake.folder import Folder, is_safe_name
 from paddock.providers.fake.keeper import procfs

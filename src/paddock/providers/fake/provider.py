@@ -13,8 +13,8 @@ from paddock.clock import Clock, SystemClock
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressReport, EgressTotals
 from paddock.machine.base import Machine
+from paddock.machine.threads import in_thread
 from paddock.providers.base import Found, MachineState, Provider, SandboxSpec, Shape
-from paddock.providers.fake.descriptors import in_thread
 from paddock.providers.fake.faults import Faults, with_faults
 from paddock.providers.fake.folder import Folder, Record, is_safe_name, remove_tree
 from paddock.providers.fake.machine import FakeMachine

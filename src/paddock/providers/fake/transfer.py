@@ -11,8 +11,8 @@ from pathlib import Path
 
 from paddock import errors
 from paddock.machine.base import FileInfo
+from paddock.machine.threads import in_thread
 from paddock.providers.fake.beneath import Root, parts_of
-from paddock.providers.fake.descriptors import in_thread
 from paddock.providers.fake.files import TEMPORARY, describe, make_directories, path_errors
 
 CHUNK = 256 * 1024

@@ -17,7 +17,7 @@ import structlog
 
 from paddock import errors
 from paddock.egress.policy import EgressMode
-from paddock.machine.agent.threads import in_thread
+from paddock.machine.threads import in_thread
 from paddock.providers.base import Resources, SandboxSpec
 from paddock.providers.local import disk, launch, outlet, plan, uids
 from paddock.providers.local import host as machine

@@ -1,8 +1,8 @@
 """What the local provider costs, beside Docker and beside a bare fork+exec, in one run.
 
-Candidates take turns, every one once a round, so that noise of the machine meets all alike: read the ratios, not the
-milliseconds. Paddock is a whole server (`paddock up`, SQLite on disk, keys checked) asked over HTTP by a minimal client
-on kept-alive connections; Docker is its own command line, with an image of the same root file system.
+Candidates take turns, a few times in a row each round, so that noise of the machine meets all alike: read the ratios,
+not the milliseconds. Paddock is a whole server (`paddock up`, SQLite on disk, keys checked) asked over HTTP by a
+minimal client on kept-alive connections; Docker is its own command line, with an image of the same root file system.
 
     python -m benchmarks.local_provider [--rounds 100] [--only start command …] [--docker HOST] [--template DIRECTORY]
 """

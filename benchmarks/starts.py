@@ -12,17 +12,20 @@ from rich.progress import track
 
 from benchmarks.engine import Engine
 from benchmarks.local_server import LocalServer, Template, local_server
-from benchmarks.spawned import Timing, spawn, spawn_each
+from benchmarks.spawned import spawn, spawn_each
 from benchmarks.tables import median, milliseconds, p99, progress, table, times
 from benchmarks.wire import Wire
 
 MANY = 16
+IN_A_ROW = 5
+"""How often a candidate has its turn before the next one: often enough that it is not its own cold caches, after
+a rival has had the machine for a third of a second, that are measured."""
 _WARM_UP = 2
 ECHO = ["/bin/echo", "hi"]
 SHELL_ECHO = ["/bin/bash", "-c", "/bin/echo hi"]
 
-Probe = Callable[[int], Awaitable[list[float]]]
-"""Does its thing so many times at once; answers the seconds of each."""
+Probe = Callable[[int, int], Awaitable[list[float]]]
+"""Does its thing so many times at once, so often in a row; answers the seconds of each."""
 Taken = dict[str, dict[int, list[float]]]
 
 
@@ -51,11 +54,14 @@ async def commands(home: Path, template: Template, docker: Engine | None, rounds
         if docker is not None:
             names = stack.enter_context(docker.containers(MANY))
             execs = [docker.exec(name) for name in names]
-            probes["`docker exec`"] = lambda count: _now([timing.end for timing in spawn_each(execs[:count])])
+            probes["`docker exec`"] = _in_a_row(lambda count: [timing.end for timing in spawn_each(execs[:count])])
 
-        async def run(count: int) -> list[float]:
-            pairs = zip(wires[:count], boxes[:count], strict=True)
-            return list(await asyncio.gather(*(server.hello(wire, box) for wire, box in pairs)))
+        async def run(count: int, times: int) -> list[float]:
+            taken = []
+            for _ in range(times):
+                pairs = zip(wires[:count], boxes[:count], strict=True)
+                taken += await asyncio.gather(*(server.hello(wire, box) for wire, box in pairs))
+            return taken
 
         probes["Paddock, run-command (by a shell)"] = run
         taken = await _rounds("commands", probes, rounds)
@@ -69,19 +75,21 @@ class _Starting:
     pooled: bool = False
     begun: bool = False
 
-    async def measure(self, count: int) -> list[float]:
+    async def measure(self, count: int, times: int) -> list[float]:
         """The wait for a full pool comes before, the deletion after; neither is counted."""
         wires = self.wires[:count]
         if self.pooled and not self.begun:
             await self._ask_often()
-        stock = await self.server.filled(wires[0], count) if self.pooled else set()
-        outcomes = await asyncio.gather(*(self.server.first_output(wire) for wire in wires))
+        stock = await self.server.filled(wires[0], count * times) if self.pooled else set()
+        outcomes = []
+        for _ in range(times):
+            outcomes += await asyncio.gather(*(self.server.first_output(wire) for wire in wires))
         boxes = [sandbox_id for _, sandbox_id in outcomes]
         if self.pooled and not stock.issuperset(self.server.record(box)["reference"] for box in boxes):
             raise RuntimeError("a sandbox did not come from the pool")
         await self.server.delete(wires[0], boxes)
         if self.pooled:
-            await self.server.filled(wires[0], count)  # so that refilling does not disturb the next candidate
+            await self.server.filled(wires[0], count * times)  # so that refilling does not disturb the next candidate
         return [seconds for seconds, _ in outcomes]
 
     async def _ask_often(self) -> None:
@@ -93,29 +101,28 @@ class _Starting:
 
 
 def _first_output(argv: Sequence[str]) -> Probe:
-    return lambda count: _now([timing.first_output for timing in _spawned(argv, count)])
+    return _in_a_row(lambda count: [timing.first_output for timing in spawn(argv, count=count)])
 
 
 def _to_the_end(argv: Sequence[str]) -> Probe:
-    return lambda count: _now([timing.end for timing in _spawned(argv, count)])
+    return _in_a_row(lambda count: [timing.end for timing in spawn(argv, count=count)])
 
 
-def _spawned(argv: Sequence[str], count: int) -> list[Timing]:
-    return spawn(argv, count=count)
+def _in_a_row(once: Callable[[int], list[float]]) -> Probe:
+    async def probe(count: int, times: int) -> list[float]:
+        return [seconds for _ in range(times) for seconds in once(count)]
 
-
-async def _now(values: list[float]) -> list[float]:
-    return values
+    return probe
 
 
 async def _rounds(name: str, probes: Mapping[str, Probe], rounds: int) -> Taken:
-    """Every candidate once a round; with many at once there are fewer rounds, for about as many values."""
+    """Every candidate in its turn; with many at once there are fewer rounds, for about as many values."""
     taken: Taken = {probe: {1: [], MANY: []} for probe in probes}
-    for count, number in ((1, rounds), (MANY, max(3, 2 * rounds // MANY))):
+    for count, row, number in ((1, IN_A_ROW, max(3, rounds // IN_A_ROW)), (MANY, 1, max(3, 2 * rounds // MANY))):
         title = f"{name}, {count} at once"
         for step in track(range(number + _WARM_UP), title, console=progress, transient=True):
             for probe, measure in probes.items():
-                values = await measure(count)
+                values = await measure(count, row)
                 if step >= _WARM_UP:
                     taken[probe][count] += values
     return taken

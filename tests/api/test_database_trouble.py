@@ -85,7 +85,7 @@ async def test_locked(client: httpx.AsyncClient, sandbox: str, settings: Setting
 
 
 async def test_full(client: httpx.AsyncClient, sandbox: str, house: House) -> None:
-    async with house.store.write() as connection:
+    async with house.store.write(swift=True) as connection:
         pages = (await connection.execute(text("PRAGMA page_count"))).scalar_one()
         await connection.execute(text(f"PRAGMA max_page_count={pages}"))
     before = await machines(house)
@@ -97,7 +97,7 @@ async def test_full(client: httpx.AsyncClient, sandbox: str, house: House) -> No
             assert_error(answer, 503, "database_unavailable")
             refused += 1
     assert refused, "the database never was full: the test needs more"
-    async with house.store.write() as connection:
+    async with house.store.write(swift=True) as connection:
         await connection.execute(text("PRAGMA max_page_count=1000000"))
     await house.reconciler.run_once()
     listed = (await client.get("/sandboxes")).json()["sandboxes"]

@@ -22,11 +22,11 @@ class Commits:
         original = world.house.store.write
 
         @asynccontextmanager
-        async def write() -> AsyncIterator[AsyncConnection]:
+        async def write(*, swift: bool = False) -> AsyncIterator[AsyncConnection]:
             if self.away:
                 raise StoreUnavailable("away")
             self.count += 1
-            async with original() as connection:
+            async with original(swift=swift) as connection:
                 yield connection
 
         monkeypatch.setattr(world.house.store, "write", write)

@@ -25,9 +25,9 @@ class Reads:
         original = world.house.store.read
 
         @asynccontextmanager
-        async def read() -> AsyncIterator[AsyncConnection]:
+        async def read(*, swift: bool = False) -> AsyncIterator[AsyncConnection]:
             self.count += 1
-            async with original() as connection:
+            async with original(swift=swift) as connection:
                 yield connection
 
         monkeypatch.setattr(world.house.store, "read", read)

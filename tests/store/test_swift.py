@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 import paddock.store.database as database
 from paddock.errors import StoreUnavailable
-from paddock.store import sandboxes
+from paddock.store import events, sandboxes
 from paddock.store.database import Store
 from paddock.store.records import Sandbox
 from tests.support.rows import a_sandbox
@@ -44,6 +45,66 @@ async def test_what_raises_in_the_middle_leaves_nothing(lite: Store) -> None:
     assert not await has(lite, row)
     await add(lite, row)
     assert await has(lite, row)
+
+
+async def test_a_row_is_the_same_on_either_way(lite: Store) -> None:
+    """Types are turned by hand here, and by SQLAlchemy there: neither may see a difference."""
+    row = a_sandbox(metadata={"a": [1, None, "ü"]}, env={"A": "1"}, timeout=7, cpu=2, git_url=None)
+    await add(lite, row)
+    for swift in (True, False):
+        async with lite.read(swift=swift) as connection:
+            assert await sandboxes.get(connection, row.sandbox_id) == row
+    for swift in (True, False):
+        async with lite.write(swift=swift) as connection:
+            assert await sandboxes.patch(connection, row.sandbox_id, timeout=9 + swift, metadata={"b": swift})
+        async with lite.read(swift=not swift) as connection:
+            found = await sandboxes.get(connection, row.sandbox_id)
+        assert found is not None and (found.timeout, found.metadata) == (9 + swift, {"b": swift})
+
+
+async def test_a_statement_with_other_columns_is_another_statement(lite: Store) -> None:
+    row = a_sandbox()
+    await add(lite, row)
+    async with lite.write(swift=True) as connection:
+        await sandboxes.patch(connection, row.sandbox_id, timeout=11)
+        await sandboxes.patch(connection, row.sandbox_id, reason="because")
+        found = await sandboxes.get(connection, row.sandbox_id)
+    assert found is not None and (found.timeout, found.reason) == (11, "because")
+
+
+async def test_events_come_in_one_go_and_in_order(lite: Store) -> None:
+    row = a_sandbox()
+    await add(lite, row)
+    async with lite.write(swift=True) as connection:
+        new = [(f"kind.{number}", {"n": number}) for number in range(3)]
+        assert await events.append(connection, row.sandbox_id, 5.0, *new) == row.timeout
+        assert await events.append(connection, row.sandbox_id, 6.0) == row.timeout, "none is not an error"
+        found = await events.after(connection, row.sandbox_id, 0, 10)
+    assert [(event.type, event.data) for event in found] == new
+
+
+async def test_what_is_there_already_is_an_integrity_error(lite: Store) -> None:
+    row = a_sandbox()
+    await add(lite, row)
+    with pytest.raises(IntegrityError):
+        await add(lite, row)
+    await add(lite, a_sandbox(sandbox_id="other_00000000", key="i" + "z" * 20))
+
+
+async def test_a_file_that_was_moved_away_is_not_written_to(lite: Store) -> None:
+    assert lite.file is not None
+    row = a_sandbox()
+    await add(lite, row)
+    aside = lite.file.with_name("aside.db")
+    lite.file.rename(aside)
+    with pytest.raises(StoreUnavailable, match="moved away"):
+        await add(lite, a_sandbox(sandbox_id="other_00000000", key="i" + "z" * 20))
+    with pytest.raises(StoreUnavailable, match="moved away"):
+        async with lite.read(swift=True) as connection:
+            await sandboxes.get(connection, row.sandbox_id)
+    aside.rename(lite.file)
+    async with lite.read(swift=True) as connection:
+        assert await sandboxes.get(connection, row.sandbox_id) == row
 
 
 async def test_a_lock_of_another_is_waited_for_without_stopping_the_loop(lite: Store) -> None:

@@ -109,7 +109,7 @@ class Controller:
     # Reading
 
     async def get(self, who: Principal, sandbox_id: str) -> Seen:
-        async with self._store.read() as connection:
+        async with self._store.read(swift=True) as connection:
             sandbox = await self._find(connection, who, sandbox_id)
             return await self._seen_in(connection, sandbox)
 
@@ -317,12 +317,11 @@ class Controller:
         return Seen(sandbox, min(written, key=lambda deadline: deadline.due_at, default=None))
 
     async def _seen(self, sandbox: Sandbox) -> Seen:
-        async with self._store.read() as connection:
+        async with self._store.read(swift=True) as connection:
             return await self._seen_in(connection, sandbox)
 
     async def _seen_in(self, connection: AsyncConnection, sandbox: Sandbox) -> Seen:
-        expires = await deadlines.next_of(connection, [sandbox.sandbox_id])
-        return Seen(sandbox, expires.get(sandbox.sandbox_id))
+        return Seen(sandbox, await deadlines.next_of_one(connection, sandbox.sandbox_id))
 
 
 def _may_see(who: Principal, sandbox_id: str, sandbox: Sandbox | None) -> Sandbox:

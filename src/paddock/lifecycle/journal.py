@@ -173,9 +173,10 @@ class Journal:
         if not taken:
             return True
         try:
-            async with self._store.write() as connection:
+            async with self._store.write(swift=True) as connection:
                 for entry in taken.values():
                     await self._write(connection, entry)
+                    await asyncio.sleep(0)  # others may have their turn on the loop after each
                 if number != self._noted:
                     await servers.note(connection, self._server_id, number)
         except BaseException as error:

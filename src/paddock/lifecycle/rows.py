@@ -29,7 +29,7 @@ class Rows:
         if known is not None and self._store.in_place:
             return known
         changes = self._changes
-        async with self._store.read() as connection:
+        async with self._store.read(swift=True) as connection:
             row = await sandboxes.get(connection, sandbox_id)
         # What changed while we read may be this very row, and we may have seen it as it was.
         if row is not None and row.state is State.RUNNING and self._store.sqlite and changes == self._changes:

@@ -150,7 +150,7 @@ class Transitions:
         pause = 0.01
         while True:
             alive_since = self._clock.now() - self._settings.server_ttl
-            async with self._store.read() as connection:
+            async with self._store.read(swift=True) as connection:
                 sandbox = await sandboxes.get(connection, sandbox_id)
                 if sandbox is None:
                     raise SandboxNotFound.by_id(sandbox_id)

@@ -10,11 +10,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.models import Role
 from paddock.store.records import ApiKey, User
+from paddock.store.swift import prepared
 from paddock.store.tables import api_keys, users
 
 _KEY_COLUMNS = [api_keys.c[name] for name in ("key_id", "name", "user_id", "prefix", "created_at", "last_used_at")]
 
-_USER = select(users).where(users.c.user_id == bindparam("id"))
+_USER = prepared(select(users).where(users.c.user_id == bindparam("id")))
 _USER_AND_LOCK = _USER.with_for_update()
 
 

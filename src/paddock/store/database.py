@@ -1,7 +1,7 @@
 """The database: connections, transactions, and what happens when it is locked, full or gone.
 
-A transaction is either read or write. On SQLite all writes of a process go through one connection that begins
-IMMEDIATE, so a writer waits its turn instead of failing in the middle. Whatever the driver says when the database
+A transaction is either read or write. On SQLite the writes of a process take turns, and each begins IMMEDIATE, so a
+writer waits instead of failing in the middle. Whatever the driver says when the database
 cannot be used becomes :class:`~paddock.errors.StoreUnavailable`; the next transaction starts afresh, so recovery
 needs no restart.
 """
@@ -16,11 +16,11 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import structlog
 from sqlalchemy import event, text
-from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import (
     DBAPIError,
     DisconnectionError,
@@ -33,6 +33,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from paddock.errors import StoreUnavailable
 from paddock.store import sqlite
+from paddock.store.swift import Swift
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +52,8 @@ class Store:
         self.url = _normalized(url)
         self._reader: AsyncEngine | None = None
         self._writer: AsyncEngine | None = None
+        self._swift: Swift | None = None
+        self._turn = asyncio.Lock()
         self._inode = 0
         self._commits = 0
         self._checkpoint: asyncio.Task[None] | None = None
@@ -92,6 +95,7 @@ class Store:
         self._inode = self.file.stat().st_ino if self.file else 0
         self._reader = self._engine(create=False, writes=False, pool_size=8)
         self._writer = self._engine(create=False, writes=True, pool_size=1) if self.sqlite else self._reader
+        self._swift = Swift(self.file, _BUSY_SECONDS) if self.file else None
 
     async def close(self) -> None:
         if self._checkpoint is not None:
@@ -99,10 +103,17 @@ class Store:
         for engine in {self._reader, self._writer}:
             if engine is not None:
                 await engine.dispose()
-        self._reader = self._writer = None
+        if self._swift is not None:
+            self._swift.close()
+        self._reader = self._writer = self._swift = None
 
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[AsyncConnection]:
+    async def read(self, *, swift: bool = False) -> AsyncIterator[AsyncConnection]:
+        """``swift``: a row or two by their key, on the way of a request. SQLite looks them up without a thread."""
+        if swift and self._swift is not None:
+            with _speaking_plainly():
+                yield cast(AsyncConnection, self._swift.read())  # the part of it that the repositories use
+            return
         async with self._transaction(self._reader) as connection:
             yield connection
 
@@ -114,15 +125,42 @@ class Store:
         """
         changed: set[str] = set()
         try:
-            async with self._transaction(self._writer) as connection:
+            async with self._in_turn(), self._writing(swift) as connection:
                 connection.info[CHANGED] = changed
-                with await _quickly(connection, swift and self.sqlite):
-                    yield connection
-                    await connection.commit()
+                yield connection
+                await connection.commit()
             await self._maybe_checkpoint()
         finally:
             for listener in self._listeners:
                 listener(changed)
+
+    @asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[None]:
+        """PostgreSQL lets many write at once; SQLite lets one, and those of this process queue here."""
+        if not self.sqlite:
+            yield
+            return
+        try:
+            async with asyncio.timeout(_POOL_SECONDS):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise StoreUnavailable(
+                "The database is busy with other changes for too long. Nothing was changed; try again.", retry_after=1
+            ) from None
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    @asynccontextmanager
+    async def _writing(self, swift: bool) -> AsyncIterator[AsyncConnection]:
+        if not swift or self._swift is None:
+            async with self._transaction(self._writer) as usual:
+                yield usual
+            return
+        with _speaking_plainly():
+            async with self._swift.write() as connection:
+                yield cast(AsyncConnection, connection)
 
     @asynccontextmanager
     async def _transaction(self, engine: AsyncEngine | None) -> AsyncIterator[AsyncConnection]:
@@ -169,7 +207,7 @@ class Store:
             max_overflow=0,
             pool_timeout=_POOL_SECONDS,
         )
-        _prepare_sqlite(engine, file, writes)
+        _prepare_sqlite(engine.sync_engine, file, writes)
         return engine
 
     @staticmethod
@@ -212,20 +250,16 @@ def _from_driver(error: BaseException) -> bool:
     return False
 
 
-def _prepare_sqlite(engine: AsyncEngine, file: Path, writes: bool) -> None:
-    @event.listens_for(engine.sync_engine, "connect")
+def _prepare_sqlite(engine: Engine, file: Path, writes: bool) -> None:
+    @event.listens_for(engine, "connect")
     def on_connect(connection: Any, record: Any) -> None:
         cursor = connection.cursor()
-        cursor.execute("PRAGMA journal_mode=WAL")
-        # NORMAL loses nothing when the process dies. After a power cut the last moments may be missing, and the
-        # reconciler finds those again at the providers.
-        cursor.execute("PRAGMA synchronous=NORMAL")
-        cursor.execute("PRAGMA temp_store=MEMORY")
-        cursor.execute("PRAGMA wal_autocheckpoint=0")  # see Store._maybe_checkpoint
+        for pragma in sqlite.PRAGMAS:
+            cursor.execute(pragma)
         cursor.close()
         record.info["inode"] = file.stat().st_ino
 
-    @event.listens_for(engine.sync_engine, "checkout")
+    @event.listens_for(engine, "checkout")
     def on_checkout(_connection: Any, record: Any, _proxy: Any) -> None:
         # SQLite goes on writing into a file that was deleted or replaced under it.
         try:
@@ -238,25 +272,9 @@ def _prepare_sqlite(engine: AsyncEngine, file: Path, writes: bool) -> None:
     if not writes:
         return  # each SELECT is a snapshot of its own, and nothing that reads needs more
 
-    @event.listens_for(engine.sync_engine, "begin")
+    @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-async def _quickly(connection: AsyncConnection, swift: bool) -> contextlib.AbstractContextManager[None]:
-    if not swift:
-        return contextlib.nullcontext()
-    raw: Any = (await connection.get_raw_connection()).driver_connection
-
-    @contextlib.contextmanager
-    def context() -> Iterator[None]:
-        raw.swift = True
-        try:
-            yield
-        finally:
-            raw.swift = False
-
-    return context()
 
 
 def _migrate(connection: Connection) -> None:

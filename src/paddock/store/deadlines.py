@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.models import State, TimeoutAction
 from paddock.store.records import Deadline, DeadlineKind
+from paddock.store.swift import prepared
 from paddock.store.tables import deadlines, sandboxes
 
 _COLUMNS = [
@@ -23,23 +24,27 @@ _COLUMNS = [
 def _upsert(dialect: Any) -> Any:
     statement = dialect.insert(deadlines)
     changed = ("action", "due_at", "warn_at", "wake_at", "claimed_by", "claimed_until", "attempts")
-    return statement.on_conflict_do_update(
+    put = statement.on_conflict_do_update(
         index_elements=["sandbox_id", "kind"],
         set_={name: statement.excluded[name] for name in changed} | {"generation": deadlines.c.generation + 1},
     )
+    return prepared(put)
 
 
 _PUT = {"sqlite": _upsert(sqlite), "postgresql": _upsert(postgresql)}
-_PUSH_OUT = (
+_PUSH_OUT = prepared(
     update(deadlines)
     .where(deadlines.c.sandbox_id == bindparam("id"), deadlines.c.kind == DeadlineKind.IDLE)
     .values(generation=deadlines.c.generation + 1)
 )
-_REMOVE = delete(deadlines).where(deadlines.c.sandbox_id == bindparam("id"))
+_REMOVE = prepared(delete(deadlines).where(deadlines.c.sandbox_id == bindparam("id")))
 _NEXT = (
     select(*_COLUMNS)
     .where(deadlines.c.sandbox_id.in_(bindparam("ids", expanding=True)))
     .order_by(deadlines.c.due_at.desc())
+)
+_NEXT_OF_ONE = prepared(
+    select(*_COLUMNS).where(deadlines.c.sandbox_id == bindparam("id")).order_by(deadlines.c.due_at).limit(1)
 )
 
 
@@ -117,6 +122,11 @@ async def next_of(connection: AsyncConnection, sandbox_ids: Iterable[str]) -> di
     """The earliest deadline of each sandbox that has one."""
     found = (await connection.execute(_NEXT, {"ids": list(sandbox_ids)})).mappings()
     return {row["sandbox_id"]: _record(row) for row in found}
+
+
+async def next_of_one(connection: AsyncConnection, sandbox_id: str) -> Deadline | None:
+    row = (await connection.execute(_NEXT_OF_ONE, {"id": sandbox_id})).mappings().first()
+    return _record(row) if row else None
 
 
 async def missing(connection: AsyncConnection, limit: int = 500) -> list[str]:

@@ -13,15 +13,16 @@ from sqlalchemy import Integer, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.store.records import Event
+from paddock.store.swift import prepared
 from paddock.store.tables import events, sandboxes
 
-_NUMBER = (
+_NUMBER = prepared(
     update(sandboxes)
     .where(sandboxes.c.sandbox_id == bindparam("id"))
     .values(event_seq=sandboxes.c.event_seq + bindparam("count", type_=Integer))
     .returning(sandboxes.c.event_seq, sandboxes.c.timeout)
 )
-_PUT = insert(events)
+_PUT = prepared(insert(events))
 
 
 async def append(
@@ -35,15 +36,16 @@ async def append(
     if row is None:
         return None
     last, timeout = row
-    for seq, (kind, data) in enumerate(new, start=last - len(new) + 1):
-        await put(connection, Event(sandbox_id, seq, kind, at, data))
+    if new:
+        numbered = enumerate(new, start=last - len(new) + 1)
+        rows = [_row(Event(sandbox_id, seq, kind, at, data)) for seq, (kind, data) in numbered]
+        await connection.execute(_PUT, rows)
     return int(timeout)
 
 
 async def put(connection: AsyncConnection, event: Event) -> None:
     """An event whose number the caller has taken from the sandbox's row in this transaction."""
-    values = {"sandbox_id": event.sandbox_id, "seq": event.seq, "type": event.type, "at": event.at}
-    await connection.execute(_PUT, {**values, "data": dict(event.data)})
+    await connection.execute(_PUT, _row(event))
 
 
 async def after(connection: AsyncConnection, sandbox_id: str, seq: int, limit: int) -> list[Event]:
@@ -61,3 +63,8 @@ async def last_seq(connection: AsyncConnection, sandbox_id: str) -> int:
 async def forget(connection: AsyncConnection, sandbox_ids: Sequence[str]) -> None:
     if sandbox_ids:
         await connection.execute(delete(events).where(events.c.sandbox_id.in_(sandbox_ids)))
+
+
+def _row(event: Event) -> dict[str, Any]:
+    values = {"sandbox_id": event.sandbox_id, "seq": event.seq, "type": event.type, "at": event.at}
+    return {**values, "data": dict(event.data)}

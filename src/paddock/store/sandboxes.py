@@ -17,19 +17,28 @@ from paddock.errors import Invalid
 from paddock.models import Isolation, State, TimeoutAction
 from paddock.store.database import CHANGED
 from paddock.store.records import Sandbox
+from paddock.store.swift import prepared
 from paddock.store.tables import ALIVE, LIVE, UNFINISHED, sandboxes, servers
 
 _FIELDS = tuple(field.name for field in fields(Sandbox))
 _COLUMNS = [sandboxes.c[name] for name in _FIELDS]
 
 # Statements that every request needs are built once: building costs more than running them.
-_GET = select(*_COLUMNS).where(sandboxes.c.sandbox_id == bindparam("id"))
+_GET = prepared(select(*_COLUMNS).where(sandboxes.c.sandbox_id == bindparam("id")))
 _GET_AND_LOCK = _GET.with_for_update()
-_ADD = insert(sandboxes)
-_CHANGE = (
+_ADD = prepared(insert(sandboxes))
+_CHANGE = prepared(
     update(sandboxes)
     .where(sandboxes.c.sandbox_id == bindparam("id"), sandboxes.c.version == bindparam("seen"))
     .returning(sandboxes.c.event_seq)
+)
+_PATCH = prepared(update(sandboxes).where(sandboxes.c.sandbox_id == bindparam("id")))
+_TOTALS = prepared(
+    select(
+        func.count(),
+        func.coalesce(func.sum(sandboxes.c.cpu), 0),
+        func.coalesce(func.sum(sandboxes.c.memory_mb), 0),
+    ).where(sandboxes.c.owner_id == bindparam("owner"), LIVE)
 )
 _CHANGE_WITH_EVENT = _CHANGE.values(event_seq=sandboxes.c.event_seq + 1)
 
@@ -69,18 +78,12 @@ async def change(
 async def patch(connection: AsyncConnection, sandbox_id: str, **values: Any) -> bool:
     """Write what is not part of the state machine: a remembered timeout, a moment of activity."""
     _mark(connection, sandbox_id)
-    statement = update(sandboxes).where(sandboxes.c.sandbox_id == sandbox_id).values(**values)
-    return (await connection.execute(statement)).rowcount == 1
+    return (await connection.execute(_PATCH, {"id": sandbox_id, **values})).rowcount == 1
 
 
 async def totals(connection: AsyncConnection, owner_id: str) -> Totals:
     """What the owner's live sandboxes take together: those that use, or are about to use, CPU and memory."""
-    query = select(
-        func.count(),
-        func.coalesce(func.sum(sandboxes.c.cpu), 0),
-        func.coalesce(func.sum(sandboxes.c.memory_mb), 0),
-    ).where(sandboxes.c.owner_id == owner_id, LIVE)
-    live, cpu, memory = (await connection.execute(query)).one()
+    live, cpu, memory = (await connection.execute(_TOTALS, {"owner": owner_id})).one()
     return Totals(int(live), float(cpu), int(memory))
 
 

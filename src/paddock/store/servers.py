@@ -10,12 +10,14 @@ from sqlalchemy import delete, null, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paddock.store.swift import prepared
 from paddock.store.tables import installation, notes, servers
 
 
 def _upsert(dialect: Any) -> Any:
     statement = dialect.insert(notes)
-    return statement.on_conflict_do_update(index_elements=["server_id"], set_={"number": statement.excluded["number"]})
+    numbered = {"number": statement.excluded["number"]}
+    return prepared(statement.on_conflict_do_update(index_elements=["server_id"], set_=numbered))
 
 
 _NOTE = {"sqlite": _upsert(sqlite), "postgresql": _upsert(postgresql)}

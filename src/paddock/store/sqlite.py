@@ -4,10 +4,7 @@ The stock driver enters its thread four times for one SELECT (open, execute, fet
 than the statement; and a task that is cancelled in the middle of a query can leave its connection waiting for ever.
 This speaks the same interface to SQLAlchemy's aiosqlite dialect without either.
 
-A connection can also be told that what follows is short (``swift``): then its statements are run where they are asked
-for, without crossing at all. What a crossing guards against cannot happen there: a lock that others hold sends the
-statement to the thread after all, and nothing of it waits for the disk, because checkpoints are left to a connection of
-their own (``checkpoint``).
+Short transactions on the way of a request do without a thread, and without this: see :mod:`paddock.store.swift`.
 """
 
 from __future__ import annotations
@@ -22,31 +19,38 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
+PRAGMAS = (
+    "PRAGMA journal_mode=WAL",
+    # NORMAL loses nothing when the process dies. After a power cut the last moments may be missing, and the reconciler
+    # finds those again at the providers.
+    "PRAGMA synchronous=NORMAL",
+    "PRAGMA temp_store=MEMORY",
+    "PRAGMA wal_autocheckpoint=0",  # see Store._maybe_checkpoint
+)
+"""What every connection is told first."""
 _AGAIN_SECONDS = 0.005
 _Job = tuple["asyncio.Future[Any]", Callable[[], Any]]
 
 
 def connector(file: Path, mode: str, busy_seconds: float) -> Callable[[], Awaitable[Any]]:
     """What SQLAlchemy calls for a new connection. ``mode`` is SQLite's: rw, or rwc to create the file."""
+    return lambda: _Connection(lambda: open_file(file, mode), busy_seconds)
 
-    def open_file() -> sqlite3.Connection:
-        # Transactions are ours to begin, hence no isolation level; and to wait for, hence no timeout. Two threads use
-        # it, but never at the same time.
-        return sqlite3.connect(
-            f"{file.as_uri()}?mode={mode}", uri=True, timeout=0, isolation_level=None, check_same_thread=False
-        )
 
-    return lambda: _Connection(open_file, busy_seconds)
+def open_file(file: Path, mode: str) -> sqlite3.Connection:
+    # Transactions are ours to begin, hence no isolation level; and to wait for, hence no timeout. Two threads use
+    # it, but never at the same time.
+    return sqlite3.connect(
+        f"{file.as_uri()}?mode={mode}", uri=True, timeout=0, isolation_level=None, check_same_thread=False
+    )
 
 
 class _Connection:
     """Jobs are done in the order in which they come, so what follows a cancelled statement runs after it."""
 
     def __init__(self, open_file: Callable[[], sqlite3.Connection], busy_seconds: float) -> None:
-        self.swift = False
         self._open_file = open_file
         self._busy_seconds = busy_seconds
-        self._under_way = 0
         self._connection: sqlite3.Connection | None = None  # SQLAlchemy looks whether it is there
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closed: asyncio.Future[Any] | None = None
@@ -98,14 +102,7 @@ class _Connection:
         """Do this in the connection's thread."""
         if self._closed is not None:
             raise sqlite3.OperationalError("the connection is closed")
-        if self.swift and not self._under_way:
-            try:
-                return call()
-            except sqlite3.OperationalError as error:
-                if not _is_busy(error):
-                    raise
         done = asyncio.get_running_loop().create_future()
-        self._under_way += 1
         self._jobs.put((done, lambda: self._patiently(call)))
         return await done
 
@@ -116,7 +113,7 @@ class _Connection:
             try:
                 return call()
             except sqlite3.OperationalError as error:
-                if not _is_busy(error) or time.monotonic() > until:
+                if not is_busy(error) or time.monotonic() > until:
                     raise
             time.sleep(_AGAIN_SECONDS)
 
@@ -133,8 +130,6 @@ class _Connection:
                 done.get_loop().call_soon_threadsafe(self._settle, done, answer, error)
 
     def _settle(self, done: asyncio.Future[Any], answer: Any, error: BaseException | None) -> None:
-        if done is not self._closed:
-            self._under_way -= 1
         if done.done():
             return
         if error is None:
@@ -190,7 +185,7 @@ class _Cursor:
             cursor.close()
 
 
-def _is_busy(error: sqlite3.OperationalError) -> bool:
+def is_busy(error: sqlite3.OperationalError) -> bool:
     return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 

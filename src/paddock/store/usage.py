@@ -11,6 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.store.records import Sandbox, Usage
+from paddock.store.swift import prepared
 from paddock.store.tables import usage
 
 _SUMS = [func.sum(usage.c[name]).label(name) for name in ("seconds", "commands", "bytes_in", "bytes_out")]
@@ -19,10 +20,11 @@ _SUMS = [func.sum(usage.c[name]).label(name) for name in ("seconds", "commands",
 def _upsert(dialect: Any) -> Any:
     statement = dialect.insert(usage)
     counted = ("seconds", "commands", "bytes_in", "bytes_out")
-    return statement.on_conflict_do_update(
+    add = statement.on_conflict_do_update(
         index_elements=["sandbox_id", "day"],
         set_={name: usage.c[name] + statement.excluded[name] for name in counted},
     )
+    return prepared(add)
 
 
 _ADD = {"sqlite": _upsert(sqlite), "postgresql": _upsert(postgresql)}

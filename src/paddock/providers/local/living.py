@@ -38,6 +38,7 @@ class Living:
         self.outlet = way_out
         self._clock = clock
         self._pidfd: int | None = None
+        self._on_end: Callable[[Living], None] = lambda _: None
         self.machine = AgentMachine(
             record.spec.sandbox_id,
             self._connect,
@@ -55,6 +56,9 @@ class Living:
 
     def watch(self, ended: Callable[[Living], None]) -> bool:
         """Call back when its first process ends. False when it has ended already."""
+        self._on_end = ended
+        if self._pidfd is not None:
+            return self.alive()
         try:
             pidfd = os.pidfd_open(self.running.pid)
         except ProcessLookupError:
@@ -63,12 +67,11 @@ class Living:
             os.close(pidfd)
             return False
         self._pidfd = pidfd
-        asyncio.get_running_loop().add_reader(pidfd, self._ended, ended)
+        asyncio.get_running_loop().add_reader(pidfd, self._ended)
         return True
 
     def be(self, folder: Path, record: Record, way_out: Outlet) -> None:
         """What was made in advance is this sandbox from now on."""
-        self._unwatch()
         self.folder, self.record, self.outlet = folder, record, way_out
         self.machine.sandbox_id = record.spec.sandbox_id
 
@@ -110,9 +113,9 @@ class Living:
         self.record = self.record.with_running(replace(self.running, stopped=stopped))
         await asyncio.to_thread(self.record.save, self.folder)
 
-    def _ended(self, ended: Callable[[Living], None]) -> None:
+    def _ended(self) -> None:
         self._unwatch()
-        ended(self)
+        self._on_end(self)
 
     def _unwatch(self) -> None:
         if self._pidfd is not None:

@@ -58,8 +58,8 @@ class Record:
     def save(self, folder: Path) -> None:
         draft = folder / f".{RECORD}.{secrets.token_hex(4)}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(self._to_json(), file)
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            file.write(json.dumps(self._to_json()).encode())
         draft.replace(folder / RECORD)
 
     @classmethod

@@ -65,10 +65,12 @@ void do_spawn(struct connection *c, uint32_t id, struct spawn_order *order) {
     look(order->cwd);
     look(order->user);
     look(order->label);
+    look_bytes(order->note, order->note_length);
     answer(c, id);
 }
 void do_processes(struct connection *c, uint32_t id) { answer(c, id); }
 void do_stats(struct connection *c, uint32_t id) { answer(c, id); }
+void do_ping(struct connection *c, uint32_t id) { answer(c, id); }
 void do_stop_all(struct connection *c, uint32_t id) { answer(c, id); }
 void do_continue_all(struct connection *c, uint32_t id) { answer(c, id); }
 void do_process_get(struct connection *c, uint32_t id, const char *process_id) {
@@ -76,9 +78,10 @@ void do_process_get(struct connection *c, uint32_t id, const char *process_id) {
     answer(c, id);
 }
 void do_wait(struct connection *c, uint32_t id, const char *process_id) { do_process_get(c, id, process_id); }
+void do_note(struct connection *c, uint32_t id, const char *process_id) { do_process_get(c, id, process_id); }
 void do_close_stdin(struct connection *c, uint32_t id, const char *process_id) { do_process_get(c, id, process_id); }
-void do_follow(struct connection *c, uint32_t id, const char *process_id, uint64_t out, uint64_t err) {
-    seen += out ^ err;
+void do_follow(struct connection *c, uint32_t id, const char *process_id, uint64_t out, uint64_t err, bool all) {
+    seen += (out ^ err) + all;
     do_process_get(c, id, process_id);
 }
 void do_read_output(struct connection *c, uint32_t id, const char *process_id, uint8_t stream, uint64_t offset, uint32_t limit) {
@@ -92,8 +95,8 @@ void do_stdin(struct connection *c, uint32_t id, const char *process_id, const u
     look_bytes(data, length);
     do_process_get(c, id, process_id);
 }
-void do_signal(struct connection *c, uint32_t id, const char *process_id, int32_t number) {
-    seen += (size_t)number;
+void do_signal(struct connection *c, uint32_t id, const char *process_id, int32_t number, bool one) {
+    seen += (size_t)number + one;
     do_process_get(c, id, process_id);
 }
 void do_resize(struct connection *c, uint32_t id, const char *process_id, uint16_t rows, uint16_t cols) {
@@ -111,10 +114,21 @@ void do_stat(struct connection *c, uint32_t id, const char *user, const char *pa
 void do_list(struct connection *c, uint32_t id, const char *user, const char *path, uint32_t depth, uint32_t max) {
     on_path(c, id, user, path, depth + max);
 }
-void do_open(struct connection *c, uint32_t id, const char *user, const char *path, uint8_t how, uint32_t mode) {
-    on_path(c, id, user, path, how + mode);
+void do_open(struct connection *c, uint32_t id, const struct open_order *order) {
+    if (order->owner) look(order->owner);
+    if (order->prefix) look(order->prefix);
+    if (order->attributes.items) look_list(&order->attributes);
+    on_path(c, id, order->user, order->path, order->how + order->mode);
 }
-void do_mkdir(struct connection *c, uint32_t id, const char *user, const char *path, uint32_t mode) { on_path(c, id, user, path, mode); }
+void do_mkdir(struct connection *c, uint32_t id, const char *user, const char *owner, const char *path, uint32_t mode) {
+    if (owner) look(owner);
+    on_path(c, id, user, path, mode);
+}
+void do_resolve(struct connection *c, uint32_t id, const char *user, const char *path) { on_path(c, id, user, path, 0); }
+void do_attributes(struct connection *c, uint32_t id, const char *user, const char *prefix, const struct list *paths) {
+    look_list(paths);
+    on_path(c, id, user, prefix, 0);
+}
 void do_chmod(struct connection *c, uint32_t id, const char *user, const char *path, uint32_t mode) { on_path(c, id, user, path, mode); }
 void do_remove(struct connection *c, uint32_t id, const char *user, const char *path, bool recursive) { on_path(c, id, user, path, recursive); }
 void do_watch(struct connection *c, uint32_t id, const char *user, const char *path, bool recursive) { on_path(c, id, user, path, recursive); }
@@ -156,10 +170,12 @@ static void seed_frame(struct writer *w) {
         REQ_HELLO, REQ_PING, REQ_SPAWN, REQ_SPAWN, REQ_PROCESSES, REQ_PROCESS_GET, REQ_FOLLOW, REQ_READ_OUTPUT, REQ_STDIN,
         REQ_CLOSE_STDIN, REQ_SIGNAL, REQ_RESIZE, REQ_WAIT, REQ_CANCEL, REQ_STAT, REQ_LIST_DIR, REQ_OPEN, REQ_COMMIT, REQ_CLOSE,
         REQ_MKDIR, REQ_MOVE, REQ_REMOVE, REQ_CHMOD, REQ_WATCH, REQ_PREAD, REQ_PWRITE, REQ_DIAL, REQ_LISTEN, REQ_LISTEN_ON, REQ_STATS, 0x7f,
+        REQ_SPAWN, REQ_SIGNAL_ONE, REQ_NOTE, REQ_FOLLOW_ALL, REQ_OPEN_FOR, REQ_MKDIR_FOR, REQ_RESOLVE, REQ_ATTRIBUTES,
     };
     static const char *const forms[] = {
         "44", "", "tlltt12288t", "tlltt12288t", "", "t", "t88", "t184", "tb", "t", "t4", "t22", "t", "4", "tt1", "tt44", "tt14",
         "4", "4", "tt4", "ttt", "tt1", "tt4", "tt1", "484", "48b", "2", "2", "21", "", "tb4",
+        "tlltt12288tb", "t4", "t", "t88", "ttt14tl", "ttt4", "tt", "ttl",
     };
     _Static_assert(sizeof types == sizeof forms / sizeof *forms, "each type has its form");
     uint32_t pick = chance(sizeof types);

@@ -218,6 +218,25 @@ static void mask(const char *target)
     put(tree, fd, target);
 }
 
+/* say TARGET TEXT: a read-only file of this one line in its place; where there is nothing, nothing is said. */
+static void say(const char *target, const char *text)
+{
+    static const char place[] = "said";
+    int fd = inside_open(target, O_PATH);
+    if (fd < 0) {
+        if (errno == ENOENT)
+            return;
+        fail("say", target);
+    }
+    int file = open(place, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+    if (file < 0 || fchmod(file, 0444) < 0 || dprintf(file, "%s\n", text) < 0 || close(file) < 0)
+        fail("say", target);
+    int tree = clone_tree(place, "r", -1);
+    if (tree < 0)
+        fail("say", target);
+    put(tree, fd, target);
+}
+
 int run_mount_verb(const char *verb, struct plan *plan)
 {
     if (strcmp(verb, "layer") == 0)
@@ -248,7 +267,10 @@ int run_mount_verb(const char *verb, struct plan *plan)
         seal(plan_word(plan));
     else if (strcmp(verb, "mask") == 0)
         mask(plan_word(plan));
-    else if (strcmp(verb, "link") == 0) {
+    else if (strcmp(verb, "say") == 0) {
+        const char *target = plan_word(plan);
+        say(target, plan_word(plan));
+    } else if (strcmp(verb, "link") == 0) {
         const char *text = plan_word(plan);
         inside_link(text, plan_word(plan));
     } else

@@ -55,7 +55,8 @@ static void follow_on(struct attachment *attachment) {
         }
         behind = behind || attachment->offsets[i] < stream->spool.size;
     }
-    if (process->status != RUNNING && !behind) finish(attachment, ANS_ENDED);
+    bool open = attachment->all && !process->cut && process_active(process);
+    if (process->status != RUNNING && !behind && !open) finish(attachment, ANS_ENDED);
 }
 
 static void on_drained(struct request *request) {
@@ -129,12 +130,13 @@ void attachments_ended(struct process *process) {
     }
 }
 
-void do_follow(struct connection *c, uint32_t id, const char *process_id, uint64_t out_offset, uint64_t err_offset) {
+void do_follow(struct connection *c, uint32_t id, const char *process_id, uint64_t out_offset, uint64_t err_offset, bool all) {
     struct process *process = process_asked(c, id, process_id);
     struct attachment *attachment = process ? attach(c, id, process, REQ_FOLLOW) : NULL;
     if (!attachment) return;
     attachment->offsets[0] = out_offset;
     attachment->offsets[1] = err_offset;
+    attachment->all = all;
     follow_on(attachment);
 }
 

@@ -43,6 +43,9 @@ const char *launch_failure_text(const struct launch_failure *failure) {
         case STAGE_IDENTITY: return "the process could not become this user";
         case STAGE_DIRECTORY: return "the working directory cannot be entered";
         case STAGE_FILTER: return "the system call filter could not be installed";
+        case STAGE_PROGRAM:
+            if (failure->error == ENOENT) return "the program was not found";
+            return failure->error == EACCES ? "the program may not be executed" : "the program cannot be executed";
         default: return failure->error == E2BIG ? "the command is too long" : "the command could not be started";
     }
 }
@@ -118,6 +121,7 @@ _Noreturn static void no_program(const struct launch *launch) {
             why = ": cannot be executed\n"; break;
         default: give_up(launch, STAGE_EXEC);
     }
+    if (launch->strict) give_up(launch, STAGE_PROGRAM);
     int code = errno == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
     const char *parts[] = {launch->speaker, ": ", launch->argv[0], why};
     for (int i = 0; i < 4; i++) {

@@ -13,10 +13,11 @@ struct launch {
     int stdio[3]; /* none of them 0, 1 or 2 */
     int report;   /* a pipe that closes on exec; struct launch_failure comes through it when there is no exec */
     bool terminal;
+    bool strict; /* a program that cannot be run is a failure of the launch */
     const char *speaker; /* who says that a program was not found */
 };
 
-enum launch_stage { STAGE_IDENTITY = 1, STAGE_DIRECTORY, STAGE_FILTER, STAGE_EXEC };
+enum launch_stage { STAGE_IDENTITY = 1, STAGE_DIRECTORY, STAGE_FILTER, STAGE_EXEC, STAGE_PROGRAM };
 
 struct launch_failure {
     int stage, error;

@@ -23,7 +23,7 @@ struct connection {
     uint32_t request_count;
     struct token *tokens;
     uint32_t last_token;
-    bool greeted, takes_descriptors, draining, dead;
+    bool greeted, takes_descriptors, takes_details, draining, dead;
 };
 
 /* What an open request can do. `stop` lets go of all it holds; `drained`: there is room in the queue again. */

@@ -1,4 +1,4 @@
-/* STAT, MKDIR, MOVE, REMOVE and CHMOD. */
+/* STAT, RESOLVE, MKDIR, MOVE, REMOVE and CHMOD. */
 #include "files.h"
 
 #include <errno.h>
@@ -26,6 +26,12 @@ bool path_begin(struct connection *c, uint32_t id, const char *user, const char 
         why = "there is no such user in this sandbox";
     }
     if (error) answer_error(c, id, error, why);
+    return !error;
+}
+
+bool owner_find(struct connection *c, uint32_t id, const char *owner, struct identity *identity) {
+    int error = owner ? identity_resolve(owner, identity) : 0;
+    if (error) answer_error(c, id, error, "there is no such user in this sandbox");
     return !error;
 }
 
@@ -70,11 +76,37 @@ void do_stat(struct connection *c, uint32_t id, const char *user, const char *pa
     }
 }
 
-void do_mkdir(struct connection *c, uint32_t id, const char *user, const char *path, uint32_t bits) {
+/* The name that a file has now, by every symlink on the way. 0 or errno. */
+static int real_path(int fd, char path[PATH_MAX]) {
+    char itself[NAME_SIZE];
+    put_number(put_text(itself, "/proc/self/fd/"), (uint64_t)fd);
+    ssize_t length = readlink(itself, path, PATH_MAX - 1);
+    if (length < 0) return errno;
+    path[length] = 0;
+    return *path == '/' ? 0 : ENOENT;
+}
+
+void do_resolve(struct connection *c, uint32_t id, const char *user, const char *path) {
     struct identity identity;
-    bool created;
+    char real[PATH_MAX];
     if (!path_begin(c, id, user, path, &identity)) return;
-    int error = make_directories(path, bits == MODE_UNCHANGED ? NEW_DIRECTORY : bits & 07777, &created);
+    int fd = open_path(path, O_PATH, 0);
+    int error = fd < 0 ? errno : real_path(fd, real);
+    if (!error) {
+        answer_followed(c, id, real, fd, &identity);
+        return;
+    }
+    identity_leave(&identity);
+    if (fd >= 0) close(fd);
+    answer_path_error(c, id, error);
+}
+
+void do_mkdir(struct connection *c, uint32_t id, const char *user, const char *owner, const char *path, uint32_t bits) {
+    struct identity identity, owning;
+    bool created;
+    if (!owner_find(c, id, owner, &owning)) return;
+    if (!path_begin(c, id, user, path, &identity)) return;
+    int error = make_directories(path, bits == MODE_UNCHANGED ? NEW_DIRECTORY : bits & 07777, owner ? &owning : NULL, &created);
     identity_leave(&identity);
     if (error) {
         answer_path_error(c, id, error);

@@ -1,6 +1,7 @@
 #include "identity.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -88,6 +89,10 @@ bool identity_become(const struct identity *identity) {
     return setgroups(identity->group_count, identity->groups) == 0 &&
            setresgid(identity->gid, identity->gid, identity->gid) == 0 &&
            setresuid(identity->uid, identity->uid, identity->uid) == 0;
+}
+
+bool identity_own(const struct identity *identity, int folder, const char *name, int flags) {
+    return mode != MODE_RANGE || fchownat(folder, name, identity->uid, identity->gid, flags) == 0;
 }
 
 uint32_t identity_sees(const struct identity *identity, uint32_t number) {

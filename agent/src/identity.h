@@ -30,6 +30,9 @@ int identity_enter(const struct identity *identity);
 void identity_leave(const struct identity *identity);
 /* For good: in a child. */
 bool identity_become(const struct identity *identity);
+/* What was just made by the sandbox's root becomes this identity's. With one id for all it is that already. False with
+   errno. */
+bool identity_own(const struct identity *identity, int folder, const char *name, int flags);
 /* An owner as this identity sees it. */
 uint32_t identity_sees(const struct identity *identity, uint32_t number);
 

@@ -24,7 +24,8 @@ struct token {
     mode_t bits; /* for COMMIT of a replacement */
     char temporary[NAME_SIZE];
     char *path, *name; /* as asked for; and what COMMIT renames to */
-    struct identity identity;
+    struct identity identity, owner; /* whose rights it was opened with; and whose it becomes, if `owned` */
+    bool owned;
 };
 
 static struct token *token_find(struct connection *c, uint32_t number) {
@@ -122,18 +123,31 @@ static int open_replacement(struct token *token, uint32_t bits) {
     return errno;
 }
 
+/* To its owner. Watches are to see that it was done, also where there is nothing to do. */
+static int give_away(struct token *token, mode_t present) {
+    if (!identity_own(&token->owner, token->fd, "", AT_EMPTY_PATH)) return errno;
+    return mode != MODE_RANGE && fchmod(token->fd, present & 07777) < 0 ? errno : 0;
+}
+
 static int open_in_place(struct token *token, uint32_t bits) {
     int error = open_regular(token->folder, token->name, O_WRONLY | O_CREAT | O_NOFOLLOW, NEW_FILE, &token->fd);
-    if (!error && ftruncate(token->fd, 0) < 0) error = errno;
+    struct stat found;
+    if (!error && fstat(token->fd, &found) < 0) error = errno;
+    /* To whoever watches, cutting an empty file would be a change. */
+    if (!error && found.st_size && ftruncate(token->fd, 0) < 0) error = errno;
+    if (!error && token->owned) error = give_away(token, found.st_mode);
     if (!error && bits != MODE_UNCHANGED && fchmod(token->fd, bits & 07777) < 0) error = errno;
     return error;
 }
 
-static int open_for_writing(struct token *token, uint32_t bits) {
-    int error = make_parents(token->path);
+static int open_for_writing(struct token *token, const struct open_order *order) {
+    uint32_t bits = order->mode;
+    int error = make_parents(token->path, token->owned ? &token->owner : NULL);
     if (!error) error = open_folder(token, token->path);
     if (error) return error;
     error = token->how == OPEN_REPLACE ? open_replacement(token, bits) : open_in_place(token, bits);
+    if (!error && token->owned && token->how == OPEN_REPLACE) error = give_away(token, 0600);
+    if (!error && order->prefix) error = attributes_replace(token->fd, order->prefix, &order->attributes);
     return creation_error(error, token->folder);
 }
 
@@ -152,7 +166,7 @@ static void answer_opened(struct connection *c, uint32_t id, struct token *token
     c->tokens = token;
     struct writer w = answer_begin();
     write_u32(&w, token->number);
-    entry_write(&w, token->path, &found, "", &token->identity, &labels);
+    entry_write(&w, token->path, &found, "", token->owned ? &token->owner : &token->identity, &labels);
     answer_send(c, &w, ANS_OPENED, id, copy);
 }
 
@@ -169,17 +183,20 @@ static struct token *token_new(struct connection *c, const char *path, uint8_t h
     return NULL;
 }
 
-void do_open(struct connection *c, uint32_t id, const char *user, const char *path, uint8_t how, uint32_t bits) {
-    struct token *token = how <= OPEN_IN_PLACE ? token_new(c, path, how) : NULL;
+void do_open(struct connection *c, uint32_t id, const struct open_order *order) {
+    struct token *token = order->how <= OPEN_IN_PLACE ? token_new(c, order->path, order->how) : NULL;
     if (!token) {
-        answer_error(c, id, how <= OPEN_IN_PLACE ? EAGAIN : EINVAL, "this file cannot be opened so");
+        answer_error(c, id, order->how <= OPEN_IN_PLACE ? EAGAIN : EINVAL, "this file cannot be opened so");
         return;
     }
-    if (!path_begin(c, id, user, path, &token->identity)) {
+    token->owned = order->owner;
+    if (!owner_find(c, id, order->owner, &token->owner) ||
+        !path_begin(c, id, order->user, order->path, &token->identity)) {
         token_free(token);
         return;
     }
-    int error = how == OPEN_READ ? open_regular(AT_FDCWD, path, O_RDONLY, 0, &token->fd) : open_for_writing(token, bits);
+    int error = order->how == OPEN_READ ? open_regular(AT_FDCWD, order->path, O_RDONLY, 0, &token->fd)
+                                        : open_for_writing(token, order);
     identity_leave(&token->identity);
     if (!error) {
         answer_opened(c, id, token);
@@ -215,7 +232,7 @@ void do_commit(struct connection *c, uint32_t id, uint32_t number) {
         answer_path_error(c, id, error);
     } else {
         struct writer w = answer_begin();
-        entry_write(&w, token->path, &found, "", &token->identity, &labels);
+        entry_write(&w, token->path, &found, "", token->owned ? &token->owner : &token->identity, &labels);
         answer_send(c, &w, ANS_ENTRY, id, -1);
     }
     token_drop(c, token);

@@ -14,6 +14,7 @@ static void stream_end(struct stream *stream) {
     spool_finish(&stream->spool);
     if (process->terminal) input_drop(process);
     if (process->status != RUNNING) processes_trim();
+    if (process->over) attachments_ended(process);
 }
 
 /* One read. Answers with its length; 0: nothing there, or over. */

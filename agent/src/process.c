@@ -97,6 +97,7 @@ void process_forget(struct process *process) {
     record_remove(process);
     free(process->id);
     free(process->label);
+    free(process->note);
     loop_free(process);
 }
 
@@ -146,6 +147,7 @@ void process_ended(struct process *process, int wait_status) {
     for (int i = 0; i < 2; i++) stream_drain(&process->streams[i]);
     input_drop(process);
     record_write(process);
+    process->over = true;
     attachments_ended(process);
     processes_trim();
 }
@@ -209,7 +211,7 @@ void processes_check_deadlines(int64_t surplus_ms) {
         process->deadline += surplus_ms;
         if (process->deadline > now) continue;
         process->deadline = 0;
-        process->timed_out = true;
+        process->timed_out = process->cut = true;
         kill(-process->pid, SIGKILL);
     }
 }
@@ -235,11 +237,23 @@ void do_process_get(struct connection *c, uint32_t id, const char *process_id) {
     answer_send(c, &w, ANS_PROCESS, id, -1);
 }
 
-void do_signal(struct connection *c, uint32_t id, const char *process_id, int32_t number) {
+void do_signal(struct connection *c, uint32_t id, const char *process_id, int32_t number, bool one) {
     struct process *process = process_asked(c, id, process_id);
     if (!process) return;
-    if (process->status != RUNNING) answer_error(c, id, EPIPE, "the process has ended");
-    else if (number < 1 || number > 64) answer_error(c, id, EINVAL, "this is not the number of a signal");
-    else if (kill(-process->pid, number) < 0) answer_error(c, id, errno == ESRCH ? EPIPE : errno, "the signal was refused");
-    else answer_ok(c, id);
+    bool ends = one && (number == SIGKILL || number == SIGTERM);
+    if (process->over && ends && process_active(process)) {
+        /* It has left children behind that hold its output: whoever waits for them need not any more. */
+        process->cut = true;
+        attachments_ended(process);
+        answer_ok(c, id);
+    } else if (process->status != RUNNING) {
+        answer_error(c, id, EPIPE, "the process has ended");
+    } else if (number < 1 || number > 64) {
+        answer_error(c, id, EINVAL, "this is not the number of a signal");
+    } else if (kill(one ? process->pid : -process->pid, number) < 0) {
+        answer_error(c, id, errno == ESRCH ? EPIPE : errno, "the signal was refused");
+    } else {
+        process->cut = process->cut || ends;
+        answer_ok(c, id);
+    }
 }

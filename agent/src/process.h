@@ -7,7 +7,8 @@
 #include "connection.h"
 #include "spool.h"
 
-enum { MAX_ACTIVE = 512, MAX_REMEMBERED = 256, MAX_PROCESS_ID = 128, MAX_LABEL = 1024, MAX_PENDING_INPUT = 1 << 22 };
+enum { MAX_ACTIVE = 512, MAX_REMEMBERED = 256, MAX_PROCESS_ID = 128, MAX_LABEL = 1024, MAX_PENDING_INPUT = 1 << 22,
+       MAX_NOTE = 1 << 16 };
 #define MAX_REMEMBERED_OUTPUT ((uint64_t)64 << 20)
 
 struct process;
@@ -24,6 +25,8 @@ struct process {
     struct process *next; /* oldest first */
     uint64_t sequence;
     char *id, *label;
+    uint8_t *note; /* until it is written to the record; NULL: none */
+    uint32_t note_length;
     pid_t pid;
     uint8_t status;
     int32_t exit_code;
@@ -36,6 +39,8 @@ struct process {
     struct attachment *attachments; /* oldest first */
     size_t pending_input;
     bool starting, terminal, has_input, input_closing, timed_out;
+    bool over; /* it has ended, and everybody was told */
+    bool cut;  /* ended from outside: what its children go on writing keeps nobody waiting */
 };
 
 /* A request that waits for something of a process. */
@@ -48,6 +53,7 @@ struct attachment {
     size_t length, done;
     uint8_t type;        /* the request's: SPAWN, FOLLOW, WAIT or STDIN */
     bool follow;         /* SPAWN: becomes FOLLOW */
+    bool all;            /* FOLLOW: until its streams are closed, by its children too */
 };
 
 extern struct process *processes;
@@ -93,7 +99,7 @@ void input_continue(struct process *process);
 void input_drop(struct process *process);
 
 /* record.c */
-void record_write(const struct process *process);
+void record_write(struct process *process);
 void record_remove(const struct process *process);
 bool records_load(void);
 

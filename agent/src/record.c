@@ -1,4 +1,5 @@
-/* What is known of a process, on disk: written when it starts, and over it when it ends. */
+/* What is known of a process, on disk: written when it starts, and over it when it ends. Behind it stands the note that
+   the server gave with it, if there is one; it is read only when somebody asks for it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 
 #include <dirent.h>
 
+#include "actions.h"
 #include "process.h"
 #include "text.h"
 
@@ -19,11 +21,19 @@ static const char *record_name(uint64_t sequence, char name[NAME_SIZE]) {
 
 /* Its length depends on the id and label alone, so that the end overwrites the start in place: a full disk does not
    matter then. */
-void record_write(const struct process *process) {
+static struct writer record_of(const struct process *process) {
     struct writer w = {0};
     write_u32(&w, RECORD_MAGIC);
     write_u64(&w, process->streams[0].spool.limit);
     process_write(&w, process);
+    return w;
+}
+
+void record_write(struct process *process) {
+    struct writer w = record_of(process);
+    if (process->note) write_bytes(&w, process->note, process->note_length);
+    free(process->note);
+    process->note = NULL;
     char name[NAME_SIZE];
     int fd = w.failed ? -1 : openat(state_directory, record_name(process->sequence, name),
                                     O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -31,6 +41,26 @@ void record_write(const struct process *process) {
     if (fd >= 0 && pwrite(fd, w.data, w.length, 0) != (ssize_t)w.length) unlinkat(state_directory, name, 0);
     if (fd >= 0) close(fd);
     writer_drop(&w);
+}
+
+void do_note(struct connection *c, uint32_t id, const char *process_id) {
+    struct process *process = process_asked(c, id, process_id);
+    if (!process) return;
+    struct writer w = record_of(process), answer = answer_begin();
+    off_t at = (off_t)w.length;
+    uint8_t head[4] = {0};
+    char name[NAME_SIZE];
+    int fd = openat(state_directory, record_name(process->sequence, name), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    uint32_t length = fd >= 0 && pread(fd, head, sizeof head, at) == (ssize_t)sizeof head ? get_u32(head) : 0;
+    if (length > MAX_NOTE) length = 0;
+    write_u32(&answer, 0);
+    uint8_t *space = write_space(&answer, length);
+    bool whole = space && length && pread(fd, space, length, at + 4) == (ssize_t)length;
+    if (whole) put_u32(space - 4, length);
+    else if (space) answer.length -= length;
+    if (fd >= 0) close(fd);
+    writer_drop(&w);
+    answer_send(c, &answer, ANS_BYTES, id, -1);
 }
 
 void record_remove(const struct process *process) {
@@ -47,7 +77,7 @@ static struct process *parse(struct reader *r, uint64_t sequence) {
     char *label = read_text(r);
     uint64_t started = read_u64(r), ended = read_u64(r), out = read_u64(r), err = read_u64(r);
     uint8_t terminal = read_u8(r);
-    if (!reader_done(r) || r->bad_text || magic != RECORD_MAGIC || status < RUNNING || status > LOST) return NULL;
+    if (r->failed || r->bad_text || magic != RECORD_MAGIC || status < RUNNING || status > LOST) return NULL;
     if (!*id || strlen(id) > MAX_PROCESS_ID || process_find(id)) return NULL;
     struct process *process = process_allocate(id, label);
     if (!process) return NULL;

@@ -19,9 +19,10 @@ static bool on_hello(struct connection *c, uint32_t id, struct reader *r) {
     if (!reader_done(r) || c->greeted || version < WIRE_VERSION) return false;
     c->greeted = true;
     c->takes_descriptors = features & WIRE_FEATURE_DESCRIPTORS;
+    c->takes_details = features & WIRE_FEATURE_DETAILS;
     struct writer w = answer_begin();
     write_u32(&w, WIRE_VERSION);
-    write_u32(&w, WIRE_FEATURE_DESCRIPTORS);
+    write_u32(&w, WIRE_FEATURE_DESCRIPTORS | WIRE_FEATURE_DETAILS);
     write_text(&w, PADDOCK_BUILD);
     answer_send(c, &w, ANS_HELLO_OK, id, -1);
     return true;
@@ -40,6 +41,7 @@ static bool on_spawn(struct connection *c, uint32_t id, struct reader *r) {
     order.hard_timeout_ms = read_u64(r);
     order.spool_limit = read_u64(r);
     order.label = read_text(r);
+    if (order.flags & SPAWN_NOTE) order.note = read_bytes(r, &order.note_length);
     bool good;
     if (ready(r, c, id, &good)) do_spawn(c, id, &order);
     free(order.argv.items);
@@ -55,9 +57,10 @@ static bool on_process(struct connection *c, uint8_t type, uint32_t id, struct r
     uint8_t stream = 0;
     const uint8_t *data = NULL;
     if (type == REQ_READ_OUTPUT) stream = read_u8(r);
-    if (type == REQ_FOLLOW || type == REQ_READ_OUTPUT) first = read_u64(r);
-    if (type == REQ_FOLLOW) second = read_u64(r);
-    if (type == REQ_READ_OUTPUT || type == REQ_SIGNAL) length = read_u32(r);
+    bool follow = type == REQ_FOLLOW || type == REQ_FOLLOW_ALL, signal = type == REQ_SIGNAL || type == REQ_SIGNAL_ONE;
+    if (follow || type == REQ_READ_OUTPUT) first = read_u64(r);
+    if (follow) second = read_u64(r);
+    if (type == REQ_READ_OUTPUT || signal) length = read_u32(r);
     if (type == REQ_STDIN) data = read_bytes(r, &length);
     if (type == REQ_RESIZE) first = read_u16(r);
     if (type == REQ_RESIZE) second = read_u16(r);
@@ -65,11 +68,12 @@ static bool on_process(struct connection *c, uint8_t type, uint32_t id, struct r
     if (!ready(r, c, id, &good)) return good;
     switch (type) {
         case REQ_PROCESS_GET: do_process_get(c, id, process_id); break;
-        case REQ_FOLLOW: do_follow(c, id, process_id, first, second); break;
+        case REQ_FOLLOW: case REQ_FOLLOW_ALL: do_follow(c, id, process_id, first, second, type == REQ_FOLLOW_ALL); break;
         case REQ_READ_OUTPUT: do_read_output(c, id, process_id, stream, first, length); break;
         case REQ_STDIN: do_stdin(c, id, process_id, data, length); break;
         case REQ_CLOSE_STDIN: do_close_stdin(c, id, process_id); break;
-        case REQ_SIGNAL: do_signal(c, id, process_id, (int32_t)length); break;
+        case REQ_SIGNAL: case REQ_SIGNAL_ONE: do_signal(c, id, process_id, (int32_t)length, type == REQ_SIGNAL_ONE); break;
+        case REQ_NOTE: do_note(c, id, process_id); break;
         case REQ_RESIZE: do_resize(c, id, process_id, (uint16_t)first, (uint16_t)second); break;
         default: do_wait(c, id, process_id); break;
     }
@@ -78,26 +82,55 @@ static bool on_process(struct connection *c, uint8_t type, uint32_t id, struct r
 
 /* The requests that name a user and a path. */
 static bool on_path(struct connection *c, uint8_t type, uint32_t id, struct reader *r) {
-    const char *user = read_text(r), *path = read_text(r), *destination = "";
+    const char *user = read_text(r), *owner = type == REQ_MKDIR_FOR ? read_text(r) : NULL, *path = read_text(r);
+    const char *destination = "";
     uint32_t number = 0, max = 0;
     uint8_t flag = 0;
     if (type == REQ_MOVE) destination = read_text(r);
-    if (type == REQ_STAT || type == REQ_OPEN || type == REQ_REMOVE || type == REQ_WATCH) flag = read_u8(r);
-    if (type == REQ_LIST_DIR || type == REQ_OPEN || type == REQ_MKDIR || type == REQ_CHMOD) number = read_u32(r);
+    bool mkdir = type == REQ_MKDIR || type == REQ_MKDIR_FOR;
+    if (type == REQ_STAT || type == REQ_REMOVE || type == REQ_WATCH) flag = read_u8(r);
+    if (type == REQ_LIST_DIR || mkdir || type == REQ_CHMOD) number = read_u32(r);
     if (type == REQ_LIST_DIR) max = read_u32(r);
     bool good;
     if (!ready(r, c, id, &good)) return good;
     switch (type) {
         case REQ_STAT: do_stat(c, id, user, path, flag); break;
         case REQ_LIST_DIR: do_list(c, id, user, path, number, max); break;
-        case REQ_OPEN: do_open(c, id, user, path, flag, number); break;
-        case REQ_MKDIR: do_mkdir(c, id, user, path, number); break;
+        case REQ_MKDIR: case REQ_MKDIR_FOR: do_mkdir(c, id, user, owner, path, number); break;
+        case REQ_RESOLVE: do_resolve(c, id, user, path); break;
         case REQ_MOVE: do_move(c, id, user, path, destination); break;
         case REQ_REMOVE: do_remove(c, id, user, path, flag); break;
         case REQ_CHMOD: do_chmod(c, id, user, path, number); break;
         default: do_watch(c, id, user, path, flag); break;
     }
     return true;
+}
+
+static bool on_open(struct connection *c, uint8_t type, uint32_t id, struct reader *r) {
+    struct open_order order = {.user = read_text(r)};
+    const char *owner = type == REQ_OPEN_FOR ? read_text(r) : "", *prefix = "";
+    order.path = read_text(r);
+    order.how = read_u8(r);
+    order.mode = read_u32(r);
+    if (type == REQ_OPEN_FOR) {
+        prefix = read_text(r);
+        order.attributes = read_list(r);
+    }
+    order.owner = *owner ? owner : NULL;
+    order.prefix = *prefix ? prefix : NULL;
+    bool good;
+    if (ready(r, c, id, &good)) do_open(c, id, &order);
+    free(order.attributes.items);
+    return good;
+}
+
+static bool on_attributes(struct connection *c, uint32_t id, struct reader *r) {
+    const char *user = read_text(r), *prefix = read_text(r);
+    struct list paths = read_list(r);
+    bool good;
+    if (ready(r, c, id, &good)) do_attributes(c, id, user, prefix, &paths);
+    free(paths.items);
+    return good;
 }
 
 /* The requests that name an open file. */
@@ -141,7 +174,7 @@ static bool on_cancel(struct connection *c, struct reader *r) {
 static bool on_plain(struct connection *c, uint8_t type, uint32_t id, struct reader *r) {
     if (!reader_done(r)) return false;
     switch (type) {
-        case REQ_PING: answer_ok(c, id); break;
+        case REQ_PING: do_ping(c, id); break;
         case REQ_PROCESSES: do_processes(c, id); break;
         case REQ_STATS: do_stats(c, id); break;
         case REQ_STOP_ALL: do_stop_all(c, id); break;
@@ -159,9 +192,13 @@ bool request_handle(struct connection *c, uint8_t type, uint32_t id, uint8_t *pa
     switch (type) {
         case REQ_SPAWN: return on_spawn(c, id, &r);
         case REQ_PROCESS_GET: case REQ_FOLLOW: case REQ_READ_OUTPUT: case REQ_STDIN: case REQ_CLOSE_STDIN:
-        case REQ_SIGNAL: case REQ_RESIZE: case REQ_WAIT: return on_process(c, type, id, &r);
-        case REQ_STAT: case REQ_LIST_DIR: case REQ_OPEN: case REQ_MKDIR: case REQ_MOVE: case REQ_REMOVE:
-        case REQ_CHMOD: case REQ_WATCH: return on_path(c, type, id, &r);
+        case REQ_SIGNAL: case REQ_RESIZE: case REQ_WAIT: case REQ_SIGNAL_ONE: case REQ_NOTE: case REQ_FOLLOW_ALL:
+            return on_process(c, type, id, &r);
+        case REQ_OPEN: case REQ_OPEN_FOR: return on_open(c, type, id, &r);
+        case REQ_STAT: case REQ_LIST_DIR: case REQ_MKDIR: case REQ_MOVE: case REQ_REMOVE: case REQ_CHMOD: case REQ_WATCH:
+        case REQ_MKDIR_FOR: case REQ_RESOLVE:
+            return on_path(c, type, id, &r);
+        case REQ_ATTRIBUTES: return on_attributes(c, id, &r);
         case REQ_COMMIT: case REQ_CLOSE: case REQ_PREAD: case REQ_PWRITE: return on_token(c, type, id, &r);
         case REQ_DIAL: case REQ_LISTEN: case REQ_LISTEN_ON: return on_port(c, type, id, &r);
         case REQ_PING: case REQ_PROCESSES: case REQ_STATS: case REQ_STOP_ALL: case REQ_CONTINUE_ALL:

@@ -76,7 +76,7 @@ void spot_close(struct spot *spot) { close(spot->folder); }
 int creation_error(int error, int folder) { return error == ENOENT && is_proc(folder) ? EACCES : error; }
 
 /* One step down, made if it is missing. Answers with its descriptor, or -1 with errno. */
-static int step(int folder, const char *name, mode_t bits, bool *created) {
+static int step(int folder, const char *name, mode_t bits, const struct identity *owner, bool *created) {
     *created = false;
     int fd = open_below(folder, name, FOLDER, 0);
     if (fd >= 0 || errno != ENOENT) return fd;
@@ -87,11 +87,12 @@ static int step(int folder, const char *name, mode_t bits, bool *created) {
         return fd;
     }
     *created = true;
+    if (owner && !identity_own(owner, folder, name, AT_SYMLINK_NOFOLLOW)) return -1;
     return open_below(folder, name, FOLDER | O_NOFOLLOW, 0);
 }
 
 /* The parts of a path one after the other; with `bits` the last one gets them. */
-static int walk(const char *path, size_t length, mode_t bits, bool *created) {
+static int walk(const char *path, size_t length, mode_t bits, const struct identity *owner, bool *created) {
     char name[NAME_MAX + 1];
     int fd = open_path("/", FOLDER, 0), error = fd < 0 ? errno : 0;
     *created = false;
@@ -103,7 +104,7 @@ static int walk(const char *path, size_t length, mode_t bits, bool *created) {
             memcpy(name, path + at, part);
             name[part] = 0;
             bool last = strspn(path + at + part, "/") >= length - at - part;
-            int below = step(fd, name, last ? bits : NEW_DIRECTORY, created);
+            int below = step(fd, name, last ? bits : NEW_DIRECTORY, owner, created);
             if (below < 0) error = errno;
             /* The umask has taken some bits away. */
             else if (last && *created && bits & 022 && fchmodat(fd, name, bits, 0) < 0) error = errno;
@@ -116,17 +117,17 @@ static int walk(const char *path, size_t length, mode_t bits, bool *created) {
     return error;
 }
 
-int make_directories(const char *path, mode_t last_bits, bool *created) {
-    int error = walk(path, strlen(path), last_bits, created);
+int make_directories(const char *path, mode_t last_bits, const struct identity *owner, bool *created) {
+    int error = walk(path, strlen(path), last_bits, owner, created);
     struct stat found;
     /* A file where the directory should be: something is there already. */
     if (error == ENOTDIR && lstat(path, &found) == 0) return EEXIST;
     return error;
 }
 
-int make_parents(const char *path) {
+int make_parents(const char *path, const struct identity *owner) {
     char name[NAME_MAX + 1];
     bool created;
     size_t length = split(path, name);
-    return length == SIZE_MAX ? ENAMETOOLONG : walk(path, length, NEW_DIRECTORY, &created);
+    return length == SIZE_MAX ? ENAMETOOLONG : walk(path, length, NEW_DIRECTORY, owner, &created);
 }

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "identity.h"
+
 /* open(); -1 with errno. */
 int open_path(const char *path, int flags, mode_t bits);
 int open_below(int folder, const char *name, int flags, mode_t bits);
@@ -22,10 +24,10 @@ struct spot {
 int spot_find(const char *path, struct spot *spot);
 void spot_close(struct spot *spot);
 
-/* Makes what is missing of a path, down to its end. 0 or errno. */
-int make_directories(const char *path, mode_t last_bits, bool *created);
+/* Makes what is missing of a path, down to its end. 0 or errno. What is made becomes the owner's; NULL: stays ours. */
+int make_directories(const char *path, mode_t last_bits, const struct identity *owner, bool *created);
 /* Everything above the last part. 0 or errno. */
-int make_parents(const char *path);
+int make_parents(const char *path, const struct identity *owner);
 /* ENOENT where something is to be made in a directory that exists: a kernel file system that lets nobody. */
 int creation_error(int error, int folder);
 

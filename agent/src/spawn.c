@@ -95,7 +95,7 @@ bool spawn_settle(struct process *process) {
     ssize_t got = read(process->start.fd, &failure, sizeof failure);
     loop_close(&process->start);
     if (got == sizeof failure) {
-        failed(process, failure.error, launch_failure_text(&failure));
+        failed(process, failure.stage == STAGE_PROGRAM ? ENOEXEC : failure.error, launch_failure_text(&failure));
         return false;
     }
     process_started(process);
@@ -114,7 +114,7 @@ static int start(struct process *process, struct ends *ends, const struct spawn_
     struct launch launch = {
         .argv = order->argv.items, .env = order->env.items, .cwd = order->cwd, .cwd_fd = -1, .identity = identity,
         .stdio = {ends->child[0], ends->child[1], ends->child[2]}, .report = report[1],
-        .terminal = process->terminal, .speaker = "paddock",
+        .terminal = process->terminal, .strict = order->flags & SPAWN_STRICT, .speaker = "paddock",
     };
     process->pid = fork();
     if (process->pid == 0) child_run(&launch);
@@ -146,10 +146,11 @@ static int begin(struct process *process, const struct spawn_order *order, const
 }
 
 /* The same id again: the same process. */
-static void answer_existing(struct connection *c, uint32_t id, struct process *process, bool follow) {
+static void answer_existing(struct connection *c, uint32_t id, struct process *process, uint8_t flags) {
     struct attachment *attachment = attach(c, id, process, REQ_SPAWN);
     if (!attachment) return;
-    attachment->follow = follow;
+    attachment->follow = flags & SPAWN_FOLLOW;
+    attachment->all = flags & SPAWN_FOLLOW_ALL;
     if (!process->starting) attachments_started(process);
 }
 
@@ -157,6 +158,7 @@ static const char *refusal(const struct spawn_order *order) {
     size_t length = strlen(order->process_id);
     if (!length || length > MAX_PROCESS_ID) return "the id of a process has 1 to 128 bytes";
     if (!order->argv.count) return "the command is empty";
+    if (order->note_length > MAX_NOTE) return "the note is too long";
     if (order->cwd[0] != '/') return "the working directory is not absolute";
     for (char **variable = order->env.items; *variable; variable++) {
         if (**variable == '=' || !strchr(*variable, '=')) return "a variable has no name or no value";
@@ -164,12 +166,21 @@ static const char *refusal(const struct spawn_order *order) {
     return NULL;
 }
 
+static int keep_note(struct process *process, const struct spawn_order *order) {
+    if (!order->note_length) return 0;
+    process->note = malloc(order->note_length);
+    if (!process->note) return ENOMEM;
+    memcpy(process->note, order->note, order->note_length);
+    process->note_length = order->note_length;
+    return 0;
+}
+
 void do_spawn(struct connection *c, uint32_t id, struct spawn_order *order) {
     struct identity identity;
     const char *why = refusal(order);
     struct process *process = why ? NULL : process_find(order->process_id);
     if (process) {
-        answer_existing(c, id, process, order->flags & SPAWN_FOLLOW);
+        answer_existing(c, id, process, order->flags);
         return;
     }
     if (!why && identity_resolve(order->user, &identity)) why = "there is no such user in this sandbox";
@@ -195,6 +206,8 @@ void do_spawn(struct connection *c, uint32_t id, struct spawn_order *order) {
         return;
     }
     attachment->follow = order->flags & SPAWN_FOLLOW;
-    int error = begin(process, order, &identity);
+    attachment->all = order->flags & SPAWN_FOLLOW_ALL;
+    int error = keep_note(process, order);
+    if (!error) error = begin(process, order, &identity);
     if (error) failed(process, error, "the process could not be started");
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,7 +44,17 @@ struct watching {
 
 static void on_events(struct source *source, uint32_t events);
 
+/* For those who know only three kinds. */
+static uint8_t coarse(uint8_t change) {
+    switch (change) {
+        case EVENT_MOVED_AWAY: return EVENT_REMOVED;
+        case EVENT_ATTRIBUTES: case EVENT_REPLACED: return EVENT_MODIFIED;
+        default: return change;
+    }
+}
+
 static void tell(struct watching *watching, const char *path, uint8_t change) {
+    if (!watching->request.connection->takes_details) change = coarse(change);
     /* A write of many pieces is one change. */
     uint64_t hash = change;
     for (const char *at = path; *at; at++) hash = (hash ^ (uint8_t)*at) * 0x100000001b3u;
@@ -145,7 +156,7 @@ static void on_later(struct later *later) { advance(owner_of(later, struct watch
 static int note_arrival(struct watching *watching, const struct inotify_event *event, const char *path) {
     if (!name_add(&watching->names, event->wd, event->name)) {
         /* Made between arming and looking, and told already; but a rename onto a known name changes that file. */
-        if (event->mask & IN_MOVED_TO) tell(watching, path, EVENT_MODIFIED);
+        if (event->mask & IN_MOVED_TO) tell(watching, path, EVENT_REPLACED);
         return 0;
     }
     tell(watching, path, EVENT_CREATED);
@@ -169,11 +180,11 @@ static int note(struct watching *watching, const struct inotify_event *event) {
         return note_arrival(watching, event, full);
     } else if (event->mask & (IN_DELETE | IN_MOVED_FROM)) {
         name_remove(&watching->names, event->wd, name);
-        tell(watching, full, EVENT_REMOVED);
+        tell(watching, full, event->mask & IN_MOVED_FROM ? EVENT_MOVED_AWAY : EVENT_REMOVED);
         /* Moved away: what happens to it now is none of ours. */
         if (event->mask & IN_MOVED_FROM && event->mask & IN_ISDIR) places_forget(&watching->places, full, watching->fd);
     } else if (*name) {
-        tell(watching, full, EVENT_MODIFIED);
+        tell(watching, full, event->mask & IN_MODIFY ? EVENT_MODIFIED : EVENT_ATTRIBUTES);
     }
     return 0;
 }
@@ -217,9 +228,29 @@ static void on_stop(struct request *request) {
     }
 }
 
+static const struct request_kind watch_kind = {on_stop, on_drained};
+
+/* Everything that the kernel has for this watch; it may be over then, and gone. */
+static void catch_up(struct watching *watching) {
+    struct connection *c = watching->request.connection;
+    uint32_t id = watching->request.id;
+    int waiting = 0;
+    while (watching->armed && !connection_busy(c) && ioctl(watching->fd, FIONREAD, &waiting) == 0 && waiting > 0) {
+        on_events(&watching->source, EPOLLIN);
+        if (request_find(c, id) != &watching->request) return;
+    }
+}
+
+void do_ping(struct connection *c, uint32_t id) {
+    for (struct request *request = c->requests, *next; request; request = next) {
+        next = request->next;
+        if (request->kind == &watch_kind) catch_up(owner_of(request, struct watching, request));
+    }
+    answer_ok(c, id);
+}
+
 void do_watch(struct connection *c, uint32_t id, const char *user, const char *path, bool recursive) {
-    static const struct request_kind kind = {on_stop, on_drained};
-    struct watching *watching = request_open(c, id, &kind, sizeof *watching);
+    struct watching *watching = request_open(c, id, &watch_kind, sizeof *watching);
     if (!watching) return;
     watching->source.fd = watching->top = -1;
     watching->later.call = on_later;

@@ -85,6 +85,14 @@ class TemplateNotFound(NotFound):
     code = "template_not_found"
 
 
+class ServiceNotFound(NotFound):
+    code = "service_not_found"
+
+
+class CodeContextNotFound(NotFound):
+    code = "code_context_not_found"
+
+
 class KeyNotFound(NotFound):
     code = "key_not_found"
 
@@ -119,10 +127,28 @@ class SandboxFailed(Conflict):
     code = "sandbox_failed"
 
 
+class Asleep(Conflict):
+    """The sandbox is paused, and this is not something that wakes it."""
+
+    code = "sandbox_paused"
+
+
+class SandboxExhausted(Conflict):
+    """The sandbox has used up what it may have of something: processes, memory, open files."""
+
+    code = "sandbox_exhausted"
+
+
 class PathConflict(Conflict):
     """The path is of the wrong kind for the operation: a directory where a file is meant, not empty, in the way."""
 
     code = "path_conflict"
+
+
+class DiskFull(PathConflict):
+    """There is no room left for it on the sandbox's disk."""
+
+    code = "disk_full"
 
 
 class PathDenied(Forbidden):
@@ -131,6 +157,18 @@ class PathDenied(Forbidden):
 
 class ProcessEnded(Conflict):
     code = "process_ended"
+
+
+class ServiceFailed(Conflict):
+    """A service of the sandbox ended, or did not answer in time. The message has the last of its output."""
+
+    code = "service_failed"
+
+
+class InterpreterFailed(Conflict):
+    """The code interpreter in the sandbox does not do what it should; what runs beside it may have broken it."""
+
+    code = "interpreter_failed"
 
 
 class IdempotencyMismatch(Conflict):
@@ -192,6 +230,12 @@ class Unsupported(PaddockError):
 
     status = 501
     code = "unsupported"
+
+
+class InterpreterMissing(Unsupported):
+    """The sandbox cannot run code of this kind as it is; the message says what to install."""
+
+    code = "interpreter_missing"
 
 
 class ShuttingDown(Unavailable):

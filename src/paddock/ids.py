@@ -12,8 +12,10 @@ SANDBOX_ID_PATTERN: Final = r"^[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?_[0
 PROCESS_ID_PATTERN: Final = r"^p_[0-9a-f]{16}$"
 
 _SANDBOX_ID = re.compile(SANDBOX_ID_PATTERN, re.ASCII)
+_SANDBOX_KEY = re.compile(r"[a-z0-9]{1,63}", re.ASCII)
 _LOWER_ALNUM: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 _KEY_PREFIX: Final = "e2b_"
+_API_KEY = re.compile(r"e2b_[0-9a-f]{40}", re.ASCII)
 
 
 def new_sandbox_id(user_id: str) -> str:
@@ -27,6 +29,10 @@ def is_sandbox_id(text: str) -> bool:
 def new_sandbox_key() -> str:
     """The DNS-safe second name, in the form that E2B's clients expect: a letter and 20 more. 103 bits: unguessable."""
     return "i" + "".join(secrets.choice(_LOWER_ALNUM) for _ in range(20))
+
+
+def is_sandbox_key(text: str) -> bool:
+    return _SANDBOX_KEY.fullmatch(text) is not None
 
 
 def new_process_id() -> str:
@@ -44,6 +50,11 @@ def new_request_id() -> str:
 def new_api_key() -> str:
     """``e2b_`` and 40 hex digits: the one form that every version of the E2B SDK accepts, 160 bits."""
     return _KEY_PREFIX + secrets.token_hex(20)
+
+
+def is_api_key(text: str) -> bool:
+    """Whether it looks like one; whether it is one, the accounts know."""
+    return _API_KEY.fullmatch(text) is not None
 
 
 def key_prefix(api_key: str) -> str:

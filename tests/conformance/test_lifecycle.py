@@ -209,3 +209,41 @@ async def test_two_servers_at_once_agree(installation: Installation, spec: Sandb
     found = await installation.provider.inspect(spec.sandbox_id)
     assert found and found.state is MachineState.PAUSED
     await other.close()
+
+
+async def test_a_pause_without_memory_ends_the_processes_and_keeps_the_files(
+    provider: Provider, spec: SandboxSpec
+) -> None:
+    await provider.create(spec)
+    shell = Shell(await provider.attach(spec.sandbox_id))
+    await shell.put("/workspace/kept", "here")
+    await shell.start("sleep 1000")
+    await provider.pause(spec.sandbox_id, keep_memory=False)
+    found = await provider.inspect(spec.sandbox_id)
+    assert found is not None
+    assert found.state is MachineState.PAUSED
+    with pytest.raises(errors.Conflict):
+        await provider.attach(spec.sandbox_id)
+    await provider.resume(spec.sandbox_id)
+    shell = Shell(await provider.attach(spec.sandbox_id))
+    assert await shell.get("/workspace/kept") == b"here"
+    assert (await shell.run("pgrep -f '[s]leep 1000'")).code == 1
+
+
+async def test_a_frozen_sandbox_can_still_lose_its_memory(provider: Provider, spec: SandboxSpec) -> None:
+    await provider.create(spec)
+    shell = Shell(await provider.attach(spec.sandbox_id))
+    await shell.put("/workspace/kept", "here")
+    await shell.start("sleep 1000")
+    await provider.pause(spec.sandbox_id)
+    for _ in range(2):  # as after a crash between the two
+        await provider.pause(spec.sandbox_id, keep_memory=False)
+    await provider.resume(spec.sandbox_id)
+    shell = Shell(await provider.attach(spec.sandbox_id))
+    assert await shell.get("/workspace/kept") == b"here"
+    assert (await shell.run("pgrep -f '[s]leep 1000'")).code == 1
+
+
+async def test_pausing_without_memory_what_never_was_is_refused(provider: Provider) -> None:
+    with pytest.raises(errors.SandboxNotFound):
+        await provider.pause("nobody_00000000", keep_memory=False)

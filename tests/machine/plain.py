@@ -120,7 +120,8 @@ class PlainProvider(Provider):
     async def list(self) -> list[Found]:
         return [self._found(folder) for folder in self._agents if folder.parent == self._home]
 
-    async def pause(self, sandbox_id: str) -> None:
+    async def pause(self, sandbox_id: str, *, keep_memory: bool = True) -> None:
+        assert keep_memory, "this one has nothing to start afresh from"
         await (await self._attached(sandbox_id)).stop_all()
 
     async def resume(self, sandbox_id: str) -> None:

@@ -18,16 +18,22 @@ Promises every implementation keeps (``tests/conformance`` holds them to it):
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, Self
 
 WORKSPACE = "/workspace"
 """Where work happens, and the default working directory of every command."""
 
 DEFAULT_USER = "user"
+
+ATTRIBUTES = "user.e2b."
+"""How the names of extended attributes begin in which the attributes of a file are kept: E2B's tools look there."""
+
+MAX_NOTE = 64 * 1024
+"""Bytes of the note that can be kept with a process."""
 
 
 class Stream(StrEnum):
@@ -68,6 +74,10 @@ class ProcessSpec:
     hard_timeout: float | None = None
     label: str = ""
     """What a person typed, for listings."""
+    note: bytes = b""
+    """What the one who starts it wants to find again (``Machine.note``), also after a restart of the server."""
+    strict: bool = False
+    """A program that is not there, or cannot be run, is refused (``Invalid``) instead of ending with 127 or 126."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +139,50 @@ class FileChange(StrEnum):
     REMOVED = "removed"
 
 
+class FileAct(StrEnum):
+    """What was done, where ``FileChange`` tells what has become of the file."""
+
+    CREATE = "create"
+    """Made, or moved here."""
+    WRITE = "write"
+    REMOVE = "remove"
+    RENAME = "rename"
+    """Moved away from here."""
+    CHMOD = "chmod"
+    """Its owner, permissions, times or attributes."""
+
+
+_USUAL_ACTS = {
+    FileChange.CREATED: FileAct.CREATE,
+    FileChange.MODIFIED: FileAct.WRITE,
+    FileChange.REMOVED: FileAct.REMOVE,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class FileEvent:
     path: str
     change: FileChange
+    act: FileAct | None = field(default=None, compare=False)
+    """None: the usual one for this change. Two events of a file are the same whatever was done to it."""
+
+    @property
+    def done(self) -> FileAct:
+        return self.act or _USUAL_ACTS[self.change]
+
+
+class Watch(ABC):
+    """Changes below a directory as they come, until that directory itself is gone. For one consumer."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    async def __anext__(self) -> FileEvent: ...
+
+    @abstractmethod
+    async def settled(self) -> list[FileEvent]:
+        """Those not taken yet, without waiting for more: everything that was done before this call is among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +195,8 @@ class MachineStats:
     disk_used: int
     disk_total: int
     process_count: int
+    memory_cache: int = 0
+    """Page cache, which is not part of what is used: the kernel gives it back when asked."""
 
 
 class Connection(Protocol):
@@ -188,8 +240,34 @@ class Machine(ABC):
         """What the spool holds from ``offset`` on; empty when there is nothing (yet)."""
 
     @abstractmethod
-    def follow(self, process_id: str, stdout_offset: int = 0, stderr_offset: int = 0) -> AsyncIterator[OutputChunk]:
-        """Chunks as they come, from these offsets on, until the process has ended and everything was given."""
+    def follow(
+        self, process_id: str, stdout_offset: int = 0, stderr_offset: int = 0, *, linger: bool = False
+    ) -> AsyncIterator[OutputChunk]:
+        """Chunks as they come, from these offsets on, until the process has ended and everything was given.
+
+        ``linger``: until everybody has closed its streams, also the children that it left behind; unless it was ended
+        from outside (a hard timeout, or SIGTERM or SIGKILL to the process alone), for then nobody waits for them.
+        """
+
+    async def begin(self, spec: ProcessSpec) -> AsyncGenerator[ProcessInfo | OutputChunk, None]:
+        """Spawn and follow, lingering: first the process, then its output as it comes, at last the process as it ended.
+
+        One call, so that a machine that can do it in one round trip does. Whoever stops listening does not end it.
+        """
+        info = await self.spawn(spec)
+        yield info
+        chunks = self.follow(spec.process_id, linger=True)
+        try:
+            async for chunk in chunks:
+                yield chunk
+        finally:
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
+        yield await self.process(spec.process_id)
+
+    @abstractmethod
+    async def note(self, process_id: str) -> bytes:
+        """What was kept with it when it was started."""
 
     @abstractmethod
     async def write_stdin(self, process_id: str, data: bytes) -> None: ...
@@ -198,8 +276,8 @@ class Machine(ABC):
     async def close_stdin(self, process_id: str) -> None: ...
 
     @abstractmethod
-    async def signal(self, process_id: str, signal: int) -> None:
-        """To the whole process group."""
+    async def signal(self, process_id: str, signal: int, *, group: bool = True) -> None:
+        """To the whole process group, or to the process alone."""
 
     @abstractmethod
     async def resize(self, process_id: str, size: TerminalSize) -> None: ...
@@ -236,6 +314,14 @@ class Machine(ABC):
         """Of a symlink itself, or with ``follow`` of what it stands for."""
 
     @abstractmethod
+    async def resolve(self, path: str, *, user: str = DEFAULT_USER) -> FileInfo:
+        """What a path stands for in the end, with the path that has no symlink in it."""
+
+    @abstractmethod
+    async def attributes(self, paths: Sequence[str], *, user: str = DEFAULT_USER) -> list[dict[str, str]]:
+        """What is pinned to each of these files (see ``write_file``); nothing where one cannot be looked at."""
+
+    @abstractmethod
     async def list_directory(self, path: str, depth: int = 1, *, user: str = DEFAULT_USER) -> list[FileInfo]:
         """Entries below ``path``, sorted by path; symlinks are listed, not followed."""
 
@@ -254,12 +340,19 @@ class Machine(ABC):
         mode: int | None = None,
         atomic: bool = True,
         user: str = DEFAULT_USER,
+        owner: str | None = None,
+        attributes: Mapping[str, str] | None = None,
     ) -> FileInfo:
-        """Create or replace a file and its missing parents. ``atomic``: readers see the old or the new, never half."""
+        """Create or replace a file and its missing parents. ``atomic``: readers see the old or the new, never half.
+
+        ``owner``: whose the file and what is made above it become; else the user's, or what they were.
+        ``attributes`` take the place of all that were pinned to it; None leaves those alone.
+        Written in place, a watch sees in this order: created, its owner set, its attributes set, written.
+        """
 
     @abstractmethod
-    async def make_directory(self, path: str, user: str = DEFAULT_USER) -> bool:
-        """With missing parents. False when it was there already."""
+    async def make_directory(self, path: str, user: str = DEFAULT_USER, *, owner: str | None = None) -> bool:
+        """With missing parents. False when it was there already. ``owner`` as in ``write_file``."""
 
     @abstractmethod
     async def move(self, source: str, destination: str, *, user: str = DEFAULT_USER) -> FileInfo: ...
@@ -270,7 +363,7 @@ class Machine(ABC):
     @abstractmethod
     def watch(
         self, path: str, recursive: bool = False, *, user: str = DEFAULT_USER
-    ) -> AbstractAsyncContextManager[AsyncIterator[FileEvent]]:
+    ) -> AbstractAsyncContextManager[Watch]:
         """Changes below a directory from the moment the context is entered."""
 
     # Ports and usage

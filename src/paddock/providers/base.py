@@ -138,8 +138,12 @@ class Provider(ABC):
     async def list(self) -> list[Found]: ...
 
     @abstractmethod
-    async def pause(self, sandbox_id: str) -> None:
-        """Freeze; a machine that is not there is a :class:`~paddock.errors.SandboxNotFound`."""
+    async def pause(self, sandbox_id: str, *, keep_memory: bool = True) -> None:
+        """Freeze; a machine that is not there is a :class:`~paddock.errors.SandboxNotFound`.
+
+        Without its memory every process ends, the files stay, and ``resume`` starts it afresh. That holds for one that
+        is frozen already, too.
+        """
 
     @abstractmethod
     async def resume(self, sandbox_id: str) -> None: ...

@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 from paddock.machine.agent.failures import Refusal
 from paddock.machine.agent.wire import MAX_BULK, MAX_DATA, MAX_PAYLOAD, ProtocolError, Reader
 from paddock.machine.base import (
+    ATTRIBUTES,
+    FileAct,
     FileChange,
     FileEvent,
     FileInfo,
@@ -29,7 +31,14 @@ _STATUSES: Final = {
     5: ProcessStatus.LOST,
 }
 _TYPES: Final = {1: FileType.FILE, 2: FileType.DIRECTORY, 3: FileType.SYMLINK, 4: FileType.OTHER}
-_CHANGES: Final = {1: FileChange.CREATED, 2: FileChange.MODIFIED, 3: FileChange.REMOVED}
+_CHANGES: Final = {
+    1: (FileChange.CREATED, FileAct.CREATE),
+    2: (FileChange.MODIFIED, FileAct.WRITE),
+    3: (FileChange.REMOVED, FileAct.REMOVE),
+    4: (FileChange.REMOVED, FileAct.RENAME),
+    5: (FileChange.MODIFIED, FileAct.CHMOD),
+    6: (FileChange.MODIFIED, FileAct.CREATE),
+}
 
 MAX_PATH: Final = 64 * 1024
 """Below a directory paths may be longer than the kernel takes in one call."""
@@ -39,6 +48,9 @@ _STATE = struct.Struct("<Bii")
 _TIMES_AND_SIZES = struct.Struct("<QQQQB")
 _MAX_ID = 256
 _MAX_NAME = 4096
+_MAX_ATTRIBUTE = 64 * 1024
+_SMALLEST_COUNT = 4
+_SMALLEST_ATTRIBUTE = 8
 _NO_SIZE = 1 << 63
 _LAST_DAY = 253_402_214_400 * 1_000_000
 """The last day of the year 9999: a file may claim to be younger, but no calendar has a date for it."""
@@ -139,7 +151,22 @@ def read_event(body: Reader) -> tuple[bytes, FileEvent]:
     body.end()
     if change is None or not path.startswith(b"/"):
         raise ProtocolError("The sandbox's agent sent a change that cannot be.")
-    return path, FileEvent(path.decode(errors="replace"), change)
+    return path, FileEvent(path.decode(errors="replace"), *change)
+
+
+def read_attributes(body: Reader) -> list[dict[str, str]]:
+    """Of several files, in the order in which they were asked for; their names without what all begin with."""
+    return [_attributes_of_one(body) for _ in range(body.count(_SMALLEST_COUNT))]
+
+
+def _attributes_of_one(body: Reader) -> dict[str, str]:
+    found = {}
+    for _ in range(body.count(_SMALLEST_ATTRIBUTE)):
+        name, value = body.text(_MAX_NAME), body.blob(_MAX_ATTRIBUTE)
+        if not name.startswith(ATTRIBUTES):
+            raise ProtocolError("The sandbox's agent told of another attribute than it was asked for.")
+        found[name.removeprefix(ATTRIBUTES)] = value.decode(errors="replace")
+    return found
 
 
 def read_usage(body: Reader) -> Usage:

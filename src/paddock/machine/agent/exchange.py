@@ -241,6 +241,14 @@ class Flow(Exchange, Generic[Item]):
                 self._waiter = None
         return self._items.popleft()
 
+    def taken(self) -> list[Item]:
+        """All that has come and was not taken yet."""
+        found = list(self._items)
+        self._items.clear()
+        if not found and self._error is not None:
+            raise self._error
+        return found
+
     def leave(self) -> None:
         """The consumer takes no more."""
         self._over = True

@@ -18,10 +18,9 @@ _CONFLICTS = {
     errno.EBUSY: "it is in use",
     errno.ETXTBSY: "it is a program that is running",
     errno.EXDEV: "it cannot be moved to another file system",
-    errno.ENOSPC: "there is no space left on the disk",
-    errno.EDQUOT: "the disk quota is used up",
     errno.EFBIG: "the file would be too large",
 }
+_FULL = {errno.ENOSPC: "there is no space left on the disk", errno.EDQUOT: "the disk quota is used up"}
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _UNUSABLE = (errno.ENAMETOOLONG, errno.EINVAL)
 _EXHAUSTED = {
@@ -55,6 +54,8 @@ def of_path(failure: Refusal | OSError, path: str) -> errors.PaddockError:
     details = {"path": path[:1000]}
     if number == errno.ENOENT:
         return errors.PathNotFound(f"There is no {path!r} in the sandbox.", details=details)
+    if reason := _FULL.get(number):
+        return errors.DiskFull(f"{path!r}: {reason}.", details=details)
     if reason := _CONFLICTS.get(number):
         return errors.PathConflict(f"{path!r}: {reason}.", details=details)
     if number in _DENIED:
@@ -85,10 +86,10 @@ def of_process(failure: Refusal, process_id: str) -> errors.PaddockError:
 def of_spawn(failure: Refusal, cwd: str) -> errors.PaddockError:
     """A command that was not started. A program that is missing is no refusal: it ends with 127, as in a shell."""
     if reason := _EXHAUSTED.get(failure.number):
-        return errors.Conflict(f"The sandbox cannot start the command: {reason}.")
+        return errors.SandboxExhausted(f"The sandbox cannot start the command: {reason}.")
     if failure.number == errno.E2BIG:
         return errors.Invalid("The command is too long, or its environment too large, for the kernel.")
-    if failure.number == errno.EINVAL:
+    if failure.number in (errno.EINVAL, errno.ENOEXEC):
         return errors.Invalid(f"The command could not be started: {failure.message or 'it is not valid'}.")
     return of_path(failure, cwd)
 
@@ -119,6 +120,6 @@ def not_found(process_id: str) -> errors.ProcessNotFound:
 
 def _of_machine(failure: Refusal | OSError, number: int, details: dict[str, Any]) -> errors.PaddockError:
     if reason := _EXHAUSTED.get(number):
-        return errors.Conflict(f"The sandbox cannot do it now: {reason}.", details=details)
+        return errors.SandboxExhausted(f"The sandbox cannot do it now: {reason}.", details=details)
     said = failure.message if isinstance(failure, Refusal) else ""
     return errors.ProviderRefused(f"The sandbox refused: {said or os.strerror(number)}.", details=details)

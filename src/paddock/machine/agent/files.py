@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from paddock import errors
 from paddock.machine.agent import failures
-from paddock.machine.agent.answers import SMALLEST_ENTRY, Entry, read_entry
+from paddock.machine.agent.answers import SMALLEST_ENTRY, Entry, read_attributes, read_entry
 from paddock.machine.agent.exchange import Call, Listing
 from paddock.machine.agent.failures import Refusal
 from paddock.machine.agent.flows import Watching
@@ -17,11 +17,13 @@ from paddock.machine.agent.line import WORK_SECONDS, Line
 from paddock.machine.agent.link import Link
 from paddock.machine.agent.paths import plain
 from paddock.machine.agent.wire import Answer, ProtocolError, Reader, Request, Writer, encoded
-from paddock.machine.base import FileChange, FileEvent, FileInfo
+from paddock.machine.base import ATTRIBUTES, FileChange, FileEvent, FileInfo, Watch
 
 MAX_ENTRIES = 100_000
 _NEW_DIRECTORY = 0o755
 _OF_THE_SOURCE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
+_BATCH = 128
+"""Files whose attributes are asked for at once; the agent takes no more."""
 _AT_ONCE = 16
 """Long works of ours at the same time; the agent has 32 workers for everyone."""
 
@@ -39,11 +41,45 @@ class Files:
         path = plain(path)
         return await self._entry(Request.CHMOD, _about(user, path).u32(mode), path)
 
-    async def make_directory(self, path: str, user: str) -> bool:
+    async def resolve(self, path: str, user: str) -> FileInfo:
         path = plain(path)
-        payload = _about(user, path).u32(_NEW_DIRECTORY)
         try:
-            return await self._line.call(Request.MKDIR, payload, lambda: Call(Answer.MADE, Reader.flag), again=False)
+            return await self._line.call(
+                Request.RESOLVE, _about(user, path), lambda: Call(Answer.ENTRY, _any_entry), again=True
+            )
+        except Refusal as refusal:
+            raise failures.of_path(refusal, path) from None
+
+    async def attributes(self, paths: Sequence[str], user: str) -> list[dict[str, str]]:
+        found: list[dict[str, str]] = []
+        for begin in range(0, len(paths), _BATCH):
+            found += await self._attributes([plain(path) for path in paths[begin : begin + _BATCH]], user)
+        return found
+
+    async def _attributes(self, paths: Sequence[str], user: str) -> list[dict[str, str]]:
+        payload = Writer().text(user).text(ATTRIBUTES).texts(paths)
+
+        def decode(body: Reader) -> list[dict[str, str]]:
+            answer = read_attributes(body)
+            if len(answer) != len(paths):
+                raise ProtocolError("The sandbox's agent told of more or fewer files than it was asked about.")
+            return answer
+
+        try:
+            return await self._line.call(
+                Request.ATTRIBUTES, payload, lambda: Call(Answer.ATTRIBUTES, decode), again=True
+            )
+        except Refusal as refusal:
+            raise failures.of_path(refusal, paths[0]) from None
+
+    async def make_directory(self, path: str, user: str, owner: str | None) -> bool:
+        path = plain(path)
+        kind = Request.MKDIR if owner is None else Request.MKDIR_FOR
+        payload = (_about(user, path) if owner is None else Writer().text(user).text(owner).text(path)).u32(
+            _NEW_DIRECTORY
+        )
+        try:
+            return await self._line.call(kind, payload, lambda: Call(Answer.MADE, Reader.flag), again=False)
         except Refusal as refusal:
             raise failures.of_path(refusal, path) from None
 
@@ -100,11 +136,11 @@ class Files:
             raise failures.of_path(refusal, path) from None
 
     @asynccontextmanager
-    async def watch(self, path: str, recursive: bool, user: str) -> AsyncIterator[AsyncIterator[FileEvent]]:
+    async def watch(self, path: str, recursive: bool, user: str) -> AsyncIterator[Watch]:
         watch = _Watch(self._line, plain(path), recursive, user)
         await watch.arm()
         try:
-            yield watch.events()
+            yield watch
         finally:
             watch.leave()
 
@@ -115,7 +151,7 @@ class Files:
             raise failures.of_path(refusal, path) from None
 
 
-class _Watch:
+class _Watch(Watch):
     def __init__(self, line: Line, path: str, recursive: bool, user: str) -> None:
         self._line = line
         self._path = path
@@ -134,20 +170,36 @@ class _Watch:
         except Refusal as refusal:
             raise failures.of_path(refusal, self._path) from None
 
-    async def events(self) -> AsyncIterator[FileEvent]:
-        """Until the watched directory itself is gone."""
-        while self._flow is not None:
-            try:
-                event = await self._flow.take()
-            except Refusal as refusal:
-                raise failures.of_path(refusal, self._path) from None
-            if event is not None:
-                yield event
-            elif self._flow.overflowed:
-                await self.arm()
-                yield FileEvent(encoded(self._path).decode(errors="replace"), FileChange.MODIFIED)
-            else:
-                return
+    async def __anext__(self) -> FileEvent:
+        if self._flow is None:
+            raise StopAsyncIteration
+        try:
+            event = await self._flow.take()
+        except Refusal as refusal:
+            raise failures.of_path(refusal, self._path) from None
+        if event is not None:
+            return event
+        if not self._flow.overflowed:
+            raise StopAsyncIteration
+        return await self._again()
+
+    async def settled(self) -> list[FileEvent]:
+        """The agent tells what it has seen before it answers to a PING, and its answers come in order."""
+        flow = self._flow
+        if flow is None:
+            return []
+        if flow.link is not None:
+            await flow.link.call(Request.PING, Writer(), Call(Answer.OK, _nothing), self._line.reply_seconds)
+        try:
+            found = flow.taken()
+        except Refusal as refusal:
+            raise failures.of_path(refusal, self._path) from None
+        return [*found, await self._again()] if flow.overflowed else found
+
+    async def _again(self) -> FileEvent:
+        """Events were lost: from here on they are not, and of what was lost this tells."""
+        await self.arm()
+        return FileEvent(encoded(self._path).decode(errors="replace"), FileChange.MODIFIED)
 
     def leave(self) -> None:
         if self._flow is not None:
@@ -166,6 +218,10 @@ def entry_of(path: str) -> Callable[[Reader], FileInfo]:
         return entry.info
 
     return decode
+
+
+def _any_entry(body: Reader) -> FileInfo:
+    return read_entry(body).info
 
 
 def _about(user: str, path: str) -> Writer:

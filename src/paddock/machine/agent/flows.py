@@ -10,7 +10,7 @@ from paddock.machine.agent.answers import read_data, read_event, read_process, r
 from paddock.machine.agent.exchange import Flow
 from paddock.machine.agent.failures import Refusal
 from paddock.machine.agent.wire import Answer, ProtocolError, Reader
-from paddock.machine.base import FileChange, FileEvent, OutputChunk, Stream
+from paddock.machine.base import FileChange, FileEvent, OutputChunk, ProcessInfo, Stream
 
 _MAX_BYTES = 1 << 20
 _MAX_EVENTS = 10_000
@@ -21,8 +21,8 @@ class Following(Flow[OutputChunk]):
 
     def __init__(self, process_id: str, stdout_offset: int, stderr_offset: int) -> None:
         super().__init__()
-        self.ended = False
-        """The process has ended, and this was all of its output. Else this flow is over and another must go on."""
+        self.ended: ProcessInfo | None = None
+        """The process that has ended, when this was all of its output. None: another flow must go on."""
         self._process_id = process_id
         self._reached = {Stream.STDOUT: stdout_offset, Stream.STDERR: stderr_offset}
         self._waiting = 0
@@ -44,7 +44,7 @@ class Following(Flow[OutputChunk]):
                 if info.running:
                     raise ProtocolError("The sandbox's agent told the end of a process that has not ended.")
                 if not self._over:
-                    self.ended = True
+                    self.ended = info
                     self._finish()
             case Answer.ERROR:
                 self.fail(read_refusal(body))
@@ -63,6 +63,50 @@ class Following(Flow[OutputChunk]):
         if self._waiting > _MAX_BYTES:
             self._finish()
             self.stop()
+
+
+class Beginning(Following):
+    """SPAWN that follows: before the output comes the process itself."""
+
+    def __init__(self, process_id: str) -> None:
+        super().__init__(process_id, 0, 0)
+        self._started: asyncio.Future[ProcessInfo] = asyncio.get_running_loop().create_future()
+
+    async def start(self, seconds: float) -> ProcessInfo:
+        """The process, once it runs."""
+        timer = asyncio.get_running_loop().call_later(seconds, self._expire)
+        try:
+            return await self._started
+        except asyncio.CancelledError:
+            if not self._started.cancelled():
+                self._started.exception()
+            self.leave()
+            raise
+        finally:
+            timer.cancel()
+
+    def receive(self, kind: Answer, body: Reader, descriptor: int | None) -> bool:
+        if kind is Answer.PROCESS:
+            if self._started.done() and not self._over:
+                raise ProtocolError("The sandbox's agent told the start of a process twice.")
+            info = read_process(body, self._process_id)
+            body.end()
+            if not self._started.done():
+                self._started.set_result(info)
+            return False
+        if kind is not Answer.ERROR and not self._started.done():
+            raise ProtocolError("The sandbox's agent told the end of a process that has not begun.")
+        return super().receive(kind, body, descriptor)
+
+    def fail(self, error: Exception) -> None:
+        if not self._started.done():
+            self._started.set_exception(error)
+        super().fail(error)
+
+    def _expire(self) -> None:
+        if not self._started.done():
+            self._started.set_exception(errors.ProviderTimeout("The sandbox did not start the command in time."))
+            self.leave()
 
 
 class Watching(Flow[FileEvent]):

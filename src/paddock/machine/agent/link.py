@@ -17,6 +17,7 @@ from paddock import errors
 from paddock.machine.agent.exchange import Call, Exchange, Ignored, Result
 from paddock.machine.agent.failures import LinkLost, Refusal
 from paddock.machine.agent.wire import (
+    KNOWS_DETAILS,
     PASSES_DESCRIPTORS,
     VERSION,
     Answer,
@@ -46,6 +47,8 @@ class Link:
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
+        self.details = False
+        """The agent knows what was added to the first version of the protocol."""
         self._socket = connection
         self._loop = asyncio.get_running_loop()
         self._splitter = Splitter()
@@ -62,8 +65,9 @@ class Link:
         """Over a connected unix socket, which is the link's from now on."""
         link = cls(connection)
         try:
-            payload = Writer().u32(VERSION).u32(PASSES_DESCRIPTORS)
-            await link.call(Request.HELLO, payload, Call(Answer.HELLO_OK, _check_hello), seconds)
+            payload = Writer().u32(VERSION).u32(PASSES_DESCRIPTORS | KNOWS_DETAILS)
+            features = await link.call(Request.HELLO, payload, Call(Answer.HELLO_OK, _read_hello), seconds)
+            link.details = bool(features & KNOWS_DETAILS)
         except Refusal as refusal:
             link.close()
             raise ProtocolError(f"The sandbox's agent refuses to speak with this server: {refusal.message}") from None
@@ -230,9 +234,11 @@ def _descriptors(content: bytes) -> array.array[int]:
     return found
 
 
-def _check_hello(body: Reader) -> None:
+def _read_hello(body: Reader) -> int:
+    """What else the agent can do."""
     version, features, _ = body.u32(), body.u32(), body.text(_MAX_BUILD)
     if version != VERSION:
         raise ProtocolError(f"The sandbox's agent speaks version {version} of the protocol, this server {VERSION}.")
     if not features & PASSES_DESCRIPTORS:
         raise ProtocolError("The sandbox's agent cannot pass descriptors.")
+    return features

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from paddock.clock import Clock, SystemClock
@@ -21,7 +21,6 @@ from paddock.machine.agent.wire import Answer, Reader, Request, Writer
 from paddock.machine.base import (
     DEFAULT_USER,
     Connection,
-    FileEvent,
     FileInfo,
     Machine,
     MachineStats,
@@ -30,6 +29,7 @@ from paddock.machine.base import (
     ProcessSpec,
     Stream,
     TerminalSize,
+    Watch,
 )
 
 SPOOL_LIMIT = 16 << 20
@@ -69,6 +69,9 @@ class AgentMachine(Machine):
     async def spawn(self, spec: ProcessSpec) -> ProcessInfo:
         return await self._processes.spawn(spec)
 
+    def begin(self, spec: ProcessSpec) -> AsyncGenerator[ProcessInfo | OutputChunk, None]:
+        return self._processes.begin(spec)
+
     async def run(
         self, spec: ProcessSpec, timeout: float | None = None, limit: int = 1 << 20
     ) -> tuple[ProcessInfo, OutputChunk, OutputChunk]:
@@ -82,14 +85,19 @@ class AgentMachine(Machine):
     async def process(self, process_id: str) -> ProcessInfo:
         return await self._processes.process(process_id)
 
+    async def note(self, process_id: str) -> bytes:
+        return await self._processes.note(process_id)
+
     async def wait(self, process_id: str, timeout: float | None = None) -> ProcessInfo:
         return await self._processes.wait(process_id, timeout)
 
     async def read_output(self, process_id: str, stream: Stream, offset: int = 0, limit: int = 1 << 20) -> OutputChunk:
         return await self._processes.read_output(process_id, stream, offset, limit)
 
-    def follow(self, process_id: str, stdout_offset: int = 0, stderr_offset: int = 0) -> AsyncIterator[OutputChunk]:
-        return self._processes.follow(process_id, stdout_offset, stderr_offset)
+    def follow(
+        self, process_id: str, stdout_offset: int = 0, stderr_offset: int = 0, *, linger: bool = False
+    ) -> AsyncIterator[OutputChunk]:
+        return self._processes.follow(process_id, stdout_offset, stderr_offset, linger)
 
     async def write_stdin(self, process_id: str, data: bytes) -> None:
         await self._processes.write_stdin(process_id, data)
@@ -97,8 +105,8 @@ class AgentMachine(Machine):
     async def close_stdin(self, process_id: str) -> None:
         await self._processes.close_stdin(process_id)
 
-    async def signal(self, process_id: str, signal: int) -> None:
-        await self._processes.signal(process_id, signal)
+    async def signal(self, process_id: str, signal: int, *, group: bool = True) -> None:
+        await self._processes.signal(process_id, signal, group)
 
     async def resize(self, process_id: str, size: TerminalSize) -> None:
         await self._processes.resize(process_id, size)
@@ -116,6 +124,12 @@ class AgentMachine(Machine):
     async def stat(self, path: str, *, follow: bool = False, user: str = DEFAULT_USER) -> FileInfo:
         return await self._files.stat(path, follow, user)
 
+    async def resolve(self, path: str, *, user: str = DEFAULT_USER) -> FileInfo:
+        return await self._files.resolve(path, user)
+
+    async def attributes(self, paths: Sequence[str], *, user: str = DEFAULT_USER) -> list[dict[str, str]]:
+        return await self._files.attributes(paths, user)
+
     async def list_directory(self, path: str, depth: int = 1, *, user: str = DEFAULT_USER) -> list[FileInfo]:
         return await self._files.list_directory(path, depth, user)
 
@@ -132,11 +146,13 @@ class AgentMachine(Machine):
         mode: int | None = None,
         atomic: bool = True,
         user: str = DEFAULT_USER,
+        owner: str | None = None,
+        attributes: Mapping[str, str] | None = None,
     ) -> FileInfo:
-        return await self._transfer.write(path, chunks, mode, atomic, user)
+        return await self._transfer.write(path, chunks, mode, atomic, user, owner, attributes)
 
-    async def make_directory(self, path: str, user: str = DEFAULT_USER) -> bool:
-        return await self._files.make_directory(path, user)
+    async def make_directory(self, path: str, user: str = DEFAULT_USER, *, owner: str | None = None) -> bool:
+        return await self._files.make_directory(path, user, owner)
 
     async def move(self, source: str, destination: str, *, user: str = DEFAULT_USER) -> FileInfo:
         return await self._files.move(source, destination, user)
@@ -149,7 +165,7 @@ class AgentMachine(Machine):
 
     def watch(
         self, path: str, recursive: bool = False, *, user: str = DEFAULT_USER
-    ) -> AbstractAsyncContextManager[AsyncIterator[FileEvent]]:
+    ) -> AbstractAsyncContextManager[Watch]:
         return self._files.watch(path, recursive, user)
 
     # Ports and usage

@@ -5,23 +5,24 @@ from __future__ import annotations
 import re
 import signal as signals
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 
 from paddock import errors
 from paddock.machine.agent import failures
 from paddock.machine.agent.answers import STREAMS, read_output, read_process, read_processes
 from paddock.machine.agent.exchange import Call, PatientCall
 from paddock.machine.agent.failures import LinkLost, Refusal
-from paddock.machine.agent.flows import Following
+from paddock.machine.agent.flows import Beginning, Following
 from paddock.machine.agent.line import Line
 from paddock.machine.agent.link import Link
 from paddock.machine.agent.paths import plain
 from paddock.machine.agent.tails import Tail, Tails
 from paddock.machine.agent.wire import MAX_BULK, Answer, ProtocolError, Reader, Request, Writer
-from paddock.machine.base import OutputChunk, ProcessInfo, ProcessSpec, Stream, TerminalSize
+from paddock.machine.base import MAX_NOTE, OutputChunk, ProcessInfo, ProcessSpec, Stream, TerminalSize
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
-_STDIN, _TERMINAL, _FOLLOW = 1, 2, 4
+_STDIN, _TERMINAL, _FOLLOW, _FOLLOW_ALL, _STRICT, _NOTE = 1, 2, 4, 8, 16, 32
 _STDIN_PIECE = 64 * 1024
 _LABEL_BYTES = 1024
 _LONGEST = 1 << 62
@@ -65,7 +66,7 @@ class Processes:
     ) -> tuple[ProcessInfo, Tail | None]:
         seconds = self._line.reply_seconds
         tail = self._tails.begin(spec.process_id)
-        payload = self._payload(spec, environment, follow=tail is not None)
+        payload = self._payload(link, spec, environment, 0 if tail is None else _FOLLOW)
         if tail is None:
             return await link.call(Request.SPAWN, payload, _one(spec.process_id), seconds), None
         try:
@@ -75,9 +76,35 @@ class Processes:
             raise
         return await tail.start(seconds), tail
 
-    def _payload(self, spec: ProcessSpec, environment: Mapping[str, str], *, follow: bool) -> Writer:
+    async def begin(self, spec: ProcessSpec) -> AsyncGenerator[ProcessInfo | OutputChunk, None]:
+        _check(spec)
+        environment = {**self._environment(), **spec.env}
+
+        async def launch(link: Link) -> tuple[ProcessInfo, Beginning]:
+            flow = Beginning(spec.process_id)
+            link.begin(Request.SPAWN, self._payload(link, spec, environment, _FOLLOW | _FOLLOW_ALL), flow)
+            return await flow.start(self._line.reply_seconds), flow
+
+        try:
+            info, flow = await self._line.ask(launch, again=True)
+        except Refusal as refusal:
+            raise failures.of_spawn(refusal, spec.cwd) from None
+        try:
+            yield info
+            async with aclosing(self._lasting(spec.process_id, flow, 0, 0, linger=True)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        finally:
+            flow.leave()
+
+    def _payload(self, link: Link, spec: ProcessSpec, environment: Mapping[str, str], flags: int) -> Writer:
         size = spec.terminal or TerminalSize()
-        flags = _FOLLOW if follow else 0
+        if spec.strict:
+            flags |= _STRICT
+        if spec.note:
+            flags |= _NOTE
+        if not link.details:
+            flags &= _FOLLOW
         if spec.stdin or spec.terminal:
             flags |= _STDIN
         if spec.terminal:
@@ -86,7 +113,7 @@ class Processes:
         # A limit that rounds to nothing must not become none.
         timeout = 0 if spec.hard_timeout is None else max(1, round(min(_LONGEST, spec.hard_timeout * 1000)))
         label = spec.label.encode(errors="replace")[:_LABEL_BYTES].decode(errors="ignore").replace("\0", " ")
-        return (
+        payload = (
             Writer()
             .text(spec.process_id)
             .texts(spec.argv)
@@ -100,6 +127,7 @@ class Processes:
             .u64(self._spool_limit)
             .text(label)
         )
+        return payload.blob(spec.note) if flags & _NOTE else payload
 
     # Looking and waiting
 
@@ -117,6 +145,20 @@ class Processes:
             return await self._line.call(
                 Request.PROCESS_GET, Writer().text(process_id), lambda: _one(process_id), again=True
             )
+        except Refusal as refusal:
+            raise failures.of_process(refusal, process_id) from None
+
+    async def note(self, process_id: str) -> bytes:
+        _check_id(process_id)
+
+        async def ask(link: Link) -> bytes:
+            if not link.details:
+                return b""
+            call = Call(Answer.BYTES, lambda body: body.blob(MAX_NOTE))
+            return await link.call(Request.NOTE, Writer().text(process_id), call, self._line.reply_seconds)
+
+        try:
+            return await self._line.ask(ask, again=True)
         except Refusal as refusal:
             raise failures.of_process(refusal, process_id) from None
 
@@ -170,16 +212,27 @@ class Processes:
         except Refusal as refusal:
             raise failures.of_process(refusal, process_id) from None
 
-    async def follow(self, process_id: str, stdout_offset: int, stderr_offset: int) -> AsyncIterator[OutputChunk]:
+    async def follow(
+        self, process_id: str, stdout_offset: int, stderr_offset: int, linger: bool
+    ) -> AsyncIterator[OutputChunk]:
         _check_id(process_id)
         if stdout_offset < 0 or stderr_offset < 0:
             raise errors.Invalid("offsets must not be negative")
         if (tail := self._tails.get(process_id)) is not None and tail.ended is None:
             tail.drop()  # one who follows gets it all; it need not come twice
+        flow = await self._begin_following(process_id, stdout_offset, stderr_offset, linger)
+        async with aclosing(self._lasting(process_id, flow, stdout_offset, stderr_offset, linger=linger)) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, OutputChunk):
+                    yield chunk
+
+    async def _lasting(
+        self, process_id: str, flow: Following, stdout_offset: int, stderr_offset: int, *, linger: bool
+    ) -> AsyncGenerator[OutputChunk | ProcessInfo, None]:
+        """The chunks of this flow, and of others that go on where it stopped; at last the process."""
         reached = {Stream.STDOUT: stdout_offset, Stream.STDERR: stderr_offset}
         losses = 0
         while True:
-            flow = await self._begin_following(process_id, *reached.values())
             try:
                 while (chunk := await flow.take()) is not None:
                     reached[chunk.stream] = chunk.end
@@ -194,14 +247,18 @@ class Processes:
             finally:
                 flow.leave()
             if flow.ended:
+                yield flow.ended
                 return
+            flow = await self._begin_following(process_id, reached[Stream.STDOUT], reached[Stream.STDERR], linger)
 
-    async def _begin_following(self, process_id: str, stdout_offset: int, stderr_offset: int) -> Following:
+    async def _begin_following(
+        self, process_id: str, stdout_offset: int, stderr_offset: int, linger: bool
+    ) -> Following:
         payload = Writer().text(process_id).u64(stdout_offset).u64(stderr_offset)
 
         async def begin(link: Link) -> Following:
             flow = Following(process_id, stdout_offset, stderr_offset)
-            link.begin(Request.FOLLOW, payload, flow)
+            link.begin(Request.FOLLOW_ALL if linger and link.details else Request.FOLLOW, payload, flow)
             return flow
 
         return await self._line.ask(begin, again=True)
@@ -217,10 +274,11 @@ class Processes:
     async def close_stdin(self, process_id: str) -> None:
         await self._act(process_id, Request.CLOSE_STDIN, Writer().text(process_id), again=False)
 
-    async def signal(self, process_id: str, number: int) -> None:
+    async def signal(self, process_id: str, number: int, group: bool) -> None:
         if number not in signals.valid_signals():
             raise errors.Invalid(f"{number} is not the number of a signal.")
-        await self._act(process_id, Request.SIGNAL, Writer().text(process_id).i32(number), again=False)
+        kind = Request.SIGNAL if group else Request.SIGNAL_ONE
+        await self._act(process_id, kind, Writer().text(process_id).i32(number), again=False)
 
     async def resize(self, process_id: str, size: TerminalSize) -> None:
         if not (0 < size.rows < 1 << 16 and 0 < size.cols < 1 << 16):
@@ -271,3 +329,5 @@ def _check(spec: ProcessSpec) -> None:
         raise errors.Invalid("The command is empty.")
     if any("=" in name or not name for name in spec.env):
         raise errors.Invalid("The name of a variable must not be empty or contain '='.")
+    if len(spec.note) > MAX_NOTE:
+        raise errors.Invalid(f"The note of a process has at most {MAX_NOTE} bytes.")

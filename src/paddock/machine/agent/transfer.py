@@ -6,7 +6,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from paddock import errors
 from paddock.machine.agent import failures
@@ -17,7 +17,8 @@ from paddock.machine.agent.line import Line
 from paddock.machine.agent.link import Link
 from paddock.machine.agent.paths import plain
 from paddock.machine.agent.wire import Answer, ProtocolError, Reader, Request, Writer
-from paddock.machine.base import FileInfo, FileType
+from paddock.machine.base import ATTRIBUTES, FileInfo, FileType
+from paddock.machine.pouring import Pourable
 from paddock.machine.threads import in_thread
 
 _READ, _REPLACE, _IN_PLACE = 0, 1, 2
@@ -53,11 +54,18 @@ class Transfer:
             os.close(fd)
 
     async def write(
-        self, path: str, chunks: AsyncIterator[bytes], mode: int | None, atomic: bool, user: str
+        self,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        mode: int | None,
+        atomic: bool,
+        user: str,
+        owner: str | None,
+        attributes: Mapping[str, str] | None,
     ) -> FileInfo:
         path = plain(path)
         how = _REPLACE if atomic else _IN_PLACE
-        opened = await self._open(path, how, _MODE_AS_IT_IS if mode is None else mode, user)
+        opened = await self._open(path, how, _MODE_AS_IT_IS if mode is None else mode, user, owner, attributes)
         fd, link, token = opened.descriptor, opened.link, opened.value
         try:
             try:
@@ -74,8 +82,22 @@ class Transfer:
             _release(link, token)
             raise
 
-    async def _open(self, path: str, how: int, mode: int, user: str) -> Handed[int]:
-        payload = Writer().text(user).text(path).u8(how).u32(mode)
+    async def _open(
+        self,
+        path: str,
+        how: int,
+        mode: int,
+        user: str,
+        owner: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> Handed[int]:
+        request, payload = Request.OPEN, Writer().text(user)
+        if owner is None and attributes is None:
+            payload.text(path).u8(how).u32(mode)
+        else:
+            request = Request.OPEN_FOR
+            payload.text(owner or "").text(path).u8(how).u32(mode).text("" if attributes is None else ATTRIBUTES)
+            payload.texts(part for name, value in (attributes or {}).items() for part in (ATTRIBUTES + name, value))
         decode_entry = entry_of(path)
 
         access = os.O_RDONLY if how == _READ else os.O_WRONLY
@@ -88,7 +110,7 @@ class Transfer:
 
         try:
             return await self._line.call(
-                Request.OPEN, payload, lambda: Handover(Answer.OPENED, decode, _release), again=True
+                request, payload, lambda: Handover(Answer.OPENED, decode, _release), again=True
             )
         except Refusal as refusal:
             if refusal.number == errno.EINVAL:
@@ -141,7 +163,12 @@ def _read_now(fd: int, size: int, offset: int, file_size: int) -> bytes | None:
 
 
 async def _pour(fd: int, chunks: AsyncIterator[bytes], path: str) -> None:
-    """Small chunks are gathered, so that a thread is not woken for each."""
+    """By the kernel where that can be; else small chunks are gathered, so that a thread is not woken for each."""
+    try:
+        if isinstance(chunks, Pourable) and await chunks.pour(fd) is not None:
+            return
+    except OSError as error:
+        raise failures.of_path(error, path) from None
     gathered: list[bytes] = []
     size = 0
     async for chunk in chunks:

@@ -11,6 +11,8 @@ from paddock import errors
 
 VERSION: Final = 1
 PASSES_DESCRIPTORS: Final = 1
+KNOWS_DETAILS: Final = 2
+"""Notes, owners, attributes, signals to one process, following to the last byte, and six kinds of changes."""
 MAX_PAYLOAD: Final = 1_114_112
 MAX_DATA: Final = 64 * 1024
 """Of one DATA frame."""
@@ -40,6 +42,9 @@ class Request(IntEnum):
     SIGNAL = 0x17
     RESIZE = 0x18
     WAIT = 0x19
+    SIGNAL_ONE = 0x1A
+    NOTE = 0x1B
+    FOLLOW_ALL = 0x1C
     CANCEL = 0x1F
     STAT = 0x20
     LIST_DIR = 0x21
@@ -53,6 +58,10 @@ class Request(IntEnum):
     WATCH = 0x29
     PREAD = 0x2A
     PWRITE = 0x2B
+    OPEN_FOR = 0x2C
+    MKDIR_FOR = 0x2D
+    RESOLVE = 0x2E
+    ATTRIBUTES = 0x2F
     DIAL = 0x30
     LISTEN = 0x31
     LISTEN_ON = 0x32
@@ -79,6 +88,7 @@ class Answer(IntEnum):
     SOCKET = 0x8E
     STATS_OK = 0x8F
     COUNT = 0x90
+    ATTRIBUTES = 0x91
     ERROR = 0xFF
 
 

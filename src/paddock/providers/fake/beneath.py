@@ -108,13 +108,17 @@ class Root:
                 here = link if link.startswith("/") else f"{folder}/{link}"
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
-    def check_changeable(self, folder: int, name: str, path: str) -> None:
-        """Refuse what the view mounts over, by whatever way one came to it."""
-        here = Path("/proc/self/fd", str(folder)).readlink() / name
+    def inside(self, fd: int) -> str:
+        """The path of an open file as the sandbox sees it, with no symlink in it."""
+        here = Path("/proc/self/fd", str(fd)).readlink()
         root = Path("/proc/self/fd", str(self.fd)).readlink()
         if not here.is_relative_to(root):  # the whole sandbox was renamed in this moment: it is being deleted
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        if here.relative_to(root).parts[0] in RESERVED:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(here))
+        return str(Path("/") / here.relative_to(root))
+
+    def check_changeable(self, folder: int, name: str, path: str) -> None:
+        """Refuse what the view mounts over, by whatever way one came to it."""
+        if (self.inside(folder).strip("/") or name).split("/")[0] in RESERVED:
             raise errors.PathDenied(f"{path!r} belongs to the system and cannot be changed.")
 
 

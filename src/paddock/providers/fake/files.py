@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from paddock import errors
-from paddock.machine.base import FileInfo, FileType
+from paddock.machine.base import ATTRIBUTES, FileInfo, FileType
 from paddock.providers.fake.beneath import Root, open_beneath, parts_of
 from paddock.providers.fake.view import RESERVED
 
@@ -27,9 +27,8 @@ _CONFLICTS = {
     errno.ELOOP: "it is a symlink that leads in circles",
     errno.ENXIO: "it is not a regular file",
     errno.EBUSY: "it is in use",
-    errno.ENOSPC: "there is no space left on the disk",
-    errno.EDQUOT: "the disk quota is used up",
 }
+_FULL = {errno.ENOSPC: "there is no space left on the disk", errno.EDQUOT: "the disk quota is used up"}
 
 
 @contextmanager
@@ -41,6 +40,8 @@ def path_errors(path: str) -> Iterator[None]:
         details = {"path": path[:1000]}
         if error.errno == errno.ENOENT:
             raise errors.PathNotFound(f"There is no {path!r} in the sandbox.", details=details) from None
+        if reason := _FULL.get(error.errno or 0):
+            raise errors.DiskFull(f"{path!r}: {reason}.", details=details) from None
         if reason := _CONFLICTS.get(error.errno or 0):
             raise errors.PathConflict(f"{path!r}: {reason}.", details=details) from None
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -61,6 +62,23 @@ class Files:
             found = os.fstat(fd)
             link = os.readlink("", dir_fd=fd) if stat.S_ISLNK(found.st_mode) else None
             return describe(plain, found, link)
+
+    def resolve(self, path: str) -> FileInfo:
+        plain = "/" + "/".join(parts_of(path))
+        with path_errors(path), Root.opened(self.root) as root, root.open(plain, os.O_PATH) as fd:
+            return describe(root.inside(fd), os.fstat(fd), None)
+
+    def attributes(self, path: str) -> dict[str, str]:
+        """None for a file that has none, and for one that is not there."""
+        plain = "/" + "/".join(parts_of(path))
+        try:
+            with Root.opened(self.root) as root, root.open(plain, os.O_PATH | os.O_NOFOLLOW) as fd:
+                itself = f"/proc/self/fd/{fd}"
+                names = [name for name in os.listxattr(itself) if name.startswith(ATTRIBUTES)]
+                values = [os.getxattr(itself, name).decode(errors="replace") for name in names]
+        except OSError:
+            return {}
+        return dict(zip((name.removeprefix(ATTRIBUTES) for name in names), values, strict=True))
 
     def list_directory(self, path: str, depth: int) -> list[FileInfo]:
         if depth < 1:
@@ -111,6 +129,22 @@ class Files:
                 _remove_tree(folder, name)
             else:
                 os.rmdir(name, dir_fd=folder)
+
+    def check_program(self, argv0: str, search: str) -> None:
+        """That there is such a program; those of the host are in the view under their own paths."""
+        places = [argv0] if "/" in argv0 else [f"{folder}/{argv0}" for folder in search.split(":") if folder]
+        if not any(self._is_program(place) for place in places):
+            raise errors.Invalid(f"The command could not be started: there is no program {argv0[:200]!r}.")
+
+    def _is_program(self, path: str) -> bool:
+        parts = [part for part in path.split("/") if part not in ("", ".")]
+        if parts[:1] and parts[0] in RESERVED:
+            return os.access(path, os.X_OK) and Path(path).is_file()
+        try:
+            found = self.stat("/" + "/".join(parts), follow=True)
+        except errors.PaddockError:
+            return False
+        return found.type is FileType.FILE and bool(found.mode & 0o111)
 
     def check_working_directory(self, path: str) -> None:
         """That a command can start there; what the view mounts is only known inside."""

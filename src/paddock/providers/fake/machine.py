@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from paddock import errors
@@ -10,7 +10,6 @@ from paddock.clock import Clock
 from paddock.machine.base import (
     DEFAULT_USER,
     Connection,
-    FileEvent,
     FileInfo,
     Machine,
     MachineStats,
@@ -19,6 +18,7 @@ from paddock.machine.base import (
     ProcessSpec,
     Stream,
     TerminalSize,
+    Watch,
 )
 from paddock.machine.threads import in_thread
 from paddock.providers.fake import ports, transfer, usage, watch
@@ -60,10 +60,13 @@ class FakeMachine(Machine):
         return await self._processes.read_output(process_id, stream, offset, limit)
 
     async def follow(
-        self, process_id: str, stdout_offset: int = 0, stderr_offset: int = 0
+        self, process_id: str, stdout_offset: int = 0, stderr_offset: int = 0, *, linger: bool = False
     ) -> AsyncIterator[OutputChunk]:
-        async for chunk in self._processes.follow(process_id, stdout_offset, stderr_offset):
+        async for chunk in self._processes.follow(process_id, stdout_offset, stderr_offset, linger):
             yield chunk
+
+    async def note(self, process_id: str) -> bytes:
+        return self._processes.note(process_id)
 
     async def write_stdin(self, process_id: str, data: bytes) -> None:
         await self._processes.write_stdin(process_id, data)
@@ -71,8 +74,8 @@ class FakeMachine(Machine):
     async def close_stdin(self, process_id: str) -> None:
         await self._processes.close_stdin(process_id)
 
-    async def signal(self, process_id: str, signal: int) -> None:
-        await self._processes.signal(process_id, signal)
+    async def signal(self, process_id: str, signal: int, *, group: bool = True) -> None:
+        await self._processes.signal(process_id, signal, group)
 
     async def resize(self, process_id: str, size: TerminalSize) -> None:
         await self._processes.resize(process_id, size)
@@ -82,6 +85,14 @@ class FakeMachine(Machine):
     async def stat(self, path: str, *, follow: bool = False, user: str = DEFAULT_USER) -> FileInfo:
         _check_user(user)
         return self._files.stat(path, follow=follow)
+
+    async def resolve(self, path: str, *, user: str = DEFAULT_USER) -> FileInfo:
+        _check_user(user)
+        return self._files.resolve(path)
+
+    async def attributes(self, paths: Sequence[str], *, user: str = DEFAULT_USER) -> list[dict[str, str]]:
+        _check_user(user)
+        return await in_thread(lambda: [self._files.attributes(path) for path in paths])
 
     async def list_directory(self, path: str, depth: int = 1, *, user: str = DEFAULT_USER) -> list[FileInfo]:
         _check_user(user)
@@ -102,12 +113,15 @@ class FakeMachine(Machine):
         mode: int | None = None,
         atomic: bool = True,
         user: str = DEFAULT_USER,
+        owner: str | None = None,
+        attributes: Mapping[str, str] | None = None,
     ) -> FileInfo:
-        _check_user(user)
-        return await transfer.write_stream(self._files.root, path, chunks, mode=mode, atomic=atomic)
+        _check_user(user, owner)
+        how = transfer.How(mode, atomic, owned=owner is not None, attributes=attributes)
+        return await transfer.write_stream(self._files.root, path, chunks, how)
 
-    async def make_directory(self, path: str, user: str = DEFAULT_USER) -> bool:
-        _check_user(user)
+    async def make_directory(self, path: str, user: str = DEFAULT_USER, *, owner: str | None = None) -> bool:
+        _check_user(user, owner)
         return self._files.make_directory(path)
 
     async def move(self, source: str, destination: str, *, user: str = DEFAULT_USER) -> FileInfo:
@@ -120,7 +134,7 @@ class FakeMachine(Machine):
 
     def watch(
         self, path: str, recursive: bool = False, *, user: str = DEFAULT_USER
-    ) -> AbstractAsyncContextManager[AsyncIterator[FileEvent]]:
+    ) -> AbstractAsyncContextManager[Watch]:
         _check_user(user)
         return watch.watching(self._files.root, path, recursive)
 
@@ -133,6 +147,8 @@ class FakeMachine(Machine):
         return await in_thread(usage.measure, self._folder, self._namespaces, self._processes, self._clock)
 
 
-def _check_user(user: str) -> None:
-    if user not in USERS:
-        raise errors.Invalid(f"There is no user {user!r} in this sandbox, only {' and '.join(USERS)}.")
+def _check_user(user: str, owner: str | None = None) -> None:
+    """They all share one id, so whose a file becomes makes no difference."""
+    for name in (user, owner or user):
+        if name not in USERS:
+            raise errors.Invalid(f"There is no user {name!r} in this sandbox, only {' and '.join(USERS)}.")

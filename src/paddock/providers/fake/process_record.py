@@ -62,6 +62,8 @@ class ProcessRecord:
         }
         (draft / "spec.json").write_text(json.dumps(described))
         (draft / "command").write_bytes(_command(spec, env))
+        if spec.note:
+            (draft / "note").write_bytes(spec.note)
         if described["stdin"]:
             os.mkfifo(draft / "stdin", 0o600)
         try:
@@ -81,6 +83,24 @@ class ProcessRecord:
                 f"There is no process {self.process_id!r} in this sandbox.", details={"process_id": self.process_id}
             ) from None
         return found
+
+    def note(self) -> bytes:
+        self.spec()
+        try:
+            return (self.path / "note").read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def cut(self) -> None:
+        """It is being ended from outside: nobody waits any more for what its children write."""
+        (self.path / "cut").touch()
+
+    def lingers(self, generation: str) -> bool:
+        """Its streams are open, and not all who may write to them were told to end."""
+        over = (self.path / "closed").exists() or (self.path / "cut").exists()
+        ended = self.ended()
+        timed_out = ended is not None and ended.status is ProcessStatus.TIMED_OUT
+        return not over and not timed_out and generation == self.spec()["generation"]
 
     def started(self) -> Started | None:
         text = self._text("started")

@@ -22,6 +22,7 @@ from paddock.providers.fake.folder import Folder, is_safe_name
 from paddock.providers.fake.keeper import procfs
 from paddock.providers.fake.namespaces import Holding, Namespaces
 from paddock.providers.fake.process_record import ProcessRecord, Started
+from paddock.providers.fake.view import environment
 
 USERS = ("user", "root")
 _BEGIN_SECONDS = 10.0
@@ -53,6 +54,9 @@ class Processes:
             if sandbox.state is MachineState.PAUSED:
                 raise errors.Conflict(f"Sandbox {sandbox.sandbox_id!r} is paused: resume it first.")
             self._files.check_working_directory(spec.cwd)
+            if spec.strict:
+                env = environment(sandbox.env, spec.env, terminal=spec.terminal is not None)
+                self._files.check_program(spec.argv[0], env["PATH"])
             holding = self._namespaces.ensure()
             if record.publish(spec, sandbox.env, at=self._clock.now(), generation=holding.generation):
                 self._namespaces.ask(f"spawn {record.process_id}")
@@ -126,13 +130,18 @@ class Processes:
             raise errors.Invalid("offset and limit must not be negative")
         return await in_thread(output.read, record.path, stream, offset, limit)
 
-    async def follow(self, process_id: str, stdout_offset: int, stderr_offset: int) -> AsyncIterator[OutputChunk]:
+    def note(self, process_id: str) -> bytes:
+        return self._record(process_id).note()
+
+    async def follow(
+        self, process_id: str, stdout_offset: int, stderr_offset: int, linger: bool
+    ) -> AsyncIterator[OutputChunk]:
         record = self._record(process_id)
         offsets = {Stream.STDOUT: stdout_offset, Stream.STDERR: stderr_offset}
         patience = _SHORT
         with _watched(record) as watch:
             while True:
-                running = self._info(record).running
+                running = self._info(record).running or (linger and self._lingers(record))
                 before = dict(offsets)
                 for stream in Stream:
                     while (chunk := output.read(record.path, stream, offsets[stream], _CHUNK)).data:
@@ -142,6 +151,11 @@ class Processes:
                     return
                 patience = _SHORT if offsets != before else min(patience * 1.5, _LONG)
                 await watch.end_or(patience)
+
+    def _lingers(self, record: ProcessRecord) -> bool:
+        """Children that it left behind still hold its streams, in the sandbox that lives now."""
+        holding = self._namespaces.current()
+        return holding is not None and record.lingers(holding.generation)
 
     # Acting on one
 
@@ -170,16 +184,21 @@ class Processes:
             (record.path / "stdin").unlink(missing_ok=True)
             await in_thread(self._namespaces.ask, f"close {process_id}")
 
-    async def signal(self, process_id: str, number: int) -> None:
+    async def signal(self, process_id: str, number: int, group: bool) -> None:
         record = self._record(process_id)
-        self._must_run(record)
         if number not in signals.valid_signals():
             raise errors.Invalid(f"{number} is not the number of a signal.")
+        if not group and number in (signals.SIGKILL, signals.SIGTERM):
+            lingered = self._lingers(record) and not self._info(record).running
+            record.cut()
+            if lingered:
+                return
+        self._must_run(record)
         started = record.started()
         if started is None or not procfs.is_alive(started.leader, started.leader_started):
             raise errors.ProcessEnded(f"Process {process_id!r} has ended.")
         try:
-            os.killpg(started.leader, number)
+            (os.killpg if group else os.kill)(started.leader, number)
         except ProcessLookupError:
             raise errors.ProcessEnded(f"Process {process_id!r} has ended.") from None
 

@@ -81,8 +81,8 @@ class FakeProvider(Provider):
     async def list(self) -> list[Found]:
         return [*await in_thread(self._list)]
 
-    async def pause(self, sandbox_id: str) -> None:
-        await in_thread(self._pause, self._known(sandbox_id))
+    async def pause(self, sandbox_id: str, *, keep_memory: bool = True) -> None:
+        await in_thread(self._pause, self._known(sandbox_id), keep_memory)
 
     async def resume(self, sandbox_id: str) -> None:
         await in_thread(self._resume, self._known(sandbox_id))
@@ -140,9 +140,13 @@ class FakeProvider(Provider):
         records = (self._folder(name).read() for name in names if is_safe_name(name))
         return [record.found() for record in records if record]
 
-    def _pause(self, folder: Folder) -> None:
+    def _pause(self, folder: Folder, keep_memory: bool) -> None:
         with folder.locked():
-            self._namespaces(folder).stop()
+            namespaces = self._namespaces(folder)
+            if keep_memory:
+                namespaces.stop()
+            else:
+                namespaces.end()
             folder.change(state=MachineState.PAUSED)
 
     def _resume(self, folder: Folder) -> None:

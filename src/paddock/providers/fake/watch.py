@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from paddock import errors
-from paddock.machine.base import FileChange, FileEvent
+from paddock.machine.base import FileAct, FileChange, FileEvent, Watch
 from paddock.providers.fake.beneath import Root, parts_of
 from paddock.providers.fake.descriptors import readable
 from paddock.providers.fake.files import TEMPORARY, path_errors
@@ -32,7 +32,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @asynccontextmanager
-async def watching(root_path: Path, path: str, recursive: bool) -> AsyncIterator[AsyncIterator[FileEvent]]:
+async def watching(root_path: Path, path: str, recursive: bool) -> AsyncIterator[Watch]:
     plain = "/" + "/".join(parts_of(path))
     fd: int = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     if fd < 0:
@@ -45,12 +45,12 @@ async def watching(root_path: Path, path: str, recursive: bool) -> AsyncIterator
             watch = _Watch(fd, root, recursive)
             with path_errors(path), root.open(plain, os.O_RDONLY | os.O_DIRECTORY) as folder:
                 watch.add(folder, plain.rstrip("/"))
-            yield watch.events()
+            yield watch
     finally:
         os.close(fd)
 
 
-class _Watch:
+class _Watch(Watch):
     def __init__(self, fd: int, root: Root, recursive: bool) -> None:
         self._fd = fd
         self._root = root
@@ -62,16 +62,22 @@ class _Watch:
         self._first: int | None = None
         self._over = False
 
-    async def events(self) -> AsyncIterator[FileEvent]:
-        """Until the watched directory itself is gone."""
-        while True:
-            while self._pending:
-                yield self._pending.popleft()
+    async def __anext__(self) -> FileEvent:
+        while not self._pending:
             if self._over:
-                return
+                raise StopAsyncIteration
             await readable(self._fd)
             with suppress(BlockingIOError):
                 self._take(os.read(self._fd, 1 << 16))
+        return self._pending.popleft()
+
+    async def settled(self) -> list[FileEvent]:
+        with suppress(BlockingIOError):
+            while not self._over:
+                self._take(os.read(self._fd, 1 << 16))
+        found = list(self._pending)
+        self._pending.clear()
+        return found
 
     def add(self, folder: int, path: str) -> list[str]:
         """Watch this open directory, and those below; answers with what is in it already."""
@@ -128,16 +134,16 @@ class _Watch:
             self._note_arrival(full, name, names, mask)
         elif mask & (_DELETE | _MOVED_FROM):
             names.discard(name)
-            self._emit(full, FileChange.REMOVED)
+            self._emit(full, FileChange.REMOVED, FileAct.RENAME if mask & _MOVED_FROM else FileAct.REMOVE)
             if mask & _MOVED_FROM and mask & _IS_DIRECTORY:
                 self._forget(full)
         elif name:
-            self._emit(full, FileChange.MODIFIED)
+            self._emit(full, FileChange.MODIFIED, FileAct.WRITE if mask & _MODIFY else FileAct.CHMOD)
 
     def _note_arrival(self, path: str, name: str, names: set[str], mask: int) -> None:
         if name in names:
             if mask & _MOVED_TO:
-                self._emit(path, FileChange.MODIFIED)
+                self._emit(path, FileChange.MODIFIED, FileAct.CREATE)
             return  # else: made between arming and looking, and told already
         names.add(name)
         self._emit(path, FileChange.CREATED)
@@ -153,9 +159,10 @@ class _Watch:
                 _libc.inotify_rm_watch(self._fd, number)
                 del self._paths[number], self._names[number]
 
-    def _emit(self, path: str, change: FileChange) -> None:
-        event = FileEvent(os.fsencode(path).decode(errors="replace") or "/", change)
-        if not self._pending or self._pending[-1] != event:
+    def _emit(self, path: str, change: FileChange, act: FileAct | None = None) -> None:
+        event = FileEvent(os.fsencode(path).decode(errors="replace") or "/", change, act)
+        last = self._pending[-1] if self._pending else None
+        if last != event or last.done is not event.done:
             self._pending.append(event)
 
 

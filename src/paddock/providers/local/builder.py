@@ -131,6 +131,11 @@ class Builder:
         self._end(record)
         self._disks.check(folder)
 
+    def halt(self, folder: Path, record: Record) -> None:
+        """End the processes; the disk waits for the next start."""
+        self._end(record)
+        record.with_running(None).save(folder)
+
     def clean_up(self, records: Iterable[Record]) -> None:
         """After a crash, and before the first sandbox of this server."""
         for path in self._yard.abandoned():

@@ -193,6 +193,13 @@ class Group:
             return max(0, _number(path / "memory.current") - _field(path / "memory.stat", "inactive_file"))
         return None
 
+    def memory_cache(self) -> int | None:
+        if path := self._v1("memory"):
+            return _field(path / "memory.stat", "total_cache")
+        if path := self._v2("memory"):
+            return _field(path / "memory.stat", "file")
+        return None
+
     def cpu_seconds(self) -> float | None:
         if path := self._v1("cpuacct"):
             return _number(path / "cpuacct.usage") / 1e9

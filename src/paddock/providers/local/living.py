@@ -152,4 +152,5 @@ class Living:
             disk_used=usage.disk_used,
             disk_total=resources.disk_mb << 20,
             process_count=usage.processes,
+            memory_cache=(group.memory_cache() if group else None) or 0,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,6 +158,8 @@ def _proc() -> Iterator[tuple[str | int | Path, ...]]:
         yield "readonly", path
     for path in _MASKED:
         yield "mask", path
+    # The host's says when the host was booted; programs take it for the boot of the machine that they are on.
+    yield "say", "/proc/sys/kernel/random/boot_id", str(uuid.uuid4())
 
 
 def _dev(site: Site) -> Iterator[tuple[str | int | Path, ...]]:

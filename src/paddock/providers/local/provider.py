@@ -117,12 +117,15 @@ class LocalProvider(Provider):
     async def list(self) -> list[Found]:
         return await asyncio.to_thread(lambda: [record.found() for _, record in self._yard.sandboxes()])
 
-    async def pause(self, sandbox_id: str) -> None:
+    async def pause(self, sandbox_id: str, *, keep_memory: bool = True) -> None:
         async with self._turn(sandbox_id):
+            record = self._known(sandbox_id)
+            if not keep_memory:
+                await self._halt(record)
+                return
             living = self._living.get(sandbox_id)
             if living is None or not living.alive():
-                self._known(sandbox_id)  # files only: that is what paused means
-                return
+                return  # files only: that is what paused means
             await living.freeze(by_group=self._builder.host.cgroups.freezer is not None)
 
     async def resume(self, sandbox_id: str) -> None:
@@ -304,6 +307,12 @@ class LocalProvider(Provider):
                 "This sandbox ends at once: what is on its disk keeps it from running."
             ) from None
         return living
+
+    async def _halt(self, record: Record) -> None:
+        """End its processes and keep its files, written down so that nobody takes it for one that crashed."""
+        if (living := self._living.pop(record.spec.sandbox_id, None)) is not None:
+            await living.let_go()
+        await asyncio.to_thread(self._builder.halt, self._yard.folder(record.spec.sandbox_id), record)
 
     async def _adopt(self, folder: Path, record: Record) -> Living:
         living = self._hold(folder, record)

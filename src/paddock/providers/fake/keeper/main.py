@@ -47,6 +47,8 @@ class Keeper:
             for process_id, process in list(self._processes.items()):
                 process.nudge()
                 process.check_deadline(now)
+                if process.done:
+                    process.close()
                 if process.done or (process.ended and not self._alive):
                     del self._processes[process_id]
 

@@ -129,6 +129,10 @@ class Process:
         """Ended, and nobody it left behind writes to its streams any more."""
         return self.ended and not self._spools
 
+    def close(self) -> None:
+        """Tell those who waited for the last byte."""
+        write_whole(f"{self._folder}/closed", "")
+
     def _on_ready(self) -> None:
         """The first words from inside: the leader's line of ``/proc/self/stat``, before it becomes the command."""
         if self._ready < 0:

@@ -107,5 +107,5 @@ async def test_deadlines_of_a_clock_that_went_back_are_found(store: Store) -> No
     async with store.write() as connection:
         await sandboxes.add(connection, row)
         await deadlines.put(connection, row.sandbox_id, IDLE, PAUSE, EPOCH + 60)
-        assert await deadlines.too_far(connection, EPOCH) == []
-        assert await deadlines.too_far(connection, EPOCH - 1000) == [row.sandbox_id]
+        assert await deadlines.too_far(connection, EPOCH, 86_400) == []
+        assert await deadlines.too_far(connection, EPOCH - 1000, 86_400) == [row.sandbox_id]

@@ -144,12 +144,12 @@ async def _plan(connection: AsyncConnection, query: str) -> str:
         (
             "SELECT * FROM sandboxes WHERE state != 'deleted' AND owner_id = 'owner3' "
             "ORDER BY created_at DESC, sandbox_id DESC LIMIT 100",
-            "ix_sandboxes_alive_owner",
+            "ix_sandboxes_alive_(owner|started)",
         ),
         (
             "SELECT count(*), sum(cpu), sum(memory_mb) FROM sandboxes WHERE owner_id = 'owner3' "
             "AND state IN ('creating', 'running', 'pausing', 'resuming')",
-            "ix_sandboxes_(live|alive_owner|owner_state)",  # none walks the dead; the planner may take any
+            "ix_sandboxes_(live|alive_owner|alive_started|owner_state)",  # whichever: none walks the dead
         ),
         (
             "SELECT * FROM sandboxes WHERE state IN ('creating', 'pausing', 'resuming', 'deleting') "

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from paddock.ids import new_sandbox_id, new_sandbox_key
-from paddock.models import State, TimeoutAction
+from paddock.models import State, TimeoutAction, TimeoutFrom
 from paddock.store.records import Sandbox
 
 EPOCH = 1_800_000_000.0
@@ -39,6 +39,14 @@ def a_sandbox(user_id: str = "alice", **changes: Any) -> Sandbox:
         egress={"mode": "proxy", "allow": [], "deny": []},
         isolation=None,
         mounts=[],
+        timeout_from=TimeoutFrom.ACTIVITY,
+        auto_resume=True,
+        public_ports=False,
+        host_mask=None,
+        keep_memory=True,
+        memory_kept=True,
+        alias=None,
+        network=None,
         created_at=EPOCH,
         started_at=EPOCH,
         running_since=EPOCH,

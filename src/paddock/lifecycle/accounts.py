@@ -88,6 +88,14 @@ class Accounts:
             note.add_done_callback(self._notes.discard)
         return principal
 
+    async def stand_for(self, user_id: str) -> Principal:
+        """The user in whose name a ticket was made."""
+        async with self._store.read() as connection:
+            user = await accounts.user(connection, user_id)
+        if user is None or user.disabled:
+            raise Unauthorized("The user who made this ticket may not use Paddock any more.")
+        return Principal(user.user_id, user.role, key_id=0, quota=self.quota_of(user))
+
     async def close(self) -> None:
         """What is being written comes to its end."""
         await asyncio.gather(*self._notes)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from paddock.clock import Clock
 from paddock.egress.policy import EgressPolicy
@@ -53,13 +55,18 @@ class Confinement:
                 await sandboxes.patch(connection, sandbox_id, egress=report.policy.to_json())
         return report
 
-    async def set_egress(self, who: Principal, sandbox_id: str, rules: EgressRules) -> EgressReport:
-        """Takes effect for new connections at once, and for open ones that are no longer allowed."""
+    async def set_egress(
+        self, who: Principal, sandbox_id: str, rules: EgressRules, *, network: Mapping[str, Any] | None = None
+    ) -> EgressReport:
+        """Takes effect for new connections at once, and for open ones that are no longer allowed.
+
+        ``network``: the same in the words of the E2B client that asks for it.
+        """
         _, provider = await self._living(who, sandbox_id)
-        await self._transitions.in_turn(sandbox_id, lambda sandbox: self._change(sandbox, rules))
+        await self._transitions.in_turn(sandbox_id, lambda sandbox: self._change(sandbox, rules, network))
         return await self._engine.call(provider.egress(sandbox_id), "egress")
 
-    async def _change(self, sandbox: Sandbox, rules: EgressRules) -> None:
+    async def _change(self, sandbox: Sandbox, rules: EgressRules, network: Mapping[str, Any] | None) -> None:
         """The provider first: until it has answered nothing has changed, and it remembers by itself."""
         if sandbox.state not in SETTLED_ALIVE:
             raise cannot(sandbox, "be asked about its confinement")
@@ -69,7 +76,7 @@ class Confinement:
         kept = policy.to_json()
         lists = {"allow": kept["allow"], "deny": kept["deny"]}
         async with self._store.write() as connection:
-            if not await sandboxes.patch(connection, sandbox.sandbox_id, egress=kept):
+            if not await sandboxes.patch(connection, sandbox.sandbox_id, egress=kept, network=network):
                 raise SandboxNotFound.by_id(sandbox.sandbox_id)
             await events.append(connection, sandbox.sandbox_id, self._clock.now(), ("egress.changed", lists))
         self._bus.publish(sandbox.sandbox_id)

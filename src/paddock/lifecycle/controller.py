@@ -16,25 +16,26 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.clock import Clock
 from paddock.errors import (
+    Asleep,
     Conflict,
     Invalid,
     ProviderRefused,
     SandboxNotFound,
     TemplateNotFound,
 )
-from paddock.ids import is_sandbox_id
+from paddock.ids import is_sandbox_id, is_sandbox_key
 from paddock.lifecycle.accounts import Accounts, Principal
 from paddock.lifecycle.activity import Activity
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.engine import Engine, due
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
 from paddock.lifecycle.journal import Journal
-from paddock.lifecycle.planning import check_timeout, plan, renamed
+from paddock.lifecycle.planning import NATIVE, Traits, check_timeout, plan, renamed
 from paddock.lifecycle.rows import Rows
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME
 from paddock.lifecycle.transitions import Transitions, cannot
 from paddock.machine.base import Machine
-from paddock.models import CreateSandbox, State, TimeoutAction
+from paddock.models import CreateSandbox, State, TimeoutAction, TimeoutFrom
 from paddock.settings import Settings
 from paddock.store import deadlines, sandboxes
 from paddock.store.database import Store
@@ -134,17 +135,28 @@ class Controller:
             expires = await deadlines.next_of(connection, [sandbox.sandbox_id for sandbox in found])
         return Page(found, expires, next_cursor)
 
+    async def templates(self) -> Sequence[str]:
+        """What the default provider makes sandboxes from; the first is its default."""
+        return await self._known_templates(self._default_provider)
+
     # Changing
 
-    async def create(self, who: Principal, request: CreateSandbox, idempotency_key: str | None = None) -> Seen:
-        sandbox = self._planned(who, request)
-        sandbox = replace(sandbox, template_id=await self._template(sandbox.provider, request.template_id))
+    async def create(
+        self,
+        who: Principal,
+        request: CreateSandbox,
+        idempotency_key: str | None = None,
+        traits: Traits = NATIVE,
+    ) -> Seen:
+        plain = self._planned(who, request)
+        plain = replace(plain, template_id=await self._template(plain.provider, request.template_id))
+        used_as = traits.fingerprint or fingerprint("create", request)
         while True:
             try:
-                created, new = await self._create(who, sandbox, request, idempotency_key)
+                created, new = await self._create(who, traits.dress(plain), used_as, idempotency_key)
                 return self._seen_new(created) if new else await self._seen(created)
             except IntegrityError:  # the id is taken already: one in four thousand million, for a user's first
-                sandbox = renamed(sandbox)
+                plain = renamed(plain)
 
     async def connect(self, who: Principal, sandbox_id: str, timeout: int | None = None) -> Seen:
         """Wake it if it sleeps, and give it its whole timeout again."""
@@ -178,13 +190,26 @@ class Controller:
     @asynccontextmanager
     async def use(self, who: Principal, sandbox_id: str) -> AsyncIterator[Use]:
         """Act inside: wakes a paused sandbox and keeps the idle deadline away for as long as the context is open."""
-        sandbox = await self._awake(who, sandbox_id)
-        with self._activity.enter(sandbox):
-            active = max(sandbox.last_activity_at, self._journal.last_written(sandbox_id))
-            left = active + sandbox.timeout - self._clock.now()
-            await self._journal.touch(sandbox, now=left < sandbox.timeout / 2)
-            machine = await self._attach(who, sandbox)
-            yield Use(sandbox, machine, self._journal)
+        async with self._inside(await self._visible(who, sandbox_id), wake=True) as use:
+            yield use
+
+    async def by_key(self, key: str) -> Sandbox:
+        """Whose DNS-safe key this is. For the gateway, where the key in a host name says which sandbox is meant and
+        something else says whether the caller may."""
+        sandbox = await self._rows.by_key(key) if is_sandbox_key(key) else None
+        if sandbox is None:
+            raise SandboxNotFound.by_id(key)
+        return sandbox
+
+    @asynccontextmanager
+    async def use_key(self, key: str, *, wake: bool) -> AsyncIterator[Use]:
+        """The same as ``use`` for whoever was let in already. One that is gone, or on its way, is not found; one that
+        is paused, and is not to be woken or may not be by use alone, is :class:`Asleep`."""
+        sandbox = await self.by_key(key)
+        if sandbox.state in {State.DELETING, State.DELETED, State.FAILED}:
+            raise SandboxNotFound.by_id(key)
+        async with self._inside(sandbox, wake=wake) as use:
+            yield use
 
     async def peek(self, who: Principal, sandbox_id: str) -> Machine:
         """The machine, for whoever only looks: wakes nobody, and is not a use that pushes the deadline out."""
@@ -199,7 +224,8 @@ class Controller:
     async def strike(self, deadline: Deadline) -> bool:
         """A deadline is due: do what it says, unless somebody is inside. False when it turned out to be void."""
         using = self._activity.inside(deadline.sandbox_id)
-        if using is not None and deadline.kind is DeadlineKind.IDLE:
+        pushed_out = using is not None and using.timeout_from is TimeoutFrom.ACTIVITY
+        if using is not None and pushed_out and deadline.kind is DeadlineKind.IDLE:
             await self._journal.touch(using, now=True)
             return False
         await self._journal.settled(deadline.sandbox_id)
@@ -218,21 +244,23 @@ class Controller:
     async def _template(self, provider_name: str, wanted: str | None) -> str:
         """The one that is asked for, or the default. What a provider has is asked again after a moment, or when a
         template is not among what it had: it may be new."""
-        provider = self._engine.provider(provider_name)
-        asked_at, known = self._templates.get(provider_name, (0.0, []))
-        fresh = 0 <= self._clock.now() - asked_at < _TEMPLATES_SECONDS
-        if not fresh or (wanted is not None and wanted not in known):
-            known = await self._engine.call(provider.templates(), "templates")
-            self._templates[provider_name] = (self._clock.now(), known)
+        known = await self._known_templates(provider_name, wanted)
         if wanted is not None and wanted not in known:
             raise TemplateNotFound(
                 f"Provider {provider_name!r} has no template {wanted!r}. It has: {', '.join(known)}."
             )
         return wanted or known[0]
 
-    async def _create(
-        self, who: Principal, sandbox: Sandbox, request: CreateSandbox, key: str | None
-    ) -> tuple[Sandbox, bool]:
+    async def _known_templates(self, provider_name: str, wanted: str | None = None) -> Sequence[str]:
+        asked_at, known = self._templates.get(provider_name, (0.0, []))
+        fresh = 0 <= self._clock.now() - asked_at < _TEMPLATES_SECONDS
+        if not fresh or (wanted is not None and wanted not in known):
+            provider = self._engine.provider(provider_name)
+            known = await self._engine.call(provider.templates(), "templates")
+            self._templates[provider_name] = (self._clock.now(), known)
+        return known
+
+    async def _create(self, who: Principal, sandbox: Sandbox, used_as: str, key: str | None) -> tuple[Sandbox, bool]:
         """The new sandbox; or, where the idempotency key was used before, the one that it made then. And which."""
         holder = sandbox.sandbox_id
 
@@ -240,9 +268,7 @@ class Controller:
             nonlocal holder
             async with self._store.write(swift=True) as connection:
                 if key is not None:
-                    claim = await self._idempotency.claim_in(
-                        connection, who, key, fingerprint("create", request), sandbox.sandbox_id, None
-                    )
+                    claim = await self._idempotency.claim_in(connection, who, key, used_as, sandbox.sandbox_id, None)
                     holder = claim.sandbox_id
                 if holder == sandbox.sandbox_id:
                     await self._accounts.check_quota(connection, sandbox)
@@ -266,15 +292,40 @@ class Controller:
             who, sandbox_id, await sandboxes.get(connection, sandbox_id) if is_sandbox_id(sandbox_id) else None
         )
 
+    @asynccontextmanager
+    async def _inside(self, sandbox: Sandbox, *, wake: bool) -> AsyncIterator[Use]:
+        sandbox = await self._woken(sandbox, wake=wake)
+        with self._activity.enter(sandbox):
+            active = max(sandbox.last_activity_at, self._journal.last_written(sandbox.sandbox_id))
+            left = active + sandbox.timeout - self._clock.now()
+            pushed_out = sandbox.timeout_from is TimeoutFrom.ACTIVITY
+            await self._journal.touch(sandbox, now=pushed_out and left < sandbox.timeout / 2)
+            machine = await self._attach(sandbox, wake=wake)
+            yield Use(sandbox, machine, self._journal)
+
     async def _awake(self, who: Principal, sandbox_id: str) -> Sandbox:
-        sandbox = await self._visible(who, sandbox_id)
+        """For whoever asks for just that."""
+        return await self._running(await self._visible(who, sandbox_id))
+
+    async def _woken(self, sandbox: Sandbox, *, wake: bool) -> Sandbox:
+        """For whoever uses it. A pause that is under way is waited for, to know how it ended."""
+        if sandbox.state is State.PAUSING:
+            sandbox = await self._transitions.settled(sandbox.sandbox_id)
+        if sandbox.state is State.PAUSED and not (wake and sandbox.auto_resume and sandbox.memory_kept):
+            raise Asleep(
+                f"Sandbox {sandbox.sandbox_id!r} is paused, and using it does not wake it. Connect to it first.",
+                details={"sandbox_id": sandbox.sandbox_id, "status": sandbox.state.value},
+            )
+        return await self._running(sandbox)
+
+    async def _running(self, sandbox: Sandbox) -> Sandbox:
         if sandbox.state is State.RUNNING:
             return sandbox
         if sandbox.state is State.DELETED:
             raise cannot(sandbox, RESUME.name)
-        return await self._transitions.reach(sandbox_id, RESUME)
+        return await self._transitions.reach(sandbox.sandbox_id, RESUME)
 
-    async def _attach(self, who: Principal, sandbox: Sandbox) -> Machine:
+    async def _attach(self, sandbox: Sandbox, *, wake: bool) -> Machine:
         """The machine. Where the provider disagrees with the row (a host that was restarted), the row is put right."""
         for last_try in (False, True):
             provider = self._engine.provider(sandbox.provider)
@@ -284,7 +335,10 @@ class Controller:
                 if last_try:
                     raise
                 await self._transitions.compare(sandbox.sandbox_id)
-                sandbox = await self._awake(who, sandbox.sandbox_id)
+                current = await self._rows.get(sandbox.sandbox_id)
+                if current is None:
+                    raise
+                sandbox = await self._woken(current, wake=wake)
         raise AssertionError("unreachable")
 
     async def _retime(self, who: Principal, sandbox_id: str, timeout: int | None, action: TimeoutAction | None) -> Seen:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import structlog
@@ -32,7 +33,7 @@ from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.pool import Pool
 from paddock.lifecycle.states import CREATE, DELETE, OPERATIONS, PAUSE, RESUME, Operation
 from paddock.lifecycle.within import within
-from paddock.models import State, TimeoutAction
+from paddock.models import State, TimeoutAction, TimeoutFrom
 from paddock.providers.base import Found, IsolationLevel, Mount, Provider, Resources, SandboxSpec
 from paddock.settings import Settings
 from paddock.store import deadlines, events, sandboxes, usage
@@ -46,7 +47,11 @@ T = TypeVar("T")
 Guard = Callable[[AsyncConnection, Sandbox], Awaitable[None]]
 """Looks at the row inside the transaction that is about to change it, and raises if it must not."""
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
 _CREATE_ATTEMPTS = 8
+_LEAST_AFTER_WAKING = 300
+"""Seconds that a sandbox with a fixed end has at least when it wakes; whoever woke it may then set another end."""
 
 
 class Engine:
@@ -76,8 +81,10 @@ class Engine:
         cause: str,
         deadline: Deadline | None = None,
         guard: Guard | None = None,
+        values: Mapping[str, Any] = NOTHING,
     ) -> Sandbox | None:
-        """Write the intent. None when the row, or the deadline that asks for it, is no longer what was seen."""
+        """Write the intent, and ``values`` beside it. None when the row, or the deadline that asks for it, is no longer
+        what was seen."""
         data: dict[str, Any] = {"cause": cause}
         async with self._store.write(swift=True) as connection:
             current = await sandboxes.get(connection, sandbox.sandbox_id, lock=True)
@@ -90,7 +97,7 @@ class Engine:
             if guard is not None:
                 await guard(connection, current)
             begun = await self._enter(
-                connection, current, operation.via, data, lease_owner=self._server_id, reason=_why(cause)
+                connection, current, operation.via, data, lease_owner=self._server_id, reason=_why(cause), **values
             )
         self._bus.publish(sandbox.sandbox_id)
         return begun
@@ -145,19 +152,23 @@ class Engine:
         await events.put(connection, Event(sandbox.sandbox_id, seq, name, self._clock.now(), {"cause": "request"}))
         await self.arm(connection, sandbox)
 
-    async def arm(self, connection: AsyncConnection, sandbox: Sandbox, now: float | None = None) -> None:
+    async def arm(
+        self, connection: AsyncConnection, sandbox: Sandbox, now: float | None = None, *, woken: bool = False
+    ) -> None:
         """Set the deadlines that a sandbox in this state has."""
-        for each in self.deadlines_of(sandbox, self._clock.now() if now is None else now):
+        for each in self.deadlines_of(sandbox, self._clock.now() if now is None else now, woken=woken):
             await deadlines.put(connection, each.sandbox_id, each.kind, each.action, each.due_at, each.warn_at)
 
-    def deadlines_of(self, sandbox: Sandbox, now: float) -> list[Deadline]:
+    def deadlines_of(self, sandbox: Sandbox, now: float, *, woken: bool = False) -> list[Deadline]:
         """Those of one that enters this state now."""
 
         def of(kind: DeadlineKind, action: TimeoutAction, due_at: float, warn_at: float | None = None) -> Deadline:
             return Deadline(sandbox.sandbox_id, kind, action, due_at, warn_at, generation=1, attempts=0)
 
         if sandbox.state is State.RUNNING:
-            found = [of(DeadlineKind.IDLE, sandbox.on_timeout, *due(now, sandbox.timeout))]
+            fixed = woken and sandbox.timeout_from is TimeoutFrom.START
+            least = min(_LEAST_AFTER_WAKING, self._settings.max_timeout) if fixed else 0
+            found = [of(DeadlineKind.IDLE, sandbox.on_timeout, *due(now, max(sandbox.timeout, least)))]
             if sandbox.max_lifetime is not None:
                 found.append(of(DeadlineKind.LIFETIME, sandbox.on_timeout, *due(now, sandbox.max_lifetime)))
             return found
@@ -199,7 +210,7 @@ class Engine:
         entered = replace(sandbox, version=sandbox.version + 1, event_seq=seq, **values)
         if not states.unfinished(sandbox.state):
             await deadlines.remove(connection, sandbox.sandbox_id)  # a transitional state has none
-        await self.arm(connection, entered, now)
+        await self.arm(connection, entered, now, woken=sandbox.state is State.RESUMING)
         await events.put(connection, Event(sandbox.sandbox_id, seq, f"sandbox.{state.value}", now, data))
         return entered
 
@@ -270,7 +281,10 @@ class Engine:
                 machine = await self.call(provider.attach(sandbox.sandbox_id), "attach")
                 await self.call(checkout.clone(machine, sandbox.git_url), "git clone", checkout.SECONDS)
             return found.reference
-        calls = {PAUSE: provider.pause, RESUME: provider.resume, DELETE: provider.delete}
+        if operation is PAUSE:
+            await self.call(provider.pause(sandbox.sandbox_id, keep_memory=sandbox.memory_kept), operation.name)
+            return None
+        calls = {RESUME: provider.resume, DELETE: provider.delete}
         await self.call(calls[operation](sandbox.sandbox_id), operation.name)
         return None
 

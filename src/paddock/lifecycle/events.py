@@ -31,6 +31,22 @@ class Events:
         async with self._store.read() as connection:
             return await events.after(connection, sandbox_id, after, limit)
 
+    async def between(
+        self,
+        who: Principal,
+        sandbox_id: str,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        limit: int,
+        newest_first: bool = False,
+    ) -> list[Event]:
+        """Those of a time, both ends included."""
+        await self._controller.get(who, sandbox_id)
+        await self._journal.settled(sandbox_id)
+        async with self._store.read() as connection:
+            return await events.between(connection, sandbox_id, since, until, limit, newest_first=newest_first)
+
     async def stream(self, who: Principal, sandbox_id: str, after: int) -> AsyncIterator[Event | None]:
         """Everything after this number as it comes; None while there is nothing. Ends with the sandbox."""
         with self._bus.listen(sandbox_id) as news:

@@ -8,6 +8,7 @@ from paddock import errors
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Controller
 from paddock.machine.base import DEFAULT_USER, FileEvent, FileInfo, FileType
+from paddock.machine.pouring import Counted
 from paddock.settings import Settings
 
 
@@ -77,17 +78,10 @@ class Files:
         user: str = DEFAULT_USER,
     ) -> FileInfo:
         """Create or replace, with missing parents. Until the last chunk has come, readers see the old file."""
-        received = 0
-
-        async def counted() -> AsyncIterator[bytes]:
-            nonlocal received
-            async for chunk in chunks:
-                received += len(chunk)
-                yield chunk
-
+        counted = Counted(chunks)
         async with self._controller.use(who, sandbox_id) as use:
-            info = await use.machine.write_file(path, counted(), mode=mode, user=user)
-            await use.record(bytes_in=received, event=("file.written", {"path": path, "size": received}))
+            info = await use.machine.write_file(path, counted, mode=mode, user=user)
+            await use.record(bytes_in=counted.count, event=("file.written", {"path": path, "size": counted.count}))
             return info
 
     async def write_bytes(

@@ -14,9 +14,11 @@ import structlog
 from paddock.clock import Clock, Pace, SystemClock
 from paddock.errors import StoreUnavailable, Unavailable
 from paddock.ids import new_server_id
+from paddock.interpreter.installation import Installation
 from paddock.lifecycle.accounts import Accounts
 from paddock.lifecycle.activity import Activity
 from paddock.lifecycle.bus import Bus
+from paddock.lifecycle.code import Code, InterpreterService
 from paddock.lifecycle.commands import Commands
 from paddock.lifecycle.confinement import Confinement
 from paddock.lifecycle.controller import Controller
@@ -24,12 +26,18 @@ from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.events import Events
 from paddock.lifecycle.files import Files
 from paddock.lifecycle.idempotency import Idempotency
+from paddock.lifecycle.invitations import Invitations
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.logbook import Logbook
 from paddock.lifecycle.pool import Pool
 from paddock.lifecycle.reconciler import Reconciler
+from paddock.lifecycle.roster import Roster
 from paddock.lifecycle.rows import Rows
+from paddock.lifecycle.sampling import Sampling
 from paddock.lifecycle.scheduler import SandboxQueueScheduler
+from paddock.lifecycle.services import Services
+from paddock.lifecycle.terms import Terms
+from paddock.lifecycle.tokens import Tokens
 from paddock.lifecycle.transitions import Transitions
 from paddock.lifecycle.usage import UsageBook
 from paddock.providers.base import Provider
@@ -57,6 +65,8 @@ class House:
         self.store = Store(settings.database_url)
         self.bus = Bus()
         self.accounts = Accounts(settings, clock, self.store)
+        self.tokens = Tokens(clock, self.store)
+        self.rows = Rows(self.store)
         self.idempotency = Idempotency(clock, self.store)
         self.pool = Pool(settings, clock, self.store, providers, self.server_id)
         self.engine = Engine(settings, clock, self.store, providers, self.pool, self.bus, self.server_id)
@@ -74,15 +84,22 @@ class House:
             journal=self.journal,
             activity=self.activity,
             idempotency=self.idempotency,
-            rows=Rows(self.store),
+            rows=self.rows,
             bus=self.bus,
             providers=providers.keys(),
             default_provider=default,
             server_id=self.server_id,
         )
+        self.terms = Terms(clock, self.store, self.controller, self.transitions, self.engine, self.journal)
+        self.roster = Roster(self.store)
+        self.sampling = Sampling(clock, self.store, self.engine)
+        self.invitations = Invitations(settings, clock, self.controller, self.tokens)
         self.confinement = Confinement(clock, self.store, self.controller, self.transitions, self.engine, self.bus)
         self.commands = Commands(self.controller, self.idempotency, settings, clock)
         self.files = Files(self.controller, settings)
+        interpreter = Installation(settings.home / "interpreter")
+        self.services = Services(self.controller, self.store, [InterpreterService(interpreter)])
+        self.code = Code(self.controller, self.services, interpreter, settings, clock)
         self.events = Events(self.store, self.controller, self.journal, self.bus)
         self.usage = UsageBook(clock, self.store, self.controller, self.journal)
         self.scheduler = SandboxQueueScheduler(settings, clock, self.store, self.controller, self.bus, self.server_id)
@@ -98,6 +115,7 @@ class House:
         self._lock = _only_server(self.store.file)
         try:
             await self.store.open()
+            await self.tokens.open()
             async with self.store.write() as connection:
                 if self.store.sqlite:
                     await servers.forget_others(connection, self.server_id)
@@ -113,12 +131,15 @@ class House:
             raise
         running = [self.journal.run, self._beat]
         if loops:
-            running += [self.activity.run, self.scheduler.run, self.reconciler.run, self.pool.run]
+            self.code.prepare()
+            running += [self.activity.run, self.scheduler.run, self.reconciler.run, self.pool.run, self.sampling.run]
         self._loops = [asyncio.create_task(_lasting(loop, self._pace)) for loop in running]
         log.info("open", server_id=self.server_id, provider=self.default_provider, database=self.store.url.drivername)
 
     async def close(self) -> None:
         """Drain: finish what was begun, write what waits, then let go. Sandboxes live on."""
+        await self.code.close()
+        await self.services.close()
         await self.transitions.close(self.settings.drain_timeout)
         await self._stop_loops()
         await self.pool.drain()

@@ -21,6 +21,7 @@ from paddock.errors import StoreUnavailable
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.engine import due
 from paddock.lifecycle.logbook import Leftover, Logbook
+from paddock.models import TimeoutFrom
 from paddock.store import deadlines, events, sandboxes, servers, usage
 from paddock.store.database import Store
 from paddock.store.records import Sandbox
@@ -211,7 +212,8 @@ class Journal:
                 bytes_in=entry.bytes_in,
                 bytes_out=entry.bytes_out,
             )
-        await deadlines.push_out(connection, sandbox.sandbox_id, *due(at, timeout))
+        if sandbox.timeout_from is TimeoutFrom.ACTIVITY:
+            await deadlines.push_out(connection, sandbox.sandbox_id, *due(at, timeout))
 
     async def _carry_over(self, left: Leftover) -> None:
         new = 0

@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.errors import Conflict, Forbidden, Invalid
 from paddock.ids import new_sandbox_id, new_sandbox_key
 from paddock.lifecycle.accounts import Principal
-from paddock.models import CreateSandbox, EgressRules, Isolation, State
+from paddock.models import CreateSandbox, EgressRules, Isolation, State, TimeoutFrom
 from paddock.settings import Settings
 from paddock.store.records import Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a sandbox may be made with that the native API has no words for."""
+
+    timeout_from: TimeoutFrom = TimeoutFrom.ACTIVITY
+    host_mask: str | None = None
+    keep_memory: bool = True
+    alias: str | None = None
+    network: Mapping[str, Any] | None = None
+    env: Callable[[Sandbox], Mapping[str, str]] = lambda sandbox: {}
+    """Variables that tell it who it is. What its creator set wins over them."""
+    fingerprint: str = ""
+    """Of the request as it was made, by which an idempotency key knows it again. Empty: that of the native request."""
+
+    def dress(self, plain: Sandbox) -> Sandbox:
+        return replace(
+            plain,
+            timeout_from=self.timeout_from,
+            host_mask=self.host_mask,
+            keep_memory=self.keep_memory,
+            alias=self.alias,
+            network=self.network,
+            env={**self.env(plain), **plain.env},
+        )
+
+
+NATIVE = Traits()
 
 
 def plan(
@@ -47,6 +78,14 @@ def plan(
         egress=_egress(request.egress, settings).to_json(),
         isolation=_isolation(request.isolation, settings),
         mounts=[mount.model_dump() for mount in request.mounts],
+        timeout_from=TimeoutFrom.ACTIVITY,
+        auto_resume=request.auto_resume,
+        public_ports=request.public_ports,
+        host_mask=None,
+        keep_memory=True,
+        memory_kept=True,
+        alias=None,
+        network=None,
         created_at=now,
         started_at=None,
         running_since=None,

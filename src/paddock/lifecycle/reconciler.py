@@ -24,10 +24,10 @@ from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.idempotency import REMEMBERED_SECONDS
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.transitions import Transitions
-from paddock.models import Isolation, State, TimeoutAction
+from paddock.models import Isolation, State, TimeoutAction, TimeoutFrom
 from paddock.providers.base import Found, MachineState, Mount, Provider
 from paddock.settings import Settings
-from paddock.store import deadlines, events, idempotency, sandboxes, servers, usage
+from paddock.store import deadlines, events, idempotency, sandboxes, servers, services, usage
 from paddock.store.database import Store
 from paddock.store.records import Sandbox
 
@@ -142,7 +142,8 @@ class Reconciler:
     async def _mend_deadlines(self) -> None:
         now = self._clock.now()
         async with self._store.write() as connection:
-            bare = await deadlines.missing(connection) + await deadlines.too_far(connection, now)
+            bare = await deadlines.missing(connection)
+            bare += await deadlines.too_far(connection, now, self._settings.max_timeout)
             for sandbox_id in bare:
                 sandbox = await sandboxes.get(connection, sandbox_id, lock=True)
                 if sandbox is not None:
@@ -163,6 +164,7 @@ class Reconciler:
         async with self._store.write() as connection:
             gone = await sandboxes.purge_deleted(connection, now - self._settings.deleted_retention)
             await events.forget(connection, gone)
+            await services.forget(connection, gone)
             await idempotency.forget(connection, now - REMEMBERED_SECONDS)
             await servers.forget_stale(connection, now - max(86_400.0, 10 * self._settings.server_ttl))
 
@@ -233,6 +235,14 @@ def _from_labels(provider: str, machine: Found, now: float, settings: Settings) 
             egress=EgressPolicy.from_json(kept.get("egress", {})).to_json(),
             isolation=Isolation(kept["isolation"]) if kept.get("isolation") else None,
             mounts=[asdict(Mount(**mount)) for mount in kept.get("mounts", ())],
+            timeout_from=TimeoutFrom(kept.get("timeout_from", TimeoutFrom.ACTIVITY)),
+            auto_resume=bool(kept.get("auto_resume", True)),
+            public_ports=bool(kept.get("public_ports", False)),
+            host_mask=kept.get("host_mask"),
+            keep_memory=bool(kept.get("keep_memory", True)),
+            memory_kept=True,
+            alias=kept.get("alias"),
+            network=None,
             created_at=float(kept["created_at"]),
             started_at=now if running else None,
             running_since=now if running else None,

@@ -21,6 +21,7 @@ class Rows:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, Sandbox] = {}
+        self._ids: dict[str, str] = {}
         self._changes = 0
         store.tell_changes(self._forget)
 
@@ -36,6 +37,20 @@ class Rows:
             if len(self._known) >= _MOST:
                 self._known.clear()
             self._known[sandbox_id] = row
+        return row
+
+    async def by_key(self, key: str) -> Sandbox | None:
+        """The same by its DNS-safe key, which a sandbox has for its whole life."""
+        sandbox_id = self._ids.get(key)
+        if sandbox_id is not None:
+            row = await self.get(sandbox_id)
+            return row if row is not None and row.key == key else None
+        async with self._store.read() as connection:
+            row = await sandboxes.get_by_key(connection, key)
+        if row is not None:
+            if len(self._ids) >= _MOST:
+                self._ids.clear()
+            self._ids[key] = row.sandbox_id
         return row
 
     def _forget(self, sandbox_ids: Collection[str]) -> None:

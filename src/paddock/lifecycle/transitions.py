@@ -8,7 +8,7 @@ began.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import structlog
@@ -63,9 +63,13 @@ class Transitions:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing = False
 
-    async def reach(self, sandbox_id: str, operation: Operation) -> Sandbox:
+    async def reach(self, sandbox_id: str, operation: Operation, **values: Any) -> Sandbox:
         """The sandbox in the state that the operation leads to, whether we or somebody else brought it there."""
-        return await self._own(self._reach(sandbox_id, operation))
+        return (await self.move(sandbox_id, operation, **values))[0]
+
+    async def move(self, sandbox_id: str, operation: Operation, **values: Any) -> tuple[Sandbox, bool]:
+        """The same, and whether it was this call that moved it. ``values`` are columns to set with the intent."""
+        return await self._own(self._move(sandbox_id, operation, values))
 
     async def create(self, sandbox: Sandbox, write: Callable[[], Awaitable[bool]]) -> Sandbox | None:
         """Write the first row, then drive it. None where ``write`` finds that another create stands for this one."""
@@ -106,18 +110,18 @@ class Transitions:
         async with self._turns.take(sandbox.sandbox_id, self._settings.busy_wait):
             return await self._engine.drive(sandbox) if await write() else None
 
-    async def _reach(self, sandbox_id: str, operation: Operation) -> Sandbox:
+    async def _move(self, sandbox_id: str, operation: Operation, values: Mapping[str, Any]) -> tuple[Sandbox, bool]:
         async with self._turns.take(sandbox_id, self._settings.busy_wait):
             while True:
                 sandbox = await self._settled(sandbox_id)
                 if sandbox.state is operation.done:
-                    return sandbox
+                    return sandbox, False
                 if sandbox.state not in operation.start:
                     raise cannot(sandbox, operation.name)
                 guard = self._accounts.check_quota if operation is RESUME else None
-                begun = await self._engine.begin(sandbox, operation, cause="request", guard=guard)
+                begun = await self._engine.begin(sandbox, operation, cause="request", guard=guard, values=values)
                 if begun is not None:
-                    return await self._engine.drive(begun)
+                    return await self._engine.drive(begun), True
 
     async def _strike(self, deadline: Deadline) -> bool:
         operation = PAUSE if deadline.action is TimeoutAction.PAUSE else DELETE
@@ -130,7 +134,8 @@ class Transitions:
                 async with self._store.write() as connection:
                     await deadlines.consume(connection, deadline, self._clock.now())
                 return False
-            begun = await self._engine.begin(sandbox, operation, cause="timeout", deadline=deadline)
+            values = {"memory_kept": sandbox.keep_memory} if operation is PAUSE else {}
+            begun = await self._engine.begin(sandbox, operation, cause="timeout", deadline=deadline, values=values)
             if begun is None:
                 return False
             await self._engine.drive(begun)
@@ -194,7 +199,7 @@ class Transitions:
             elif sandbox.state is State.RUNNING and found.state is MachineState.PAUSED:
                 await self._engine.correct(sandbox, State.PAUSED, "It was found stopped, with its files.")
             elif sandbox.state is State.PAUSED and found.state is MachineState.RUNNING:
-                await self._engine.call(provider.pause(sandbox_id), "pause")
+                await self._engine.call(provider.pause(sandbox_id, keep_memory=sandbox.memory_kept), "pause")
 
     async def _own(self, work: Coroutine[Any, Any, T]) -> T:
         """Run to the end, also when the one who asked has gone."""

@@ -29,6 +29,15 @@ class TimeoutAction(StrEnum):
     DELETE = "delete"
 
 
+class TimeoutFrom(StrEnum):
+    """What a sandbox's timeout is counted from."""
+
+    ACTIVITY = "activity"
+    """Its last use: whoever uses it pushes the end out."""
+    START = "start"
+    """The moment it was set: a fixed end, whatever the activity. E2B's meaning."""
+
+
 # Strictness would ask for the enum's own member; on the wire it is its text.
 TimeoutChoice = Annotated[TimeoutAction, Field(strict=False)]
 
@@ -63,6 +72,14 @@ class CreateSandbox(ConfinementRequest):
         json_schema_extra={"pattern": GIT_URL},
     )
     provider: str | None = Field(default=None, max_length=40, pattern=r"^[a-z0-9_-]+$")
+    public_ports: bool = Field(
+        default=False, description="Anybody who knows the address may open its ports; no key, link or ticket is needed."
+    )
+    auto_resume: bool = Field(
+        default=True,
+        description="Whether traffic to its ports, commands and file operations wake it when it is paused. If not, "
+        "only connect and resume do.",
+    )
 
     @field_validator("git_url")
     @classmethod
@@ -107,11 +124,16 @@ class SandboxInfo(Answer):
     template_id: str
     timeout: int = Field(description="Idle seconds, remembered through connect, pause, resume and restart.")
     on_timeout: TimeoutAction
+    timeout_from: TimeoutFrom = Field(
+        description="`activity`: every use pushes the end out. `start`: a fixed end, as E2B's clients set it."
+    )
     max_lifetime: int | None
     resources: ResourceInfo
     egress: Egress = Field(description="The mode; `GET /sandboxes/{sandbox_id}/egress` has the lists.")
     isolation: Isolation | None = Field(description="The least that was asked for.")
     mounts: list[MountInfo]
+    public_ports: bool = Field(description="Whether anybody who knows the address may open its ports.")
+    auto_resume: bool = Field(description="Whether using it wakes it when it is paused.")
     metadata: dict[str, Any]
     created_at: str
     started_at: str | None

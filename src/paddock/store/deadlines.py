@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from paddock.models import State, TimeoutAction
+from paddock.models import State, TimeoutAction, TimeoutFrom
 from paddock.store.records import Deadline, DeadlineKind
 from paddock.store.swift import prepared
 from paddock.store.tables import deadlines, sandboxes
@@ -65,6 +65,12 @@ async def push_out(connection: AsyncConnection, sandbox_id: str, due_at: float, 
     """Move the idle deadline. False when there is none, which is so whenever the sandbox is not running."""
     done = await connection.execute(_PUSH_OUT, {"id": sandbox_id, **_fresh(due_at, warn_at)})
     return done.rowcount == 1
+
+
+async def get(connection: AsyncConnection, sandbox_id: str, kind: DeadlineKind) -> Deadline | None:
+    query = select(*_COLUMNS).where(deadlines.c.sandbox_id == sandbox_id, deadlines.c.kind == kind)
+    row = (await connection.execute(query)).mappings().first()
+    return _record(row) if row else None
 
 
 async def remove(connection: AsyncConnection, sandbox_id: str) -> None:
@@ -147,12 +153,14 @@ async def missing(connection: AsyncConnection, limit: int = 500) -> list[str]:
     return list((await connection.execute(query)).scalars())
 
 
-async def too_far(connection: AsyncConnection, now: float, limit: int = 500) -> list[str]:
-    """Idle deadlines further away than a whole timeout: the clock has gone back since they were set."""
+async def too_far(connection: AsyncConnection, now: float, longest: float, limit: int = 500) -> list[str]:
+    """Idle deadlines further away than a whole timeout, and fixed ends further than the longest that may be asked for:
+    the clock has gone back since they were set."""
+    most = case((sandboxes.c.timeout_from == TimeoutFrom.ACTIVITY, sandboxes.c.timeout), else_=literal(longest))
     query = (
         select(deadlines.c.sandbox_id)
         .join(sandboxes, sandboxes.c.sandbox_id == deadlines.c.sandbox_id)
-        .where(deadlines.c.kind == DeadlineKind.IDLE, deadlines.c.due_at > now + sandboxes.c.timeout + 1)
+        .where(deadlines.c.kind == DeadlineKind.IDLE, deadlines.c.due_at > now + most + 1)
         .limit(limit)
     )
     return list((await connection.execute(query)).scalars())

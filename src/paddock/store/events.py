@@ -55,6 +55,24 @@ async def after(connection: AsyncConnection, sandbox_id: str, seq: int, limit: i
     return [Event(**row) for row in (await connection.execute(query)).mappings()]
 
 
+async def between(
+    connection: AsyncConnection,
+    sandbox_id: str,
+    since: float | None,
+    until: float | None,
+    limit: int,
+    *,
+    newest_first: bool,
+) -> list[Event]:
+    query = select(events).where(events.c.sandbox_id == sandbox_id)
+    if since is not None:
+        query = query.where(events.c.at >= since)
+    if until is not None:
+        query = query.where(events.c.at <= until)
+    query = query.order_by(events.c.seq.desc() if newest_first else events.c.seq).limit(limit)
+    return [Event(**row) for row in (await connection.execute(query)).mappings()]
+
+
 async def last_seq(connection: AsyncConnection, sandbox_id: str) -> int:
     query = select(func.coalesce(func.max(events.c.seq), 0)).where(events.c.sandbox_id == sandbox_id)
     return int((await connection.execute(query)).scalar_one())

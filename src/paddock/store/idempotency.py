@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -19,6 +21,8 @@ class Claim:
     sandbox_id: str
     process_id: str | None
     created_at: float
+    answer: Mapping[str, Any] | None = None
+    """Status and body to give again, where what was made does not tell: an answer of failure."""
 
 
 async def claim(connection: AsyncConnection, new: Claim) -> Claim:
@@ -31,10 +35,19 @@ async def claim(connection: AsyncConnection, new: Claim) -> Claim:
         sandbox_id=new.sandbox_id,
         process_id=new.process_id,
         created_at=new.created_at,
+        answer=new.answer,
     )
     await connection.execute(statement.on_conflict_do_nothing(index_elements=["owner_id", "key"]))
     query = select(idempotency).where(idempotency.c.owner_id == new.owner_id, idempotency.c.key == new.key)
     return Claim(**(await connection.execute(query)).mappings().one())
+
+
+async def keep_answer(connection: AsyncConnection, new: Claim) -> None:
+    """Remember what the request was answered, whether or not it had come as far as to claim its key."""
+    held = await claim(connection, new)
+    if held.fingerprint == new.fingerprint and held.answer is None:
+        mine = (idempotency.c.owner_id == new.owner_id, idempotency.c.key == new.key)
+        await connection.execute(update(idempotency).where(*mine).values(answer=new.answer))
 
 
 async def find(connection: AsyncConnection, owner_id: str, key: str) -> Claim | None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from paddock.models import Isolation, Role, State, TimeoutAction
+from paddock.models import Isolation, Role, State, TimeoutAction, TimeoutFrom
 
 
 class DeadlineKind(StrEnum):
     IDLE = "idle"
-    """Pushed out by activity; stands still while the sandbox is paused."""
+    """Pushed out by activity, unless the timeout is counted from the start; there is none while it is paused."""
     LIFETIME = "lifetime"
     """Absolute, from creation on."""
     RETENTION = "retention"
@@ -52,6 +52,22 @@ class Sandbox:
     """The least that its creator, or the server's operator, insists on."""
     mounts: Sequence[Mapping[str, Any]]
     """Directories of the host, each as ``source``, ``target`` and ``read_only``."""
+    timeout_from: TimeoutFrom
+    """Where the timeout counts from the start, ``timeout`` is what its creator asked for; the deadline is its end."""
+    auto_resume: bool
+    """Whether using it, through its ports or by an operation, wakes it."""
+    public_ports: bool
+    """Whether anybody who knows the address may open its ports."""
+    host_mask: str | None
+    """The Host header that its servers are shown instead of the real one; ``${PORT}`` stands for the port."""
+    keep_memory: bool
+    """Whether a pause by timeout keeps what is in memory, or only the files."""
+    memory_kept: bool
+    """Whether the present, or the last, pause does."""
+    alias: str | None
+    """The name by which an E2B client asked for the template."""
+    network: Mapping[str, Any] | None
+    """The egress lists in the words of the E2B client that set them; None where nobody did."""
     created_at: float
     started_at: float | None
     running_since: float | None

@@ -14,18 +14,19 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.errors import Invalid
-from paddock.models import Isolation, State, TimeoutAction
+from paddock.models import Isolation, State, TimeoutAction, TimeoutFrom
 from paddock.store.database import CHANGED
 from paddock.store.records import Sandbox
 from paddock.store.swift import prepared
 from paddock.store.tables import ALIVE, LIVE, UNFINISHED, sandboxes, servers
 
 _FIELDS = tuple(field.name for field in fields(Sandbox))
-_COLUMNS = [sandboxes.c[name] for name in _FIELDS]
+COLUMNS = [sandboxes.c[name] for name in _FIELDS]
 
 # Statements that every request needs are built once: building costs more than running them.
-_GET = prepared(select(*_COLUMNS).where(sandboxes.c.sandbox_id == bindparam("id")))
+_GET = prepared(select(*COLUMNS).where(sandboxes.c.sandbox_id == bindparam("id")))
 _GET_AND_LOCK = _GET.with_for_update()
+_GET_BY_KEY = prepared(select(*COLUMNS).where(sandboxes.c.key == bindparam("wanted")))
 _ADD = prepared(insert(sandboxes))
 _CHANGE = prepared(
     update(sandboxes)
@@ -54,7 +55,17 @@ async def get(connection: AsyncConnection, sandbox_id: str, *, lock: bool = Fals
     """``lock``: hold the row until the transaction ends (SQLite's write transactions hold everything anyway)."""
     query = _GET_AND_LOCK if lock and connection.dialect.name != "sqlite" else _GET
     row = (await connection.execute(query, {"id": sandbox_id})).mappings().first()
-    return _record(row) if row else None
+    return record(row) if row else None
+
+
+async def get_by_key(connection: AsyncConnection, key: str) -> Sandbox | None:
+    row = (await connection.execute(_GET_BY_KEY, {"wanted": key})).mappings().first()
+    return record(row) if row else None
+
+
+async def keys(connection: AsyncConnection) -> list[str]:
+    """Of all that are not deleted."""
+    return [str(key) for key in (await connection.execute(select(sandboxes.c.key).where(ALIVE))).scalars()]
 
 
 async def add(connection: AsyncConnection, sandbox: Sandbox) -> None:
@@ -97,7 +108,7 @@ async def page(
     limit: int,
 ) -> tuple[list[Sandbox], str | None]:
     """Newest first, by key: the hundredth page costs what the first does. Deleted ones only when asked for."""
-    query = select(*_COLUMNS)
+    query = select(*COLUMNS)
     query = query.where(sandboxes.c.state.in_(states) if states else ALIVE)
     if owner_id is not None:
         query = query.where(sandboxes.c.owner_id == owner_id)
@@ -107,7 +118,7 @@ async def page(
         created_at, sandbox_id = _read_cursor(cursor)
         query = query.where(tuple_(sandboxes.c.created_at, sandboxes.c.sandbox_id) < tuple_(created_at, sandbox_id))
     query = query.order_by(sandboxes.c.created_at.desc(), sandboxes.c.sandbox_id.desc()).limit(limit + 1)
-    found = [_record(row) for row in (await connection.execute(query)).mappings()]
+    found = [record(row) for row in (await connection.execute(query)).mappings()]
     more = len(found) > limit
     return found[:limit], _make_cursor(found[limit - 1]) if more else None
 
@@ -118,7 +129,7 @@ async def unfinished(
     """Transitions that no other server works on: no lease, our own, or that of a server that has stopped beating."""
     working = select(servers.c.server_id).where(servers.c.heartbeat_at >= alive_since, servers.c.server_id != server_id)
     query = (
-        select(*_COLUMNS)
+        select(*COLUMNS)
         .where(
             UNFINISHED,
             or_(sandboxes.c.lease_owner.is_(None), sandboxes.c.lease_owner.not_in(working)),
@@ -126,7 +137,7 @@ async def unfinished(
         .order_by(sandboxes.c.state_changed_at)
         .limit(limit)
     )
-    return [_record(row) for row in (await connection.execute(query)).mappings()]
+    return [record(row) for row in (await connection.execute(query)).mappings()]
 
 
 async def at_provider(
@@ -146,9 +157,15 @@ async def at_provider(
     return [(sandbox_id, State(state)) for sandbox_id, state in await connection.execute(query)]
 
 
+async def running(connection: AsyncConnection) -> list[tuple[str, str]]:
+    """Id and provider of everything that runs."""
+    query = select(sandboxes.c.sandbox_id, sandboxes.c.provider).where(sandboxes.c.state == State.RUNNING)
+    return [(sandbox_id, provider) for sandbox_id, provider in await connection.execute(query)]
+
+
 async def running_since_before(connection: AsyncConnection, moment: float, limit: int = 500) -> list[Sandbox]:
-    query = select(*_COLUMNS).where(sandboxes.c.running_since < moment).limit(limit)
-    return [_record(row) for row in (await connection.execute(query)).mappings()]
+    query = select(*COLUMNS).where(sandboxes.c.running_since < moment).limit(limit)
+    return [record(row) for row in (await connection.execute(query)).mappings()]
 
 
 async def purge_deleted(connection: AsyncConnection, before: float, limit: int = 500) -> list[str]:
@@ -168,10 +185,11 @@ def _mark(connection: AsyncConnection, sandbox_id: str) -> None:
     connection.info.setdefault(CHANGED, set()).add(sandbox_id)
 
 
-def _record(row: RowMapping) -> Sandbox:
+def record(row: RowMapping) -> Sandbox:
     values: dict[str, Any] = dict(row)
     values["state"] = State(values["state"])
     values["on_timeout"] = TimeoutAction(values["on_timeout"])
+    values["timeout_from"] = TimeoutFrom(values["timeout_from"])
     if values["isolation"] is not None:
         values["isolation"] = Isolation(values["isolation"])
     return Sandbox(**values)
@@ -213,6 +231,12 @@ def labels_of(sandbox: Sandbox) -> Mapping[str, str]:
         "egress": sandbox.egress,
         "isolation": sandbox.isolation,
         "mounts": list(sandbox.mounts),
+        "timeout_from": sandbox.timeout_from.value,
+        "auto_resume": sandbox.auto_resume,
+        "public_ports": sandbox.public_ports,
+        "host_mask": sandbox.host_mask,
+        "keep_memory": sandbox.keep_memory,
+        "alias": sandbox.alias,
         "created_at": sandbox.created_at,
     }
     return {"paddock.sandbox": json.dumps(kept)}

@@ -1,8 +1,7 @@
-"""Which server processes are alive, told by their heartbeats; and the name of this installation."""
+"""Which server processes are alive, told by their heartbeats."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.store.swift import prepared
-from paddock.store.tables import installation, notes, servers
+from paddock.store.tables import notes, servers
 
 
 def _upsert(dialect: Any) -> Any:
@@ -74,12 +73,3 @@ async def note(connection: AsyncConnection, server_id: str, number: int) -> None
 
 async def forget_notes(connection: AsyncConnection, server_ids: Sequence[str]) -> None:
     await connection.execute(delete(notes).where(notes.c.server_id.in_(server_ids)))
-
-
-async def installation_id(connection: AsyncConnection) -> str:
-    """Made once; marks what this installation owns at a provider that others use too."""
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(installation).values(name="id", value=secrets.token_hex(8))
-    await connection.execute(statement.on_conflict_do_nothing(index_elements=["name"]))
-    query = select(installation.c.value).where(installation.c.name == "id")
-    return str((await connection.execute(query)).scalar_one())

@@ -17,7 +17,9 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     Text,
+    false,
     text,
+    true,
 )
 from sqlalchemy.types import BigInteger
 
@@ -65,6 +67,14 @@ sandboxes = Table(
     Column("egress", JSON, nullable=False, server_default='{"mode": "proxy", "allow": [], "deny": []}'),
     Column("isolation", Text),
     Column("mounts", JSON, nullable=False, server_default="[]"),
+    Column("timeout_from", Text, nullable=False, server_default="activity"),
+    Column("auto_resume", Boolean, nullable=False, server_default=true()),
+    Column("public_ports", Boolean, nullable=False, server_default=false()),
+    Column("host_mask", Text),
+    Column("keep_memory", Boolean, nullable=False, server_default=true()),
+    Column("memory_kept", Boolean, nullable=False, server_default=true()),
+    Column("alias", Text),
+    Column("network", JSON(none_as_null=True)),
     Column("created_at", Time, nullable=False),
     Column("started_at", Time),
     Column("running_since", Time),
@@ -86,6 +96,14 @@ for _name, _columns in {
         sqlite_where=ALIVE,
         postgresql_where=ALIVE,
     )
+Index(
+    "ix_sandboxes_alive_started",
+    sandboxes.c.owner_id,
+    sandboxes.c.started_at,
+    sandboxes.c.sandbox_id,
+    sqlite_where=ALIVE,
+    postgresql_where=ALIVE,
+)
 Index("ix_sandboxes_state", sandboxes.c.state, sandboxes.c.created_at, sandboxes.c.sandbox_id)
 Index(
     "ix_sandboxes_owner_state",
@@ -180,6 +198,7 @@ idempotency = Table(
     Column("fingerprint", Text, nullable=False),
     Column("sandbox_id", Text, nullable=False),
     Column("process_id", Text),
+    Column("answer", JSON(none_as_null=True), doc="status and body to give again, where the sandbox does not tell"),
     Column("created_at", Time, nullable=False, index=True),
     PrimaryKeyConstraint("owner_id", "key"),
 )
@@ -205,4 +224,30 @@ installation = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("value", Text, nullable=False),
+)
+
+tickets = Table(
+    "tickets",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("sandbox_id", Text, nullable=False),
+    Column("user_id", Text, nullable=False, doc="in whose name"),
+    Column("port", Integer, doc="None: the API"),
+    Column("expires_at", Time, nullable=False, index=True),
+)
+
+services = Table(
+    "services",
+    metadata,
+    Column("sandbox_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("port", Integer, nullable=False),
+    Column("command", Text, nullable=False),
+    Column("env", JSON, nullable=False),
+    Column("cwd", Text, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("ready_path", Text),
+    Column("ready_timeout", Float, nullable=False),
+    PrimaryKeyConstraint("sandbox_id", "name"),
+    Index("ix_services_sandbox_id_port", "sandbox_id", "port", unique=True),
 )

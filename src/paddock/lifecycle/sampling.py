@@ -1,0 +1,146 @@
+"""What running sandboxes use, sampled every few seconds and kept in memory for an hour.
+
+Looking wakes nobody and pushes no deadline out. A round is spread over its interval, a few sandboxes at a time, so that
+hundreds of them are a murmur and not a beat. A server that starts again starts with nothing; so does each replica.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from paddock.clock import Clock, Pace
+from paddock.errors import PaddockError, StoreUnavailable
+from paddock.lifecycle.engine import Engine
+from paddock.machine.base import MachineStats
+from paddock.models import State
+from paddock.store import sandboxes
+from paddock.store.database import Store
+from paddock.store.records import Sandbox
+
+log = structlog.get_logger(__name__)
+
+INTERVAL = 5.0
+_KEPT = 720
+"""Samples of each: an hour of them."""
+_AT_ONCE = 8
+_SPREAD = 0.8
+"""The part of an interval over which a round is spread."""
+_LOOK_SECONDS = 3.0
+_FIELDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    at: float
+    cpu_percent: float
+    """Of all that it may use."""
+    memory_used: int
+    memory_cache: int
+    disk_used: int
+
+
+class History:
+    """The latest samples of one sandbox, in a few dozen bytes each."""
+
+    def __init__(self) -> None:
+        self._values = array("d")
+        self._cpu: tuple[float, float] | None = None
+
+    def add(self, stats: MachineStats) -> None:
+        used = (stats.memory_used, stats.memory_cache, stats.disk_used)
+        self._values.extend((stats.at, self._percent(stats), *used))
+        if len(self._values) >= 2 * _KEPT * _FIELDS:
+            del self._values[: _KEPT * _FIELDS]
+
+    @property
+    def latest(self) -> Sample | None:
+        return self._sample(len(self._values) - _FIELDS) if self._values else None
+
+    def between(self, start: float, end: float) -> Iterator[Sample]:
+        for place in range(max(0, len(self._values) - _KEPT * _FIELDS), len(self._values), _FIELDS):
+            if start <= self._values[place] <= end:
+                yield self._sample(place)
+
+    def _sample(self, place: int) -> Sample:
+        at, percent, memory, cache, disk = self._values[place : place + _FIELDS]
+        return Sample(at, percent, int(memory), int(cache), int(disk))
+
+    def _percent(self, stats: MachineStats) -> float:
+        """Since the sample before; one that was started afresh in between counts from nothing."""
+        before, self._cpu = self._cpu, (stats.at, stats.cpu_seconds)
+        if before is None or stats.at <= before[0] or stats.cpu_count <= 0:
+            return 0.0
+        spent = max(0.0, stats.cpu_seconds - before[1])
+        return round(min(100.0, 100.0 * spent / (stats.at - before[0]) / stats.cpu_count), 2)
+
+
+class Sampling:
+    def __init__(self, clock: Clock, store: Store, engine: Engine) -> None:
+        self._clock = clock
+        self._store = store
+        self._engine = engine
+        self._histories: dict[str, History] = {}
+
+    async def between(self, sandbox: Sandbox, start: float = 0.0, end: float = math.inf) -> list[Sample]:
+        """Oldest first. One that was never looked at, or not lately, is looked at now."""
+        await self._refresh(sandbox)
+        history = self._histories.get(sandbox.sandbox_id)
+        return list(history.between(start, end)) if history else []
+
+    async def latest(self, sandbox: Sandbox) -> Sample | None:
+        await self._refresh(sandbox)
+        history = self._histories.get(sandbox.sandbox_id)
+        return history.latest if history else None
+
+    async def run(self, pace: Pace) -> None:
+        while True:
+            try:
+                rest = await self.round(pace)
+            except StoreUnavailable:
+                rest = INTERVAL
+            if not await pace.rest(rest):
+                return
+
+    async def round(self, pace: Pace | None = None) -> float:
+        """Look at everything that runs; answers how long to rest then."""
+        async with self._store.read() as connection:
+            running = await sandboxes.running(connection)
+        self._forget_old()
+        groups = [running[first : first + _AT_ONCE] for first in range(0, len(running), _AT_ONCE)]
+        gap = _SPREAD * INTERVAL / max(1, len(groups))
+        for group in groups:
+            await self._look_at(group)
+            if pace is not None and not await pace.rest(gap):
+                return 0.0
+        return INTERVAL - gap * len(groups)
+
+    async def _look_at(self, group: Sequence[tuple[str, str]]) -> None:
+        await asyncio.gather(*(self._look(sandbox_id, provider) for sandbox_id, provider in group))
+
+    async def _look(self, sandbox_id: str, provider: str) -> None:
+        try:
+            machine = await self._engine.call(self._engine.provider(provider).attach(sandbox_id), "attach")
+            stats = await self._engine.call(machine.stats(), "stats", _LOOK_SECONDS)
+        except PaddockError as problem:  # it was paused or ended meanwhile; the reconciler looks after the rest
+            log.debug("no sample", sandbox_id=sandbox_id, problem=str(problem)[:200])
+            return
+        self._histories.setdefault(sandbox_id, History()).add(stats)
+
+    async def _refresh(self, sandbox: Sandbox) -> None:
+        history = self._histories.get(sandbox.sandbox_id)
+        latest = history.latest if history else None
+        due = latest is None or self._clock.now() - latest.at >= INTERVAL
+        if due and sandbox.state is State.RUNNING:
+            await self._look(sandbox.sandbox_id, sandbox.provider)
+
+    def _forget_old(self) -> None:
+        before = self._clock.now() - _KEPT * INTERVAL
+        for sandbox_id, history in list(self._histories.items()):
+            if history.latest is None or history.latest.at < before:
+                del self._histories[sandbox_id]

@@ -1,0 +1,138 @@
+"""Fixed ends, and operations that tell whether it was they that did it: what E2B's clients mean by theirs.
+
+The native operations answer "it is so now", whoever brought it about. Here the caller learns whether this very call
+paused, woke or ended the sandbox; and a timeout is a moment that is set, not a span that every use begins anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from paddock.clock import Clock
+from paddock.errors import SandboxFailed, SandboxNotFound
+from paddock.lifecycle.accounts import Principal
+from paddock.lifecycle.controller import Controller, Seen
+from paddock.lifecycle.engine import Engine, due
+from paddock.lifecycle.journal import Journal
+from paddock.lifecycle.states import DELETE, PAUSE, RESUME
+from paddock.lifecycle.transitions import Transitions, cannot
+from paddock.models import State, TimeoutAction, TimeoutFrom
+from paddock.store import deadlines, sandboxes
+from paddock.store.database import Store
+from paddock.store.records import DeadlineKind, Sandbox
+
+_TRIES = 3
+
+
+class Terms:
+    def __init__(
+        self,
+        clock: Clock,
+        store: Store,
+        controller: Controller,
+        transitions: Transitions,
+        engine: Engine,
+        journal: Journal,
+    ) -> None:
+        self._clock = clock
+        self._store = store
+        self._controller = controller
+        self._transitions = transitions
+        self._engine = engine
+        self._journal = journal
+
+    async def connect(
+        self,
+        who: Principal,
+        sandbox_id: str,
+        seconds: int,
+        *,
+        keep_memory: bool = True,
+        on_timeout: TimeoutAction | None = None,
+    ) -> tuple[Seen, bool]:
+        """Wake it, with an end ``seconds`` from now; or, where it runs already, put its end off but never forward.
+
+        Also whether it was this call that woke it. ``keep_memory=False`` wakes it from its files alone.
+        """
+        if (sandbox := await self._alive(who, sandbox_id)).state is State.DELETING:
+            raise cannot(sandbox, RESUME.name)  # at once: there is nothing to wait for
+        for last_try in (*(False,) * (_TRIES - 1), True):
+            if not keep_memory:
+                await self._transitions.in_turn(sandbox_id, self._drop_memory)
+            try:
+                _, woken = await self._transitions.move(sandbox_id, RESUME)
+            except SandboxFailed as error:
+                raise SandboxNotFound.by_id(sandbox_id) from error
+            seen = await self._put_end(sandbox_id, seconds, only_later=not woken, on_timeout=on_timeout)
+            if seen is not None:
+                return seen, woken
+            if last_try:
+                break  # somebody pauses it as often as we wake it
+        raise SandboxNotFound.by_id(sandbox_id)
+
+    async def extend(self, who: Principal, sandbox_id: str, seconds: int) -> None:
+        """Put the end of a running sandbox off, never forward."""
+        await self._alive(who, sandbox_id)
+        if await self._put_end(sandbox_id, seconds, only_later=True) is None:
+            raise SandboxNotFound.by_id(sandbox_id)
+
+    async def set_end(self, who: Principal, sandbox_id: str, seconds: int) -> None:
+        """Its end is so many seconds from now; with 0 it has come when this returns."""
+        await self._alive(who, sandbox_id)
+        seen = await self._put_end(sandbox_id, seconds, only_later=False)
+        if seen is None:
+            raise SandboxNotFound.by_id(sandbox_id)
+        if seconds <= 0 and seen.expires is not None:
+            await self._controller.strike(seen.expires)
+
+    async def pause(self, who: Principal, sandbox_id: str, *, keep_memory: bool = True) -> bool:
+        """False: it was paused already."""
+        await self._alive(who, sandbox_id)
+        await self._journal.settled(sandbox_id)
+        return (await self._transitions.move(sandbox_id, PAUSE, memory_kept=keep_memory))[1]
+
+    async def kill(self, who: Principal, sandbox_id: str) -> bool:
+        """False: there was nothing to end any more."""
+        await self._controller.get(who, sandbox_id)
+        await self._journal.settled(sandbox_id)
+        _, ended = await self._transitions.move(sandbox_id, DELETE)
+        self._journal.forget(sandbox_id)
+        return ended
+
+    async def _alive(self, who: Principal, sandbox_id: str) -> Sandbox:
+        sandbox = (await self._controller.get(who, sandbox_id)).sandbox
+        if sandbox.state in {State.DELETED, State.FAILED}:
+            raise SandboxNotFound.by_id(sandbox_id)
+        return sandbox
+
+    async def _drop_memory(self, sandbox: Sandbox) -> None:
+        if sandbox.state is not State.PAUSED or not sandbox.memory_kept:
+            return
+        provider = self._engine.provider(sandbox.provider)
+        await self._engine.call(provider.pause(sandbox.sandbox_id, keep_memory=False), "pause")
+        async with self._store.write() as connection:
+            await sandboxes.patch(connection, sandbox.sandbox_id, memory_kept=False)
+
+    async def _put_end(
+        self, sandbox_id: str, seconds: int, *, only_later: bool, on_timeout: TimeoutAction | None = None
+    ) -> Seen | None:
+        """None where it does not run: then it has no end to put anywhere."""
+        now = self._clock.now()
+        async with self._store.write() as connection:
+            sandbox = await sandboxes.get(connection, sandbox_id, lock=True)
+            if sandbox is None or sandbox.state is not State.RUNNING:
+                return None
+            found = await deadlines.get(connection, sandbox_id, DeadlineKind.IDLE)
+            action = on_timeout or sandbox.on_timeout
+            due_at, warn_at = due(now, max(0, seconds))
+            if only_later and found is not None and found.due_at >= due_at:
+                return Seen(sandbox, found)
+            await deadlines.put(connection, sandbox_id, DeadlineKind.IDLE, action, due_at, warn_at)
+            changed = replace(sandbox, on_timeout=action)
+            if sandbox.timeout_from is TimeoutFrom.ACTIVITY:
+                # Its end moves with every use: the span is what has to be remembered.
+                changed = replace(changed, timeout=max(1, seconds), last_activity_at=now)
+            if changed != sandbox:
+                names = ("on_timeout", "timeout", "last_activity_at")
+                await sandboxes.patch(connection, sandbox_id, **{name: getattr(changed, name) for name in names})
+            return Seen(changed, await deadlines.get(connection, sandbox_id, DeadlineKind.IDLE))

@@ -1,0 +1,49 @@
+"""Services that users registered: what to start when a port of a sandbox is first used."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paddock.store.tables import services
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    sandbox_id: str
+    name: str
+    port: int
+    command: str
+    env: Mapping[str, str]
+    cwd: str
+    user: str
+    ready_path: str | None
+    """An HTTP path that answers when it is ready. None: an open port is enough."""
+    ready_timeout: float
+
+
+async def put(connection: AsyncConnection, service: Service) -> None:
+    """New, or in the place of the one with this name. Raises ``IntegrityError`` when another one has the port."""
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    values = asdict(service)
+    statement = dialect.insert(services).values(values)
+    changed = {name: value for name, value in values.items() if name not in ("sandbox_id", "name")}
+    await connection.execute(statement.on_conflict_do_update(index_elements=["sandbox_id", "name"], set_=changed))
+
+
+async def of(connection: AsyncConnection, sandbox_id: str) -> list[Service]:
+    query = select(services).where(services.c.sandbox_id == sandbox_id).order_by(services.c.name)
+    return [Service(**row) for row in (await connection.execute(query)).mappings()]
+
+
+async def remove(connection: AsyncConnection, sandbox_id: str, name: str) -> None:
+    await connection.execute(delete(services).where(services.c.sandbox_id == sandbox_id, services.c.name == name))
+
+
+async def forget(connection: AsyncConnection, sandbox_ids: Collection[str]) -> None:
+    if sandbox_ids:
+        await connection.execute(delete(services).where(services.c.sandbox_id.in_(sandbox_ids)))

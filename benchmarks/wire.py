@@ -24,13 +24,21 @@ class Wire:
         self._writer.write(request)
         head = await self._reader.readuntil(b"\r\n\r\n")
         status = int(head[9:12])
-        length = next(
-            int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
-        )
-        body = await self._reader.readexactly(length)
+        lines = head.lower().split(b"\r\n")
+        length = next((int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length")), None)
+        body = await self._chunks() if length is None else await self._reader.readexactly(length)
         if not 200 <= status < 300:
             raise RuntimeError(f"{status}: {body[:300]!r} for {request[:120]!r}")
         return body
+
+    async def _chunks(self) -> bytes:
+        """The whole of a streamed answer."""
+        parts = []
+        while size := int(await self._reader.readline(), 16):
+            parts.append(await self._reader.readexactly(size))
+            await self._reader.readline()
+        await self._reader.readline()
+        return b"".join(parts)
 
     async def timed(self, request: bytes) -> float:
         started = time.perf_counter()

@@ -9,9 +9,6 @@ from types import TracebackType
 from paddock.egress.records import Passage
 from paddock.egress.wire import Wire
 
-_TURN = 4
-"""Chunks that one connection moves before the others get their turn."""
-
 
 class Idle:
     """Ends what takes place within it when nothing has moved for some time."""
@@ -62,11 +59,7 @@ async def relay(client: Wire, upstream: Wire, passage: Passage, idle_seconds: fl
 
 
 async def _pump(source: Wire, sink: Wire, count: Callable[[int], None], idle: Idle) -> None:
-    moves = 0
     while moved := await source.move(sink):
         count(moved)
         idle.touch()
-        moves += 1
-        if moves % _TURN == 0:
-            await asyncio.sleep(0)
     sink.end()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_DIRECT = "localhost,127.0.0.1,::1,.localhost"
+_DIRECT = "localhost,127.0.0.1,0.0.0.0,::1,.localhost"
 
 
 def proxy_variables(port: int) -> dict[str, str]:

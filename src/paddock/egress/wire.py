@@ -10,6 +10,7 @@ import asyncio
 import socket
 import struct
 import threading
+from collections.abc import Callable
 
 from paddock import errors
 
@@ -18,6 +19,12 @@ _HEAD_END = b"\r\n\r\n"
 _AHEAD = 16_384
 _LINGER_BYTES = 1 << 20
 _LINGER_SECONDS = 2.0
+_TURN = 4
+"""Chunks that one connection moves before the others get their turn."""
+# Said with every call: whether a socket blocks is a property that a sandbox's agent, which may hold it too, can change.
+_NOW = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+Measure = Callable[[memoryview], int]
 
 _buffers = threading.local()
 
@@ -31,16 +38,27 @@ class Wire:
         self.failed = False
         """Whether an operation on this socket has failed, as against one on its partner."""
         self._loop = asyncio.get_running_loop()
+        self._moves = 0
 
-    async def move(self, sink: Wire, limit: int = CHUNK) -> int:
-        """Move at least one byte and at most ``limit`` to ``sink``; 0 at the end of the stream."""
+    async def move(self, sink: Wire, limit: int = CHUNK, measure: Measure = len) -> int:
+        """Move at least one byte and at most ``limit`` to ``sink``; 0 at the end of the stream.
+
+        ``measure`` says how many of the bytes that were read shall go; the others are kept for whoever reads next.
+        """
+        self._moves += 1
+        if self._moves % _TURN == 0:
+            await asyncio.sleep(0)
         if self.ahead:
             data = bytes(self.ahead[:limit])
-            del self.ahead[:limit]
-            await sink.send(data)
-            return len(data)
+            count = measure(memoryview(data))
+            del self.ahead[:count]
+            await sink.send(data[:count])
+            return count
         view = _buffer()
-        count = await self._receive_into(view, min(limit, CHUNK))
+        read = await self._receive_into(view, min(limit, CHUNK))
+        count = measure(view[:read]) if read else 0
+        if count < read:
+            self.ahead += view[count:read]
         if count:
             # No await between the read and this write, or another connection would overwrite the buffer.
             sent = sink.send_now(view[:count])
@@ -95,7 +113,7 @@ class Wire:
     def send_now(self, data: memoryview) -> int:
         """As much as the kernel takes at once."""
         try:
-            return self.sock.send(data)
+            return self.sock.send(data, _NOW)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:
@@ -114,7 +132,7 @@ class Wire:
         if self.ahead:
             return False
         try:
-            self.sock.recv(1, socket.MSG_PEEK)
+            self.sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except (BlockingIOError, InterruptedError):
             return True
         except OSError:
@@ -147,14 +165,15 @@ class Wire:
     async def _receive_into(self, view: memoryview, limit: int) -> int:
         while True:
             try:
-                return self.sock.recv_into(view, limit)
+                return self.sock.recv_into(view, limit, socket.MSG_DONTWAIT)
             except (BlockingIOError, InterruptedError):
-                await self._readable()
+                await self.readable()
             except OSError:
                 self.failed = True
                 raise
 
-    async def _readable(self) -> None:
+    async def readable(self) -> None:
+        """Wait until there is something to read, were it only the end."""
         ready = self._loop.create_future()
         self._loop.add_reader(self.sock, _settle, ready)
         try:

@@ -1,0 +1,31 @@
+"""Work that nobody waits for any more is not worth finishing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+
+T = TypeVar("T")
+
+
+async def unless_left(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """What the work answers; cancelled when the client hangs up. For requests whose body was read."""
+    working = asyncio.create_task(work)
+    leaving = asyncio.create_task(_disconnected(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.wait({working, leaving})
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

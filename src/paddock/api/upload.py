@@ -1,0 +1,34 @@
+"""The body of a request that becomes a file: chunks as they come, or straight from the socket where that can be had."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Self
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Scope
+
+from paddock.gateway.direct import BodyCut, DirectBody
+from paddock.gateway.extensions import DIRECT_BODY
+
+
+class Upload(AsyncIterator[bytes]):
+    def __init__(self, scope: Scope, chunks: AsyncIterator[bytes]) -> None:
+        self._direct: DirectBody | None = scope.get("extensions", {}).get(DIRECT_BODY)
+        self._chunks = chunks
+        self._begun = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        self._begun = True
+        return await anext(self._chunks)
+
+    async def pour(self, file: int) -> int | None:
+        if self._direct is None or self._begun:
+            return None
+        try:
+            return await self._direct.pour(file)
+        except BodyCut:
+            raise ClientDisconnect from None

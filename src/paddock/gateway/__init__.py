@@ -1,0 +1,1 @@
+"""The gateway: every port of every sandbox, reached by a URL."""

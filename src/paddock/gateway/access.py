@@ -1,0 +1,133 @@
+"""Who may open a port of a sandbox. Asked anew for every request: a proxy may carry many clients on one connection.
+
+A link or a ticket opens it, an API key of the sandbox's owner or of an admin, its traffic token, a cookie; and where
+the sandbox's ports are public, everybody may. A cookie is the only one of these that a browser sends by itself, so it
+counts only for what the page itself asks for, or a person who follows a link to it: another site's page, or another
+sandbox's, cannot use it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from urllib.parse import urlsplit
+
+from paddock import errors, ids
+from paddock.clock import Clock
+from paddock.gateway.request import (
+    COOKIE,
+    COOKIES,
+    SECURE_COOKIE,
+    TRAFFIC_HEADER,
+    PortRequest,
+)
+from paddock.lifecycle.accounts import Accounts, Principal
+from paddock.lifecycle.invitations import LINK_PARAMETER, TICKET_PARAMETER
+from paddock.lifecycle.tokens import Tokens
+from paddock.store.records import Sandbox
+
+TICKET_COOKIE_SECONDS = 12 * 3600.0
+_SAFE = frozenset({"GET", "HEAD"})
+
+
+class Why(Enum):
+    MISSING = "nothing was shown"
+    BAD_TOKEN = "the traffic token is another sandbox's, or nobody's"  # noqa: S105 (a sentence)
+    BAD_KEY = "the API key is not known, or its user may not"
+    BAD_LINK = "the link or ticket is for another port, used, or too old"
+    FOREIGN_PAGE = "the cookie was sent on behalf of another site's page"
+
+
+class Refused(errors.Forbidden):
+    def __init__(self, why: Why) -> None:
+        super().__init__(f"This port is private: {why.value}.")
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    secret: frozenset[str] = field(default_factory=frozenset)
+    """Headers that hold a key of this server, which the code in the sandbox must not see."""
+    cookie: str | None = None
+    """To be set, before the browser is sent to the same address without its link or ticket."""
+
+
+class Access:
+    def __init__(self, accounts: Accounts, tokens: Tokens, clock: Clock) -> None:
+        self._accounts = accounts
+        self._tokens = tokens
+        self._clock = clock
+
+    async def check(self, request: PortRequest, sandbox: Sandbox, *, secure: bool) -> Admitted:
+        """``secure``: whether the browser speaks TLS, with us or with a proxy in front of us. Raises Refused."""
+        who, secret = await self._principal(request)
+        shown = bool(request.parameter(LINK_PARAMETER) or request.parameter(TICKET_PARAMETER))
+        if shown and (expires_at := await self._expiry(request, sandbox)) is not None:
+            # A browser that comes to a page this way gets a cookie, since it will ask for more than the page.
+            navigates = request.is_navigation()
+            return Admitted(secret, self._new_cookie(request, sandbox, expires_at, secure) if navigates else None)
+        if sandbox.public_ports or (who is not None and (who.is_admin or who.user_id == sandbox.owner_id)):
+            return Admitted(secret)
+        if (token := request.header(TRAFFIC_HEADER)) is not None:
+            if not self._tokens.check_traffic(sandbox.key, token):
+                raise Refused(Why.BAD_TOKEN)
+            return Admitted(secret)
+        if self._has_cookie(request, sandbox):
+            if not _asked_by_the_page_itself(request):
+                raise Refused(Why.FOREIGN_PAGE)
+            return Admitted(secret)
+        raise Refused(Why.BAD_LINK if shown else Why.BAD_KEY if _keys(request) else Why.MISSING)
+
+    async def _principal(self, request: PortRequest) -> tuple[Principal | None, frozenset[str]]:
+        """Whose key was sent, and in which headers keys of ours are. What is no key of ours is the application's."""
+        found: dict[str, Principal] = {}
+        for name, key in _keys(request):
+            with suppress(errors.Unauthorized):
+                found[name] = await self._accounts.authenticate(key)
+        return next(iter(found.values()), None), frozenset(found)
+
+    async def _expiry(self, request: PortRequest, sandbox: Sandbox) -> float | None:
+        """Until when who shows this may come in; None where it is not good."""
+        port = request.destination.port
+        if link := request.parameter(LINK_PARAMETER):
+            return self._tokens.check_link(sandbox.key, port, link)
+        try:
+            ticket = await self._tokens.redeem(request.parameter(TICKET_PARAMETER) or "")
+        except errors.Unauthorized:
+            return None
+        good = ticket.sandbox_id == sandbox.sandbox_id and ticket.port == port
+        return self._clock.now() + TICKET_COOKIE_SECONDS if good else None
+
+    def _has_cookie(self, request: PortRequest, sandbox: Sandbox) -> bool:
+        port = request.destination.port
+        return any(
+            name in COOKIES and self._tokens.check_cookie(sandbox.key, port, value) for name, value in request.cookies()
+        )
+
+    def _new_cookie(self, request: PortRequest, sandbox: Sandbox, expires_at: float, secure: bool) -> str:
+        prefix = request.destination.prefix
+        value = self._tokens.cookie(sandbox.key, request.destination.port, expires_at)
+        name = SECURE_COOKIE if secure and not prefix else COOKIE
+        age = max(0, int(expires_at - self._clock.now()))
+        parts = [f"{name}={value}", f"Path={prefix}/", f"Max-Age={age}", "HttpOnly", "SameSite=Lax"]
+        return "; ".join([*parts, "Secure"] if secure else parts)
+
+
+def _keys(request: PortRequest) -> list[tuple[str, str]]:
+    """Headers that hold what looks like a key of ours; anything else is not worth a look into the database."""
+    scheme, _, token = (request.header("authorization") or "").partition(" ")
+    given = {"authorization": token if scheme.lower() == "bearer" else "", "x-api-key": request.header("x-api-key")}
+    return [(name, key.strip()) for name, key in given.items() if key and ids.is_api_key(key.strip())]
+
+
+def _asked_by_the_page_itself(request: PortRequest) -> bool:
+    """Or by a person: an address that was typed in, a bookmark, a link that was followed."""
+    origin = request.header("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != request.host.lower():
+        return False
+    site = request.header("sec-fetch-site")
+    if site in (None, "none", "same-origin"):
+        # A browser too old to say where a request comes from still names the origin of an upgrade or a post.
+        return origin is not None or site is not None or (request.method in _SAFE and request.upgrade is None)
+    return request.header("sec-fetch-mode") == "navigate" and request.method in _SAFE

@@ -1,0 +1,174 @@
+"""What the gateway says itself: JSON for programs, in the exact words that E2B's SDKs look for; a page for people."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from paddock import errors
+from paddock.gateway.access import Refused, Why
+from paddock.gateway.request import TRAFFIC_HEADER
+
+_JSON = "application/json; charset=utf-8"
+_HTML = "text/html; charset=utf-8"
+_TEXT = "text/plain; charset=utf-8"
+_REASONS = {
+    302: "Found",
+    400: "Bad Request",
+    403: "Forbidden",
+    408: "Request Timeout",
+    409: "Conflict",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    502: "Bad Gateway",
+    503: "Service Unavailable",
+}
+_RELOAD = '<meta http-equiv="refresh" content="2">'
+_PORT_CLOSED = "The sandbox is running but port is not open"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    content_type: str
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def encode(self, *, head_only: bool = False, close: bool = False) -> bytes:
+        lines = [
+            f"HTTP/1.1 {self.status} {_REASONS[self.status]}",
+            f"Content-Type: {self.content_type}",
+            f"Content-Length: {len(self.body)}",
+            "Cache-Control: no-store",
+            *(f"{name}: {value}" for name, value in self.headers),
+            *(["Connection: close"] if close else []),
+        ]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + (b"" if head_only else self.body)
+
+
+@dataclass(eq=False)  # not frozen: whoever catches an exception notes in it where it came through
+class Refusal(Exception):
+    """An answer that the gateway gives instead of the sandbox. ``title`` and ``advice`` are for people."""
+
+    status: int
+    message: str
+    title: str
+    advice: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    reload: bool = False
+    """Whether it may be better in a moment, so that a page should look again by itself."""
+
+    def answer(self, sandbox: str, *, as_html: bool) -> Answer:
+        if as_html:
+            return Answer(self.status, _HTML, self._page(sandbox))
+        document = {"sandboxId": sandbox, "message": self.message, **self.fields, "code": self.status}
+        return Answer(self.status, _JSON, json.dumps(document).encode())
+
+    def _page(self, sandbox: str) -> bytes:
+        values = {
+            "title": self.title,
+            "status": str(self.status),
+            "advice": self.advice,
+            "sandbox": sandbox,
+            "port": str(self.fields.get("port", "")),
+        }
+        safe = {name: html.escape(value) for name, value in values.items()}
+        return _page().substitute(safe, refresh=_RELOAD if self.reload else "").encode()
+
+
+def malformed(error: errors.PaddockError, status: int = 400) -> Answer:
+    return Answer(status, _TEXT, f"{error.message}\n".encode())
+
+
+def redirect(location: str, cookie: str) -> Answer:
+    """To the same page without its ticket, which then is neither in the history nor in a Referer."""
+    headers = (("Location", location), ("Set-Cookie", cookie), ("Referrer-Policy", "no-referrer"))
+    return Answer(302, _TEXT, b"", headers)
+
+
+def not_found() -> Refusal:
+    return Refusal(
+        502,
+        "The sandbox was not found",
+        "There is no such sandbox",
+        "It was deleted, or is paused and does not wake by itself, or the address is not quite right. "
+        "Ask whoever gave you the address for a new one.",
+    )
+
+
+def port_closed(port: int) -> Refusal:
+    return Refusal(
+        502,
+        _PORT_CLOSED,
+        f"Nothing listens on port {port} yet",
+        f"The sandbox runs, but no program in it has opened port {port}. Start the server, on 127.0.0.1 or 0.0.0.0; "
+        "this page looks again every two seconds.",
+        {"port": port},
+        reload=True,
+    )
+
+
+def broken(port: int, what: str) -> Refusal:
+    """The port is open, and what answers there is not a web server, or died."""
+    return Refusal(
+        502,
+        f"The server on this port {what}",
+        "The server in the sandbox gave no proper answer",
+        f"A program listens on port {port}, but it {what}. Its own output says more.",
+        {"port": port},
+    )
+
+
+def not_started(port: int, error: errors.PaddockError) -> Refusal:
+    """A service is registered for the port, and could not be brought to listen."""
+    return Refusal(
+        502, error.message, f"What serves port {port} did not start", error.message, {"port": port}, reload=True
+    )
+
+
+def transitioning() -> Refusal:
+    return Refusal(
+        409,
+        "The sandbox is still transitioning. Try again in a moment.",
+        "The sandbox is just changing its state",
+        "It is being paused or woken; this page looks again every two seconds.",
+        reload=True,
+    )
+
+
+def too_many(message: str) -> Refusal:
+    return Refusal(429, message, "Too many at once", f"{message} Close some, and try again.")
+
+
+def unavailable(error: errors.PaddockError) -> Refusal:
+    return Refusal(503, error.message, "The sandbox cannot be reached now", error.message, reload=True)
+
+
+def refused(error: Refused) -> Refusal:
+    messages = {
+        Why.MISSING: f"Sandbox is secured with traffic access token. Token header '{TRAFFIC_HEADER}' is missing",
+        Why.BAD_TOKEN: "Sandbox is secured with traffic access token. "
+        f"Provided token in header '{TRAFFIC_HEADER}' is invalid",
+        Why.BAD_KEY: "The API key is not known here, or its user may not open the ports of this sandbox",
+        Why.BAD_LINK: "The link or ticket is not valid for this port, was used already or has expired",
+        Why.FOREIGN_PAGE: "Another site's page may not use this port in the name of its visitor",
+    }
+    return Refusal(
+        403,
+        messages[error.why],
+        "This port is private",
+        "Open it with a link: `paddock url SANDBOX PORT` prints one, and POST /sandboxes/expose-port answers with one. "
+        "Programs send the header X-API-Key.",
+        {"header": TRAFFIC_HEADER} if error.why in (Why.MISSING, Why.BAD_TOKEN) else {},
+    )
+
+
+@cache
+def _page() -> Template:
+    return Template(files("paddock.gateway").joinpath("page.html").read_text())

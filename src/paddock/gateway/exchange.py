@@ -1,0 +1,214 @@
+"""One request into a sandbox and the response out of it, both bodies flowing at the same time.
+
+The response's head is read, to know where the response ends: another one behind it would be taken for the answer to a
+request that may be for somebody else. Its body is passed on as it comes, and nothing is collected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+
+from paddock import errors
+from paddock.egress.body import move_body
+from paddock.egress.head import NO_BODY, Body, Framing, ResponseHead, parse_response, write_head
+from paddock.egress.wire import CHUNK, Wire
+from paddock.gateway.client import gone, hung_up
+from paddock.gateway.ends import End, StreamEnd, end_of
+from paddock.gateway.request import PortRequest
+from paddock.gateway.visit import Visit
+
+HEAD_BYTES = 65_536
+
+
+class NoAnswer(errors.Unavailable):
+    """The server in the sandbox ended the connection before it said anything."""
+
+    code = "no_answer"
+
+
+class BadAnswer(errors.Unavailable):
+    """What it said is not HTTP."""
+
+    code = "bad_answer"
+
+
+class Cut(errors.Unavailable):
+    """The connection broke in the middle of an answer: only a broken connection tells the client so."""
+
+    code = "cut_off"
+
+
+class Stage(Enum):
+    WAITING = "waiting for an answer"
+    ANSWERING = "an answer is under way"
+    ENDLESS = "an answer that has no end of its own is under way"
+    TUNNEL = "both sides speak another protocol"
+
+
+class Exchange:
+    """Run it once; then its attributes say what became of the two connections."""
+
+    def __init__(self, client: Wire, server: Wire, request: PortRequest, visit: Visit) -> None:
+        self.client_lives = False
+        self.server_lives = False
+        self.stage = Stage.WAITING
+        self._client = client
+        self._server = server
+        self._request = request
+        self._visit = visit
+        self._body = request.body
+        self._uploaded = False
+
+    async def run(self, head: bytes) -> None:
+        """Raises NoAnswer and BadAnswer while another answer can still be given, Cut after that, and OSError where it
+        was the client that broke off."""
+        self._visit.held = True
+        try:
+            await self._send(head + self._first_of_the_body())
+            await self._both_ways()
+        finally:
+            self._visit.held = False
+        self.client_lives = self.client_lives and self._uploaded
+        self.server_lives = self.server_lives and self._uploaded
+
+    async def _both_ways(self) -> None:
+        upload = asyncio.create_task(self._upload())
+        download = asyncio.create_task(self._download())
+        try:
+            await asyncio.wait((upload, download), return_when=asyncio.FIRST_COMPLETED)
+            if upload.done() and not download.done():
+                upload.result()  # the client broke off, or sent nonsense
+            await download
+        finally:
+            upload.cancel()
+            download.cancel()
+            await asyncio.gather(upload, download, return_exceptions=True)
+
+    # Into the sandbox
+
+    async def _send(self, head: bytes) -> None:
+        try:
+            await self._server.send(head)
+        except OSError as trouble:
+            raise NoAnswer("closed the connection") from trouble
+        self._visit.sent(len(head))
+
+    def _first_of_the_body(self) -> bytes:
+        """What of it came with the head goes with the head."""
+        if self._body.framing is not Framing.LENGTH:
+            return b""
+        first = bytes(self._client.ahead[: self._body.length])
+        del self._client.ahead[: len(first)]
+        self._body = Body(Framing.LENGTH, self._body.length - len(first))
+        return first
+
+    async def _upload(self) -> None:
+        """The body; and then whatever tells that the client does not wait any more. Ends with an error, or never
+        before the exchange is over, unless there is nothing to look out for."""
+        try:
+            await move_body(self._client, self._server, self._body, self._visit.sent)
+            self._uploaded = True
+        except OSError:
+            if not self._server.failed:
+                raise
+            return  # it may well answer, and close, before it has read everything
+        if await hung_up(self._client):
+            # Perhaps it only has nothing more to say. A server takes it as it would have without us between.
+            self._server.end()
+            await gone(self._client)
+            raise ConnectionAbortedError("The client is gone.")
+
+    # Out of it
+
+    async def _download(self) -> None:
+        try:
+            response = await self._final_head()
+            if response.status == 101:
+                await self._switch(response)
+            else:
+                await self._respond(response)
+        except errors.MalformedRequest as trouble:
+            raise self._broken(f"did not answer in sound HTTP ({trouble.message.rstrip('.')})") from trouble
+        except OSError as trouble:
+            if self._server.failed:
+                raise self._broken("broke the connection") from trouble
+            raise
+
+    def _broken(self, what: str) -> errors.PaddockError:
+        return BadAnswer(what) if self.stage is Stage.WAITING else Cut(what)
+
+    async def _final_head(self) -> ResponseHead:
+        """The head of the answer proper; what the server says meanwhile (100, 103) is passed on."""
+        while True:
+            try:
+                data = await self._server.head(HEAD_BYTES)
+            except OSError as trouble:
+                raise NoAnswer("closed the connection") from trouble
+            if data is None:
+                raise NoAnswer("closed the connection without an answer")
+            self._visit.received(len(data))
+            response = parse_response(data)
+            if response.status >= 200 or response.status == 101:
+                return response
+            if self._request.head.minor == 1:
+                await self._client.send(_encode(response, response.end_to_end()))
+
+    async def _respond(self, response: ResponseHead) -> None:
+        body = response.body(self._request.head.method)
+        if response.values(b"transfer-encoding") not in ([], [b"chunked"]):
+            raise errors.MalformedRequest("The answer is encoded in a way that nobody had asked for.")
+        modern = self._request.head.minor == 1
+        lives = body.framing is not Framing.UNTIL_END and (modern or body.framing is not Framing.CHUNKED)
+        self.client_lives = lives and self._request.head.keep_alive()
+        self.server_lives = lives and response.keep_alive()
+        headers = [*response.end_to_end(), *self._framing(response, body)]
+        if not self.client_lives:
+            headers.append((b"Connection", b"close"))
+        events = any(kind.startswith(b"text/event-stream") for kind in response.values(b"content-type"))
+        self.stage = Stage.ENDLESS if events else Stage.ANSWERING
+        self._visit.held = False
+        if body.framing is Framing.CHUNKED and not modern:
+            await self._client.send(_encode(response, headers))
+            await move_body(self._server, self._client, body, self._visit.received, chunks=False)
+        else:
+            await self._pass_on(_encode(response, headers), end_of(body))
+
+    def _framing(self, response: ResponseHead, body: Body) -> list[tuple[bytes, bytes]]:
+        if body.framing is Framing.CHUNKED and self._request.head.minor == 0:
+            return []
+        # A response that has no body may still tell how long the body would be.
+        if body == NO_BODY and response.status != 204 and (length := response.length()) is not None:
+            body = Body(Framing.LENGTH, length)
+        return list(body.header())
+
+    async def _pass_on(self, head: bytes, end: End) -> None:
+        """The body as it comes: a small piece stays a small piece, and is there at once."""
+        ahead = self._server.ahead
+        count = end.feed(memoryview(bytes(ahead)))
+        first = head + bytes(ahead[:count])
+        del ahead[:count]
+        await self._client.send(first)
+        self._visit.received(count)
+        while not end.done:
+            count = await self._server.move(self._client, CHUNK, end.feed)
+            self._visit.received(count)
+            if not count and isinstance(end, StreamEnd):
+                return
+            if not count:
+                raise errors.MalformedRequest("The connection ended within a body.")
+
+    # Both ways
+
+    async def _switch(self, response: ResponseHead) -> None:
+        protocol = response.upgrade()
+        if protocol is None or self._request.upgrade is None:
+            raise errors.MalformedRequest("It changed to a protocol that nobody had asked for.")
+        headers = [*response.end_to_end(), (b"Connection", b"Upgrade"), (b"Upgrade", protocol)]
+        self.stage = Stage.TUNNEL
+        self._visit.held = False
+        await self._client.send(_encode(response, headers))
+
+
+def _encode(response: ResponseHead, headers: list[tuple[bytes, bytes]]) -> bytes:
+    return write_head(b"HTTP/1.1 %d %b" % (response.status, response.reason), headers)

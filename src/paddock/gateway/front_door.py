@@ -1,0 +1,290 @@
+"""The front door: looks at the head of every request and decides who answers it, the app or a sandbox.
+
+It stands in uvicorn's place on each connection. What is for the app is handed on, byte for byte, one whole request at a
+time; where each ends is counted here, so that the next one is looked at too. What is for a port of a sandbox is served
+from the same socket without uvicorn, by a session, until a request comes that is for the app again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from typing import Any
+
+import httptools
+import structlog
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from paddock import errors
+from paddock.gateway import answers
+from paddock.gateway.client import client_wire
+from paddock.gateway.direct import LEAST, DirectBody, Lent
+from paddock.gateway.ends import ChunkedEnd
+from paddock.gateway.exchange import HEAD_BYTES
+from paddock.gateway.extensions import CUT, DIRECT_BODY
+from paddock.gateway.gateway import Gateway
+from paddock.gateway.request import Caller, read_port_request
+from paddock.gateway.session import HEAD_SECONDS, Session
+
+_HEAD_END = b"\r\n\r\n"
+_BEGINNING = re.compile(rb"[\r\n]*[A-Za-z]")
+_LENGTH = re.compile(rb"\r\ncontent-length[ \t]*:[ \t]*([0-9]{1,18})[ \t]*(?=\r\n)", re.IGNORECASE)
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding[ \t]*:", re.IGNORECASE)
+# A server may pass over an Upgrade that it does not know; uvicorn's parser would stop reading instead.
+_OTHER_UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:(?![ \t]*websocket[ \t]*\r\n)[^\r\n]*", re.IGNORECASE)
+
+log = structlog.get_logger(__name__)
+
+
+class FrontDoor(HttpToolsProtocol):
+    def __init__(self, gateway: Gateway, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._gateway = gateway
+        self._held = bytearray()
+        """What was read and has no reader yet: part of a head, or what the client sent ahead."""
+        self._body_left = 0
+        """Of the request that the app has; bytes of a chunked body are counted by ``_chunks``."""
+        self._chunks: ChunkedEnd | None = None
+        self._parsing = False
+        self._session: Session | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._slow: asyncio.TimerHandle | None = None
+
+    # What uvicorn calls
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_a_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_is_there()
+        self._held.clear()
+        if self._serving is not None:
+            self._serving.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._body_left > len(data) and not self._held:  # the most of a large upload
+            self._body_left -= len(data)
+            self._feed(data)
+            return
+        self._unset_keepalive_if_required()
+        self._held += data
+        self._advance()
+
+    def on_message_begin(self) -> None:
+        self._parsing = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        extensions: dict[str, Any] = {CUT: self.transport.close}
+        if self._body_left >= LEAST and self.scheme == "http":  # under TLS the socket holds no plain bytes
+            extensions[DIRECT_BODY] = DirectBody(self._lend, self._get_back)
+        self.scope["extensions"] = extensions
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._parsing = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._held:
+            self.loop.call_soon(self._advance)
+
+    def shutdown(self) -> None:
+        if self._session is not None:
+            self._session.stop()
+        else:
+            super().shutdown()
+
+    # Whose it is
+
+    def _advance(self) -> None:
+        """Give away what is held, as far as it is known whose it is and its reader is ready for it."""
+        while self._held and self._session is None and not self.transport.is_closing():
+            if self._body_left or self._chunks is not None:
+                self._hand_on_the_body()
+            elif self.cycle is not None and not self.cycle.response_complete:
+                # Sent ahead. Answers keep the order of their requests, whoever gives them, so this one waits.
+                self.flow.pause_reading()
+                return
+            elif not self._route():
+                return
+
+    def _route(self) -> bool:
+        """Whether there was a whole head, and it went somewhere."""
+        end = self._held.find(_HEAD_END)
+        if end < 0 or end + len(_HEAD_END) > HEAD_BYTES:
+            return self._wait_for_more()
+        self._head_is_there()
+        self._unset_keepalive_if_required()
+        head = bytes(self._held[: end + len(_HEAD_END)])
+        del self._held[: len(head)]
+        try:
+            request = read_port_request(head)
+        except errors.MalformedRequest as problem:
+            self._refuse(answers.malformed(problem))
+            return False
+        if request is None:
+            self._hand_on_the_head(head)
+        else:
+            self._serve(head)
+        return True
+
+    def _wait_for_more(self) -> bool:
+        if len(self._held) >= HEAD_BYTES:
+            self._refuse(answers.malformed(errors.MalformedRequest(f"The head is over {HEAD_BYTES} bytes."), 431))
+        elif not _BEGINNING.match(self._held) and self._held.strip(b"\r\n"):
+            self._feed(bytes(self._held))  # no HTTP at all; uvicorn says so
+        elif self._slow is None:
+            self._expect_a_head()
+        return False
+
+    def _expect_a_head(self) -> None:
+        self._slow = self.loop.call_later(HEAD_SECONDS, self._too_slow)
+
+    def _head_is_there(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+    def _too_slow(self) -> None:
+        if self._held:
+            self._refuse(answers.malformed(errors.MalformedRequest("The request took too long."), 408))
+        else:
+            self.transport.close()
+
+    def _refuse(self, answer: answers.Answer) -> None:
+        self._held.clear()
+        self.transport.write(answer.encode(close=True))
+        self.transport.close()
+
+    # The app
+
+    def _hand_on_the_head(self, head: bytes) -> None:
+        if _CHUNKED.search(head):
+            self._chunks = ChunkedEnd()
+        elif (length := _LENGTH.search(head)) is not None:
+            self._body_left = int(length[1])
+        whole = not self._body_left and self._chunks is None
+        self._feed(_OTHER_UPGRADE.sub(b"", head))
+        successor = self.transport.get_protocol()
+        if successor is not self and isinstance(successor, asyncio.Protocol):  # a WebSocket of the app
+            successor.data_received(bytes(self._held))
+            self._held.clear()
+        elif whole:
+            self._agree()
+
+    def _hand_on_the_body(self) -> None:
+        if self._chunks is None:
+            count = min(self._body_left, len(self._held))
+            self._body_left -= count
+        else:
+            try:
+                count = self._chunks.feed(memoryview(bytes(self._held)))
+            except errors.MalformedRequest as problem:
+                self._refuse(answers.malformed(problem))
+                return
+            if self._chunks.done:
+                self._chunks = None
+        body = bytes(self._held[:count])
+        del self._held[:count]
+        self._feed(body)
+        if not self._body_left and self._chunks is None:
+            self._agree()
+
+    def _feed(self, data: bytes) -> None:
+        super().data_received(data)
+
+    def _agree(self) -> None:
+        """The request is over by our count. If uvicorn's parser thinks otherwise, nobody knows what comes next."""
+        if self._parsing and not self.transport.is_closing():
+            self._refuse(answers.malformed(errors.MalformedRequest("The framing of the body is ambiguous.")))
+
+    def _lend(self) -> Lent | None:
+        """The rest of the body that the app is being sent, if there is any."""
+        cycle = self.cycle
+        if not self._body_left or self._held or cycle.disconnected or cycle.response_started:
+            return None
+        self.flow.pause_reading()
+        if cycle.waiting_for_100_continue:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            cycle.waiting_for_100_continue = False
+        read, cycle.body = bytes(cycle.body), bytearray()
+        return Lent(read, os.dup(self.transport.get_extra_info("socket").fileno()), self._body_left)
+
+    def _get_back(self, good: bool) -> None:
+        if not good:
+            self.transport.abort()
+            return
+        self._body_left = 0
+        self._new_parser()  # the old one waits for a body that it will not see
+        self.cycle.more_body = False
+        self.cycle.message_event.set()
+        self.flow.resume_reading()
+
+    def _new_parser(self) -> None:
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        self._parsing = False
+
+    # A sandbox
+
+    def _serve(self, head: bytes) -> None:
+        if self.transport.get_extra_info("sslcontext") is not None:
+            # Paddock's own server speaks plain HTTP; what we would write beside the transport would not be encrypted.
+            problem = errors.MalformedRequest("Ports of sandboxes are served where TLS ends in a proxy before Paddock.")
+            self._refuse(answers.malformed(problem, 503))
+            return
+        self.flow.resume_reading()
+        self.transport.pause_reading()
+        wire = client_wire(self.transport.get_extra_info("socket").fileno())
+        wire.ahead += self._held
+        self._held.clear()
+        caller = Caller(self.client[0] if self.client else "", self._gateway.scheme)
+        self._session = Session(self._gateway, wire, caller)
+        self._serving = self.loop.create_task(self._serve_ports(self._session, head))
+        self._serving.add_done_callback(self.tasks.discard)
+        self.tasks.add(self._serving)
+
+    async def _serve_ports(self, session: Session, head: bytes) -> None:
+        try:
+            await self._flushed()
+            rest = await session.run(head)
+        except OSError:
+            self._cut()
+        except asyncio.CancelledError:
+            self._cut()
+            raise
+        except Exception:
+            log.exception("a connection to a sandbox failed")
+            self._cut()
+        else:
+            self._take_back(rest)
+
+    async def _flushed(self) -> None:
+        """What the app wrote last must be out before anything is written beside uvicorn's transport."""
+        self.transport.set_write_buffer_limits(0)
+        await self.flow.drain()
+        self.transport.set_write_buffer_limits()
+
+    def _take_back(self, rest: bytes | None) -> None:
+        if self._session is not None:
+            self._session.close()
+        self._session = self._serving = None
+        if self.transport.is_closing():
+            return
+        if rest is None:
+            self.transport.close()
+            return
+        self.transport.resume_reading()
+        self._held += rest
+        self._advance()
+
+    def _cut(self) -> None:
+        """Close so that the other side knows that this was no orderly end."""
+        if self._session is not None:
+            self._session.reset()
+        self.transport.abort()

@@ -1,0 +1,99 @@
+"""What all connections share: finding a sandbox, judging who may, reaching a port."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from paddock import errors
+from paddock.gateway import answers
+from paddock.gateway.access import Access, Admitted, Refused
+from paddock.gateway.address import Destination
+from paddock.gateway.request import PortRequest
+from paddock.gateway.upstream import Upstream, dial
+from paddock.gateway.visit import Visit
+from paddock.lifecycle.controller import Use
+from paddock.lifecycle.house import House
+from paddock.models import State
+from paddock.store.records import Sandbox
+
+MOST_CONNECTIONS = 1024
+"""To the ports of one sandbox at a time, so that a public one cannot take all that the server has."""
+
+_GONE = frozenset({State.DELETING, State.DELETED, State.FAILED})
+
+
+class Gateway:
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.scheme = house.settings.public_scheme
+        self._access = Access(house.accounts, house.tokens, house.clock)
+        self._connections: Counter[str] = Counter()
+
+    async def find(self, destination: Destination) -> Sandbox:
+        """Raises SandboxNotFound."""
+        if destination.by_id:
+            sandbox = await self.house.rows.get(destination.key)
+        else:
+            sandbox = await self.house.controller.by_key(destination.key)
+        if sandbox is None or sandbox.state in _GONE:
+            raise errors.SandboxNotFound.by_id(destination.key)
+        return sandbox
+
+    async def admit(self, request: PortRequest, sandbox: Sandbox, *, secure: bool) -> Admitted:
+        try:
+            return await self._access.check(request, sandbox, secure=secure)
+        except Refused as refused:
+            if request.destination.by_id:
+                raise errors.SandboxNotFound.by_id(request.destination.key) from None
+            raise answers.refused(refused) from None
+
+    async def reach(self, visit: Visit, port: int) -> Upstream:
+        """A connection to the port; a service that is registered for it is started where nothing listens yet."""
+        use = await visit.enter()
+        try:
+            return await dial(use.machine, port)
+        except errors.Conflict:
+            await self._start_service(visit, use, port)
+        try:
+            return await dial(use.machine, port)
+        except errors.Conflict:
+            raise answers.port_closed(port) from None
+
+    async def _start_service(self, visit: Visit, use: Use, port: int) -> None:
+        """Nobody answers while it starts, and yet it is work that must not be put to sleep."""
+        visit.held = True
+        try:
+            if not await self.house.services.reach(use, port):
+                raise answers.port_closed(port)
+        except errors.PaddockError as error:
+            raise answers.not_started(port, error) from error
+        finally:
+            visit.held = False
+
+    @contextmanager
+    def counted(self, sandbox: Sandbox) -> Iterator[None]:
+        """One more connection to this sandbox, if there may be one."""
+        if self._connections[sandbox.key] >= MOST_CONNECTIONS:
+            raise answers.too_many(f"The sandbox has {MOST_CONNECTIONS} open connections, and may not have more.")
+        self._connections[sandbox.key] += 1
+        try:
+            yield
+        finally:
+            self._connections[sandbox.key] -= 1
+            if not self._connections[sandbox.key]:
+                del self._connections[sandbox.key]
+
+
+def explain(error: errors.PaddockError) -> answers.Refusal:
+    """What the client is told about a sandbox that could not be entered."""
+    match error:
+        case errors.NotFound() | errors.Asleep() | errors.SandboxGone() | errors.SandboxFailed():
+            return answers.not_found()
+        case errors.TooManyRequests():
+            return answers.too_many(error.message)
+        case errors.Conflict():
+            return answers.transitioning()
+        case _:
+            return answers.unavailable(error)

@@ -1,0 +1,235 @@
+"""One client's connection, for as long as its requests are for ports of sandboxes.
+
+Each request is read, routed and judged by itself, and answered before the next one is looked at; so the answers can
+never be mixed up, whatever the client sends ahead. A connection into the sandbox is used again only for a request that
+may be sent twice: nobody can know whether a server that closes a kept connection has read what came last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import structlog
+
+from paddock import errors
+from paddock.egress.head import Framing
+from paddock.egress.wire import Wire
+from paddock.gateway import answers
+from paddock.gateway.answers import Refusal
+from paddock.gateway.exchange import HEAD_BYTES, BadAnswer, Cut, Exchange, NoAnswer, Stage
+from paddock.gateway.gateway import Gateway, explain
+from paddock.gateway.request import Caller, PortRequest, read_port_request
+from paddock.gateway.tunnel import tunnel
+from paddock.gateway.upstream import Upstream
+from paddock.gateway.visit import Visit
+from paddock.store.records import Sandbox
+
+HEAD_SECONDS = 30.0
+"""For a whole head, from its first byte on."""
+KEEP_ALIVE_SECONDS = 620.0
+"""Between two requests. Longer than usual load balancers wait, so that it is never we who close under them."""
+_REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+log = structlog.get_logger(__name__)
+
+
+class Session:
+    def __init__(self, gateway: Gateway, client: Wire, caller: Caller) -> None:
+        self._gateway = gateway
+        self._client = client
+        self._caller = caller
+        self._visit: Visit | None = None
+        self._upstream: Upstream | None = None
+        self._upstream_port = 0
+        self._counted = ExitStack()
+        self._exchange: Exchange | None = None
+        self._stopping = False
+        self._task: asyncio.Task[object] | None = None
+
+    async def run(self, first: bytes) -> bytes | None:
+        """Serve from this head on. What was read of a request that is for the API; None where the connection is over.
+
+        Raises OSError where the client is gone, or must learn that its answer is not whole.
+        """
+        self._task = asyncio.current_task()
+        head: bytes | None = first
+        try:
+            while head is not None:
+                try:
+                    request = read_port_request(head)
+                except errors.MalformedRequest as problem:
+                    await self._last_words(answers.malformed(problem))
+                    return None
+                if request is None:
+                    return head + bytes(self._client.ahead)
+                if not await self._serve(request) or self._stopping:
+                    return None
+                head = await self._next_head()
+            return None
+        finally:
+            await self._leave()
+
+    def stop(self) -> None:
+        """The server stops: what is in the middle of an answer may finish it."""
+        self._stopping = True
+        under_way = self._exchange is not None and self._exchange.stage in (Stage.WAITING, Stage.ANSWERING)
+        if not under_way and self._task is not None:
+            self._task.cancel()
+
+    def close(self) -> None:
+        """Let go of the client's socket; whose it is may go on with it."""
+        self._client.close()
+
+    def reset(self) -> None:
+        """The same where the client must learn that its answer is not whole."""
+        self._client.reset()
+
+    # One request
+
+    async def _serve(self, request: PortRequest) -> bool:
+        """Whether the connection is good for another request."""
+        try:
+            return await self._forward(request)
+        except Refusal as refusal:
+            return await self._refuse(request, refusal)
+        except Cut as cut:
+            raise ConnectionAbortedError(cut.message) from cut
+        except (NoAnswer, BadAnswer) as problem:
+            return await self._refuse(request, answers.broken(request.destination.port, problem.message))
+        except errors.MalformedRequest as problem:
+            await self._last_words(answers.malformed(problem))
+            return False
+        except errors.PaddockError as error:
+            return await self._refuse(request, explain(error))
+
+    async def _forward(self, request: PortRequest) -> bool:
+        sandbox = await self._gateway.find(request.destination)
+        secure = (request.header("x-forwarded-proto") or self._caller.scheme) == "https"
+        admitted = await self._gateway.admit(request, sandbox, secure=secure)
+        if admitted.cookie is not None:
+            return await self._answer(request, answers.redirect(request.clean_location(), admitted.cookie))
+        await self._enter(sandbox)
+        head = request.forwarded(self._caller, host_mask=sandbox.host_mask, secret=admitted.secret)
+        return await self._ask(request, head)
+
+    async def _ask(self, request: PortRequest, head: bytes) -> bool:
+        repeatable = request.method in _REPEATABLE and request.body.framing is Framing.NONE and not request.upgrade
+        port = request.destination.port
+        if repeatable and (kept := self._kept(port)) is not None:
+            try:
+                return await self._converse(request, head, kept)
+            except NoAnswer:
+                log.debug("a kept connection was closed", port=port)
+        await self._hang_up()
+        self._upstream, self._upstream_port = await self._gateway.reach(self._inside, port), port
+        return await self._converse(request, head, self._upstream)
+
+    async def _converse(self, request: PortRequest, head: bytes, upstream: Upstream) -> bool:
+        exchange = self._exchange = Exchange(self._client, upstream.wire, request, self._inside)
+        try:
+            await exchange.run(head)
+            if exchange.stage is Stage.TUNNEL:
+                await tunnel(self._client, upstream.wire, self._inside)
+        finally:
+            self._exchange = None
+            if not (exchange.server_lives and upstream.keepable):
+                await self._hang_up()
+        return exchange.client_lives
+
+    # What the connection holds between requests
+
+    @property
+    def _inside(self) -> Visit:
+        if self._visit is None:
+            raise AssertionError("nobody is inside")
+        return self._visit
+
+    async def _enter(self, sandbox: Sandbox) -> None:
+        if self._visit is not None and self._visit.sandbox.sandbox_id != sandbox.sandbox_id:
+            await self._leave()
+        if self._visit is None:
+            self._counted.enter_context(self._gateway.counted(sandbox))
+            self._visit = Visit(self._gateway.house.controller, sandbox, self._lost)
+        elif self._visit.sandbox.version != sandbox.version:
+            # It was paused, or more, since we came in.
+            await self._visit.leave()
+        await self._visit.enter()
+
+    async def _leave(self) -> None:
+        await self._hang_up()
+        if self._visit is not None:
+            visit, self._visit = self._visit, None
+            await visit.close()
+        self._counted.close()
+
+    def _lost(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _kept(self, port: int) -> Upstream | None:
+        fits = self._upstream is not None and self._upstream_port == port and self._upstream.quiet
+        return self._upstream if fits else None
+
+    async def _hang_up(self) -> None:
+        if self._upstream is not None:
+            upstream, self._upstream = self._upstream, None
+            await upstream.close()
+
+    # The client
+
+    async def _next_head(self) -> bytes | None:
+        """None where it has nothing more to ask. What it kept open meanwhile is let go when the other end closes it."""
+        with self._noticing_the_end():
+            try:
+                if not self._client.ahead:
+                    async with asyncio.timeout(KEEP_ALIVE_SECONDS):
+                        await self._client.readable()
+            except TimeoutError:
+                return None
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                return await self._client.head(HEAD_BYTES)
+        except TimeoutError:
+            await self._last_words(answers.malformed(errors.MalformedRequest("The request took too long."), 408))
+        except errors.MalformedRequest as problem:
+            too_long = len(self._client.ahead) >= HEAD_BYTES
+            await self._last_words(answers.malformed(problem, 431 if too_long else 400))
+        return None
+
+    @contextmanager
+    def _noticing_the_end(self) -> Iterator[None]:
+        """A server that is gone must not be held on to: its whole network would live on for a descriptor."""
+        if self._upstream is None:
+            yield
+            return
+        loop, wire = asyncio.get_running_loop(), self._upstream.wire
+        loop.add_reader(wire.sock, self._drop)
+        try:
+            yield
+        finally:
+            if self._upstream is not None:
+                loop.remove_reader(wire.sock)
+
+    def _drop(self) -> None:
+        if self._upstream is not None:
+            asyncio.get_running_loop().remove_reader(self._upstream.wire.sock)
+            self._upstream.wire.close()
+            self._upstream = None
+
+    async def _refuse(self, request: PortRequest, refusal: Refusal) -> bool:
+        await self._hang_up()
+        return await self._answer(request, refusal.answer(request.destination.key, as_html=request.wants_html()))
+
+    async def _answer(self, request: PortRequest, answer: answers.Answer) -> bool:
+        lives = request.head.keep_alive() and request.body.framing is Framing.NONE and not self._stopping
+        if not lives:
+            await self._last_words(answer, head_only=request.method == "HEAD")
+            return False
+        await self._client.send(answer.encode(head_only=request.method == "HEAD"))
+        return True
+
+    async def _last_words(self, answer: answers.Answer, *, head_only: bool = False) -> None:
+        await self._client.send(answer.encode(head_only=head_only, close=True))
+        await self._client.linger()

@@ -1,0 +1,94 @@
+"""A connection to a port inside a sandbox, as a wire.
+
+Providers on this host hand over a real socket, and bytes then go from kernel to kernel. Others give a stream of bytes;
+a pair of sockets stands between, so that the rest of the gateway need not know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from typing import Protocol, runtime_checkable
+
+from paddock import errors
+from paddock.egress.wire import CHUNK, Wire
+from paddock.machine.base import Connection, Machine
+
+_DIAL_SECONDS = 15.0
+
+
+@runtime_checkable
+class SocketDialer(Protocol):
+    """A machine that can hand over a connected socket."""
+
+    async def dial_socket(self, port: int) -> socket.socket: ...
+
+
+class Upstream:
+    def __init__(self, wire: Wire, bridge: Bridge | None = None) -> None:
+        self.wire = wire
+        self._bridge = bridge
+
+    @property
+    def keepable(self) -> bool:
+        """Whether its end is seen at once, so that it may be kept for another request."""
+        return self._bridge is None
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the server has neither ended it nor said anything that nobody asked for."""
+        return self.wire.is_quiet()
+
+    async def close(self) -> None:
+        self.wire.close()
+        if self._bridge is not None:
+            await self._bridge.close()
+
+
+class Bridge:
+    """Moves bytes between a stream and one end of a pair of sockets."""
+
+    def __init__(self, connection: Connection, end: socket.socket) -> None:
+        self._connection = connection
+        self._wire = Wire(end)
+        self._tasks = [asyncio.create_task(self._inward()), asyncio.create_task(self._outward())]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._wire.close()
+        await self._connection.close()
+
+    async def _inward(self) -> None:
+        with suppress(OSError, errors.PaddockError):
+            while await self._wire.fill(CHUNK):
+                data = bytes(self._wire.ahead)
+                self._wire.ahead.clear()
+                await self._connection.write(data)
+            await self._connection.end_write()
+
+    async def _outward(self) -> None:
+        with suppress(OSError, errors.PaddockError):
+            while data := await self._connection.read(CHUNK):
+                await self._wire.send(data)
+        self._wire.end()
+
+
+async def dial(machine: Machine, port: int) -> Upstream:
+    """Raises Conflict where nothing listens, Unavailable where that cannot be known."""
+    try:
+        async with asyncio.timeout(_DIAL_SECONDS):
+            if isinstance(machine, SocketDialer):
+                return Upstream(_prompt(Wire(await machine.dial_socket(port))))
+            connection = await machine.dial(port)
+    except TimeoutError:
+        raise errors.ProviderTimeout(f"Port {port} of the sandbox could not be reached in time.") from None
+    ours, theirs = socket.socketpair()
+    return Upstream(Wire(ours), Bridge(connection, theirs))
+
+
+def _prompt(wire: Wire) -> Wire:
+    wire.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return wire

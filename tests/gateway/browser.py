@@ -1,0 +1,89 @@
+"""A real Chromium, spoken to by its own protocol, so that tests need nothing but the browser."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+
+
+class Page:
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self._number = 0
+
+    async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._number += 1
+        await self._connection.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
+        while True:
+            message = json.loads(await self._connection.recv())
+            if message.get("id") == self._number:
+                assert "error" not in message, message
+                return dict(message["result"])
+
+    async def evaluate(self, expression: str) -> Any:
+        answer = await self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    async def until(self, expression: str, seconds: float = 30) -> Any:
+        """Wait until it is true in the page."""
+        async with asyncio.timeout(seconds):
+            while not (value := await self.evaluate(expression)):
+                await asyncio.sleep(0.05)
+        return value
+
+    async def open(self, url: str) -> None:
+        await self.call("Page.enable")
+        await self.call("Page.navigate", url=url)
+
+    async def screenshot(self, path: Path) -> None:
+        taken = await self.call("Page.captureScreenshot", format="png")
+        path.write_bytes(base64.b64decode(taken["data"]))
+
+
+@asynccontextmanager
+async def chromium(profile: Path) -> AsyncIterator[Page]:
+    assert CHROMIUM is not None
+    process = await asyncio.create_subprocess_exec(
+        CHROMIUM,
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-proxy-server",
+        "--no-first-run",
+        "--remote-debugging-port=0",
+        "--window-size=900,600",
+        f"--user-data-dir={profile}",
+        "about:blank",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stderr is not None
+        async with asyncio.timeout(60):
+            while b"DevTools listening on " not in (line := await process.stderr.readline()):
+                assert line, "Chromium did not start"
+        address = line.decode().partition("listening on ")[2].strip()
+        draining = asyncio.create_task(process.stderr.read())
+        async with connect(address, proxy=None, max_size=None) as whole:
+            target = await Page(whole).call("Target.createTarget", url="about:blank")
+        page = f"{address.partition('/devtools/')[0]}/devtools/page/{target['targetId']}"
+        async with connect(page, proxy=None, max_size=None) as connection:
+            yield Page(connection)
+        draining.cancel()
+    finally:
+        process.terminate()
+        await process.wait()

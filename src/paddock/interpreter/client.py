@@ -1,0 +1,196 @@
+"""The interpreter's protocol from the server's side, over a connection into the sandbox.
+
+What comes from there is not trusted: lines are limited in length and must be what the protocol says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+from urllib.parse import quote
+
+import httpcore
+
+from paddock import errors
+from paddock.interpreter import PORT
+from paddock.machine.base import Connection
+
+MAX_LINE = 64 << 20
+_ORIGIN = httpcore.Origin(b"http", b"127.0.0.1", PORT)
+_ANSWER_SECONDS = 90.0
+"""For an answer to begin: it may have a kernel to start."""
+_SILENCE_SECONDS = 30.0
+"""Longer than a few of the keepalives that the interpreter sends while code runs."""
+_MAX_ANSWER = 1 << 20
+_TRIES = 3
+
+
+class Interpreter:
+    """``dial`` opens a connection to the interpreter, starting it where it does not run."""
+
+    def __init__(self, dial: Callable[[], Awaitable[Connection]]) -> None:
+        self._dial = dial
+
+    async def execute(
+        self,
+        code: str,
+        *,
+        language: str | None,
+        context_id: str | None,
+        env: Mapping[str, str],
+        cwd: str,
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        """What the code says, line by line. Closing it in the middle interrupts the code."""
+        body: dict[str, Any] = {"code": code, "context_id": context_id, "language": language, "env_vars": dict(env)}
+        if context_id is None:
+            body["cwd"] = cwd
+        async with self._ask("POST", "/execute", body) as response, aclosing(_lines(response)) as lines:
+            async for line in lines:
+                output = _object(line)
+                if output["type"] == "end_of_execution":
+                    return
+                yield output
+        raise errors.InterpreterFailed("The interpreter ended in the middle of the execution; run the code again.")
+
+    async def contexts(self) -> list[Mapping[str, Any]]:
+        return list(await self._call("GET", "/contexts"))
+
+    async def create_context(self, language: str | None, cwd: str) -> Mapping[str, Any]:
+        created: Mapping[str, Any] = await self._call("POST", "/contexts", {"language": language, "cwd": cwd})
+        return created
+
+    async def remove_context(self, context_id: str) -> None:
+        await self._call("DELETE", f"/contexts/{quote(context_id, safe='')}")
+
+    async def restart_context(self, context_id: str) -> None:
+        await self._call("POST", f"/contexts/{quote(context_id, safe='')}/restart")
+
+    async def warm_up(self, language: str = "python") -> None:
+        """Have the default context of this language ready."""
+        await self._call("POST", "/warm", {"language": language})
+
+    async def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        async with self._ask(method, path, body) as response:
+            return _json(await _whole(response))
+
+    @asynccontextmanager
+    async def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> AsyncGenerator[httpcore.Response, None]:
+        """The answer, if it is a success."""
+        content = json.dumps(body or {}).encode()
+        request = httpcore.Request(
+            method,
+            httpcore.URL(scheme=b"http", host=b"127.0.0.1", port=PORT, target=path.encode()),
+            headers={"Host": "127.0.0.1", "Content-Type": "application/json", "Content-Length": str(len(content))},
+            content=content,
+        )
+        try:
+            connection, response = await self._begin(request)
+            try:
+                if response.status != 200:
+                    raise _refused(response.status, (await _whole(response)).decode(errors="replace"))
+                yield response
+            finally:
+                await connection.aclose()
+        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as problem:
+            raise errors.InterpreterFailed(f"The interpreter in the sandbox does not answer: {problem}") from problem
+
+    async def _begin(self, request: httpcore.Request) -> tuple[httpcore.AsyncHTTP11Connection, httpcore.Response]:
+        """An answer that has begun. Before it has, nothing was done; so where the interpreter was just being ended,
+        its successor can be asked."""
+        for tries_left in reversed(range(_TRIES)):
+            stream = _Stream(await self._dial())
+            connection = httpcore.AsyncHTTP11Connection(_ORIGIN, stream)
+            try:
+                response = await connection.handle_async_request(request)
+            except (httpcore.NetworkError, httpcore.ProtocolError):
+                await connection.aclose()
+                if not tries_left:
+                    raise
+            except BaseException:
+                await connection.aclose()
+                raise
+            else:
+                stream.silence = _SILENCE_SECONDS
+                return connection, response
+        raise AssertionError("unreachable")
+
+
+class _Stream(httpcore.AsyncNetworkStream):
+    """A connection into the sandbox, as httpcore wants it. ``silence`` is the longest that a read waits."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.silence = _ANSWER_SECONDS
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        try:
+            async with asyncio.timeout(self.silence):
+                return await self._connection.read(max_bytes)
+        except TimeoutError:
+            raise httpcore.ReadTimeout(f"nothing came for {self.silence:g} s") from None
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                await self._connection.write(buffer)
+        except TimeoutError:
+            raise httpcore.WriteTimeout(f"nothing was taken for {_ANSWER_SECONDS:g} s") from None
+        except errors.Conflict as problem:
+            raise httpcore.WriteError(problem.message) from problem
+
+    async def aclose(self) -> None:
+        await self._connection.close()
+
+    def get_extra_info(self, info: str) -> Any:
+        return False if info == "is_readable" else None
+
+
+async def _lines(response: httpcore.Response) -> AsyncGenerator[bytes, None]:
+    rest = bytearray()
+    async for chunk in response.aiter_stream():
+        *lines, tail = chunk.split(b"\n")
+        for line in lines:
+            yield bytes(rest + line)
+            rest.clear()
+        rest += tail
+        if len(rest) > MAX_LINE:
+            raise errors.InterpreterFailed(f"One output is larger than {MAX_LINE} bytes; write such things to a file.")
+
+
+async def _whole(response: httpcore.Response) -> bytes:
+    body = bytearray()
+    async for chunk in response.aiter_stream():
+        body += chunk
+        if len(body) > _MAX_ANSWER:
+            raise errors.InterpreterFailed("The interpreter's answer is too large.")
+    return bytes(body)
+
+
+def _json(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise errors.InterpreterFailed("The interpreter answered with something that is not JSON.") from None
+
+
+def _object(line: bytes) -> Mapping[str, Any]:
+    found = _json(line)
+    if not isinstance(found, dict) or not isinstance(found.get("type"), str):
+        raise errors.InterpreterFailed("The interpreter answered with something unexpected.")
+    return found
+
+
+def _refused(status: int, said: str) -> errors.PaddockError:
+    match status:
+        case 404:
+            return errors.CodeContextNotFound(said[:500])
+        case 400:
+            return errors.Invalid(said[:500])
+        case 500:
+            return errors.InterpreterMissing(said[:2000])
+    return errors.InterpreterFailed(f"The interpreter answered with status {status}: {said[:500]}")

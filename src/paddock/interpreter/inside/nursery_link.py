@@ -1,0 +1,126 @@
+"""The server's end of the nursery: kernels on order, and the news of their end.
+
+The nursery starts with the first kernel that is asked for, and again after it ended, by whatever cause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import socket
+from typing import Any
+
+from .commandline import words
+from .kernels import START_SECONDS, CannotStart
+
+
+class Child:
+    """A kernel's process. ``ended`` tells how, when it did."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+
+class NurseryEnded(CannotStart):
+    """In the middle of an order: another nursery can be given it."""
+
+
+class NurseryLink:
+    def __init__(self, kit: str) -> None:
+        self._kit = kit
+        self._nursery: Nursery | None = None
+        self._starting = asyncio.Lock()
+
+    async def spawn(self, connection_file: str, cwd: str) -> Child:
+        try:
+            return await (await self.ready()).spawn(connection_file, cwd)
+        except NurseryEnded:
+            return await (await self.ready()).spawn(connection_file, cwd)
+
+    async def ready(self) -> Nursery:
+        async with self._starting:
+            if self._nursery is None or self._nursery.gone:
+                self._nursery = await Nursery.start(self._kit)
+            return self._nursery
+
+
+class Nursery:
+    """One nursery process, from its start to its end."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.gone = False
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._numbers = itertools.count(1)
+        self._orders: dict[int, asyncio.Future[Child]] = {}
+        self._children: dict[int, Child] = {}
+        self._listening = asyncio.ensure_future(self._listen())
+
+    @classmethod
+    async def start(cls, kit: str) -> Nursery:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = words("nursery", theirs.fileno(), kit)
+            process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
+        reader, writer = await asyncio.open_connection(sock=ours)
+        try:
+            said = json.loads(await asyncio.wait_for(reader.readline(), START_SECONDS) or b"{}")
+        except asyncio.TimeoutError:
+            said = {"failed": "they did not start in time"}
+        if "ready" not in said:
+            writer.close()
+            if process.returncode is None:
+                process.kill()
+            raise CannotStart(f"Python's kernels cannot be used here: {said.get('failed', 'their parent ended')}")
+        return cls(process, reader, writer)
+
+    async def spawn(self, connection_file: str, cwd: str) -> Child:
+        number = next(self._numbers)
+        born = self._orders[number] = asyncio.get_running_loop().create_future()
+        order = {"order": number, "connection_file": connection_file, "cwd": cwd}
+        self._writer.write(json.dumps(order).encode() + b"\n")
+        return await asyncio.wait_for(born, START_SECONDS)
+
+    async def _listen(self) -> None:
+        try:
+            while line := await self._reader.readline():
+                self._hear(json.loads(line))
+        except ConnectionError:
+            pass  # it was killed in the middle of a word
+        finally:
+            self._over()
+        await self._process.wait()
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        if "ended" in said:
+            child = self._children.pop(said["ended"], None)
+            if child is not None:
+                child.ended.set_result(_how(said["status"]))
+            return
+        child = self._children[said["pid"]] = Child(said["pid"])
+        born = self._orders.pop(said["order"])
+        if not born.done():
+            born.set_result(child)
+
+    def _over(self) -> None:
+        """With it all its kernels have ended."""
+        self.gone = True
+        self._writer.close()
+        for born in self._orders.values():
+            if not born.done():
+                born.set_exception(NurseryEnded("The parent of Python's kernels ended"))
+        for child in self._children.values():
+            child.ended.set_result("the parent of all Python kernels ended")
+
+
+def _how(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        return f"its kernel was ended by {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"its kernel ended with exit code {os.WEXITSTATUS(status)}"

@@ -1,0 +1,165 @@
+"""Bringing the interpreter into a sandbox: the program always, the kit where the sandbox's Python needs it.
+
+Everything goes through the Machine, so it works on every provider. It is done once per sandbox; doing it twice at
+the same time is harmless, because what is unpacked gets its name at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddock import errors
+from paddock.ids import new_process_id
+from paddock.interpreter import PORT, archive, kit
+from paddock.interpreter.archive import Archive, Source
+from paddock.machine.base import DEFAULT_USER, Machine, ProcessSpec
+from paddock.machine.threads import in_thread
+
+PYTHON = "python3"
+_FOLDER = "/opt/paddock/interpreter"
+_PACKAGE = "paddock_interpreter"
+_INSIDE = Path(__file__).with_name("inside")
+_SECONDS = 60.0
+_CHUNK = 1 << 20
+
+_PROBE = """
+import importlib.util, json, os, sys, sysconfig
+needed = ("ipykernel", "jupyter_client", "IPython", "zmq", "tornado", "traitlets")
+found = {
+    "version": "%d.%d" % sys.version_info[:2],
+    "usable": sys.version_info >= (3, 9),
+    "abi": str(sysconfig.get_config_var("SOABI")),
+    "has_kernels": all(importlib.util.find_spec(name) for name in needed),
+    "there": [name for name in sys.argv[2:] if os.path.isdir(os.path.join(sys.argv[1], name))],
+}
+print(json.dumps(found))
+"""
+
+_UNPACK = """
+import compileall, os, shutil, subprocess, sys, tarfile
+folder, name, archive, tag = sys.argv[1:5]
+target, unfinished = os.path.join(folder, name), archive + ".unpacked"
+try:
+    os.mkdir(unfinished)
+    # The system's tar takes a quarter of the time.
+    if not shutil.which("tar") or subprocess.call(["tar", "-xf", archive, "-C", unfinished]):
+        with tarfile.open(archive) as tar:
+            tar.extractall(unfinished)
+    if sys.implementation.cache_tag != tag:
+        compileall.compile_dir(unfinished, quiet=2)
+    for place, folders, _ in os.walk(unfinished):
+        os.chmod(place, 0o755)
+    if not os.path.isdir(target):
+        os.rename(unfinished, target)
+finally:
+    os.unlink(archive)
+    shutil.rmtree(unfinished, ignore_errors=True)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Probed:
+    version: str
+    usable: bool
+    abi: str
+    has_kernels: bool
+    there: frozenset[str]
+
+
+class Installation:
+    """``folder`` is where this server keeps the archives that it sends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._making = asyncio.Lock()
+        self._made: tuple[Archive, Archive | None] | None = None
+
+    async def prepare(self) -> None:
+        """Make what will be sent, ahead of time: the first server of an installation needs a second for it."""
+        await self._archives()
+
+    async def bring(self, machine: Machine) -> list[str]:
+        """The command that starts the interpreter in this sandbox."""
+        program, packages = await self._archives()
+        wanted = [program.name, *([packages.name] if packages else [])]
+        probed = await self._probe(machine, wanted)
+        needed = [program]
+        if not probed.has_kernels:
+            needed.append(_fitting(probed, packages))
+        for each in needed:
+            if each.name not in probed.there:
+                await self._unpack(machine, each)
+        entry = f"{_FOLDER}/{program.name}/{_PACKAGE}/__main__.py"
+        own = [] if probed.has_kernels else ["--kit", f"{_FOLDER}/{needed[-1].name}"]
+        return [PYTHON, "-E", "-s", entry, "supervisor", "--port", str(PORT), *own]
+
+    async def _archives(self) -> tuple[Archive, Archive | None]:
+        async with self._making:
+            if self._made is None:
+                self._made = await in_thread(lambda: (_program(self._folder), kit.make(self._folder)))
+            return self._made
+
+    async def _probe(self, machine: Machine, names: list[str]) -> _Probed:
+        said = await _run(machine, [PYTHON, "-E", "-c", _PROBE, _FOLDER, *names], DEFAULT_USER, "look at Python")
+        try:
+            found = json.loads(said)
+            probed = _Probed(**{**found, "there": frozenset(found["there"])})
+        except (ValueError, TypeError, KeyError):
+            raise errors.ProviderRefused(f"The sandbox's Python said something unexpected: {said[:200]!r}") from None
+        if not probed.usable:
+            raise errors.InterpreterMissing(
+                f"Running code needs Python 3.9 or later; the sandbox has {probed.version}."
+            )
+        return probed
+
+    async def _unpack(self, machine: Machine, sent: Archive) -> None:
+        arrived = f"{_FOLDER}/{sent.name}.{secrets.token_hex(4)}"
+        await machine.write_file(arrived, _chunks(sent.path), atomic=False, user="root")
+        tag = str(sys.implementation.cache_tag)
+        await _run(machine, [PYTHON, "-c", _UNPACK, _FOLDER, sent.name, arrived, tag], "root", "unpack the interpreter")
+
+
+def _fitting(probed: _Probed, packages: Archive | None) -> Archive:
+    """The kit, if it is for a Python like this."""
+    if packages is not None and probed.abi == kit.abi():
+        return packages
+    why = (
+        "the server was installed without its extra `interpreter`"
+        if packages is None
+        else f"the server has them for Python {kit.python_version()} ({kit.abi()}) only"
+    )
+    raise errors.InterpreterMissing(
+        f"The sandbox's Python {probed.version} ({probed.abi}) has no ipykernel, and {why}. "
+        "Run `pip install ipykernel jupyter-client` in the sandbox, or use a template that has them."
+    )
+
+
+def _program(folder: Path) -> Archive:
+    files = sorted(path for path in _INSIDE.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
+    places = {path: f"{_PACKAGE}/{path.relative_to(_INSIDE).as_posix()}" for path in files}
+    fingerprint = "\n".join(f"{place}\n{path.read_text()}" for path, place in places.items())
+    sources = (Source(path, place) for path, place in places.items())
+    return archive.make(folder, "program", f"{sys.implementation.cache_tag}\n{fingerprint}", sources)
+
+
+async def _chunks(path: Path) -> AsyncIterator[bytes]:
+    with await in_thread(path.open, "rb") as file:
+        while chunk := await in_thread(file.read, _CHUNK):
+            yield chunk
+
+
+async def _run(machine: Machine, argv: list[str], user: str, what: str) -> str:
+    spec = ProcessSpec(new_process_id(), argv, cwd="/", user=user, hard_timeout=_SECONDS, label=f"interpreter: {what}")
+    ended, stdout, stderr = await machine.run(spec, _SECONDS + 5)
+    if ended.exit_code == 127:
+        raise errors.InterpreterMissing(f"Running code needs a {PYTHON} in the sandbox, and there is none.")
+    if ended.exit_code != 0:
+        said = stderr.data.decode(errors="replace").strip()[-500:]
+        raise errors.ProviderRefused(f"The sandbox could not {what}: {said or ended.status.value}")
+    return stdout.data.decode(errors="replace")

@@ -1,0 +1,58 @@
+"""Real kernels in real sandboxes, which last as long as the session; each test has a server of its own on them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from paddock.lifecycle.house import House
+from tests.interpreter.place import Place, Sandbox, admin, create
+
+
+@pytest.fixture(scope="session")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place]]:
+    made = tmp_path_factory.getbasetemp() / "made"
+    places = {name: Place(tmp_path_factory.mktemp(name), made, name) for name in ("local", "fake")}
+    yield places
+    for place in places.values():
+        asyncio.run(place.clear())
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, places: dict[str, Place]) -> Place:
+    """The local provider's, unless a test asks for another by parametrising this fixture."""
+    return places[getattr(request, "param", "local")]
+
+
+@pytest.fixture
+async def house(place: Place) -> AsyncIterator[House]:
+    async with place.open() as house:
+        yield house
+
+
+@pytest.fixture
+async def sandbox(place: Place, house: House) -> AsyncIterator[Sandbox]:
+    """Shared by tests that leave it as it was; contexts that they make are removed for them."""
+    if not place.sandbox_id:
+        made = await create(house, env={"FROM_SANDBOX": "yes"}, timeout=86_400)
+        place.sandbox_id = made.sandbox_id
+    shared = Sandbox(house, admin(house), place.sandbox_id)
+    yield shared
+    for context in (await shared.call("GET", "/contexts")).json[2:]:
+        await shared.call("DELETE", f"/contexts/{context['id']}")
+
+
+@pytest.fixture
+async def fresh(house: House) -> AsyncIterator[Sandbox]:
+    """One of its own, for tests that break things."""
+    made = await create(house)
+    yield made
+    await house.controller.delete(made.who, made.sandbox_id)
+
+
+@pytest.fixture
+async def context(sandbox: Sandbox) -> str:
+    """A Python context of its own."""
+    return await sandbox.new_context()

@@ -1,0 +1,99 @@
+"""How the interpreter gets into a sandbox: with packages of its own, with the kit, or not at all, and then why."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sysconfig
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import paddock.interpreter
+from paddock import errors
+from paddock.interpreter import kit
+from paddock.interpreter.installation import Installation
+from tests.interpreter.place import Sandbox, create
+
+INSIDE = Path(paddock.interpreter.__file__).with_name("inside")
+PACKAGES = sysconfig.get_path("purelib")
+
+
+async def test_the_kit_is_brought_where_python_has_no_kernels(fresh: Sandbox) -> None:
+    assert (await fresh.run("import ipykernel; ipykernel.__file__")).text.startswith("/opt/paddock/interpreter/kit-")
+    assert await fresh.shell("stat -c %U /opt/paddock/interpreter/kit-*/ipykernel/__init__.py") == "root\n"
+
+
+async def test_programs_of_the_user_do_not_see_the_kit(fresh: Sandbox) -> None:
+    tried = await fresh.run("import subprocess; subprocess.run(['python3', '-c', 'import ipykernel']).returncode")
+    assert tried.text == "1"
+
+
+async def test_packages_of_the_sandbox_itself_are_used(place: object, house: object) -> None:
+    mount = {"source": PACKAGES, "target": "/opt/own", "read_only": True}
+    sandbox = await create(house, mounts=[mount])  # type: ignore[arg-type]
+    folder = await sandbox.shell("python3 -c 'import site; print(site.getsitepackages()[0])'")
+    await sandbox.shell(f"mkdir -p {folder.strip()}; echo /opt/own > {folder.strip()}/own.pth", user="root")
+    assert (await sandbox.run("import ipykernel; ipykernel.__file__")).text == "/opt/own/ipykernel/__init__.py"
+    assert "kit-" not in await sandbox.shell("ls /opt/paddock/interpreter")
+    await sandbox.house.controller.delete(sandbox.who, sandbox.sandbox_id)
+
+
+async def test_packages_that_the_user_installs_later_are_found(fresh: Sandbox) -> None:
+    await fresh.run("1")
+    folder = (await fresh.run("import site; site.getusersitepackages()")).text
+    await fresh.shell(f"mkdir -p {folder}; echo 'answer = 42' > {folder}/brandnew.py")
+    assert (await fresh.run("import brandnew; brandnew.answer")).text == "42"
+
+
+async def test_a_kit_for_another_python_is_refused_with_what_to_do(
+    fresh: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kit, "abi", lambda: "cpython-399-mips-linux-gnu")
+    with pytest.raises(errors.InterpreterMissing, match="pip install ipykernel jupyter-client"):
+        await fresh.run("1")
+
+
+async def test_a_server_without_the_extra_says_so(fresh: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kit, "make", lambda folder: None)
+    with pytest.raises(errors.InterpreterMissing, match="extra `interpreter`"):
+        await fresh.run("1")
+
+
+async def test_bringing_it_twice_at_once_is_harmless(fresh: Sandbox, tmp_path: Path) -> None:
+    import asyncio
+
+    async with fresh.use() as use:
+        commands = await asyncio.gather(*(Installation(tmp_path / str(n)).bring(use.machine) for n in range(3)))
+    assert commands[0] == commands[1] == commands[2]
+    left = (await fresh.shell("ls /opt/paddock/interpreter")).split()
+    assert len(left) == 2, left
+    assert (await fresh.run("'fine'")).text == "fine"
+
+
+def test_the_kit_leaves_out_what_nobody_needs_and_has_bytecode(tmp_path: Path) -> None:
+    made = kit.make(tmp_path)
+    assert made is not None
+    assert kit.make(tmp_path) == made
+    with tarfile.open(made.path) as tar:
+        names = set(tar.getnames())
+    assert {"ipykernel/__init__.py", "jupyter_client/__init__.py", "zmq/__init__.py"} <= names
+    assert not any(name.startswith(("debugpy/", "jedi/", "pip/", "pytest/", "paddock/")) for name in names)
+    assert any(name.startswith("ipykernel/__pycache__/kernelapp.cpython-") for name in names)
+    assert made.path.stat().st_size < 64 << 20
+
+
+@pytest.mark.parametrize("path", sorted(INSIDE.glob("*.py")), ids=lambda path: path.name)
+def test_the_program_is_for_python_3_9_and_knows_nothing_of_paddock(path: Path) -> None:
+    tree = ast.parse(path.read_text(), feature_version=(3, 9))
+    for node in ast.walk(tree):
+        assert not isinstance(node, ast.Match)
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        assert not any(name.split(".")[0] == "paddock" for name in names)
+
+
+def test_what_is_vendored_is_what_it_says() -> None:
+    digest = hashlib.sha256((INSIDE / "vendor" / "sucrase.js").read_bytes()).hexdigest()
+    assert digest in (INSIDE / "vendor" / "README.md").read_text()

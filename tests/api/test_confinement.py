@@ -151,7 +151,7 @@ async def test_every_file_route_takes_the_user(
     client: httpx.AsyncClient, sandbox: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("paddock.providers.fake.machine._check_user", asked.append)
+    monkeypatch.setattr("paddock.providers.fake.machine._check_user", lambda user, *_owner: asked.append(user))
     base, path = f"/sandboxes/{sandbox}/files", "/workspace/a"
     by_body = {"sandbox_id": sandbox, "path": path, "user": "root"}
     query = {"path": path, "user": "root"}

@@ -78,7 +78,7 @@ async def test_a_whole_number_may_be_written_with_a_point(client: httpx.AsyncCli
 async def test_an_exposed_port_has_a_url_on_a_host_of_its_own(client: httpx.AsyncClient, sandbox: str) -> None:
     answer = await client.post("/sandboxes/expose-port", json={"sandbox_id": sandbox, "port": 3000})
     key = (await client.get(f"/sandboxes/{sandbox}")).json()["key"]
-    assert answer.json()["url"] == f"http://3000-{key}.box.test/"
+    assert answer.json()["url"].startswith(f"http://3000-{key}.box.test/?paddock_link=")
 
 
 async def test_delete_by_body_and_by_path(client: httpx.AsyncClient, new_sandbox: MakeSandbox) -> None:
@@ -108,3 +108,16 @@ async def test_the_list_is_paged_and_filtered(client: httpx.AsyncClient, new_san
 
 async def test_a_cursor_of_nonsense_is_refused(client: httpx.AsyncClient) -> None:
     assert_error(await client.get("/sandboxes", params={"cursor": "x\x01é"}), 422)
+
+
+async def test_whether_ports_are_public_and_use_wakes_is_chosen_at_create(
+    client: httpx.AsyncClient, new_sandbox: MakeSandbox
+) -> None:
+    plain, chosen = await new_sandbox(), await new_sandbox(public_ports=True, auto_resume=False)
+    for sandbox_id, public, wakes in ((plain, False, True), (chosen, True, False)):
+        info = (await client.get(f"/sandboxes/{sandbox_id}")).json()
+        assert (info["public_ports"], info["auto_resume"], info["timeout_from"]) == (public, wakes, "activity")
+    await client.post("/sandboxes/pause", json={"sandbox_id": chosen})
+    answer = await client.get(f"/sandboxes/{chosen}/files/list", params={"path": "/workspace"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "sandbox_paused")
+    assert (await client.post("/sandboxes/connect", json={"sandbox_id": chosen})).json()["status"] == "running"

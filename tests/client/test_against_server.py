@@ -218,6 +218,40 @@ async def test_what_was_used_is_counted(client: Driver, box: str) -> None:
     assert used["total"]["commands"] >= 1
 
 
+async def test_code_remembers_what_it_defined(client: Driver, box: str) -> None:
+    assert (await client.run_code(box, "x = 20")).error is None
+    result = await client.run_code(box, "print('out'); x + 1")
+    assert (result.text, result.stdout) == ("21", "out\n")
+    seen = [event async for event in client.stream_code(box, "1 / 0")]
+    assert [type(event).__name__ for event in seen] == ["CodeStarted", "CodeRaised", "CodeEnded"]
+    own = await client.create_code_context(box, "python", cwd="/tmp")
+    assert (await client.run_code(box, "import os; os.getcwd()", context_id=own.context_id)).text == "/tmp"
+    assert own.context_id in [found.context_id for found in await client.list_code_contexts(box)]
+    await client.run_code(box, "y = 1", context_id=own.context_id)
+    assert (await client.restart_code_context(box, own.context_id)).success
+    forgotten = await client.run_code(box, "y", context_id=own.context_id)
+    assert forgotten.error.name == "NameError"
+    assert (await client.delete_code_context(box, own.context_id)).success
+
+
+async def test_ports_are_opened_for_others(client: Driver, box: str) -> None:
+    link = await client.create_link(box, 3000, ttl=60)
+    assert (link.port, "paddock_link=" in link.url) == (3000, True)
+    ticket = await client.create_ticket(box, 3000)
+    assert ticket.ticket in ticket.url
+    assert (await client.create_ticket(box)).url is None
+
+
+async def test_a_service_is_registered_and_removed(client: Driver, box: str) -> None:
+    command = "python3 -m http.server 8000"
+    made = await client.put_service(box, "web", 8000, command, ready_path="/", ready_timeout=20)
+    assert (made.name, made.port, made.running) == ("web", 8000, False)
+    assert (await client.get_service(box, "web")).command == command
+    assert [found.name for found in await client.list_services(box)] == ["web"]
+    assert (await client.delete_service(box, "web")).success
+    assert await client.list_services(box) == []
+
+
 async def test_keys_and_users(client: Driver, server: RunningServer) -> None:
     name = f"bob-{id(client)}"
     user = await client.create_user(name, role="member", quota={"max_live": 3})

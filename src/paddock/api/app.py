@@ -18,7 +18,11 @@ from starlette.websockets import WebSocket
 from paddock import __version__, errors
 from paddock.api import docs_page, openapi
 from paddock.api.auth import RateLimiter
+from paddock.api.compat.e2b.control.app import create_control
+from paddock.api.compat.e2b.envd.app import create_envd
+from paddock.api.compat.e2b.errors import e2b_response
 from paddock.api.failures import as_error, error_response, request_id_of
+from paddock.api.house_ports import HousePorts
 from paddock.api.methods import RouteTable
 from paddock.api.middleware import BodyLimitMiddleware, RequestMiddleware
 from paddock.api.routes import ROUTERS
@@ -58,10 +62,12 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
     for router in ROUTERS:
         app.include_router(router)
     app.include_router(docs_page.router)
+    app.mount("/e2b", create_control(house, app.state.limiter))
     openapi.install(app)
     _answer_failures(app)
     app.add_middleware(BodyLimitMiddleware, settings=house.settings)
-    app.add_middleware(RequestMiddleware)
+    app.add_middleware(HousePorts, envd=create_envd(house))
+    app.add_middleware(RequestMiddleware, shapes={"/e2b/": e2b_response})
     return app
 
 

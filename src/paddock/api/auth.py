@@ -74,7 +74,10 @@ async def admit(connection: HTTPConnection) -> Caller:
     if key is None:
         raise errors.Unauthorized("Give an API key, as `Authorization: Bearer <key>` or `X-API-Key: <key>`.")
     house: House = connection.app.state.house
-    who = await house.accounts.authenticate(key)
+    return _let_in(connection, house, await house.accounts.authenticate(key))
+
+
+def _let_in(connection: HTTPConnection, house: House, who: Principal) -> Caller:
     connection.state.user = who.user_id
     limiter: RateLimiter = connection.app.state.limiter
     limiter.take(who)
@@ -87,7 +90,15 @@ async def _caller(request: Request) -> Caller:
 
 
 async def _socket_caller(websocket: WebSocket) -> Caller:
-    return await admit(websocket)
+    """By a key, or by a ticket for this very sandbox: a browser cannot send a header with a WebSocket."""
+    ticket = websocket.query_params.get("ticket")
+    if ticket is None or _key(websocket.headers) is not None:
+        return await admit(websocket)
+    house: House = websocket.app.state.house
+    shown = await house.tokens.redeem(ticket)
+    if shown.port is not None or shown.sandbox_id != websocket.path_params.get("sandbox_id"):
+        raise errors.Unauthorized("This ticket is for something else.")
+    return _let_in(websocket, house, await house.accounts.stand_for(shown.user_id))
 
 
 Calling = Annotated[Caller, Depends(_caller)]

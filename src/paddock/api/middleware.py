@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from urllib.parse import unquote_to_bytes
 
 import structlog
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock import errors, ids
 from paddock.api.failures import as_error, error_response
 from paddock.api.sockets import close_socket
 from paddock.settings import Settings
+
+Shape = Callable[[Exception], Response]
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _FILES = re.compile(r"/sandboxes/[^/]+/files")
@@ -26,8 +31,10 @@ _FILES = re.compile(r"/sandboxes/[^/]+/files")
 class RequestMiddleware:
     """Outermost: gives the id, writes the log, and turns what nobody caught into an answer."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, shapes: Mapping[str, Shape] = MappingProxyType({})) -> None:
+        """``shapes``: how failures under other prefixes than the native API's are answered."""
         self._app = app
+        self._shapes = shapes
         self._log = structlog.get_logger("paddock.api")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,7 +69,9 @@ class RequestMiddleware:
             with suppress(RuntimeError):
                 await close_socket(scope, receive, exchange.send, error, accepted=exchange.started)
         elif not exchange.started:
-            await error_response(error, exchange.request_id)(scope, receive, exchange.send)
+            shape = next((shape for prefix, shape in self._shapes.items() if scope["path"].startswith(prefix)), None)
+            answer = error_response(error, exchange.request_id) if shape is None else shape(error)
+            await answer(scope, receive, exchange.send)
         else:
             # Half an answer is out: only a broken connection tells the client that it is not whole.
             raise problem

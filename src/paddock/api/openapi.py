@@ -22,9 +22,12 @@ WebSockets: `/sandboxes/{sandbox_id}/terminal` and `/sandboxes/{sandbox_id}/proc
 TAGS = [
     {"name": "sandboxes", "description": "Make them, find them, put them to sleep, end them."},
     {"name": "commands", "description": "Run a command: foreground, background or streamed."},
+    {"name": "code", "description": "Run code in contexts that remember."},
     {"name": "processes", "description": "Long-running processes, their input and output."},
     {"name": "files", "description": "Read, write, list, move, watch."},
+    {"name": "services", "description": "What starts when a port is first used."},
     {"name": "confinement", "description": "Isolation and egress."},
+    {"name": "ports", "description": "Ways to a port: links and tickets."},
     {"name": "watching", "description": "Events, usage and metrics."},
     {"name": "accounts", "description": "Keys, users, quotas."},
     {"name": "server", "description": "The server itself."},

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from contextlib import suppress
+from functools import partial
+from typing import cast
 
 import uvicorn
 from fastapi import FastAPI
 
 from paddock.api.app import create_app
 from paddock.api.logging import configure_logging
+from paddock.gateway.front_door import FrontDoor
+from paddock.gateway.gateway import Gateway
 from paddock.settings import Settings
 
 _KEEP_ALIVE = 620
@@ -35,7 +40,7 @@ def make_server(app: FastAPI, settings: Settings) -> Server:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=cast(type[asyncio.Protocol], partial(FrontDoor, Gateway(app.state.house))),
         ws="websockets-sansio",
         ws_max_size=_WS_MAX_SIZE,
         ws_per_message_deflate=False,

@@ -51,6 +51,7 @@ def _sandbox(sandbox: records.Sandbox, expires: records.Deadline | None, setting
         "template_id": sandbox.template_id,
         "timeout": sandbox.timeout,
         "on_timeout": sandbox.on_timeout,
+        "timeout_from": sandbox.timeout_from,
         "max_lifetime": sandbox.max_lifetime,
         "resources": models.ResourceInfo(
             cpu=sandbox.cpu, memory_mb=sandbox.memory_mb, disk_mb=sandbox.disk_mb, pids=sandbox.pids
@@ -58,6 +59,8 @@ def _sandbox(sandbox: records.Sandbox, expires: records.Deadline | None, setting
         "egress": models.Egress(sandbox.egress["mode"]),
         "isolation": sandbox.isolation,
         "mounts": [models.MountInfo(**mount) for mount in sandbox.mounts],
+        "public_ports": sandbox.public_ports,
+        "auto_resume": sandbox.auto_resume,
         "metadata": dict(sandbox.metadata),
         "created_at": iso(sandbox.created_at),
         "started_at": _maybe_iso(sandbox.started_at),

@@ -7,9 +7,10 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from paddock.cli import confinement, copy, exec, observe, sandboxes
+from paddock.cli import code, confinement, copy, exec, observe, sandboxes
 from paddock.cli.doctor import doctor
 from paddock.cli.keys import keys
+from paddock.cli.service import service
 from paddock.cli.session import ApiKey, Json, Server
 from paddock.cli.template import template
 from paddock.cli.up import up
@@ -54,6 +55,8 @@ app.command("events", rich_help_panel=SANDBOXES)(observe.events)
 app.command("isolation", rich_help_panel=SANDBOXES)(confinement.isolation)
 app.command("egress", rich_help_panel=SANDBOXES)(confinement.egress)
 app.command("exec", rich_help_panel=INSIDE)(exec.exec_)
+app.command("run-code", rich_help_panel=INSIDE)(code.run_code)
+app.add_typer(service, name="service", rich_help_panel=INSIDE)
 app.command("cp", rich_help_panel=INSIDE)(copy.cp)
 app.command("url", rich_help_panel=INSIDE)(sandboxes.url)
 app.command("up", rich_help_panel=SERVER)(up)

@@ -48,6 +48,10 @@ def create(
     mount: Annotated[
         list[str] | None, typer.Option(metavar="DIR:/PATH[:ro]", help="A directory of the host inside; for admins.")
     ] = None,
+    public_ports: Annotated[bool, typer.Option("--public-ports", help="Anybody may open its ports.")] = False,
+    auto_resume: Annotated[
+        bool, typer.Option("--auto-resume/--no-auto-resume", help="Whether using it wakes it when it is paused.")
+    ] = True,
 ) -> None:
     """Make a sandbox. In a pipe, prints its id alone."""
     asked = {"cpu": cpu, "memory_mb": memory, "disk_mb": disk}
@@ -66,6 +70,8 @@ def create(
         egress=egress_of(egress, allow, deny),
         isolation=isolation,
         mounts=[mount_of(text) for text in mount] if mount else None,
+        public_ports=public_ports or None,
+        auto_resume=None if auto_resume else False,
     )
     session.answer(box, lambda: _show_new(box))
 
@@ -194,6 +200,11 @@ def _show_new(box: Sandbox) -> None:
     output.note(f"\nTry: paddock exec {box.sandbox_id} -- uname -a")
 
 
+def _counted(box: Sandbox) -> str:
+    """What the timeout is counted from."""
+    return "idle" if box.timeout_from == "activity" else "from its start"
+
+
 def _mount(mount: MountInfo) -> str:
     return f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else "")
 
@@ -211,7 +222,8 @@ def _show(box: Sandbox) -> None:
             "egress": box.egress,
             "isolation": f"at least {box.isolation}" if box.isolation else "",
             "mounts": output.escape(", ".join(_mount(mount) for mount in box.mounts)),
-            "timeout": f"{output.span(box.timeout)} idle, then {box.on_timeout}",
+            "ports": "public" if box.public_ports else "",
+            "timeout": f"{output.span(box.timeout)} {_counted(box)}, then {box.on_timeout}",
             "next": _next(box),
             "created": output.ago(box.created_at),
             "active": output.ago(box.last_activity_at),

@@ -112,6 +112,7 @@ def _welcome(settings: Settings, provider: str, first: FirstKey) -> None:
     facts.add_row(Text("server", "dim"), Text(_url(settings), "bold"))
     facts.add_row(Text("key", "dim"), f"{output.escape(_short(settings.key_file))}{' (new)' if first.new else ''}")
     facts.add_row(Text("provider", "dim"), output.escape(provider))
+    facts.add_row(Text("ports", "dim"), output.escape(f"{settings.public_scheme}://<port>-<key>.{settings.domain}/"))
     title = f"[bold]Paddock[/] {__version__}"
     screen = output.console()
     screen.print(Panel(Group(facts), title=title, title_align="left", expand=False, padding=(1, 2)))

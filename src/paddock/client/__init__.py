@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from paddock.client.answers import (
+    CodeContext,
+    CodeEnded,
+    CodeEvent,
+    CodeOutput,
+    CodeRaised,
+    CodeResult,
+    CodeShown,
+    CodeStarted,
     CommandResult,
     Ended,
     Event,
     File,
     FileChange,
+    Link,
     Output,
     Process,
     ProcessEvent,
     ProcessOutput,
     Sandbox,
     SandboxPage,
+    Service,
     Started,
+    Ticket,
 )
 from paddock.client.asynchronous import SandboxClient
 from paddock.client.errors import AnswerLost, ServerUnreachable, UnexpectedAnswer
@@ -22,11 +33,20 @@ from paddock.client.synchronous import SyncSandboxClient
 
 __all__ = [
     "AnswerLost",
+    "CodeContext",
+    "CodeEnded",
+    "CodeEvent",
+    "CodeOutput",
+    "CodeRaised",
+    "CodeResult",
+    "CodeShown",
+    "CodeStarted",
     "CommandResult",
     "Ended",
     "Event",
     "File",
     "FileChange",
+    "Link",
     "Output",
     "Process",
     "ProcessEvent",
@@ -35,7 +55,9 @@ __all__ = [
     "SandboxClient",
     "SandboxPage",
     "ServerUnreachable",
+    "Service",
     "Started",
     "SyncSandboxClient",
+    "Ticket",
     "UnexpectedAnswer",
 ]

@@ -120,6 +120,61 @@ class Ended(Process):
 ProcessEvent = Started | Output | Ended
 
 
+class CodeResult(AsMapping, models.CodeResult):
+    pass
+
+
+class CodeContext(AsMapping, models.CodeContext):
+    pass
+
+
+class CodeStarted(AsMapping):
+    """The first event of streamed code."""
+
+    type: Literal["started"] = "started"
+    execution_count: int
+
+
+class CodeOutput(AsMapping):
+    """A piece of what the code printed, as it came."""
+
+    type: Literal["output"] = "output"
+    stream: Literal["stdout", "stderr"]
+    data: str
+
+
+class CodeShown(AsMapping, models.CodeValue):
+    """A result: the value of the last expression, or something that was displayed."""
+
+    type: Literal["result"] = "result"
+
+
+class CodeRaised(AsMapping, models.CodeError):
+    type: Literal["exception"] = "exception"
+
+
+class CodeEnded(AsMapping):
+    """The last event."""
+
+    type: Literal["end"] = "end"
+    status: models.CodeStatus
+
+
+CodeEvent = CodeStarted | CodeOutput | CodeShown | CodeRaised | CodeEnded
+
+
+class Service(AsMapping, models.ServiceAnswer):
+    pass
+
+
+class Link(AsMapping, models.LinkAnswer):
+    pass
+
+
+class Ticket(AsMapping, models.TicketAnswer):
+    pass
+
+
 class File(AsMapping, models.FileAnswer):
     pass
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock.client.call import Operation, StreamOperation
-from paddock.client.calls import accounts, files, processes, sandboxes
+from paddock.client.calls import accounts, code, files, ports, processes, sandboxes, services
 
 
 class Operations:
@@ -40,6 +40,27 @@ class Operations:
     send_signal = Operation(processes.send_signal)
     wait_process = Operation(processes.wait_process)
     stream_process = StreamOperation(processes.stream_process)
+
+    # Code
+
+    run_code = Operation(code.run_code)
+    stream_code = StreamOperation(code.stream_code)
+    create_code_context = Operation(code.create_code_context)
+    list_code_contexts = Operation(code.list_code_contexts)
+    restart_code_context = Operation(code.restart_code_context)
+    delete_code_context = Operation(code.delete_code_context)
+
+    # Ports
+
+    create_link = Operation(ports.create_link)
+    create_ticket = Operation(ports.create_ticket)
+
+    # Services
+
+    put_service = Operation(services.put_service)
+    list_services = Operation(services.list_services)
+    get_service = Operation(services.get_service)
+    delete_service = Operation(services.delete_service)
 
     # Files
 

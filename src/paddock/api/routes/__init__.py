@@ -1,17 +1,34 @@
 """The routes, thin: parse, call one method, shape the answer."""
 
-from paddock.api.routes import accounts, commands, confinement, files, processes, sandboxes, server, sockets, watching
+from paddock.api.routes import (
+    accounts,
+    code,
+    commands,
+    confinement,
+    files,
+    ports,
+    processes,
+    sandboxes,
+    server,
+    services,
+    sockets,
+    watching,
+)
 
 # In the order in which they are tried: fixed paths stand before `/sandboxes/{sandbox_id}`.
 ROUTERS = (
     server.router,
     commands.router,
+    code.router,
     sandboxes.router,
     files.by_body,
     sandboxes.by_path,
     processes.router,
     files.router,
     confinement.router,
+    code.contexts,
+    services.router,
+    ports.router,
     watching.router,
     accounts.router,
     sockets.router,

@@ -16,6 +16,7 @@ from paddock.api.openapi import ON_A_SANDBOX, failures, operation_id
 from paddock.api.params import PathQuery, SandboxIdHere, UserQuery
 from paddock.api.shapes import file_answer
 from paddock.api.sse import EVENTS, READY, Event, EventStream
+from paddock.api.upload import Upload
 from paddock.machine.base import DEFAULT_USER
 from paddock.models import (
     FileAnswer,
@@ -122,7 +123,8 @@ async def upload_file(
 ) -> FileWritten:
     """Create or replace a file and its missing parents from the raw body, of any size."""
     bits = None if mode is None else int(mode, 8)
-    info = await caller.house.files.write(caller.who, sandbox_id, path, request.stream(), bits, user=user)
+    body = Upload(request.scope, request.stream())
+    info = await caller.house.files.write(caller.who, sandbox_id, path, body, bits, user=user)
     return FileWritten(file=file_answer(info), message=f"Wrote {info.size} bytes to {path}.")
 
 

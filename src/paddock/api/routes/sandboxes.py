@@ -76,10 +76,10 @@ async def set_timeout(body: SetTimeout, caller: Calling) -> SandboxAnswer:
 
 @router.post("/sandboxes/expose-port")
 async def expose_port(body: ExposePort, caller: Calling) -> PortUrl:
-    """A URL at which a browser reaches this port of the sandbox."""
+    """A URL at which a browser reaches this port of the sandbox: good for a day, or for ever where ports are public."""
     async with caller.house.controller.use(caller.who, body.sandbox_id) as use:
         await use.record(event=("port.exposed", {"port": body.port}))
-        url = caller.house.settings.port_url(use.sandbox.key, body.port)
+        url = caller.house.invitations.exposed_url(use.sandbox, body.port)
     return PortUrl(sandbox_id=body.sandbox_id, port=body.port, url=url)
 
 

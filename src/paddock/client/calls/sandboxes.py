@@ -40,13 +40,17 @@ def create_sandbox(
     egress: str | Mapping[str, Any] | None = None,
     isolation: str | None = None,
     mounts: Sequence[Mapping[str, Any]] | None = None,
+    public_ports: bool | None = None,
+    auto_resume: bool | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Sandbox]:
     """Make a sandbox.
 
     ``egress`` is the mode (``none``, ``proxy``, ``full``) or a mapping of ``mode``, ``allow`` and ``deny``;
     ``isolation`` is the least that will do; ``mounts`` are directories of the host (``source``, ``target``,
-    ``read_only``), for admins. A reply that was lost is asked for again by the same key, so it never makes two."""
+    ``read_only``), for admins. With ``public_ports`` anybody who knows the address may open its ports; without
+    ``auto_resume`` using it does not wake it when it is paused. A reply that was lost is asked for again by the same
+    key, so it never makes two."""
     return Call(
         method="POST",
         path="/sandboxes/create",
@@ -64,6 +68,8 @@ def create_sandbox(
             egress=egress,
             isolation=isolation,
             mounts=None if mounts is None else [dict(mount) for mount in mounts],
+            public_ports=public_ports,
+            auto_resume=auto_resume,
         ),
         headers=idempotency(idempotency_key),
         read=answer(Sandbox),

@@ -1,0 +1,123 @@
+"""Templates by the names that E2B's clients know them by, and their list in E2B's shape.
+
+``base`` and ``code-interpreter-v1`` are what the clients ask for when they are not told; here both are the provider's
+default template. In the second the interpreter starts at once, in the first when its port is first used.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from paddock.api.auth import Caller, Calling
+from paddock.api.compat.e2b.control.route import E2BRoute
+from paddock.api.compat.e2b.control.shapes import ENVD_VERSION
+from paddock.api.compat.e2b.errors import E2BError, not_available
+from paddock.clock import iso
+from paddock.store.listing import Template
+
+BASE = "base"
+INTERPRETER = "code-interpreter-v1"
+DEFAULT_NAMES = (BASE, INTERPRETER)
+_REFERENCE = re.compile(r"(?:[A-Za-z0-9_.-]+/)?[A-Za-z0-9_.-]+(?::[A-Za-z0-9_.-]+)?", re.ASCII)
+_ANY_TAG = ("default", "latest")
+_NAMESPACE = uuid.UUID("6f0f0a53-96a5-4c6e-b7b4-0a2a5a5f5d0b")
+
+router = APIRouter(route_class=E2BRoute)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    template_id: str
+    alias: str | None
+    """The name that was asked for, where it is not the template's own."""
+
+
+async def find(caller: Caller, reference: str) -> Named:
+    """The template that is meant, or a refusal in E2B's words."""
+    known = await caller.house.controller.templates()
+    if reference in known:
+        return Named(reference, None)
+    if not _REFERENCE.fullmatch(reference):
+        raise E2BError(400, f"Invalid template reference: {reference[:200]}")
+    name, _, tag = reference.partition(":")
+    if name in known:
+        found = Named(name, None)
+    elif name.lower() in DEFAULT_NAMES:
+        found = Named(known[0], name.lower())
+    else:
+        raise E2BError(404, f"template '{name[:200]}' not found")
+    if tag and tag not in _ANY_TAG:
+        raise E2BError(404, f"template '{name}' with tag '{tag[:200]}' not found")
+    return found
+
+
+async def for_filter(caller: Caller, reference: str) -> Template | None:
+    """What a list filtered by this name holds; None: nothing can have such a name."""
+    if ":" in reference:
+        raise E2BError(400, "a template filter takes a template ID or a name, without a tag")
+    try:
+        found = await find(caller, reference)
+    except E2BError as problem:
+        if problem.status == 404:
+            return None
+        raise
+    return Template(found.template_id, found.alias, unnamed=found.alias == BASE)
+
+
+@router.get("/templates")
+async def list_templates(caller: Calling) -> list[dict[str, Any]]:
+    known = await caller.house.controller.templates()
+    return [_listed(caller, template_id, default=template_id == known[0]) for template_id in known]
+
+
+@router.get("/templates/aliases/{alias:path}")
+async def template_by_alias(alias: str, caller: Calling) -> dict[str, Any]:
+    found = await find(caller, alias)
+    return {"templateID": found.template_id, "public": True}
+
+
+@router.get("/templates/{template_id:path}/tags")
+async def tags(template_id: str, caller: Calling) -> list[dict[str, Any]]:
+    """One build of each, under the tag that stands for no tag."""
+    found = await find(caller, template_id)
+    return [{"tag": "default", "buildID": _build_id(found.template_id), "createdAt": iso(0)}]
+
+
+@router.delete("/templates/{template_id:path}")
+async def delete_template(template_id: str, caller: Calling) -> Response:
+    """Also how a snapshot is deleted; there is none."""
+    await find(caller, template_id)
+    raise not_available("Deleting templates is")
+
+
+def _listed(caller: Caller, template_id: str, *, default: bool) -> dict[str, Any]:
+    settings = caller.house.settings
+    names = list(DEFAULT_NAMES) if default else []
+    return {
+        "templateID": template_id,
+        "buildID": _build_id(template_id),
+        "cpuCount": max(1, round(settings.default_cpu)),
+        "memoryMB": settings.default_memory_mb,
+        "diskSizeMB": settings.default_disk_mb,
+        "public": True,
+        "aliases": names,
+        "names": names or [template_id],
+        "createdAt": iso(0),
+        "updatedAt": iso(0),
+        "createdBy": None,
+        "lastSpawnedAt": None,
+        "spawnCount": 0,
+        "buildCount": 1,
+        "envdVersion": ENVD_VERSION,
+        "buildStatus": "ready",
+    }
+
+
+def _build_id(template_id: str) -> str:
+    """A template is what it is: its one build has a name that follows from its own."""
+    return str(uuid.uuid5(_NAMESPACE, template_id))

@@ -1,0 +1,147 @@
+"""Which process a client means: by its pid inside the sandbox or by the tag that it was started with.
+
+What a client asked for when it started a process is kept with the process itself, as its note; so it is known to every
+server, also after a restart. What this server has started or read before is remembered here as well, within bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from paddock import errors
+from paddock.api.compat.e2b.envd.connect import Code, ConnectError
+from paddock.api.compat.e2b.envd.fields import Fields
+from paddock.machine.base import MAX_NOTE, Machine, ProcessInfo, ProcessStatus
+
+_EXIT_KEPT = 30.0
+"""Seconds for which the end of a process can still be heard."""
+_MOST = 20_000
+_CUT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What a client asked for."""
+
+    cmd: str
+    args: list[str] = field(default_factory=list)
+    envs: dict[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    tag: str | None = None
+
+    def note(self) -> bytes:
+        """Shortened where it is too long to be kept: a listing then shows the beginnings."""
+        note = self._encoded()
+        if len(note) > MAX_NOTE:
+            short = replace(self, args=[text[:_CUT] for text in self.args[:8]], envs={})
+            note = short._encoded()
+        return note if len(note) <= MAX_NOTE else b""
+
+    def document(self) -> dict[str, Any]:
+        cwd = {} if self.cwd is None else {"cwd": self.cwd}
+        return {"cmd": self.cmd, "args": self.args, "envs": self.envs, **cwd}
+
+    def _encoded(self) -> bytes:
+        return json.dumps({**self.document(), "tag": self.tag}, separators=(",", ":")).encode("ascii", "replace")
+
+
+class Directory:
+    def __init__(self) -> None:
+        self._by_pid: OrderedDict[tuple[str, int], str] = OrderedDict()
+        self._configs: OrderedDict[tuple[str, str], Config] = OrderedDict()
+
+    def add(self, machine: Machine, info: ProcessInfo, config: Config) -> None:
+        if info.pid is not None:
+            _put(self._by_pid, (machine.sandbox_id, info.pid), info.process_id)
+        _put(self._configs, (machine.sandbox_id, info.process_id), config)
+
+    async def running(self, machine: Machine, selector: Fields) -> ProcessInfo:
+        found = await self.find(machine, selector)
+        if not found.running:
+            raise _not_found(selector)
+        return found
+
+    async def find(self, machine: Machine, selector: Fields) -> ProcessInfo:
+        """The one that runs; else the last of this pid that has ended within the last seconds."""
+        if selector.has("tag"):
+            return await self._by_tag(machine, selector)
+        pid = selector.number("pid")
+        if (known := self._by_pid.get((machine.sandbox_id, pid))) is not None:
+            try:
+                info = await machine.process(known)
+            except errors.ProcessNotFound:
+                self._by_pid.pop((machine.sandbox_id, pid), None)
+            else:
+                if info.running:
+                    return info
+        every = [info for info in await machine.processes() if info.pid == pid]
+        return _latest(every, selector)
+
+    async def listed(self, machine: Machine) -> list[tuple[ProcessInfo, Config]]:
+        """All that run, also those that were started through other surfaces."""
+        running = [info for info in await machine.processes() if info.running]
+        configs = await asyncio.gather(*(self._config(machine, info) for info in running))
+        return list(zip(running, configs, strict=True))
+
+    async def _by_tag(self, machine: Machine, selector: Fields) -> ProcessInfo:
+        tag = selector.text("tag")
+        recent = [info for info in await machine.processes() if info.running or _just_ended(info)]
+        configs = await asyncio.gather(*(self._config(machine, info) for info in recent))
+        return _latest([info for info, config in zip(recent, configs, strict=True) if config.tag == tag], selector)
+
+    async def _config(self, machine: Machine, info: ProcessInfo) -> Config:
+        name = (machine.sandbox_id, info.process_id)
+        if (known := self._configs.get(name)) is None:
+            try:
+                note = await machine.note(info.process_id)
+            except errors.ProcessNotFound:  # forgotten in this moment
+                note = b""
+            known = _parse(note) or Config("/bin/bash", ["-c", info.label])
+            _put(self._configs, name, known)
+        return known
+
+
+def _put(kept: OrderedDict[Any, Any], name: Any, value: Any) -> None:
+    kept[name] = value
+    kept.move_to_end(name)
+    if len(kept) > _MOST:
+        kept.popitem(last=False)
+
+
+def _parse(note: bytes) -> Config | None:
+    """None where it is not one of ours. It comes from inside the sandbox, so anything may be in it."""
+    try:
+        found = json.loads(note) if note else None
+        if not isinstance(found, dict):
+            return None
+        said = Fields(found)
+        cwd, tag = (said.text(name) if said.has(name) else None for name in ("cwd", "tag"))
+        return Config(said.text("cmd"), said.texts("args"), said.mapping("envs"), cwd, tag)
+    except (ValueError, RecursionError, ConnectError):
+        return None
+
+
+def _latest(found: list[ProcessInfo], selector: Fields) -> ProcessInfo:
+    for info in reversed(found):
+        if info.running:
+            return info
+    for info in reversed(found):
+        if _just_ended(info):
+            return info
+    raise _not_found(selector)
+
+
+def _just_ended(info: ProcessInfo) -> bool:
+    if info.ended_at is None or info.status is ProcessStatus.LOST:
+        return False
+    return time.time() - info.ended_at <= _EXIT_KEPT
+
+
+def _not_found(selector: Fields) -> ConnectError:
+    name = f"tag {selector.text('tag')}" if selector.has("tag") else f"pid {selector.number('pid')}"
+    return ConnectError(Code.NOT_FOUND, f"process with {name} not found")

@@ -1,0 +1,159 @@
+"""A server stream on the wire: events as they come, kept alive while nothing comes, over at its deadline.
+
+It ends in one of four ways: the source is over; something went wrong, which the last envelope tells; the client has
+left, which ends nothing inside the sandbox; or the sandbox is gone or sleeps, and then the connection is cut without an
+end, because that is how E2B's clients learn of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+from paddock import errors
+from paddock.api.compat.e2b.envd.connect import STREAM_HEADERS, Code, ConnectError, as_connect, end_of_stream, envelope
+from paddock.api.compat.e2b.envd.inside import Inside
+from paddock.models import State
+
+KEEP_ALIVE = b'{"event":{"keepalive":{}}}'
+_PING_SECONDS = 90.0
+_QUICK = 0.05
+"""A command that is over by then is not worth the tasks that watch over a long one."""
+_LOOK_SECONDS = 2.0
+"""Other servers may pause or delete the sandbox: their word is in the database only."""
+_END_SECONDS = 2.0
+
+Source = AsyncGenerator[bytes, None]
+"""Messages, ready to be put into envelopes."""
+
+
+class Cut(Exception):
+    """The sandbox is not there any more: the client must see a broken connection."""
+
+
+class ServerStream:
+    def __init__(self, inside: Inside, source: Source, *, keep_alive: bytes = KEEP_ALIVE) -> None:
+        self._inside = inside
+        self._source = source
+        self._exchange = inside.exchange
+        self._keep_alive = keep_alive
+        self._loop = asyncio.get_running_loop()
+        self._last_sent = self._loop.time()
+
+    async def run(self, timeout: float | None = None, expire: Callable[[], Awaitable[None]] | None = None) -> None:
+        """``expire`` is called when the deadline has passed, before the client is told."""
+        pump = asyncio.create_task(self._pump())
+        try:
+            if not (await asyncio.wait({pump}, timeout=_quickly(timeout)))[0]:
+                await self._accompany(pump, timeout, expire)
+            elif (problem := pump.exception()) is not None:
+                raise problem
+        finally:
+            pump.cancel()
+            await asyncio.wait({pump})
+
+    async def _accompany(
+        self, pump: asyncio.Task[None], timeout: float | None, expire: Callable[[], Awaitable[None]] | None
+    ) -> None:
+        deadline = None if timeout is None else self._loop.time() + max(0.0, timeout - _QUICK)
+        gone = asyncio.create_task(self._exchange.body.disconnected())
+        lost = asyncio.create_task(self._lost())
+        try:
+            while not (pump.done() or gone.done() or lost.done()):
+                now = self._loop.time()
+                if deadline is not None and now >= deadline:
+                    await self._expired(pump, expire)
+                    return
+                ping = self._last_sent + self._interval
+                if now >= ping:
+                    await self._ping()
+                    ping = self._last_sent + self._interval
+                until = ping if deadline is None else min(ping, deadline)
+                await asyncio.wait({pump, gone, lost}, timeout=until - now, return_when=asyncio.FIRST_COMPLETED)
+            if lost.done() and not pump.done():
+                raise Cut
+            if pump.done() and (problem := pump.exception()) is not None:
+                raise problem
+        finally:
+            for task in (gone, lost):
+                task.cancel()
+            await asyncio.wait({gone, lost})
+
+    async def _expired(self, pump: asyncio.Task[None], expire: Callable[[], Awaitable[None]] | None) -> None:
+        pump.cancel()
+        await asyncio.wait({pump})
+        if expire is not None:
+            await expire()
+        late = ConnectError(Code.DEADLINE_EXCEEDED, "the time that the client gave for this call is over")
+        await self._send(end_of_stream(late), more=False)
+
+    async def _pump(self) -> None:
+        """From the source to the client. What fails before the first message is told by the end of the stream, too."""
+        try:
+            try:
+                async for message in self._source:
+                    await self._send(envelope(message))
+            except ConnectError as error:
+                await self._send(end_of_stream(error), more=False)
+            except errors.PaddockError as error:
+                if await self._is_lost() or (self._exchange.started and isinstance(error, errors.Unavailable)):
+                    raise Cut from None
+                await self._send(end_of_stream(as_connect(error)), more=False)
+            else:
+                await self._send(end_of_stream(), more=False)
+        finally:
+            await self._source.aclose()
+
+    async def _ping(self) -> None:
+        """Never as the first message, which says that it has begun."""
+        if self._exchange.started:
+            await self._send(envelope(self._keep_alive))
+        self._last_sent = self._loop.time()
+
+    async def _send(self, data: bytes, *, more: bool = True) -> None:
+        exchange = self._exchange
+        if not exchange.started:
+            await exchange.start(200, STREAM_HEADERS)
+        self._last_sent = self._loop.time()
+        await exchange.write(data, more=more)
+
+    async def _lost(self) -> None:
+        """Until the sandbox runs no more, or this server."""
+        stopping = asyncio.create_task(self._exchange.scope["app"].state.stopping.wait())
+        try:
+            with self._inside.house.bus.listen(self._inside.sandbox.sandbox_id) as news:
+                while not (stopping.done() or await self._is_lost()):
+                    news.clear()
+                    told = asyncio.create_task(news.wait())
+                    try:
+                        await asyncio.wait({told, stopping}, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        told.cancel()
+        finally:
+            stopping.cancel()
+
+    async def _is_lost(self) -> bool:
+        try:
+            row = await self._inside.house.rows.get(self._inside.sandbox.sandbox_id)
+        except errors.StoreUnavailable:
+            return False  # unknown is never gone
+        return row is None or row.state is not State.RUNNING or row.started_at != self._inside.sandbox.started_at
+
+    @property
+    def _interval(self) -> float:
+        asked = self._exchange.headers.get("keepalive-ping-interval", "")
+        return float(asked) if asked.isascii() and asked.isdecimal() and 0 < int(asked) < 1 << 31 else _PING_SECONDS
+
+
+def timeout_of(inside: Inside) -> float | None:
+    """Seconds that the client gives this call; None: as long as it takes."""
+    asked = inside.exchange.headers.get("connect-timeout-ms", "")
+    if not asked:
+        return None
+    if not (asked.isascii() and asked.isdecimal() and len(asked) <= 10):
+        raise ConnectError(Code.INVALID_ARGUMENT, "Connect-Timeout-Ms must be a number of at most ten digits")
+    return int(asked) / 1000 or None
+
+
+def _quickly(timeout: float | None) -> float:
+    return _QUICK if timeout is None else min(_QUICK, timeout)

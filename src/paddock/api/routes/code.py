@@ -1,0 +1,111 @@
+"""Running code, and the contexts that it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+
+from paddock.api.auth import Calling, GuardedRoute
+from paddock.api.leaving import unless_left
+from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.params import SandboxIdHere
+from paddock.api.sse import EVENTS, READY, Event, EventStream
+from paddock.errors import CodeContextNotFound
+from paddock.lifecycle.code import Begun, Happening, Printed, TimedOut
+from paddock.models import (
+    CodeContext,
+    CodeContextList,
+    CodeError,
+    CodeResult,
+    CodeValue,
+    CreateCodeContext,
+    RunCode,
+    Success,
+)
+from paddock.models.code import is_context_id
+
+router = APIRouter(
+    tags=["code"], route_class=GuardedRoute, responses=ON_A_SANDBOX, generate_unique_id_function=operation_id
+)
+contexts = APIRouter(
+    prefix="/sandboxes/{sandbox_id}/code-contexts",
+    tags=["code"],
+    route_class=GuardedRoute,
+    responses=ON_A_SANDBOX,
+    generate_unique_id_function=operation_id,
+)
+
+_STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The result; with `stream` the events `started`, `output`…, `result`…, `exception` and `end`.",
+        "content": EVENTS,
+    }
+}
+ContextIdHere = Annotated[str, Path(examples=["5c1d7a52-6f9e-4e0f-9d52-0f8f2a1f7d3b"])]
+
+
+@router.post("/sandboxes/run-code", response_model=CodeResult, responses=_STREAMED)
+async def run_code(body: RunCode, request: Request, caller: Calling) -> Response:
+    """Run code in a context that remembers what earlier code defined. Code that fails is an answer: see `error`.
+
+    Without a `context_id` it runs in the default context of its `language`. One execution at a time runs in a context;
+    others wait. After `timeout` (default: as for commands) the code is interrupted and the answer has what there was
+    until then; so it is when the caller leaves. Ask for `stream` (or `Accept: text/event-stream`) to get it as it goes.
+    """
+    code = caller.house.code
+    if body.stream or request.headers.get("accept", "").startswith("text/event-stream"):
+        return await EventStream.open(_events(code.stream(caller.who, body)), request)
+    result = await unless_left(request, code.run(caller.who, body))
+    return Response(result.model_dump_json(), media_type="application/json")
+
+
+@contexts.get("")
+async def list_code_contexts(sandbox_id: SandboxIdHere, caller: Calling) -> CodeContextList:
+    """In the order in which they were made, the default ones first."""
+    return CodeContextList(contexts=await caller.house.code.contexts(caller.who, sandbox_id))
+
+
+@contexts.post("")
+async def create_code_context(body: CreateCodeContext, sandbox_id: SandboxIdHere, caller: Calling) -> CodeContext:
+    """A context of its own: its variables, its directory, its turn to run."""
+    return await caller.house.code.create_context(caller.who, sandbox_id, body)
+
+
+@contexts.delete("/{context_id}")
+async def delete_code_context(sandbox_id: SandboxIdHere, context_id: ContextIdHere, caller: Calling) -> Success:
+    await caller.house.code.remove_context(caller.who, sandbox_id, _checked(context_id))
+    return Success()
+
+
+@contexts.post("/{context_id}/restart")
+async def restart_code_context(sandbox_id: SandboxIdHere, context_id: ContextIdHere, caller: Calling) -> Success:
+    """Forget everything that code defined in it. What runs in it ends."""
+    await caller.house.code.restart_context(caller.who, sandbox_id, _checked(context_id))
+    return Success()
+
+
+def _checked(context_id: str) -> str:
+    if not is_context_id(context_id):
+        raise CodeContextNotFound(f"Context {context_id[:80]} not found")
+    return context_id
+
+
+async def _events(happenings: AsyncGenerator[Happening, None]) -> AsyncGenerator[Event, None]:
+    status = "completed"
+    async with aclosing(happenings):
+        yield READY
+        async for happening in happenings:
+            match happening:
+                case Begun(count):
+                    yield Event("started", {"execution_count": count})
+                case Printed(stream, text):
+                    yield Event("output", {"stream": stream, "data": text})
+                case CodeValue():
+                    yield Event("result", happening)
+                case CodeError():
+                    status = "timed_out" if isinstance(happening, TimedOut) else "failed"
+                    yield Event("exception", happening)
+    yield Event("end", {"status": status})

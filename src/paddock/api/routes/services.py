@@ -1,0 +1,68 @@
+"""Services of a sandbox: registered here, started by the first connection to their port."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from paddock.api.auth import Calling, GuardedRoute
+from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.params import SandboxIdHere
+from paddock.lifecycle.services import Registered
+from paddock.models import PutService, ServiceAnswer, ServiceList, Success
+from paddock.models.services import ServiceName
+
+router = APIRouter(
+    prefix="/sandboxes/{sandbox_id}/services",
+    tags=["services"],
+    route_class=GuardedRoute,
+    responses=ON_A_SANDBOX,
+    generate_unique_id_function=operation_id,
+)
+
+NameHere = Annotated[ServiceName, Path()]
+
+
+@router.get("")
+async def list_services(sandbox_id: SandboxIdHere, caller: Calling) -> ServiceList:
+    """Those that were registered. Wakes nobody."""
+    found = await caller.house.services.list(caller.who, sandbox_id)
+    return ServiceList(services=[_answer(each) for each in found])
+
+
+@router.get("/{name}")
+async def get_service(sandbox_id: SandboxIdHere, name: NameHere, caller: Calling) -> ServiceAnswer:
+    return _answer(await caller.house.services.get(caller.who, sandbox_id, name))
+
+
+@router.put("/{name}")
+async def put_service(body: PutService, sandbox_id: SandboxIdHere, name: NameHere, caller: Calling) -> ServiceAnswer:
+    """Register a service, or change one. It starts with the first connection to its port; that connection is served.
+
+    One that runs while its command, environment, directory, user or port are changed is ended.
+    """
+    return _answer(await caller.house.services.put(caller.who, sandbox_id, name, body))
+
+
+@router.delete("/{name}")
+async def delete_service(sandbox_id: SandboxIdHere, name: NameHere, caller: Calling) -> Success:
+    """And end it, if it runs."""
+    await caller.house.services.remove(caller.who, sandbox_id, name)
+    return Success()
+
+
+def _answer(found: Registered) -> ServiceAnswer:
+    service, process = found.service, found.process
+    return ServiceAnswer(
+        name=service.name,
+        port=service.port,
+        command=service.command,
+        env=dict(service.env),
+        cwd=service.cwd,
+        user=service.user,
+        ready_path=service.ready_path,
+        ready_timeout=service.ready_timeout,
+        running=process is not None and process.running,
+        process_id=process and process.process_id,
+    )

@@ -1,0 +1,81 @@
+"""``paddock service``: what starts when a port of a sandbox is first used."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from paddock.cli import output
+from paddock.cli.arguments import SandboxId, pairs
+from paddock.cli.session import Session, command
+
+service = typer.Typer(help="Services that start when their port is first used.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The service's name.")]
+
+
+@service.command("add")
+@command
+def add(
+    session: Session,
+    sandbox_id: SandboxId,
+    name: Name,
+    port: Annotated[int, typer.Argument(metavar="PORT", help="The port that it listens on.")],
+    words: Annotated[str, typer.Argument(metavar="CMD", help="The command that starts it, for a shell.")],
+    env: Annotated[
+        list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Added to the sandbox's own.")
+    ] = None,
+    cwd: Annotated[str | None, typer.Option(metavar="PATH", help="Where. [default: /workspace]")] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="As whom: user or root.")] = None,
+    ready_path: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Ready when a GET of this path answers, not just the port.")
+    ] = None,
+    ready_timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="In which it must be ready. [default: 30]")
+    ] = None,
+) -> None:
+    """Register a service, or change one."""
+    made = session.client.put_service(
+        sandbox_id,
+        name,
+        port,
+        words,
+        env=pairs(env, "--env"),
+        cwd=cwd,
+        user=user,
+        ready_path=ready_path,
+        ready_timeout=ready_timeout,
+    )
+    session.answer(made, lambda: print(f"{made.name} starts with the first connection to port {made.port}."))
+
+
+@service.command("list")
+@command
+def list_(session: Session, sandbox_id: SandboxId) -> None:
+    """The services of a sandbox."""
+    found = session.client.list_services(sandbox_id)
+    session.answer(
+        {"services": [dict(each) for each in found]},
+        lambda: output.print_table(
+            ("NAME", "PORT", "RUNS", "PROCESS", "COMMAND"),
+            (
+                (
+                    output.escape(each.name),
+                    str(each.port),
+                    "[green]yes[/]" if each.running else "no",
+                    each.process_id or "",
+                    output.escape(each.command),
+                )
+                for each in found
+            ),
+        ),
+    )
+
+
+@service.command("remove")
+@command
+def remove(session: Session, sandbox_id: SandboxId, name: Name) -> None:
+    """Forget a service, and end it if it runs."""
+    done = session.client.delete_service(sandbox_id, name)
+    session.answer(done, lambda: None)

@@ -1,0 +1,139 @@
+"""Code in a sandbox, and the contexts that remember what it defined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from paddock.client.answers import (
+    CodeContext,
+    CodeEnded,
+    CodeEvent,
+    CodeOutput,
+    CodeRaised,
+    CodeResult,
+    CodeShown,
+    CodeStarted,
+    Done,
+)
+from paddock.client.call import Call, StreamCall, answer, event, given, listed, nothing
+from paddock.client.calls.processes import SERVER_COMMAND_TIMEOUT
+from paddock.client.calls.sandboxes import sandbox_path
+from paddock.client.errors import from_event
+from paddock.client.retry import Repeat
+from paddock.client.sse import EventDecoder, ServerSentEvent
+
+
+def run_code(
+    sandbox_id: str,
+    code: str,
+    language: str | None = None,
+    *,
+    context_id: str | None = None,
+    timeout: float | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Call[CodeResult]:
+    """Run code, by default Python, in a context that remembers what earlier code defined.
+
+    Code that fails is an answer (see ``error``). After ``timeout`` seconds it is interrupted, and the answer has what
+    there was until then. Never sent twice.
+    """
+    return Call(
+        method="POST",
+        path="/sandboxes/run-code",
+        json=given(
+            sandbox_id=sandbox_id, code=code, language=language, context_id=context_id, timeout=timeout, env=env
+        ),
+        server_wait=SERVER_COMMAND_TIMEOUT if timeout is None else timeout,
+        read=answer(CodeResult),
+        repeat=Repeat.UNSENT,
+    )
+
+
+def stream_code(
+    sandbox_id: str,
+    code: str,
+    language: str | None = None,
+    *,
+    context_id: str | None = None,
+    timeout: float | None = None,
+    env: Mapping[str, str] | None = None,
+) -> StreamCall[CodeEvent]:
+    """The same as it goes: ``started``, ``output`` and ``result`` as they come, ``exception`` if it fails, ``end``.
+
+    Whoever stops reading interrupts the code.
+    """
+    return StreamCall(
+        call=Call(
+            method="POST",
+            path="/sandboxes/run-code",
+            json=given(
+                sandbox_id=sandbox_id,
+                code=code,
+                language=language,
+                context_id=context_id,
+                timeout=timeout,
+                env=env,
+                stream=True,
+            ),
+            read=nothing,
+            repeat=Repeat.UNSENT,
+        ),
+        decoder=_CodeEvents,
+    )
+
+
+def create_code_context(sandbox_id: str, language: str | None = None, *, cwd: str | None = None) -> Call[CodeContext]:
+    """A context of its own. Never sent twice."""
+    return Call(
+        method="POST",
+        path=sandbox_path(sandbox_id, "code-contexts"),
+        json=given(language=language, cwd=cwd),
+        read=answer(CodeContext),
+        repeat=Repeat.UNSENT,
+    )
+
+
+def list_code_contexts(sandbox_id: str) -> Call[list[CodeContext]]:
+    return Call(method="GET", path=sandbox_path(sandbox_id, "code-contexts"), read=listed(CodeContext, "contexts"))
+
+
+def restart_code_context(sandbox_id: str, context_id: str) -> Call[Done]:
+    """Forget everything that code defined in it."""
+    return Call(method="POST", path=sandbox_path(sandbox_id, "code-contexts", context_id, "restart"), read=answer(Done))
+
+
+def delete_code_context(sandbox_id: str, context_id: str) -> Call[Done]:
+    return Call(method="DELETE", path=sandbox_path(sandbox_id, "code-contexts", context_id), read=answer(Done))
+
+
+class _CodeEvents:
+    """One execution. It cannot be followed again: where its connection broke, it was interrupted."""
+
+    def __init__(self) -> None:
+        self._decoder = EventDecoder()
+        self.complete = False
+
+    def feed(self, chunk: bytes) -> Iterable[CodeEvent]:
+        for sent in self._decoder.feed(chunk):
+            if (item := self._read(sent)) is not None:
+                yield item
+
+    def resume(self) -> None:
+        return None
+
+    def _read(self, sent: ServerSentEvent) -> CodeEvent | None:
+        match sent.event:
+            case "started":
+                return event(CodeStarted, sent.data)
+            case "output":
+                return event(CodeOutput, sent.data)
+            case "result":
+                return event(CodeShown, sent.data)
+            case "exception":
+                return event(CodeRaised, sent.data)
+            case "end":
+                self.complete = True
+                return event(CodeEnded, sent.data)
+            case "error":
+                raise from_event(sent.data)
+        return None

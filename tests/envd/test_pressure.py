@@ -1,0 +1,99 @@
+"""Those who read slowly, send slowly or leave: the server holds a few pieces for each, and nobody else waits."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+
+from tests.api.conftest import LiveServer
+from tests.envd.box import Box, envelope
+
+
+def resident() -> int:
+    """Bytes of this process, in which the server runs too."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError
+
+
+async def raw_request(
+    server: LiveServer, box: Box, method: str, path: str, body: bytes = b"", **more: str
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, port = server.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 16)
+    headers = {**box.headers(), "Host": "x", "Content-Length": str(len(body)), **more}
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
+    await writer.drain()
+    return reader, writer
+
+
+async def test_a_command_that_writes_for_ever_to_nobody_costs_nothing(server: LiveServer, box: Box) -> None:
+    body = envelope(box.start("yes | head -c 300000000"))
+    kind = {"Content-Type": "application/connect+json"}
+    _, writer = await raw_request(server, box, "POST", "/process.Process/Start", body, **kind)
+    before = resident()
+    async with asyncio.timeout(60):
+        while (await box.ok("process.Process/List"))["processes"]:
+            await asyncio.sleep(0.2)
+    assert resident() - before < 64 << 20
+    assert (await box.run("echo others go on")).stdout == "others go on\n"
+    writer.close()
+
+
+async def test_a_download_that_nobody_reads_waits(server: LiveServer, box: Box) -> None:
+    await box.run("head -c 200000000 /dev/zero > /workspace/large")
+    before = resident()
+    readers = [await raw_request(server, box, "GET", "/files?path=/workspace/large") for _ in range(5)]
+    for reader, _ in readers:
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    assert (await box.get("/etc/hostname", {"username": "root"})).status_code in (200, 404)
+    assert resident() - before < 96 << 20
+    for _, writer in readers:
+        writer.close()
+    assert (await box.run("echo on")).stdout == "on\n"
+
+
+async def test_an_upload_that_breaks_off_leaves_the_server_as_it_was(server: LiveServer, box: Box) -> None:
+    kind = {"Content-Type": "application/octet-stream", "Content-Length": "1000000"}
+    for _ in range(5):
+        _, writer = await raw_request(server, box, "POST", "/files?path=/workspace/half", b"x" * 5000, **kind)
+        writer.close()
+    async with asyncio.timeout(20):
+        while (await box.get("/workspace/half")).status_code != 200:
+            await asyncio.sleep(0.05)
+    assert (await box.put("/workspace/half", b"whole")).status_code == 200
+    assert (await box.get("/workspace/half")).content == b"whole"
+
+
+async def test_a_gzip_bomb_goes_through_in_pieces(box: Box) -> None:
+    bomb = gzip.compress(bytes(200 << 20), 9)
+    before = resident()
+    assert (await box.put("/workspace/bomb", bomb, **{"Content-Encoding": "gzip"})).status_code == 200
+    assert resident() - before < 64 << 20
+    assert (await box.run("stat -c %s /workspace/bomb")).stdout == f"{200 << 20}\n"
+
+
+async def test_a_slow_upload_does_not_hold_up_others(box: Box, client: httpx.AsyncClient) -> None:
+    halfway, go = asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b"one "
+        halfway.set()
+        await go.wait()
+        yield b"two"
+
+    kind = {"Content-Type": "application/octet-stream"}
+    upload = asyncio.create_task(
+        client.post("/files", params={"path": "/tmp/slow"}, content=slowly(), headers=box.headers(**kind))
+    )
+    await halfway.wait()
+    assert (await box.run("echo meanwhile")).stdout == "meanwhile\n"
+    go.set()
+    assert (await upload).status_code == 200
+    assert (await box.get("/tmp/slow")).content == b"one two"

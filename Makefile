@@ -36,6 +36,7 @@ types: $(STAMP)-dev ## Check types, strictly
 bench: $(STAMP)-dev ## Measure; prints the tables of docs/benchmarks.md
 	@$(BIN)/python -m benchmarks.api_overhead
 	@$(BIN)/python -m benchmarks.local_provider
+	@$(BIN)/python -m benchmarks.gateway
 
 lock: $(STAMP)-dev ## Choose versions of all dependencies anew
 	@sh scripts/lock.sh $(BIN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from paddock import errors
 from paddock.machine.base import ProcessStatus, Stream
 from paddock.providers.base import MachineState, Resources
+from paddock.providers.local.record import boot_id
 from tests.conformance.test_ports import ECHO
 from tests.local import traces
 from tests.local.place import Inside, Place, as_ordinary_user, eventually
@@ -175,3 +177,30 @@ async def _until_says(inside: Inside, script: str, wanted: str) -> None:
     async with asyncio.timeout(10):
         while await inside.says(script) != wanted:
             await asyncio.sleep(0.01)
+
+
+async def test_the_boot_id_is_of_this_boot_of_this_sandbox(place: Place, inside: Inside) -> None:
+    """Programs tell a restart by it. It is not the host's, and it changes where the memory was not kept."""
+    ask = "cat /proc/sys/kernel/random/boot_id"
+    first = await inside.says(ask)
+    assert str(uuid.UUID(first)) == first
+    assert first != boot_id()
+    other = await place.create()
+    assert await other.says(ask) != first
+    await place.provider.pause(inside.sandbox_id)
+    await place.provider.resume(inside.sandbox_id)
+    assert await inside.says(ask) == first
+    await place.provider.pause(inside.sandbox_id, keep_memory=False)
+    await place.provider.resume(inside.sandbox_id)
+    again = await place.inside(inside.sandbox_id)
+    assert await again.says(ask) not in (first, boot_id())
+
+
+async def test_a_pause_without_memory_survives_a_restart_of_the_server(place: Place, inside: Inside) -> None:
+    await inside.says("echo kept > /workspace/file; (sleep 1000 &) ; echo")
+    await place.provider.pause(inside.sandbox_id, keep_memory=False)
+    await place.restart()
+    found = await place.provider.inspect(inside.sandbox_id)
+    assert found is not None and found.state is MachineState.PAUSED
+    await place.provider.resume(inside.sandbox_id)
+    assert await (await place.inside(inside.sandbox_id)).says("cat /workspace/file") == "kept"

@@ -133,6 +133,12 @@ async def test_a_head_that_takes_too_long_is_given_up(box: Box, monkeypatch: pyt
         await later.send(b"GET /seen HTTP/1.1\r\n")
         assert (await dribbling.reply()).status == 408
         assert (await later.reply()).status == 408
+        assert (await silent.ask("GET /seen")).status == 200, "who has not begun has not taken long"
+
+
+async def test_who_never_says_anything_is_sent_away_in_the_end(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(box.bed.server.config, "timeout_keep_alive", 0.3)
+    async with await box.dial() as silent:
         assert await silent.at_end()
 
 

@@ -50,12 +50,14 @@ class FrontDoor(HttpToolsProtocol):
         self._session: Session | None = None
         self._serving: asyncio.Task[None] | None = None
         self._slow: asyncio.TimerHandle | None = None
+        self._dribbling = False
+        """Part of a head is there."""
 
     # What uvicorn calls
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._expect_a_head()
+        self._expect(self.timeout_keep_alive)  # who says nothing may do so for as long as between two requests
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_there()
@@ -138,14 +140,19 @@ class FrontDoor(HttpToolsProtocol):
             self._refuse(answers.malformed(errors.MalformedRequest(f"The head is over {HEAD_BYTES} bytes."), 431))
         elif not _BEGINNING.match(self._held) and self._held.strip(b"\r\n"):
             self._feed(bytes(self._held))  # no HTTP at all; uvicorn says so
-        elif self._slow is None:
-            self._expect_a_head()
+        elif not self._dribbling:
+            self._dribbling = True
+            self._expect(HEAD_SECONDS)
         return False
 
-    def _expect_a_head(self) -> None:
-        self._slow = self.loop.call_later(HEAD_SECONDS, self._too_slow)
+    def _expect(self, seconds: float) -> None:
+        """A whole head within this time."""
+        if self._slow is not None:
+            self._slow.cancel()
+        self._slow = self.loop.call_later(seconds, self._too_slow)
 
     def _head_is_there(self) -> None:
+        self._dribbling = False
         if self._slow is not None:
             self._slow.cancel()
             self._slow = None

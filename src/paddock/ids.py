@@ -14,6 +14,8 @@ PROCESS_ID_PATTERN: Final = r"^p_[0-9a-f]{16}$"
 _SANDBOX_ID = re.compile(SANDBOX_ID_PATTERN, re.ASCII)
 _SANDBOX_KEY = re.compile(r"[a-z0-9]{1,63}", re.ASCII)
 _LOWER_ALNUM: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
+_KEY_LETTERS: Final = 20
+_KEYS: Final = len(_LOWER_ALNUM) ** _KEY_LETTERS
 _KEY_PREFIX: Final = "e2b_"
 _API_KEY = re.compile(r"e2b_[0-9a-f]{40}", re.ASCII)
 
@@ -28,7 +30,12 @@ def is_sandbox_id(text: str) -> bool:
 
 def new_sandbox_key() -> str:
     """The DNS-safe second name, in the form that E2B's clients expect: a letter and 20 more. 103 bits: unguessable."""
-    return "i" + "".join(secrets.choice(_LOWER_ALNUM) for _ in range(20))
+    number = secrets.randbelow(_KEYS)
+    letters = []
+    for _ in range(_KEY_LETTERS):
+        number, index = divmod(number, len(_LOWER_ALNUM))
+        letters.append(_LOWER_ALNUM[index])
+    return "i" + "".join(letters)
 
 
 def is_sandbox_key(text: str) -> bool:

@@ -47,6 +47,14 @@ def test_the_header_form_and_what_it_ignores() -> None:
     assert found == Destination(KEY, 49983)
 
 
+def test_envd_s_headers_do_not_keep_a_request_from_the_control_plane() -> None:
+    """Older SDKs of E2B send them with a connect request."""
+    path = f"/e2b/sandboxes/{KEY}/connect"
+    assert find(e2b_sandbox_id=KEY, e2b_sandbox_port="49983", path=path) is None
+    assert find(e2b_sandbox_id=KEY, e2b_sandbox_port="3000", path=path) == Destination(KEY, 3000)
+    assert find(f"49983-{KEY}.x", path=path) == Destination(KEY, 49983)
+
+
 def test_the_host_wins_over_headers() -> None:
     assert find(f"1-{KEY}.x", e2b_sandbox_id="other", e2b_sandbox_port="2") == Destination(KEY, 1)
 

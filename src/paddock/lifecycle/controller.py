@@ -150,7 +150,7 @@ class Controller:
     ) -> Seen:
         plain = self._planned(who, request)
         plain = replace(plain, template_id=await self._template(plain.provider, request.template_id))
-        used_as = traits.fingerprint or fingerprint("create", request)
+        used_as = "" if idempotency_key is None else traits.fingerprint or fingerprint("create", request)
         while True:
             try:
                 created, new = await self._create(who, traits.dress(plain), used_as, idempotency_key)

@@ -63,9 +63,9 @@ def lay(fuse: Fuse, provider: type[Provider]) -> None:
         original = getattr(provider, name)
 
         @functools.wraps(original)
-        async def call(self: Any, *words: Any, _name: str = name, _original: Any = original) -> Any:
+        async def call(self: Any, *words: Any, _name: str = name, _original: Any = original, **named: Any) -> Any:
             fuse.burn(f"before {_name}")
-            answer = await _original(self, *words)
+            answer = await _original(self, *words, **named)
             last_call[0] = _name
             fuse.burn(f"after {_name}")
             return answer

@@ -63,7 +63,7 @@ def find_destination(host: str, header: Callable[[str], str | None], path: str) 
             missing = "E2b-Sandbox-Port" if name_given else "E2b-Sandbox-Id"
             raise errors.MalformedRequest(f"The header {missing} is missing: both say which port of which sandbox.")
         destination = Destination(_key(name_given.strip()), _port(port_given.strip()))
-        # E2B's SDKs before 2.30 send both headers with a connect request to the control plane, too.
+        # E2B's SDKs before 2.27 send both headers with a connect request to the control plane, too.
         return None if destination.port == ENVD_PORT and path.startswith(CONTROL_PLANE) else destination
     in_path = _PATH.match(path)
     if in_path is not None:

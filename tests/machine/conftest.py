@@ -14,7 +14,6 @@ import uvloop
 from paddock.machine.agent import AgentMachine
 from tests.machine.plain import PlainAgent
 
-
 _OTHERS_SECONDS = 2.0
 """A server of other tests may be at work in this process: what it opens it closes in a moment; a leak stays."""
 

@@ -14,13 +14,16 @@ from collections.abc import Callable
 
 from paddock import errors
 
-CHUNK = 256 * 1024
+CHUNK = 2 << 20
+"""The most that is moved at once, to whoever takes it as fast as it comes."""
+_FIRST_ROOM, _LEAST_ROOM = 256 << 10, 64 << 10
 _HEAD_END = b"\r\n\r\n"
 _AHEAD = 16_384
 _LINGER_BYTES = 1 << 20
 _LINGER_SECONDS = 2.0
 _TURN = 4
-"""Chunks that one connection moves before the others get their turn."""
+"""Moves of one connection before the others get their turn; fewer where they are large."""
+_TURN_BYTES = 2 << 20
 # Said with every call: whether a socket blocks is a property that a sandbox's agent, which may hold it too, can change.
 _NOW = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
@@ -39,6 +42,10 @@ class Wire:
         """Whether an operation on this socket has failed, as against one on its partner."""
         self._loop = asyncio.get_running_loop()
         self._moves = 0
+        self._moved = 0
+        self._room = _FIRST_ROOM
+        """What the kernel may be expected to take at once. What it does not take is held in memory, so a slow reader is
+        given little at a time, and a quick one much."""
 
     async def move(self, sink: Wire, limit: int = CHUNK, measure: Measure = len) -> int:
         """Move at least one byte and at most ``limit`` to ``sink``; 0 at the end of the stream.
@@ -46,7 +53,8 @@ class Wire:
         ``measure`` says how many of the bytes that were read shall go; the others are kept for whoever reads next.
         """
         self._moves += 1
-        if self._moves % _TURN == 0:
+        if self._moves >= _TURN or self._moved >= _TURN_BYTES:
+            self._moves = self._moved = 0
             await asyncio.sleep(0)
         if self.ahead:
             data = bytes(self.ahead[:limit])
@@ -55,15 +63,19 @@ class Wire:
             await sink.send(data[:count])
             return count
         view = _buffer()
-        read = await self._receive_into(view, min(limit, CHUNK))
+        read = await self._receive_into(view, min(limit, sink._room))
         count = measure(view[:read]) if read else 0
+        self._moved += count
         if count < read:
             self.ahead += view[count:read]
         if count:
             # No await between the read and this write, or another connection would overwrite the buffer.
             sent = sink.send_now(view[:count])
             if sent < count:
+                sink._room = max(_LEAST_ROOM, sent)
                 await sink.send(bytes(view[sent:count]))
+            elif count == sink._room:
+                sink._room = min(2 * count, CHUNK)
         return count
 
     async def fill(self, limit: int = _AHEAD) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import stat
@@ -58,7 +59,11 @@ class Ports:
             handed = await self._line.call(request, payload, lambda: Handover(Answer.SOCKET, decode), again=True)
         except Refusal as refusal:
             raise failures.of_port(refusal, port) from None
-        return socket.socket(fileno=handed.descriptor)
+        given = socket.socket(fileno=handed.descriptor)
+        if kind is None and not _connected(given):
+            given.close()
+            raise failures.of_port(Refusal(errno.ECONNREFUSED, "closed again"), port)
+        return given
 
 
 class SocketConnection:
@@ -156,13 +161,20 @@ def _check(descriptor: int, kind: Listening | None) -> None:
     try:
         if not _is(found, kind):
             raise ProtocolError("The sandbox's agent gave a socket of another kind than asked for.")
-        if kind is None:
-            found.getpeername()
         found.setblocking(False)
     except OSError as error:
-        raise ProtocolError("The sandbox's agent gave a socket that is not connected.") from error
+        raise ProtocolError("The sandbox's agent gave a socket that cannot be used.") from error
     finally:
         found.detach()
+
+
+def _connected(given: socket.socket) -> bool:
+    """What listened may have ended in the moment between: then there is nobody at the other end any more."""
+    try:
+        given.getpeername()
+    except OSError:
+        return False
+    return True
 
 
 def _is(found: socket.socket, kind: Listening | None) -> bool:

@@ -93,6 +93,10 @@ class CodeContextNotFound(NotFound):
     code = "code_context_not_found"
 
 
+class ToolNotFound(NotFound):
+    code = "tool_not_found"
+
+
 class KeyNotFound(NotFound):
     code = "key_not_found"
 

@@ -23,6 +23,7 @@ TAGS = [
     {"name": "sandboxes", "description": "Make them, find them, put them to sleep, end them."},
     {"name": "commands", "description": "Run a command: foreground, background or streamed."},
     {"name": "code", "description": "Run code in contexts that remember."},
+    {"name": "tools", "description": "What an agent can do in a sandbox, as over MCP."},
     {"name": "processes", "description": "Long-running processes, their input and output."},
     {"name": "files", "description": "Read, write, list, move, watch."},
     {"name": "services", "description": "What starts when a port is first used."},

@@ -26,6 +26,8 @@ from paddock.client.answers import (
     Service,
     Started,
     Ticket,
+    ToolInfo,
+    ToolResult,
 )
 from paddock.client.asynchronous import SandboxClient
 from paddock.client.errors import AnswerLost, ServerUnreachable, UnexpectedAnswer
@@ -59,5 +61,7 @@ __all__ = [
     "Started",
     "SyncSandboxClient",
     "Ticket",
+    "ToolInfo",
+    "ToolResult",
     "UnexpectedAnswer",
 ]

@@ -124,6 +124,14 @@ class CodeResult(AsMapping, models.CodeResult):
     pass
 
 
+class ToolInfo(AsMapping, models.ToolInfo):
+    pass
+
+
+class ToolResult(AsMapping, models.ToolResult):
+    pass
+
+
 class CodeContext(AsMapping, models.CodeContext):
     pass
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock.client.call import Operation, StreamOperation
-from paddock.client.calls import accounts, code, files, ports, processes, sandboxes, services
+from paddock.client.calls import accounts, code, files, ports, processes, sandboxes, services, tools
 
 
 class Operations:
@@ -49,6 +49,11 @@ class Operations:
     list_code_contexts = Operation(code.list_code_contexts)
     restart_code_context = Operation(code.restart_code_context)
     delete_code_context = Operation(code.delete_code_context)
+
+    # Tools
+
+    list_tools = Operation(tools.list_tools)
+    call_tool = Operation(tools.call_tool)
 
     # Ports
 

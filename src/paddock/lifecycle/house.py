@@ -38,6 +38,7 @@ from paddock.lifecycle.scheduler import SandboxQueueScheduler
 from paddock.lifecycle.services import Services
 from paddock.lifecycle.terms import Terms
 from paddock.lifecycle.tokens import Tokens
+from paddock.lifecycle.tools import Tools
 from paddock.lifecycle.transitions import Transitions
 from paddock.lifecycle.usage import UsageBook
 from paddock.providers.base import Provider
@@ -100,6 +101,7 @@ class House:
         interpreter = Installation(settings.home / "interpreter")
         self.services = Services(self.controller, self.store, [InterpreterService(interpreter)])
         self.code = Code(self.controller, self.services, interpreter, settings, clock)
+        self.tools = Tools(self.controller, self.services, self.invitations)
         self.events = Events(self.store, self.controller, self.journal, self.bus)
         self.usage = UsageBook(clock, self.store, self.controller, self.journal)
         self.scheduler = SandboxQueueScheduler(settings, clock, self.store, self.controller, self.bus, self.server_id)

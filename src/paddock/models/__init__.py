@@ -88,6 +88,7 @@ from paddock.models.sandboxes import (
     TimeoutFrom,
 )
 from paddock.models.services import PutService, ServiceAnswer, ServiceList
+from paddock.models.tools import CallTool, ToolInfo, ToolList, ToolPicture, ToolResult
 from paddock.models.values import (
     BASE64,
     GIT_URL,
@@ -125,6 +126,7 @@ __all__ = [
     "MAX_RULES",
     "MAX_WAIT",
     "Answer",
+    "CallTool",
     "ChangeUser",
     "CodeContext",
     "CodeContextList",
@@ -211,6 +213,10 @@ __all__ = [
     "TimeoutAction",
     "TimeoutChoice",
     "TimeoutFrom",
+    "ToolInfo",
+    "ToolList",
+    "ToolPicture",
+    "ToolResult",
     "UsageAnswer",
     "UsageRow",
     "UserAnswer",

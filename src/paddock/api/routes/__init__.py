@@ -12,6 +12,7 @@ from paddock.api.routes import (
     server,
     services,
     sockets,
+    tools,
     watching,
 )
 
@@ -28,6 +29,7 @@ ROUTERS = (
     confinement.router,
     code.contexts,
     services.router,
+    tools.router,
     ports.router,
     watching.router,
     accounts.router,

@@ -1,0 +1,69 @@
+"""The catalogue of tools, and calls of them."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+
+from paddock.api.auth import Calling, GuardedRoute
+from paddock.api.leaving import unless_left
+from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.params import SandboxIdHere
+from paddock.models import CallTool, ToolInfo, ToolList, ToolPicture, ToolResult
+from paddock.tools.tool import Tool
+
+router = APIRouter(
+    prefix="/sandboxes/{sandbox_id}/tools",
+    tags=["tools"],
+    route_class=GuardedRoute,
+    responses=ON_A_SANDBOX,
+    generate_unique_id_function=operation_id,
+)
+
+ToolHere = Annotated[str, Path(max_length=200, examples=["read_file"])]
+
+
+@router.get("")
+async def list_tools(sandbox_id: SandboxIdHere, caller: Calling) -> ToolList:
+    """What an agent can do in this sandbox, with the schemas of arguments and results. The same tools as over MCP."""
+    tools = await caller.house.tools.list(caller.who, sandbox_id)
+    return ToolList(tools=[_info(tool) for tool in tools])
+
+
+@router.post("/{tool}", response_model=ToolResult)
+async def call_tool(
+    body: CallTool, request: Request, sandbox_id: SandboxIdHere, tool: ToolHere, caller: Calling
+) -> Response:
+    """Call one tool and answer at its end. A tool that fails is an answer: see `failed`."""
+    called = caller.house.tools.call(caller.who, sandbox_id, tool, body.arguments)
+    outcome = await unless_left(request, called)
+    result = ToolResult(
+        sandbox_id=sandbox_id,
+        tool=tool,
+        failed=outcome.failed,
+        text=outcome.text,
+        data=None if outcome.data is None else dict(outcome.data),
+        pictures=[
+            ToolPicture(media_type=picture.media_type, data=base64.b64encode(picture.data).decode())
+            for picture in outcome.pictures
+        ],
+    )
+    return Response(result.model_dump_json(), media_type="application/json")
+
+
+def _info(tool: Tool) -> ToolInfo:
+    return ToolInfo(
+        name=tool.name,
+        langchain_name=tool.langchain_name,
+        title=tool.title,
+        description=tool.description,
+        kit=tool.kit,
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
+        read_only=tool.read_only,
+        destructive=tool.destructive,
+        idempotent=tool.idempotent,
+        open_world=tool.open_world,
+    )

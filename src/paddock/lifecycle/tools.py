@@ -1,0 +1,63 @@
+"""Tools, called on a sandbox: each call is a use of it like a command, wakes it, and is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from paddock import errors
+from paddock.lifecycle.accounts import Principal
+from paddock.lifecycle.controller import Controller, Use
+from paddock.lifecycle.invitations import Invitations
+from paddock.lifecycle.services import Services
+from paddock.machine.base import Connection
+from paddock.tools import catalogue
+from paddock.tools.bench import Bench, Progress, unheard
+from paddock.tools.tool import Outcome, Tool
+
+
+class Tools:
+    def __init__(self, controller: Controller, services: Services, invitations: Invitations) -> None:
+        self._controller = controller
+        self._services = services
+        self._invitations = invitations
+
+    async def list(self, who: Principal, sandbox_id: str) -> list[Tool]:
+        """Those that this sandbox has. Wakes nobody."""
+        await self._controller.get(who, sandbox_id)
+        return list(catalogue.TOOLS.values())
+
+    async def call(
+        self,
+        who: Principal,
+        sandbox_id: str,
+        name: str,
+        arguments: Mapping[str, Any],
+        progress: Progress = unheard,
+    ) -> Outcome:
+        """One call to its end. A tool that fails is an answer."""
+        tool = catalogue.find(name)
+        async with self._controller.use(who, sandbox_id) as use:
+            return await self.act(use, tool, arguments, progress)
+
+    async def act(self, use: Use, tool: Tool, arguments: Mapping[str, Any], progress: Progress = unheard) -> Outcome:
+        """The same for whoever is inside already."""
+        outcome = await tool.call(self.bench(use, progress), arguments)
+        told = {"tool": tool.name, "failed": outcome.failed}
+        await use.record(commands=1, bytes_out=len(outcome.text), event=("tool.called", told))
+        return outcome
+
+    def bench(self, use: Use, progress: Progress = unheard) -> Bench:
+        return Bench(
+            machine=use.machine,
+            reach=lambda port: self._reach(use, port),
+            port_url=lambda port: self._invitations.exposed_url(use.sandbox, port),
+            progress=progress,
+        )
+
+    async def _reach(self, use: Use, port: int) -> Connection:
+        try:
+            return await use.machine.dial(port)
+        except errors.Conflict:  # nobody listens
+            await self._services.reach(use, port)
+            return await use.machine.dial(port)

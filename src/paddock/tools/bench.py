@@ -1,0 +1,47 @@
+"""The bench: what a tool has in reach while it works in one sandbox.
+
+Whoever serves a call builds it: the server on a sandbox of any provider, or the stand-alone MCP server on the machine
+that it runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from paddock.machine.base import DEFAULT_USER, WORKSPACE, Connection, Machine
+
+INLINE = 30_000
+"""Characters that one answer may hold; the rest is kept in a file, whose path is given."""
+
+Progress = Callable[[str], Awaitable[None]]
+
+
+async def unheard(message: str) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    machine: Machine
+    reach: Callable[[int], Awaitable[Connection]]
+    """Connect to a port, having its service start first where it has one: the interpreter, the browser."""
+    port_url: Callable[[int], str]
+    """The address at which a person can open a port."""
+    user: str = DEFAULT_USER
+    home: str = "/home/user"
+    workspace: str = WORKSPACE
+    progress: Progress = unheard
+    """Tell whoever waits what is going on. For calls that take more than a few seconds."""
+    inline: int = INLINE
+
+    @property
+    def folder(self) -> str:
+        """What tools remember between calls, and what was too long for an answer."""
+        return f"{self.home}/.paddock"
+
+    def path(self, path: str) -> str:
+        """Absolute; a relative one begins at the workspace, and ``~`` is home."""
+        if path == "~" or path.startswith("~/"):
+            return self.home + path[1:]
+        return path if path.startswith("/") else f"{self.workspace}/{path}"

@@ -1,0 +1,21 @@
+"""Every tool there is, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paddock import errors
+from paddock.tools.kits import files
+from paddock.tools.tool import Kit, Tool
+
+KITS: Sequence[Kit] = (files.kit,)
+
+TOOLS: dict[str, Tool] = {tool.name: tool for kit in KITS for tool in kit.tools}
+
+
+def find(name: str) -> Tool:
+    """By its own name, or by the one that LangChain knows it by."""
+    for tool in TOOLS.values():
+        if name in (tool.name, tool.langchain):
+            return tool
+    raise errors.ToolNotFound(f"There is no tool {name[:80]!r}. `GET /sandboxes/{{sandbox_id}}/tools` lists them.")

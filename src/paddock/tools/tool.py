@@ -1,0 +1,159 @@
+"""A tool: one typed function, with what a model must know to use it and what a program must know to call it.
+
+The function's first parameter is the :class:`~paddock.tools.bench.Bench`; the others, annotated with a ``Field`` and
+its description, are the arguments, and its docstring is the description. It answers with a :class:`Reply`, or raises
+:class:`ToolFailed` with the next step in the message.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from paddock import errors
+from paddock.tools.bench import Bench
+
+Data = TypeVar("Data", bound=BaseModel)
+Function = Callable[..., Awaitable["Reply[Any]"]]
+
+_TOLD = (
+    errors.NotFound,
+    errors.Conflict,
+    errors.Invalid,
+    errors.PathDenied,
+    errors.PayloadTooLarge,
+    errors.Unsupported,
+)
+"""What can go wrong inside a sandbox is news for the model, not a failure of the call."""
+_NOT_TOLD = (errors.SandboxNotFound, errors.SandboxGone, errors.SandboxFailed, errors.SandboxBusy, errors.Asleep)
+"""That the sandbox itself cannot be had is."""
+
+
+class ToolFailed(errors.PaddockError):
+    """The tool could not do it. The message says why, and what to try next."""
+
+    status = 422
+    code = "tool_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    data: bytes
+    media_type: str = "image/png"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Generic[Data]):
+    """What a tool answers: a short text for the model, the same as data for programs, and pictures."""
+
+    text: str
+    data: Data
+    pictures: tuple[Picture, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One call at its end, as every view shows it."""
+
+    text: str
+    data: Mapping[str, Any] | None = None
+    pictures: tuple[Picture, ...] = ()
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Tool:
+    name: str
+    """In MCP, in the API and on the command line."""
+    title: str
+    function: Function
+    langchain: str | None = None
+    """Its name among LangChain's tools, where that is another."""
+    read_only: bool = False
+    destructive: bool = False
+    """May overwrite or end something that cannot be had back."""
+    idempotent: bool = False
+    open_world: bool = False
+    """Reaches beyond the sandbox."""
+    kit: str = "files"
+    """Under which heading it is listed."""
+
+    @property
+    def langchain_name(self) -> str:
+        return self.langchain or self.name
+
+    @cached_property
+    def description(self) -> str:
+        return inspect.getdoc(self.function) or ""
+
+    @cached_property
+    def arguments(self) -> type[BaseModel]:
+        hints = get_type_hints(self.function, include_extras=True)
+        fields: dict[str, Any] = {}
+        for parameter in list(inspect.signature(self.function).parameters.values())[1:]:
+            default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+            fields[parameter.name] = (hints[parameter.name], default)
+        return create_model(f"{self.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
+
+    @cached_property
+    def input_schema(self) -> dict[str, Any]:
+        return dict(_plain(self.arguments.model_json_schema()))
+
+    @cached_property
+    def output_schema(self) -> dict[str, Any]:
+        answer = get_type_hints(self.function)["return"]
+        data: type[BaseModel] = get_args(answer)[0]
+        return dict(_plain(data.model_json_schema(mode="serialization")))
+
+    async def call(self, bench: Bench, arguments: Mapping[str, Any]) -> Outcome:
+        """Raises only what is not the tool's own business: arguments that do not fit, a sandbox out of reach."""
+        try:
+            given = self.arguments.model_validate(dict(arguments))
+        except ValidationError as problem:
+            raise errors.Invalid(f"The arguments of {self.name} do not fit: {_explain(problem)}") from None
+        values = {name: getattr(given, name) for name in type(given).model_fields}
+        try:
+            reply = await self.function(bench, **values)
+        except _NOT_TOLD:
+            raise
+        except (ToolFailed, *_TOLD) as problem:
+            return Outcome(problem.message, failed=True)
+        return Outcome(reply.text, reply.data.model_dump(mode="json"), reply.pictures)
+
+
+@dataclass
+class Kit:
+    """Tools that belong together, in the order in which they are written."""
+
+    name: str
+    tools: list[Tool] = field(default_factory=list)
+
+    def tool(self, name: str, title: str, **traits: Any) -> Callable[[Function], Function]:
+        def add(function: Function) -> Function:
+            self.tools.append(Tool(name=name, title=title, function=function, kit=self.name, **traits))
+            return function
+
+        return add
+
+
+def _explain(problem: ValidationError) -> str:
+    said = [f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}" for each in problem.errors()[:5]]
+    return "; ".join(said)
+
+
+def _plain(schema: Any) -> Any:
+    """Without the titles that pydantic makes up: they tell a model nothing and cost it tokens."""
+    if isinstance(schema, dict):
+        return {
+            name: {key: _plain(each) for key, each in value.items()} if name == "properties" else _plain(value)
+            for name, value in schema.items()
+            if not (name == "title" and isinstance(value, str))
+        }
+    if isinstance(schema, list):
+        return [_plain(each) for each in schema]
+    return schema

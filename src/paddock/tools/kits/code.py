@@ -107,7 +107,7 @@ async def run_python(
     """
     interpreter = Interpreter(lambda: bench.reach(PORT))
     if restart:
-        await _restart(interpreter)
+        await _restart(interpreter, bench.workspace)
     run = _Run()
     outputs = interpreter.execute(
         code, language="python", context_id=None, env=await environment.remembered(bench), cwd=bench.workspace
@@ -149,9 +149,9 @@ async def _until(bench: Bench, outputs: Any, run: _Run, seconds: float) -> None:
                 await bench.progress(f"Running: {told - begun:.0f} s.")
 
 
-async def _restart(interpreter: Interpreter) -> None:
+async def _restart(interpreter: Interpreter, cwd: str) -> None:
     for context in await interpreter.contexts():
-        if context.get("language") == "python":
+        if (context.get("language"), context.get("cwd")) == ("python", cwd):
             await interpreter.restart_context(str(context["id"]))
             return
 

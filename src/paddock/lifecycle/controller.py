@@ -50,6 +50,8 @@ class Seen:
 
     sandbox: Sandbox
     expires: Deadline | None
+    new: bool = False
+    """Just made, by this very request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,13 @@ class Controller:
     async def use(self, who: Principal, sandbox_id: str) -> AsyncIterator[Use]:
         """Act inside: wakes a paused sandbox and keeps the idle deadline away for as long as the context is open."""
         async with self._inside(await self._visible(who, sandbox_id), wake=True) as use:
+            yield use
+
+    @asynccontextmanager
+    async def use_made(self, who: Principal, made: Seen) -> AsyncIterator[Use]:
+        """The same for whoever made it. What was just written need not be read; another may have changed since."""
+        sandbox = made.sandbox if made.new else await self._visible(who, made.sandbox.sandbox_id)
+        async with self._inside(sandbox, wake=True) as use:
             yield use
 
     async def by_key(self, key: str) -> Sandbox:
@@ -368,7 +377,7 @@ class Controller:
     def _seen_new(self, sandbox: Sandbox) -> Seen:
         """What was just written need not be read."""
         written = self._engine.deadlines_of(sandbox, sandbox.state_changed_at)
-        return Seen(sandbox, min(written, key=lambda deadline: deadline.due_at, default=None))
+        return Seen(sandbox, min(written, key=lambda deadline: deadline.due_at, default=None), new=True)
 
     async def _seen(self, sandbox: Sandbox) -> Seen:
         async with self._store.read(swift=True) as connection:

@@ -33,6 +33,7 @@ from paddock.models.code import (
 from paddock.models.commands import (
     CommandResult,
     CommandStatus,
+    CreatedSandbox,
     ProcessAnswer,
     ProcessList,
     ProcessOutput,
@@ -142,6 +143,7 @@ __all__ = [
     "CreateSandbox",
     "CreateTicket",
     "CreateUser",
+    "CreatedSandbox",
     "Egress",
     "EgressAnswer",
     "EgressChoice",

@@ -15,16 +15,23 @@ SHELL = ("/bin/bash", "-c")
 _LONGEST = 8192
 _PLAIN = r"[A-Za-z0-9_./,:+@%-]"
 _QUOTED = r"'[\t\n -&(-~]*'|\"[\t\n #%-\[\]-_a-~]*\""
-"""Single quotes hold anything printable; double quotes anything but what is special in them: ``$``, `````, ``\\``, ``!``."""
+"""Printable, and without what means more than itself in double quotes: dollar, backquote, backslash, exclamation mark."""
 _FIRST = re.compile(rf"(?:{_PLAIN}+)")
 _WORD = re.compile(rf"(?:[A-Za-z0-9_./,:+@%=-]|{_QUOTED})+")
 _PIECE = re.compile(rf"{_QUOTED}|[^'\"]+")
 _BLANKS = re.compile(r"[ \t]+")
 
-_OWN = frozenset(
-    # Reserved words and builtins of every bash from 3 to 5.3, also of those compiled with more than usual.
-    ["!", "{", "}", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then", "time", "until", "while", ".", ":", "[", "alias", "bg", "bind", "break", "builtin", "caller", "cd", "command", "compgen", "complete", "compopt", "continue", "declare", "dirs", "disown", "echo", "enable", "eval", "exec", "exit", "export", "false", "fc", "fg", "getopts", "hash", "help", "history", "jobs", "kill", "let", "local", "logout", "mapfile", "popd", "printf", "pushd", "pwd", "read", "readarray", "readonly", "return", "set", "shift", "shopt", "source", "suspend", "test", "times", "trap", "true", "type", "typeset", "ulimit", "umask", "unalias", "unset", "wait"]
-)
+_RESERVED = """
+! { } [[ ]] case coproc do done elif else esac fi for function if in select then time until while
+"""
+_BUILTINS = """
+. : [ alias bg bind break builtin caller cd command compgen complete compopt continue declare dirs disown echo enable
+eval exec exit export false fc fg getopts hash help history jobs kill let local logout mapfile popd printf pushd pwd
+read readarray readonly return set shift shopt source suspend test times trap true type typeset ulimit umask unalias
+unset wait
+"""
+_OWN = frozenset([*_RESERVED.split(), *_BUILTINS.split()])
+"""What bash does itself, in every version up to 5.3."""
 
 
 def words_of(command: str) -> Sequence[str]:

@@ -15,7 +15,7 @@ SHELL = ("/bin/bash", "-c")
 _LONGEST = 8192
 _PLAIN = r"[A-Za-z0-9_./,:+@%-]"
 _QUOTED = r"'[\t\n -&(-~]*'|\"[\t\n #%-\[\]-_a-~]*\""
-"""Printable, and without what means more than itself in double quotes: dollar, backquote, backslash, exclamation mark."""
+"""Printable, and without what means more in double quotes: dollar, backquote, backslash, exclamation mark."""
 _FIRST = re.compile(rf"(?:{_PLAIN}+)")
 _WORD = re.compile(rf"(?:[A-Za-z0-9_./,:+@%=-]|{_QUOTED})+")
 _PIECE = re.compile(rf"{_QUOTED}|[^'\"]+")

@@ -44,8 +44,9 @@ class Record:
     """A name of its own, which it keeps when a machine made in advance gets its sandbox id."""
     running: Running | None = None
 
-    def found(self) -> Found:
-        return Found(self.spec.sandbox_id, self.state(), self.reference, self.created_at, self.spec.labels)
+    def found(self, state: MachineState | None = None) -> Found:
+        """``state``: where it is known already."""
+        return Found(self.spec.sandbox_id, state or self.state(), self.reference, self.created_at, self.spec.labels)
 
     def state(self) -> MachineState:
         """What is so, not what was last written: a crash may have come in between."""
@@ -56,11 +57,16 @@ class Record:
         return MachineState.PAUSED if frozen else MachineState.RUNNING
 
     def save(self, folder: Path) -> None:
-        draft = folder / f".{RECORD}.{secrets.token_hex(4)}"
+        # By hand: this is in the way of every create, and the friendlier ways cost more than what they do here.
+        draft = f"{folder}/.{RECORD}.{secrets.token_hex(4)}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb", buffering=0) as file:
-            file.write(json.dumps(self._to_json()).encode())
-        draft.replace(folder / RECORD)
+        try:
+            text = json.dumps(self._to_json()).encode()
+            while text:
+                text = text[os.write(descriptor, text) :]
+        finally:
+            os.close(descriptor)
+        os.rename(draft, f"{folder}/{RECORD}")  # noqa: PTH104
 
     @classmethod
     def load(cls, folder: Path) -> Self | None:

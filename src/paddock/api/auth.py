@@ -61,7 +61,8 @@ class GuardedRoute(APIRoute):
         has_body = self.body_field is not None
 
         async def guarded(request: Request) -> Response:
-            request.state.caller = await admit(request)
+            if not hasattr(request.state, "caller"):
+                request.state.caller = await admit(request)
             if has_body:
                 await request.body()
             return await handle(request)

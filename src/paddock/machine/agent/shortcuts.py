@@ -14,15 +14,14 @@ MACHTYPE MAPFILE OLDPWD OPTARG OPTERR OPTIND OSTYPE PIPESTATUS POSIXLY_CORRECT P
 SECONDS SHELLOPTS SHLVL SRANDOM TEXTDOMAIN TEXTDOMAINDIR TIMEFORMAT UID
 """
 _OWN = frozenset(_MEANINGFUL.split())
-_HARMLESS = {"LC_CTYPE": "C.UTF-8"}
-"""Always there, and known to change nothing."""
+_HARMLESS = {(name, value) for name in ("LANG", "LC_ALL", "LC_CTYPE") for value in ("C", "C.UTF-8", "POSIX")}
+"""Locales that are always there, about which bash says nothing."""
 
 
 def undisturbed(environment: Mapping[str, str]) -> bool:
     """False where a variable would make bash do something, or would not be handed on by it just as it is."""
     for name, value in environment.items():
-        if _HARMLESS.get(name) == value:
-            continue
-        if name in _OWN or name.startswith(_BEGINNINGS) or not _NAME.fullmatch(name):
+        own = name in _OWN or name.startswith(_BEGINNINGS) or not _NAME.fullmatch(name)
+        if own and (name, value) not in _HARMLESS:
             return False
     return True

@@ -40,7 +40,7 @@ def run(
     if interactive and session.json:
         raise typer.BadParameter("cannot be used with --json", param_hint="--interactive")
     asked = {"cpu": cpu, "memory_mb": memory, "disk_mb": disk}
-    wishes = {
+    wishes: dict[str, Any] = {
         "env": pairs(env, "--env"),
         "git_url": git_url,
         "resources": {name: value for name, value in asked.items() if value is not None} or None,

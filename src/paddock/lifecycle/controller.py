@@ -338,6 +338,8 @@ class Controller:
         """The machine. Where the provider disagrees with the row (a host that was restarted), the row is put right."""
         for last_try in (False, True):
             provider = self._engine.provider(sandbox.provider)
+            if (machine := provider.at_hand(sandbox.sandbox_id)) is not None:
+                return machine
             try:
                 return await self._engine.call(provider.attach(sandbox.sandbox_id), "attach")
             except (SandboxNotFound, Conflict):

@@ -148,6 +148,10 @@ class LocalProvider(Provider):
             await self._discard(folder)
         self._turns.pop(sandbox_id, None)
 
+    def at_hand(self, sandbox_id: str) -> Machine | None:
+        living = self._living.get(sandbox_id)
+        return None if living is None or living.paused or not living.alive() else living.machine
+
     async def attach(self, sandbox_id: str) -> Machine:
         living = self._living.get(sandbox_id)
         if living is None or not living.alive():

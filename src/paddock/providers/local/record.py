@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ from paddock.providers.local.cgroups import Group
 RECORD = "record.json"
 SOCKET = "agent.sock"
 _VERSION = 1
+_RESOURCES = [field.name for field in fields(Resources)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class Record:
             "user_id": spec.user_id,
             "template_id": spec.template_id,
             "env": dict(spec.env),
-            "resources": asdict(spec.resources),
+            "resources": {name: getattr(spec.resources, name) for name in _RESOURCES},
             "labels": dict(spec.labels),
             "egress": spec.egress.to_json(),
             "isolation": spec.isolation.value if spec.isolation else None,

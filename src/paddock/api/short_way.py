@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from paddock.api.auth import Caller, admit
+from paddock.api.auth import ADMITTED, Caller, admit
 from paddock.api.params import IDEMPOTENCY_KEY
 from paddock.api.routes import commands, sandboxes
 from paddock.models import CreateSandbox, RunCommand
@@ -52,7 +52,7 @@ class ShortWay:
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive)
-        caller = request.state.caller = await admit(request)
+        caller = scope[ADMITTED] = await admit(request)
         body = await request.body()
         key = request.headers.get("idempotency-key")
         asked = _read(way.model, request, body) if key is None or _KEY.fullmatch(key) else None

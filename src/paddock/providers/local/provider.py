@@ -77,8 +77,7 @@ class LocalProvider(Provider):
         warm = await asyncio.to_thread(lambda: list(self._yard.warm()))
         await asyncio.to_thread(self._builder.clean_up, [record for _, record in (*records, *warm)])
         await asyncio.gather(*(self._find_again(folder, record) for folder, record in records))
-        for folder, record in warm:
-            await self._restock(folder, record)
+        await asyncio.gather(*(self._restock(folder, record) for folder, record in warm))
         if not self._builder.host.disk_image:
             self._quota = asyncio.create_task(quota.keep(self._living.values))
 

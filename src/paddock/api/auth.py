@@ -16,7 +16,6 @@ from paddock import errors
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.house import House
 
-
 ADMITTED = "paddock.admitted"
 """Where a request's scope has its caller, once somebody has asked for the key."""
 

@@ -22,6 +22,7 @@ IN_A_ROW = 5
 a rival has had the machine for a third of a second, that are measured."""
 _WARM_UP = 2
 ECHO = ["/bin/echo", "hi"]
+PLAIN = " ".join(ECHO)
 SHELL_ECHO = ["/bin/bash", "-c", "/bin/echo hi"]
 
 Probe = Callable[[int, int], Awaitable[list[float]]]
@@ -38,8 +39,11 @@ async def starts(home: Path, template: Template, docker: Engine | None, rounds: 
         if docker is not None:
             probes["`docker run`"] = _first_output(docker.run())
             probes["`docker run --network none`"] = _first_output(docker.run("--network", "none"))
-        probes["Paddock, cold"] = _Starting(cold, await cold.wires(MANY)).measure
-        probes["Paddock, from the pool"] = _Starting(warm, await warm.wires(MANY), pooled=True).measure
+        wires = await cold.wires(MANY), await warm.wires(MANY)
+        probes["Paddock, cold: create, then command"] = _Starting(cold, wires[0]).measure
+        probes["Paddock, cold: create with command"] = _Starting(cold, wires[0], at_once=True).measure
+        probes["Paddock, pool: create, then command"] = _Starting(warm, wires[1], pooled=True).measure
+        probes["Paddock, pool: create with command"] = _Starting(warm, wires[1], pooled=True, at_once=True).measure
         taken = await _rounds("starts", probes, rounds)
     _print(f"Start to first output of `{' '.join(ECHO)}`", taken, "`docker run`")
 
@@ -56,14 +60,18 @@ async def commands(home: Path, template: Template, docker: Engine | None, rounds
             execs = [docker.exec(name) for name in names]
             probes["`docker exec`"] = _in_a_row(lambda count: [timing.end for timing in spawn_each(execs[:count])])
 
-        async def run(count: int, times: int) -> list[float]:
-            taken = []
-            for _ in range(times):
-                pairs = zip(wires[:count], boxes[:count], strict=True)
-                taken += await asyncio.gather(*(server.hello(wire, box) for wire, box in pairs))
-            return taken
+        def run(command: str) -> Probe:
+            async def probe(count: int, times: int) -> list[float]:
+                taken = []
+                for _ in range(times):
+                    pairs = zip(wires[:count], boxes[:count], strict=True)
+                    taken += await asyncio.gather(*(server.hello(wire, box, command) for wire, box in pairs))
+                return taken
 
-        probes["Paddock, run-command (by a shell)"] = run
+            return probe
+
+        probes["Paddock, run-command of plain words"] = run(PLAIN)
+        probes["Paddock, run-command that needs a shell"] = run(f"{PLAIN}; :")
         taken = await _rounds("commands", probes, rounds)
     _print(f"One command, `{' '.join(ECHO)}`, to its exit code", taken, "`docker exec`")
 
@@ -73,6 +81,7 @@ class _Starting:
     server: LocalServer
     wires: Sequence[Wire]
     pooled: bool = False
+    at_once: bool = False
     begun: bool = False
 
     async def measure(self, count: int, times: int) -> list[float]:
@@ -81,9 +90,10 @@ class _Starting:
         if self.pooled and not self.begun:
             await self._ask_often()
         stock = await self.server.filled(wires[0], count * times) if self.pooled else set()
+        once = self.server.first_output_at_once if self.at_once else self.server.first_output
         outcomes = []
         for _ in range(times):
-            outcomes += await asyncio.gather(*(self.server.first_output(wire) for wire in wires))
+            outcomes += await asyncio.gather(*(once(wire) for wire in wires))
         boxes = [sandbox_id for _, sandbox_id in outcomes]
         if self.pooled and not stock.issuperset(self.server.record(box)["reference"] for box in boxes):
             raise RuntimeError("a sandbox did not come from the pool")

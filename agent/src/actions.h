@@ -6,7 +6,7 @@
 
 struct spawn_order {
     const char *process_id;
-    struct list argv, env;
+    struct list argv, env, shortcut;
     const char *cwd, *user, *label;
     const uint8_t *note;
     uint32_t note_length;

@@ -12,6 +12,7 @@
 
 #include "directory.h"
 #include "privileges.h"
+#include "shortcut.h"
 #include "text.h"
 
 enum { EXIT_NOT_FOUND = 127, EXIT_NOT_EXECUTABLE = 126, PATH_SIZE = 4096, OOM_SCORE = 500, FILLED = 6 };
@@ -150,6 +151,7 @@ _Noreturn void child_run(const struct launch *launch) {
     leave_descriptors(launch);
     if (launch->cwd && chdir(launch->cwd) < 0) give_up(launch, STAGE_DIRECTORY);
     if (!child_filter_install()) give_up(launch, STAGE_FILTER);
+    if (launch->shortcut) shortcut_run(launch->shortcut, env);
     execute(launch->argv, env);
     no_program(launch);
 }

@@ -7,6 +7,7 @@
 struct launch {
     char *const *argv;
     char *const *env;
+    char *const *shortcut; /* words that do the same as argv, if they can be run; NULL: none */
     const char *cwd; /* NULL: cwd_fd */
     int cwd_fd;
     const struct identity *identity;

@@ -22,7 +22,7 @@ static bool on_hello(struct connection *c, uint32_t id, struct reader *r) {
     c->takes_details = features & WIRE_FEATURE_DETAILS;
     struct writer w = answer_begin();
     write_u32(&w, WIRE_VERSION);
-    write_u32(&w, WIRE_FEATURE_DESCRIPTORS | WIRE_FEATURE_DETAILS);
+    write_u32(&w, WIRE_FEATURE_DESCRIPTORS | WIRE_FEATURE_DETAILS | WIRE_FEATURE_SHORTCUTS);
     write_text(&w, PADDOCK_BUILD);
     answer_send(c, &w, ANS_HELLO_OK, id, -1);
     return true;
@@ -42,10 +42,12 @@ static bool on_spawn(struct connection *c, uint32_t id, struct reader *r) {
     order.spool_limit = read_u64(r);
     order.label = read_text(r);
     if (order.flags & SPAWN_NOTE) order.note = read_bytes(r, &order.note_length);
+    if (order.flags & SPAWN_SHORTCUT) order.shortcut = read_list(r);
     bool good;
     if (ready(r, c, id, &good)) do_spawn(c, id, &order);
     free(order.argv.items);
     free(order.env.items);
+    free(order.shortcut.items);
     return good;
 }
 

@@ -112,7 +112,8 @@ static int start(struct process *process, struct ends *ends, const struct spawn_
     int report[2];
     if (pipe2(report, O_CLOEXEC) < 0) return errno;
     struct launch launch = {
-        .argv = order->argv.items, .env = order->env.items, .cwd = order->cwd, .cwd_fd = -1, .identity = identity,
+        .argv = order->argv.items, .env = order->env.items,
+        .shortcut = order->shortcut.count ? order->shortcut.items : NULL, .cwd = order->cwd, .cwd_fd = -1, .identity = identity,
         .stdio = {ends->child[0], ends->child[1], ends->child[2]}, .report = report[1],
         .terminal = process->terminal, .strict = order->flags & SPAWN_STRICT, .speaker = "paddock",
     };

@@ -6,6 +6,7 @@ enum {
     WIRE_VERSION = 1,
     WIRE_FEATURE_DESCRIPTORS = 1,
     WIRE_FEATURE_DETAILS = 2,
+    WIRE_FEATURE_SHORTCUTS = 4,
     HEADER_SIZE = 12,
     PAYLOAD_MAX = (1 << 20) + (1 << 16),
     DATA_MAX = 1 << 16,
@@ -35,6 +36,7 @@ enum sudo_type { SUDO_RUN = 0x50, SUDO_STATUS = 0x51, SUDO_SIGNAL = 0x52 };
 
 enum spawn_flag {
     SPAWN_STDIN = 1, SPAWN_TERMINAL = 2, SPAWN_FOLLOW = 4, SPAWN_FOLLOW_ALL = 8, SPAWN_STRICT = 16, SPAWN_NOTE = 32,
+    SPAWN_SHORTCUT = 64,
 };
 enum open_how { OPEN_READ = 0, OPEN_REPLACE = 1, OPEN_IN_PLACE = 2 };
 enum process_status { RUNNING = 1, COMPLETED = 2, TIMED_OUT = 3, KILLED = 4, LOST = 5 };

@@ -46,6 +46,11 @@ def new_process_id() -> str:
     return "p_" + secrets.token_hex(8)
 
 
+def first_process_id(sandbox_id: str) -> str:
+    """Of the command that a sandbox is made with: always the same one, however often the create is asked for."""
+    return "p_" + hashlib.sha256(f"first command\n{sandbox_id}".encode()).hexdigest()[:16]
+
+
 def new_server_id() -> str:
     return "s_" + secrets.token_hex(8)
 

@@ -97,6 +97,15 @@ async def test_a_sandbox_lives_and_dies(client: Driver) -> None:
     assert (await client.get_status(name)).status == "deleted"
 
 
+async def test_a_create_can_carry_its_first_command(client: Driver) -> None:
+    box = await client.create_sandbox("alice", command="echo hi; exit 4", command_timeout=60)
+    assert (box.command.stdout, box["command"]["exit_code"]) == ("hi\n", 4)
+    plain = await client.create_sandbox("alice")
+    assert plain.command is None
+    for made in (box, plain):
+        await client.delete_sandbox(made.sandbox_id)
+
+
 async def test_the_same_idempotency_key_makes_one_sandbox(client: Driver) -> None:
     first = await client.create_sandbox("alice", idempotency_key=f"once-{id(client)}")
     again = await client.create_sandbox("alice", idempotency_key=f"once-{id(client)}")

@@ -12,7 +12,8 @@ import pytest
 from paddock import errors
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.providers.base import MachineState, Mount, Resources, Shape
-from paddock.providers.local.record import Record
+from paddock.providers.local.outlet import PROXY_PORT
+from paddock.providers.local.record import Record, start_time
 from tests.local import traces
 from tests.local.outside import fetch
 from tests.local.place import PRIVILEGED, Inside, Place, eventually
@@ -176,11 +177,41 @@ async def test_one_that_died_is_never_handed_out_and_leaves_nothing(place: Place
     records = await warm(place, 2)
     [victim, other] = sorted(pids(records))
     os.kill(victim, signal.SIGKILL)
+    await eventually(lambda: start_time(victim) is None)
     inside = await place.create(resources=usual())
     assert place.running(inside.sandbox_id).pid == other
     assert await inside.says("echo alive") == "alive"
     await eventually(lambda: traces.look(place.root).folders == {f"sandboxes/{inside.sandbox_id}"})
     assert sum((await place.provider.warmed()).values()) == 0
+
+
+async def test_one_that_dies_in_the_moment_it_is_handed_out_lives_again_at_its_first_use(place: Place) -> None:
+    """A claim asks nothing of the machine, so it cannot hear of that; whoever uses it next finds out and starts it."""
+    [record] = await warm(place, 1)
+    inside = await place.create(resources=usual())
+    assert record.running is not None
+    os.kill(record.running.pid, signal.SIGKILL)
+    await eventually(lambda: record.running is not None and not record.running.alive())
+    again = await place.inside(inside.sandbox_id)
+    assert await again.says("echo alive") == "alive"
+
+
+async def test_none_of_those_without_egress_has_a_port_that_listens(place: Place) -> None:
+    await warm(place, 1)
+    inside = await place.create(resources=usual(), egress=EgressPolicy(EgressMode.NONE))
+    with pytest.raises(errors.Conflict, match="Nothing listens"):
+        await inside.machine.dial(PROXY_PORT)
+
+
+async def test_one_that_an_earlier_server_prepared_serves_its_sandbox(connected: Place) -> None:
+    await warm(connected, 1)
+    await connected.provider.close()
+    connected.provider = connected.build()
+    await connected.provider.start()
+    assert sum((await connected.provider.warmed()).values()) == 1
+    inside = await connected.create(resources=usual(), egress=EgressPolicy(EgressMode.PROXY, allow=("open.test",)))
+    assert waiting(connected) == []
+    assert await inside.says(fetch("http://open.test/")) == "hello"
 
 
 async def test_a_claim_that_was_cut_short_by_a_crash_is_cleared_away_later(place: Place) -> None:

@@ -19,9 +19,9 @@ _OTHERS_SECONDS = 2.0
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Of the conformance suite, which is long, only on the one that servers use."""
+    """Of what is long only on the one that servers use."""
     both = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-    return {"uvloop": uvloop.new_event_loop} if "test_conformance" in item.nodeid else both
+    return {"uvloop": uvloop.new_event_loop} if item.path.stem in {"test_conformance", "test_shortcuts"} else both
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ from paddock.api.house_ports import HousePorts
 from paddock.api.methods import RouteTable
 from paddock.api.middleware import BodyLimitMiddleware, RequestMiddleware
 from paddock.api.routes import ROUTERS
+from paddock.api.short_way import ShortWay
 from paddock.api.sockets import refuse_socket
 from paddock.lifecycle.house import House, build_house
 from paddock.settings import Settings
@@ -65,6 +66,7 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
     app.mount("/e2b", create_control(house, app.state.limiter))
     openapi.install(app)
     _answer_failures(app)
+    app.add_middleware(ShortWay)
     app.add_middleware(BodyLimitMiddleware, settings=house.settings)
     app.add_middleware(HousePorts, envd=create_envd(house))
     app.add_middleware(RequestMiddleware, shapes={"/e2b/": e2b_response})

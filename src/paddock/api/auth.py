@@ -16,6 +16,9 @@ from paddock import errors
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.house import House
 
+ADMITTED = "paddock.admitted"
+"""Where a request's scope has its caller, once somebody has asked for the key."""
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -61,7 +64,7 @@ class GuardedRoute(APIRoute):
         has_body = self.body_field is not None
 
         async def guarded(request: Request) -> Response:
-            request.state.caller = await admit(request)
+            request.state.caller = request.scope.get(ADMITTED) or await admit(request)
             if has_body:
                 await request.body()
             return await handle(request)

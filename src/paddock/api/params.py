@@ -75,11 +75,12 @@ Day = Annotated[
         examples=["2030-01-31"],
     ),
 ]
+IDEMPOTENCY_KEY = r"^[\x20-\x7e]{1,255}$"
 IdempotencyKey = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        pattern=r"^[\x20-\x7e]{1,255}$",
+        pattern=IDEMPOTENCY_KEY,
         description="A request that is sent again with the same key is not carried out again.",
     ),
 ]

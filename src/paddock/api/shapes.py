@@ -29,6 +29,13 @@ def sandbox_answer(seen: Seen, settings: Settings, message: str = "") -> models.
     return models.SandboxAnswer(message=message, **_sandbox(seen.sandbox, seen.expires, settings))
 
 
+def created_answer(
+    seen: Seen, settings: Settings, command: models.CommandResult | None = None
+) -> models.CreatedSandbox:
+    message = "The sandbox is running."
+    return models.CreatedSandbox(message=message, command=command, **_sandbox(seen.sandbox, seen.expires, settings))
+
+
 def sandbox_page(page: records.Page, settings: Settings) -> models.SandboxPage:
     return models.SandboxPage(
         sandboxes=[

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from paddock.cli import code, confinement, copy, exec, observe, sandboxes
+from paddock.cli import code, confinement, copy, exec, observe, run, sandboxes
 from paddock.cli.doctor import doctor
 from paddock.cli.keys import keys
 from paddock.cli.service import service
@@ -45,6 +45,7 @@ app = typer.Typer(
 SANDBOXES, INSIDE, SERVER = "Sandboxes", "Inside a sandbox", "The server"
 
 app.command("create", rich_help_panel=SANDBOXES)(sandboxes.create)
+app.command("run", rich_help_panel=SANDBOXES)(run.run)
 app.command("list", rich_help_panel=SANDBOXES)(sandboxes.list_)
 app.command("status", rich_help_panel=SANDBOXES)(sandboxes.status)
 app.command("timeout", rich_help_panel=SANDBOXES)(sandboxes.timeout)

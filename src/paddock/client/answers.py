@@ -68,6 +68,12 @@ class Sandbox(AsMapping, models.SandboxAnswer):
     pass
 
 
+class CreatedSandbox(Sandbox):
+    """A new one, and what the command said that it was made with."""
+
+    command: CommandResult | None = None
+
+
 class SandboxPage(AsMapping, models.SandboxPage):
     sandboxes: list[Sandbox]  # type: ignore[assignment]
 

@@ -14,11 +14,13 @@ from typing import Any
 
 from paddock import ids
 from paddock.clock import Clock
+from paddock.errors import PaddockError
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.attachment import Attachment
-from paddock.lifecycle.controller import Controller, Use
+from paddock.lifecycle.controller import Controller, Seen, Use
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
 from paddock.lifecycle.output import Output, OutputSlice, cut_tail, first_slice, read_slice
+from paddock.lifecycle.shell import SHELL, words_of
 from paddock.machine.base import (
     DEFAULT_USER,
     WORKSPACE,
@@ -31,9 +33,7 @@ from paddock.machine.base import (
 )
 from paddock.models import CommandResult, CommandStatus, RunCommand, StartProcess
 from paddock.settings import Settings
-from paddock.tools import environment
 
-SHELL = ("/bin/bash", "-c")
 _LABEL = 1000
 
 
@@ -47,23 +47,25 @@ class Commands:
     async def run(self, who: Principal, request: RunCommand, idempotency_key: str | None = None) -> CommandResult:
         """Run in a shell and answer when it has ended, or when the soft timeout has passed."""
         async with self._controller.use(who, request.sandbox_id) as use:
-            limit = self._settings.max_output
-            spec, first = await self._spec(who, request, idempotency_key)
-            if request.background:
-                info = await use.machine.spawn(spec)
-                output = await read_slice(use.machine, info, 0, 0, limit)
-            else:
-                wait = self._settings.command_timeout if request.timeout is None else request.timeout
-                output = first_slice(*await use.machine.run(spec, wait, limit), limit)
-                info = output.info
-            await self._record(use, info, request.command, first, output.size)
-            return self._result(request.sandbox_id, output)
+            process_id, first = await self._process(who, request, idempotency_key)
+            return await self._run(use, request, process_id, first)
+
+    async def run_first(self, who: Principal, made: Seen, command: str, timeout: float | None) -> CommandResult:
+        """The command that a sandbox is made with. A create that is asked for again meets the same process again."""
+        sandbox_id = made.sandbox.sandbox_id
+        request = RunCommand(sandbox_id=sandbox_id, command=command, timeout=timeout)
+        try:
+            async with self._controller.use_made(who, made) as use:
+                return await self._run(use, request, ids.first_process_id(sandbox_id), made.new)
+        except PaddockError as error:
+            error.details.setdefault("sandbox_id", sandbox_id)  # it is there, and the caller's to use or to delete
+            raise
 
     async def stream_run(self, who: Principal, request: RunCommand, idempotency_key: str | None = None) -> Output:
         """The same, as it goes. Without a timeout of its own it follows to the end."""
         async with self._controller.use(who, request.sandbox_id) as use:
-            spec, first = await self._spec(who, request, idempotency_key)
-            info = await use.machine.spawn(spec)
+            process_id, first = await self._process(who, request, idempotency_key)
+            info = await use.machine.spawn(_spec(request, process_id))
             sent = 0
             try:
                 yield info
@@ -90,6 +92,7 @@ class Commands:
             stdin=request.stdin or terminal is not None,
             hard_timeout=request.hard_timeout,
             label=(request.command or shlex.join(argv))[:_LABEL],
+            shortcut=words_of(request.command or ""),
         )
         async with self._controller.use(who, sandbox_id) as use:
             info = await use.machine.spawn(spec)
@@ -175,23 +178,27 @@ class Commands:
         async with self.attach(who, sandbox_id, process_id) as attachment:
             await attachment.resize(rows, cols)
 
-    async def _spec(self, who: Principal, request: RunCommand, key: str | None) -> tuple[ProcessSpec, bool]:
-        """The process of this request, and whether this call is the first to ask for it."""
+    async def _run(self, use: Use, request: RunCommand, process_id: str, first: bool) -> CommandResult:
+        limit = self._settings.max_output
+        spec = _spec(request, process_id)
+        if request.background:
+            info = await use.machine.spawn(spec)
+            output = await read_slice(use.machine, info, 0, 0, limit)
+        else:
+            wait = self._settings.command_timeout if request.timeout is None else request.timeout
+            output = first_slice(*await use.machine.run(spec, wait, limit), limit)
+            info = output.info
+        await self._record(use, info, request.command, first, output.size)
+        return self._result(request.sandbox_id, output)
+
+    async def _process(self, who: Principal, request: RunCommand, key: str | None) -> tuple[str, bool]:
+        """The id of this request's process, and whether this call is the first to ask for it."""
         process_id = mine = ids.new_process_id()
         if key is not None:
             process_id = await self._idempotency.claim(
                 who, key, fingerprint("run-command", request), request.sandbox_id, process_id
             )
-        spec = ProcessSpec(
-            process_id=process_id,
-            argv=[*SHELL, request.command],
-            cwd=request.cwd or WORKSPACE,
-            env=_env(request),
-            user=request.user or DEFAULT_USER,
-            hard_timeout=request.hard_timeout,
-            label=request.command[:_LABEL],
-        )
-        return spec, process_id == mine
+        return process_id, process_id == mine
 
     async def _record(self, use: Use, info: ProcessInfo, command: str, first: bool, sent: int) -> None:
         data: dict[str, Any] = {"process_id": info.process_id, "command": command[:_LABEL]}
@@ -228,11 +235,17 @@ class Commands:
         )
 
 
-def _env(request: RunCommand) -> dict[str, str]:
-    """With the variables that the sandbox's user had remembered; nobody else may run what that user wrote."""
-    if request.user not in (None, DEFAULT_USER):
-        return dict(request.env)
-    return environment.for_bash(request.env)
+def _spec(request: RunCommand, process_id: str) -> ProcessSpec:
+    return ProcessSpec(
+        process_id=process_id,
+        argv=[*SHELL, request.command],
+        cwd=request.cwd or WORKSPACE,
+        env=request.env,
+        user=request.user or DEFAULT_USER,
+        hard_timeout=request.hard_timeout,
+        label=request.command[:_LABEL],
+        shortcut=words_of(request.command),
+    )
 
 
 async def _news(machine: Machine, process_id: str, stdout_offset: int, stderr_offset: int, wait: float) -> None:

@@ -50,6 +50,8 @@ class Seen:
 
     sandbox: Sandbox
     expires: Deadline | None
+    new: bool = False
+    """Just made, by this very request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,13 @@ class Controller:
         async with self._inside(await self._visible(who, sandbox_id), wake=True) as use:
             yield use
 
+    @asynccontextmanager
+    async def use_made(self, who: Principal, made: Seen) -> AsyncIterator[Use]:
+        """The same for whoever made it. What was just written need not be read; another may have changed since."""
+        sandbox = made.sandbox if made.new else await self._visible(who, made.sandbox.sandbox_id)
+        async with self._inside(sandbox, wake=True) as use:
+            yield use
+
     async def by_key(self, key: str) -> Sandbox:
         """Whose DNS-safe key this is. For the gateway, where the key in a host name says which sandbox is meant and
         something else says whether the caller may."""
@@ -329,6 +338,8 @@ class Controller:
         """The machine. Where the provider disagrees with the row (a host that was restarted), the row is put right."""
         for last_try in (False, True):
             provider = self._engine.provider(sandbox.provider)
+            if (machine := provider.at_hand(sandbox.sandbox_id)) is not None:
+                return machine
             try:
                 return await self._engine.call(provider.attach(sandbox.sandbox_id), "attach")
             except (SandboxNotFound, Conflict):
@@ -368,7 +379,7 @@ class Controller:
     def _seen_new(self, sandbox: Sandbox) -> Seen:
         """What was just written need not be read."""
         written = self._engine.deadlines_of(sandbox, sandbox.state_changed_at)
-        return Seen(sandbox, min(written, key=lambda deadline: deadline.due_at, default=None))
+        return Seen(sandbox, min(written, key=lambda deadline: deadline.due_at, default=None), new=True)
 
     async def _seen(self, sandbox: Sandbox) -> Seen:
         async with self._store.read(swift=True) as connection:

@@ -17,9 +17,9 @@ from sqlalchemy.exc import IntegrityError
 
 from paddock import errors
 from paddock.lifecycle.accounts import Principal
-from paddock.lifecycle.commands import SHELL
 from paddock.lifecycle.controller import Controller, Use
 from paddock.lifecycle.launching import BuiltIn, Launch, latest, start, until_ready
+from paddock.lifecycle.shell import SHELL
 from paddock.machine.base import DEFAULT_USER, WORKSPACE, Machine, ProcessInfo
 from paddock.models import PutService, State
 from paddock.store import services as stored

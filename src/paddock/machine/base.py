@@ -78,6 +78,8 @@ class ProcessSpec:
     """What the one who starts it wants to find again (``Machine.note``), also after a restart of the server."""
     strict: bool = False
     """A program that is not there, or cannot be run, is refused (``Invalid``) instead of ending with 127 or 126."""
+    shortcut: Sequence[str] = ()
+    """Words that do what ``argv``, a shell with a command, does. A machine may run them instead, if nothing differs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from paddock.models.code import (
 from paddock.models.commands import (
     CommandResult,
     CommandStatus,
+    CreatedSandbox,
     ProcessAnswer,
     ProcessList,
     ProcessOutput,
@@ -144,6 +145,7 @@ __all__ = [
     "CreateSandbox",
     "CreateTicket",
     "CreateUser",
+    "CreatedSandbox",
     "Egress",
     "EgressAnswer",
     "EgressChoice",

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from paddock.models.base import Answer, Request, Success
-from paddock.models.sandboxes import SandboxRef
+from paddock.models.sandboxes import SandboxAnswer, SandboxRef
 from paddock.models.values import _SIGNALS, BASE64, Command, Env, HardTimeout, SandboxPath, Text, UserName, Wait, _whole
 
 
@@ -49,6 +49,10 @@ class CommandResult(Success):
     stderr_offset: int
     truncated: bool = Field(description="Not everything is here: read the rest by `process_id` and offset.")
     duration: float = Field(description="Seconds.")
+
+
+class CreatedSandbox(SandboxAnswer):
+    command: CommandResult | None = Field(default=None, description="Of the `command` that it was made with.")
 
 
 class Terminal(Request):

@@ -10,7 +10,18 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from paddock.models.base import Answer, Request, Success
 from paddock.models.confinement import ConfinementRequest, Egress, Isolation, MountInfo
-from paddock.models.values import GIT_URL, Env, Metadata, SandboxId, Seconds, UserId, _no_nul, _whole
+from paddock.models.values import (
+    GIT_URL,
+    Command,
+    Env,
+    Metadata,
+    SandboxId,
+    Seconds,
+    UserId,
+    Wait,
+    _no_nul,
+    _whole,
+)
 
 
 class State(StrEnum):
@@ -79,6 +90,13 @@ class CreateSandbox(ConfinementRequest):
         default=True,
         description="Whether traffic to its ports, commands and file operations wake it when it is paused. If not, "
         "only connect and resume do.",
+    )
+    command: Command | None = Field(
+        default=None, description="Run once it runs, as by run-command; the answer has the result in `command`."
+    )
+    command_timeout: Wait | None = Field(
+        default=None,
+        description="Soft: seconds to wait for the end of `command`. After that the answer says that it is `running`.",
     )
 
     @field_validator("git_url")

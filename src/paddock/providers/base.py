@@ -158,6 +158,10 @@ class Provider(ABC):
 
     # What not every provider has
 
+    def at_hand(self, sandbox_id: str) -> Machine | None:
+        """The inside of a running machine, where nothing has to be waited for. None: only ``attach`` can tell."""
+        return None
+
     async def isolation(self, sandbox_id: str) -> IsolationReport:
         """Which layers stand between this sandbox and the host."""
         raise errors.Unsupported(f"The provider {self.name!r} gives no isolation report.")

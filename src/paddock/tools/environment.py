@@ -1,8 +1,8 @@
-"""Variables that outlast a command: kept in a file of the sandbox that every later shell of its user reads.
+"""Variables that outlast a call: kept in a file of the sandbox that the commands of later tools read.
 
-The file is a script, so that it needs nothing but a shell: a tool's command sources it, and plain ``run-command``
-points ``BASH_ENV`` at it. What a caller gives for one command wins. Only the sandbox's own user reads it: root must
-not run what that user wrote.
+The file is a script, so that it needs nothing but a shell. What a caller gives for one command wins. Only the sandbox's
+own user reads it: root must not run what that user wrote. The plain ``run-command`` route does not read it: its
+environment is the sandbox's own and what the request gives, and most of its commands need no shell at all.
 """
 
 from __future__ import annotations
@@ -19,11 +19,6 @@ FILE = "environment.sh"
 GIVEN = "PADDOCK_GIVEN"
 """Names of the variables that were given for this command alone."""
 MAX_BYTES = 256 * 1024
-
-
-def for_bash(env: Mapping[str, str], home: str = "/home/user") -> dict[str, str]:
-    """The environment of a command of bash, so that it has what is remembered besides what is given."""
-    return {"BASH_ENV": f"{home}/.paddock/{FILE}", **given(env)}
 
 
 def given(env: Mapping[str, str]) -> dict[str, str]:
@@ -52,5 +47,5 @@ async def remember(bench: Bench, variables: Mapping[str, str]) -> None:
     for name, value in variables.items():
         lines.append(f'case ":${{{GIVEN}-}}:" in *:{name}:*) ;; *) export {name}={shlex.quote(value)} ;; esac')
     # A shell below this one has them already, and may have changed them.
-    lines.append(f"unset BASH_ENV {GIVEN}")
+    lines.append(f"unset {GIVEN}")
     await bench.machine.write_file(file(bench), once("\n".join([*lines, ""]).encode()), mode=0o600, user=bench.user)

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from paddock.api.auth import Calling, GuardedRoute
+from paddock.api.auth import Caller, Calling, GuardedRoute
 from paddock.api.following import process_events
 from paddock.api.openapi import ON_A_SANDBOX, operation_id
 from paddock.api.params import IdempotencyKey
@@ -38,14 +38,18 @@ async def run_command(
     Ask for `stream` (or `Accept: text/event-stream`) to get the output as it comes; then there is no soft timeout
     unless one is given. A caller who leaves does not end the command.
     """
-    commands = caller.house.commands
-    if not body.background and (body.stream or _wants_events(request)):
-        events = process_events(commands.stream_run(caller.who, body, idempotency_key), announce=True)
+    if not body.background and (body.stream or wants_events(request)):
+        events = process_events(caller.house.commands.stream_run(caller.who, body, idempotency_key), announce=True)
         return await EventStream.open(events, request)
-    result = await commands.run(caller.who, body, idempotency_key)
+    return await answer_command(body, caller, idempotency_key)
+
+
+async def answer_command(body: RunCommand, caller: Caller, idempotency_key: str | None) -> Response:
+    """Its result, when it has ended or the soft timeout has passed."""
+    result = await caller.house.commands.run(caller.who, body, idempotency_key)
     # Written out here: it is of the declared model already, and checking that again costs as much as writing it.
     return Response(result.model_dump_json(), media_type="application/json")
 
 
-def _wants_events(request: Request) -> bool:
+def wants_events(request: Request) -> bool:
     return request.headers.get("accept", "").startswith("text/event-stream")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from paddock.api.auth import Caller, Calling, GuardedRoute
 from paddock.api.openapi import ON_A_SANDBOX, operation_id
 from paddock.api.params import IdempotencyKey, Limit, SandboxIdHere
-from paddock.api.shapes import describe, sandbox_answer, sandbox_page
+from paddock.api.shapes import created_answer, describe, sandbox_answer, sandbox_page
 from paddock.models import (
     ConnectSandbox,
+    CreatedSandbox,
     CreateSandbox,
     ExposePort,
     PortUrl,
@@ -40,11 +41,20 @@ by_path = APIRouter(
 )
 
 
-@router.post("/sandboxes/create")
-async def create_sandbox(body: CreateSandbox, caller: Calling, idempotency_key: IdempotencyKey = None) -> SandboxAnswer:
-    """Make a sandbox and answer when it runs. With an `Idempotency-Key` a retry answers with the first one."""
-    seen = await caller.house.controller.create(caller.who, body, idempotency_key)
-    return sandbox_answer(seen, caller.house.settings, "The sandbox is running.")
+@router.post("/sandboxes/create", response_model=CreatedSandbox)
+async def create_sandbox(body: CreateSandbox, caller: Calling, idempotency_key: IdempotencyKey = None) -> Response:
+    """Make a sandbox and answer when it runs. With an `Idempotency-Key` a retry answers with the first one.
+
+    With a `command`, answer when that has ended too, or its soft timeout has passed. One that fails is an answer. One
+    that cannot even be started is an error, whose details name the sandbox: it runs.
+    """
+    house, command = caller.house, None
+    seen = await house.controller.create(caller.who, body, idempotency_key)
+    if body.command is not None:
+        command = await house.commands.run_first(caller.who, seen, body.command, body.command_timeout)
+    # Written out here: it is of the declared model already, and checking that again costs as much as writing it.
+    answer = created_answer(seen, house.settings, command)
+    return Response(answer.model_dump_json(), media_type="application/json")
 
 
 @router.post("/sandboxes/connect")

@@ -16,8 +16,7 @@ from paddock.client.answers import (
     Done,
 )
 from paddock.client.call import Call, StreamCall, answer, event, given, listed, nothing
-from paddock.client.calls.processes import SERVER_COMMAND_TIMEOUT
-from paddock.client.calls.sandboxes import sandbox_path
+from paddock.client.calls.sandboxes import SERVER_COMMAND_TIMEOUT, sandbox_path
 from paddock.client.errors import from_event
 from paddock.client.retry import Repeat
 from paddock.client.sse import EventDecoder, ServerSentEvent

@@ -17,13 +17,10 @@ from paddock.client.answers import (
     Started,
 )
 from paddock.client.call import Call, StreamCall, answer, event, given, listed, nothing
-from paddock.client.calls.sandboxes import idempotency, sandbox_path
+from paddock.client.calls.sandboxes import SERVER_COMMAND_TIMEOUT, idempotency, sandbox_path
 from paddock.client.errors import from_event
 from paddock.client.retry import Repeat
 from paddock.client.sse import EventDecoder, ServerSentEvent
-
-SERVER_COMMAND_TIMEOUT = 120.0
-"""What a server waits for a command whose caller named no timeout, unless its operator chose otherwise."""
 
 
 def run_command(

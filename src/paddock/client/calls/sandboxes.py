@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from paddock.client.answers import (
+    CreatedSandbox,
     Done,
     Egress,
     Event,
@@ -23,6 +24,9 @@ from paddock.client.call import Call, StreamCall, answer, event, given, nothing
 from paddock.client.errors import from_event
 from paddock.client.sse import EventDecoder
 from paddock.models import PortUrl
+
+SERVER_COMMAND_TIMEOUT = 120.0
+"""What a server waits for a command whose caller named no timeout, unless its operator chose otherwise."""
 
 
 def create_sandbox(
@@ -42,15 +46,18 @@ def create_sandbox(
     mounts: Sequence[Mapping[str, Any]] | None = None,
     public_ports: bool | None = None,
     auto_resume: bool | None = None,
+    command: str | None = None,
+    command_timeout: float | None = None,
     idempotency_key: str | None = None,
-) -> Call[Sandbox]:
+) -> Call[CreatedSandbox]:
     """Make a sandbox.
 
     ``egress`` is the mode (``none``, ``proxy``, ``full``) or a mapping of ``mode``, ``allow`` and ``deny``;
     ``isolation`` is the least that will do; ``mounts`` are directories of the host (``source``, ``target``,
     ``read_only``), for admins. With ``public_ports`` anybody who knows the address may open its ports; without
-    ``auto_resume`` using it does not wake it when it is paused. A reply that was lost is asked for again by the same
-    key, so it never makes two."""
+    ``auto_resume`` using it does not wake it when it is paused. ``command`` runs in it as soon as it runs, and the
+    answer has its result in ``command``, also where it still runs after ``command_timeout`` seconds. A reply that was
+    lost is asked for again by the same key, so it never makes two, and never runs the command twice."""
     return Call(
         method="POST",
         path="/sandboxes/create",
@@ -70,9 +77,12 @@ def create_sandbox(
             mounts=None if mounts is None else [dict(mount) for mount in mounts],
             public_ports=public_ports,
             auto_resume=auto_resume,
+            command=command,
+            command_timeout=command_timeout,
         ),
         headers=idempotency(idempotency_key),
-        read=answer(Sandbox),
+        server_wait=0.0 if command is None else SERVER_COMMAND_TIMEOUT if command_timeout is None else command_timeout,
+        read=answer(CreatedSandbox),
     )
 
 

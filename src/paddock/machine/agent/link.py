@@ -18,6 +18,7 @@ from paddock.machine.agent.exchange import Call, Exchange, Ignored, Result
 from paddock.machine.agent.failures import LinkLost, Refusal
 from paddock.machine.agent.wire import (
     KNOWS_DETAILS,
+    KNOWS_SHORTCUTS,
     PASSES_DESCRIPTORS,
     VERSION,
     Answer,
@@ -49,6 +50,8 @@ class Link:
         connection.setblocking(False)
         self.details = False
         """The agent knows what was added to the first version of the protocol."""
+        self.shortcuts = False
+        """It can run plain words without the shell that they are meant for."""
         self._socket = connection
         self._loop = asyncio.get_running_loop()
         self._splitter = Splitter()
@@ -65,9 +68,10 @@ class Link:
         """Over a connected unix socket, which is the link's from now on."""
         link = cls(connection)
         try:
-            payload = Writer().u32(VERSION).u32(PASSES_DESCRIPTORS | KNOWS_DETAILS)
+            payload = Writer().u32(VERSION).u32(PASSES_DESCRIPTORS | KNOWS_DETAILS | KNOWS_SHORTCUTS)
             features = await link.call(Request.HELLO, payload, Call(Answer.HELLO_OK, _read_hello), seconds)
             link.details = bool(features & KNOWS_DETAILS)
+            link.shortcuts = bool(features & KNOWS_SHORTCUTS)
         except Refusal as refusal:
             link.close()
             raise ProtocolError(f"The sandbox's agent refuses to speak with this server: {refusal.message}") from None

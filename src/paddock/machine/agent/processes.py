@@ -17,12 +17,13 @@ from paddock.machine.agent.flows import Beginning, Following
 from paddock.machine.agent.line import Line
 from paddock.machine.agent.link import Link
 from paddock.machine.agent.paths import plain
+from paddock.machine.agent.shortcuts import undisturbed
 from paddock.machine.agent.tails import Tail, Tails
 from paddock.machine.agent.wire import MAX_BULK, Answer, ProtocolError, Reader, Request, Writer
 from paddock.machine.base import MAX_NOTE, OutputChunk, ProcessInfo, ProcessSpec, Stream, TerminalSize
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
-_STDIN, _TERMINAL, _FOLLOW, _FOLLOW_ALL, _STRICT, _NOTE = 1, 2, 4, 8, 16, 32
+_STDIN, _TERMINAL, _FOLLOW, _FOLLOW_ALL, _STRICT, _NOTE, _SHORTCUT = 1, 2, 4, 8, 16, 32, 64
 _STDIN_PIECE = 64 * 1024
 _LABEL_BYTES = 1024
 _LONGEST = 1 << 62
@@ -105,6 +106,8 @@ class Processes:
             flags |= _NOTE
         if not link.details:
             flags &= _FOLLOW
+        if spec.shortcut and link.shortcuts and undisturbed(environment):
+            flags |= _SHORTCUT
         if spec.stdin or spec.terminal:
             flags |= _STDIN
         if spec.terminal:
@@ -127,7 +130,11 @@ class Processes:
             .u64(self._spool_limit)
             .text(label)
         )
-        return payload.blob(spec.note) if flags & _NOTE else payload
+        if flags & _NOTE:
+            payload.blob(spec.note)
+        if flags & _SHORTCUT:
+            payload.texts(spec.shortcut)
+        return payload
 
     # Looking and waiting
 

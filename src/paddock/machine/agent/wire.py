@@ -13,6 +13,8 @@ VERSION: Final = 1
 PASSES_DESCRIPTORS: Final = 1
 KNOWS_DETAILS: Final = 2
 """Notes, owners, attributes, signals to one process, following to the last byte, and six kinds of changes."""
+KNOWS_SHORTCUTS: Final = 4
+"""Commands of plain words that need no shell."""
 MAX_PAYLOAD: Final = 1_114_112
 MAX_DATA: Final = 64 * 1024
 """Of one DATA frame."""

@@ -70,10 +70,15 @@ class Living:
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
         return True
 
-    def be(self, folder: Path, record: Record, way_out: Outlet) -> None:
+    async def prepare(self) -> None:
+        """Whatever has to be asked of its agent, before it is anybody's. Also shows that the agent answers."""
+        await self.outlet.prepare(self.machine)
+
+    def be(self, folder: Path, record: Record) -> None:
         """What was made in advance is this sandbox from now on."""
-        self.folder, self.record, self.outlet = folder, record, way_out
+        self.folder, self.record = folder, record
         self.machine.sandbox_id = record.spec.sandbox_id
+        self.outlet.become(record.spec.egress)
 
     def alive(self) -> bool:
         """Asked of the kernel: word of its end may still be on its way to us."""

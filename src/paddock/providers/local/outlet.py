@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 from paddock.egress.addresses import Reach
 from paddock.egress.dns_relay import DnsRelay
@@ -35,6 +36,19 @@ class Outlet:
     def __init__(self, policy: EgressPolicy, reach: Reach, resolver: HostResolver) -> None:
         self._gate = Gate(policy, reach=reach, resolve=resolver.share())
         self._services: list[EgressProxy | TransparentProxy | DnsRelay] = []
+        self._ready: socket.socket | None = None
+
+    async def prepare(self, machine: AgentMachine) -> None:
+        """Open the port that whoever gets this machine will need, so that nothing has to be asked of it then. Nobody
+        serves it yet: another server may be the one that hands the machine out."""
+        self._ready = await machine.listen_socket(PROXY_PORT)
+
+    def become(self, policy: EgressPolicy) -> None:
+        """The way out of the sandbox that a prepared machine has become."""
+        self._gate.update(policy)
+        if self._ready is not None and policy.mode is EgressMode.NONE:
+            self._ready.shutdown(socket.SHUT_RDWR)  # of the socket itself, in whosever hands: it listens no more
+            self._forget_ready()
 
     async def open(self, machine: AgentMachine) -> None:
         """May be repeated: a listener is served once."""
@@ -44,7 +58,8 @@ class Outlet:
             case EgressMode.NONE:
                 return
             case EgressMode.PROXY:
-                self._services = [EgressProxy(await machine.listen_socket(PROXY_PORT), self._gate)]
+                listener, self._ready = self._ready or await machine.listen_socket(PROXY_PORT), None
+                self._services = [EgressProxy(listener, self._gate)]
             case EgressMode.FULL:
                 streams = [kind for kind in Listening if not kind.datagrams]
                 listeners = [await machine.listen_socket(TRANSPARENT_PORT, kind) for kind in streams]
@@ -56,8 +71,14 @@ class Outlet:
             service.start()
 
     async def close(self) -> None:
+        self._forget_ready()
         services, self._services = self._services, []
         await asyncio.gather(*(service.close() for service in services))
+
+    def _forget_ready(self) -> None:
+        if self._ready is not None:
+            self._ready.close()
+            self._ready = None
 
     def update(self, policy: EgressPolicy) -> None:
         self._gate.update(policy)

@@ -77,8 +77,7 @@ class LocalProvider(Provider):
         warm = await asyncio.to_thread(lambda: list(self._yard.warm()))
         await asyncio.to_thread(self._builder.clean_up, [record for _, record in (*records, *warm)])
         await asyncio.gather(*(self._find_again(folder, record) for folder, record in records))
-        for folder, record in warm:
-            await self._restock(folder, record)
+        await asyncio.gather(*(self._restock(folder, record) for folder, record in warm))
         if not self._builder.host.disk_image:
             self._quota = asyncio.create_task(quota.keep(self._living.values))
 
@@ -100,12 +99,12 @@ class LocalProvider(Provider):
 
     async def create(self, spec: SandboxSpec) -> Found:
         async with self._turn(spec.sandbox_id):
-            record = Record.load(self._yard.folder(spec.sandbox_id))
+            record = Record.load(self._yard.folder(spec.sandbox_id)) if self._yard.has(spec.sandbox_id) else None
             if record is not None:
                 return await self._again(record)
             self._builder.require(spec)
             living = await self._claim(spec) or await self._make(spec)
-            return living.record.found()
+            return living.record.found(MachineState.RUNNING)
 
     async def inspect(self, sandbox_id: str) -> Found | None:
         try:
@@ -147,6 +146,10 @@ class LocalProvider(Provider):
                 await living.let_go()
             await self._discard(folder)
         self._turns.pop(sandbox_id, None)
+
+    def at_hand(self, sandbox_id: str) -> Machine | None:
+        living = self._living.get(sandbox_id)
+        return None if living is None or living.paused or not living.alive() else living.machine
 
     async def attach(self, sandbox_id: str) -> Machine:
         living = self._living.get(sandbox_id)
@@ -204,7 +207,7 @@ class LocalProvider(Provider):
         try:
             if not living.watch(self._warm_lost):
                 raise errors.ProviderUnavailable("A machine made in advance ended at once.")
-            await living.machine.usage()  # the link stands, and the agent answers
+            await living.prepare()
         except BaseException:
             await asyncio.shield(self._drop(folder, living))
             raise
@@ -268,7 +271,7 @@ class LocalProvider(Provider):
                 made = draft if draft.exists() else self._yard.folder(spec.sandbox_id)
                 await asyncio.shield(self._drop(made, living))
                 raise
-            living.be(folder, record, self._outlet(record))
+            living.be(folder, record)
             with contextlib.suppress(errors.ProviderUnavailable):
                 await self._take_up(living)
             if living.alive():
@@ -355,10 +358,14 @@ class LocalProvider(Provider):
     async def _restock(self, folder: Path, record: Record) -> None:
         """Made in advance by a server before this one, or beside it."""
         living = self._hold(folder, record)
-        if living.watch(self._warm_lost):
-            self._stock.add(folder, record, living)
-        else:
-            await self._drop(folder, None)
+        try:
+            if living.watch(self._warm_lost):
+                await living.prepare()
+                self._stock.add(folder, record, living)
+                return
+        except errors.PaddockError as error:
+            log.warning("a machine made in advance does not answer", problem=error.message)
+        await self._drop(folder, living)
 
     def _warm_lost(self, living: Living) -> None:
         self._stock.lost(living)

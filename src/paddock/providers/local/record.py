@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ from paddock.providers.local.cgroups import Group
 RECORD = "record.json"
 SOCKET = "agent.sock"
 _VERSION = 1
+_RESOURCES = [field.name for field in fields(Resources)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,9 @@ class Record:
     """A name of its own, which it keeps when a machine made in advance gets its sandbox id."""
     running: Running | None = None
 
-    def found(self) -> Found:
-        return Found(self.spec.sandbox_id, self.state(), self.reference, self.created_at, self.spec.labels)
+    def found(self, state: MachineState | None = None) -> Found:
+        """``state``: where it is known already."""
+        return Found(self.spec.sandbox_id, state or self.state(), self.reference, self.created_at, self.spec.labels)
 
     def state(self) -> MachineState:
         """What is so, not what was last written: a crash may have come in between."""
@@ -56,11 +58,16 @@ class Record:
         return MachineState.PAUSED if frozen else MachineState.RUNNING
 
     def save(self, folder: Path) -> None:
-        draft = folder / f".{RECORD}.{secrets.token_hex(4)}"
+        # By hand: this is in the way of every create, and the friendlier ways cost more than what they do here.
+        draft = f"{folder}/.{RECORD}.{secrets.token_hex(4)}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb", buffering=0) as file:
-            file.write(json.dumps(self._to_json()).encode())
-        draft.replace(folder / RECORD)
+        try:
+            text = json.dumps(self._to_json()).encode()
+            while text:
+                text = text[os.write(descriptor, text) :]
+        finally:
+            os.close(descriptor)
+        os.rename(draft, f"{folder}/{RECORD}")  # noqa: PTH104
 
     @classmethod
     def load(cls, folder: Path) -> Self | None:
@@ -85,7 +92,7 @@ class Record:
             "user_id": spec.user_id,
             "template_id": spec.template_id,
             "env": dict(spec.env),
-            "resources": asdict(spec.resources),
+            "resources": {name: getattr(spec.resources, name) for name in _RESOURCES},
             "labels": dict(spec.labels),
             "egress": spec.egress.to_json(),
             "isolation": spec.isolation.value if spec.isolation else None,

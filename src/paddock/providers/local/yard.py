@@ -43,6 +43,9 @@ class Yard:
             raise errors.SandboxNotFound.by_id(sandbox_id)
         return self._sandboxes / sandbox_id
 
+    def has(self, sandbox_id: str) -> bool:
+        return os.path.lexists(self.folder(sandbox_id))
+
     def draft(self) -> Path:
         path = self._drafts / secrets.token_hex(8)
         path.mkdir(mode=0o700)

@@ -1,0 +1,84 @@
+"""``paddock run``: a command in a sandbox of its own, which is gone when the command is."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from paddock.cli import output
+from paddock.cli.arguments import Egress, login_name, pairs
+from paddock.cli.exec import STILL_RUNNING, Wanted
+from paddock.cli.session import Session, command
+
+
+@command
+def run(
+    session: Session,
+    words: Annotated[
+        list[str], typer.Argument(metavar="-- CMD...", help="The command; a single word is run by a shell.")
+    ],
+    user_id: Annotated[str | None, typer.Option(help="Whom it is for. [default: the login name]")] = None,
+    template: Annotated[str | None, typer.Option(help="What the sandbox is made from.")] = None,
+    env: Annotated[list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Its environment.")] = None,
+    git_url: Annotated[str | None, typer.Option(metavar="URL", help="Clone this into /workspace.")] = None,
+    cpu: Annotated[float | None, typer.Option(help="Cores.")] = None,
+    memory: Annotated[int | None, typer.Option(metavar="MB", help="Memory.")] = None,
+    disk: Annotated[int | None, typer.Option(metavar="MB", help="Disk.")] = None,
+    provider: Annotated[str | None, typer.Option(help="Which provider makes it.")] = None,
+    egress: Annotated[Egress | None, typer.Option(help="How it may connect to the outside.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Stop watching after this; ends it, unless --keep.")
+    ] = None,
+    interactive: Annotated[bool, typer.Option("--interactive", "-i", help="Pass standard input on.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the sandbox there, and say its id.")] = False,
+) -> None:
+    """Make a sandbox, run a command in it, and delete it."""
+    if interactive and session.json:
+        raise typer.BadParameter("cannot be used with --json", param_hint="--interactive")
+    asked = {"cpu": cpu, "memory_mb": memory, "disk_mb": disk}
+    wishes: dict[str, Any] = {
+        "env": pairs(env, "--env"),
+        "git_url": git_url,
+        "resources": {name: value for name, value in asked.items() if value is not None} or None,
+        "provider": provider,
+        "egress": egress,
+        # Whatever becomes of this program, a sandbox that nobody asked to keep does not stay.
+        "on_timeout": None if keep else "delete",
+    }
+    line = words[0] if len(words) == 1 else shlex.join(words)
+    if session.json:
+        wishes |= {"command": line, "command_timeout": timeout}
+    with _sandbox(session, keep, user_id or login_name(), template, wishes) as box:
+        if session.json:
+            output.print_json(box)
+            code = STILL_RUNNING if box.command is None or box.command.exit_code is None else box.command.exit_code
+        else:
+            code = _watched(session, Wanted(box.sandbox_id, line, None, None, None, timeout, None, interactive))
+    if code:
+        raise typer.Exit(code)
+
+
+@contextmanager
+def _sandbox(session: Session, keep: bool, user_id: str, template: str | None, wishes: dict[str, Any]) -> Iterator[Any]:
+    """One for the length of the context, unless it is to be kept."""
+    box = session.client.create_sandbox(user_id, template, **wishes)
+    try:
+        yield box
+    finally:
+        if not keep:
+            session.client.delete_sandbox(box.sandbox_id)
+        elif not session.json:
+            output.note(f"Kept: {box.sandbox_id}")
+
+
+def _watched(session: Session, wanted: Wanted) -> int:
+    client = session.async_client()
+    import asyncio
+
+    from paddock.cli.attached import Attached
+
+    return asyncio.run(Attached(client, wanted).run())

@@ -1,0 +1,44 @@
+"""``paddock run``: one command, in a sandbox that goes with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Paddock
+
+pytestmark = pytest.mark.slow
+
+
+def there(paddock: Paddock, user_id: str) -> list[str]:
+    return [box["sandbox_id"] for box in paddock.json("list", "--user-id", user_id)["sandboxes"]]
+
+
+def test_it_streams_what_the_command_says_ends_with_its_code_and_leaves_nothing(paddock: Paddock) -> None:
+    line = "echo out; echo err >&2; echo $MINE; exit 7"
+    ran = paddock("run", "--user-id", "carol", "-e", "MINE=1", "--", line, check=7)
+    assert (ran.stdout, ran.stderr) == ("out\n1\n", "err\n")
+    assert there(paddock, "carol") == []
+
+
+def test_one_that_is_kept_is_there_afterwards(paddock: Paddock) -> None:
+    ran = paddock("run", "--user-id", "dave", "--keep", "--", "sh", "-c", "echo kept > note")
+    [sandbox_id] = there(paddock, "dave")
+    assert ran.stderr == f"Kept: {sandbox_id}\n"
+    assert paddock("exec", sandbox_id, "--", "cat", "note").stdout == "kept\n"
+    paddock("kill", sandbox_id)
+
+
+def test_a_machine_gets_one_document_with_the_result(paddock: Paddock) -> None:
+    made = paddock.json("run", "--user-id", "erin", "echo out; exit 3", check=3)
+    assert (made["command"]["stdout"], made["command"]["exit_code"]) == ("out\n", 3)
+    assert there(paddock, "erin") == []
+
+
+def test_a_create_that_fails_is_said_in_one_line(paddock: Paddock) -> None:
+    said = paddock("run", "--template", "no-such-template", "--", "ls", check=1).stderr
+    assert said.startswith("Error:") and "no-such-template" in said
+
+
+def test_input_is_passed_on_where_that_is_asked_for(paddock: Paddock) -> None:
+    assert paddock("run", "-i", "--user-id", "frank", "--", "cat", input="hello").stdout == "hello"
+    assert there(paddock, "frank") == []

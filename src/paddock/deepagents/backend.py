@@ -15,6 +15,7 @@ from deepagents.backends.protocol import (
     ExecuteResponse,
     FileDownloadResponse,
     FileUploadResponse,
+    GlobResult,
     LsResult,
     ReadResult,
     WriteResult,
@@ -23,7 +24,7 @@ from deepagents.backends.sandbox import BaseSandbox
 
 from paddock.client.pair import ClientPair
 from paddock.client.steps import Steps
-from paddock.deepagents import commands
+from paddock.deepagents import commands, globbing
 from paddock.deepagents import files as filing
 
 if TYPE_CHECKING:
@@ -109,6 +110,14 @@ class PaddockSandbox(BaseSandbox):
     async def aedit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> EditResult:
         done = await self._arun(filing.edit(self.id, file_path, old_string, new_string, replace_all, self._user))
         return await super().aedit(file_path, old_string, new_string, replace_all) if done is None else done
+
+    def glob(self, pattern: str, path: str | None = None) -> GlobResult:
+        found = self._run(globbing.glob(self.id, pattern, path, self._user))
+        return super().glob(pattern, path) if found is None else found
+
+    async def aglob(self, pattern: str, path: str | None = None) -> GlobResult:
+        found = await self._arun(globbing.glob(self.id, pattern, path, self._user))
+        return await super().aglob(pattern, path) if found is None else found
 
     def delete(self, file_path: str) -> Any:
         return self._run(filing.delete(self.id, file_path, self._user))

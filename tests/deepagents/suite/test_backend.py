@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from deepagents.backends.sandbox import BaseSandbox
+
 from paddock.client import SyncSandboxClient
 from paddock.deepagents import PaddockSandbox, files
 from paddock.session import SyncSandboxSession
@@ -60,7 +61,9 @@ def test_glob_finds_what_the_script_finds(pattern: str, backend: PaddockSandbox,
 
 def test_glob_with_links_finds_what_the_script_finds(backend: PaddockSandbox, stock: Stock) -> None:
     backend.execute("mkdir -p /workspace/links/real && cd /workspace/links && touch real/in.py && ln -s real alias")
-    backend.execute("cd /workspace/links && ln -s /etc/passwd out.py && ln -s real/in.py near.py && ln -s nowhere bad.py")
+    backend.execute(
+        "cd /workspace/links && ln -s /etc/passwd out.py && ln -s real/in.py near.py && ln -s nowhere bad.py"
+    )
     for pattern in ("*.py", "**/*.py", "alias/*.py"):
         assert backend.glob(pattern, "/workspace/links") == stock.glob(pattern, "/workspace/links"), pattern
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from paddock.clock import ManualClock
+from tests.e2b.server import PaddockServer
 from tests.support.postgres import Postgres, running_postgres
+from tests.support.serving import serving
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +31,10 @@ async def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
+
+
+@pytest.fixture(scope="session")
+def local_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaddockServer]:
+    """``paddock up`` on the ``local`` provider, for those who build agents on it."""
+    with serving(tmp_path_factory.mktemp("paddock") / "home") as running:
+        yield running

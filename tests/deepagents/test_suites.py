@@ -27,14 +27,14 @@ both = pytest.mark.parametrize("environment", [OLDER, NEWER], ids=lambda environ
 
 
 @pytest.fixture
-def run(server: PaddockServer, tmp_path: Path) -> Run:
+def run(local_server: PaddockServer, tmp_path: Path) -> Run:
     def run(environment: Environment, file: str, **variables: str) -> dict[str, int]:
         """How many tests ended how. One that failed is told with what it said."""
         prepare(environment)
         done = subprocess.run(
             [environment.python, "-B", "-m", "pytest", "-q", "--tb=short", "-W", "ignore", file],
             cwd=SUITE,
-            env=_surroundings(server, environment, tmp_path) | variables,
+            env=_surroundings(local_server, environment, tmp_path) | variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

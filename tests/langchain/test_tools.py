@@ -141,7 +141,7 @@ def test_without_langchain_it_says_what_to_install(
     session: SyncSandboxSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "paddock.langchain", None)
-    with pytest.raises(errors.Unsupported, match=r"paddock\[langchain\]"):
+    with pytest.raises(errors.Unsupported, match="pip install 'langchain-core"):
         session.get_tools()
 
 

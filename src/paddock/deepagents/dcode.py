@@ -9,7 +9,6 @@ from typing import Any, get_type_hints
 
 from deepagents_code.integrations.sandbox_provider import (
     SandboxError,
-    SandboxInstallHint,
     SandboxNotFoundError,
     SandboxProvider,
     SandboxProviderMetadata,
@@ -30,7 +29,6 @@ class PaddockProvider(SandboxProvider):
         return SandboxProviderMetadata(
             name="paddock",
             working_dir="/workspace",
-            install=SandboxInstallHint(kind="package", name="paddock"),
             supports_sandbox_id=True,
             supports_snapshot_name=True,
         )

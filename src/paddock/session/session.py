@@ -44,9 +44,7 @@ class Session(SessionOperations):
         try:
             from paddock.langchain import make_tools
         except ImportError as missing:
-            raise Unsupported(
-                "LangChain's tools need the package langchain-core: pip install 'paddock[langchain]'."
-            ) from missing
+            raise Unsupported("LangChain's tools need its package: pip install 'langchain-core>=1'.") from missing
         return make_tools(self.catalogue, self.sandbox_id, self.clients, names=names, kits=kits, read_only=read_only)
 
     def __repr__(self) -> str:

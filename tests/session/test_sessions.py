@@ -138,6 +138,18 @@ async def test_a_client_that_was_lent_stays_open(chat: str) -> None:
         assert (await client.get_status(session.sandbox_id)).status == "running"
 
 
+async def test_a_sandbox_that_another_account_named_alike_is_not_adopted(chat: str, server: PaddockServer) -> None:
+    """Or an admin's agent could be lured into a sandbox whose owner reads along."""
+    mallory = f"mallory-{secrets.token_hex(4)}"
+    with SyncSandboxClient() as admin:
+        admin.create_user(mallory)
+        key = admin.create_key("laptop", user_id=mallory).key
+    with SyncSandboxClient(server.url, api_key=key) as theirs:
+        planted = theirs.create_sandbox("agent", metadata={"paddock.session": chat})
+    async with await SandboxSession.create(session_id=chat) as session:
+        assert session.sandbox_id != planted.sandbox_id
+
+
 @pytest.mark.parametrize("wrong", [{"session_id": ""}, {"session_id": "x" * 501}, {"at_exit": "explode"}])
 async def test_what_makes_no_sense_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(errors.Invalid):

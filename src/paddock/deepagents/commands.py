@@ -57,13 +57,13 @@ def _output(sandbox_id: str, ran: CommandResult) -> Steps[tuple[str, bool]]:
         return ran.output, True
     pieces: list[bytes] = []
     offset = size = 0
+    whole = True
     while size < LONGEST_OUTPUT:
         piece = yield from ask(read_output(sandbox_id, ran.process_id, stdout_offset=offset))
+        whole = whole and piece.stdout_start <= offset
         pieces.append(piece.raw_stdout)
         size += len(pieces[-1])
         if piece.eof or piece.stdout_offset == offset:
-            break
+            return b"".join(pieces).decode(errors="replace"), whole
         offset = piece.stdout_offset
-    else:
-        return b"".join(pieces)[:LONGEST_OUTPUT].decode(errors="replace"), False
-    return b"".join(pieces).decode(errors="replace"), True
+    return b"".join(pieces)[:LONGEST_OUTPUT].decode(errors="replace"), False

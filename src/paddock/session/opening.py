@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, TypedDict
 
 from paddock.client.answers import Sandbox
+from paddock.client.calls.accounts import me
 from paddock.client.calls.sandboxes import connect_sandbox, create_sandbox, delete_sandbox, list_sandboxes
 from paddock.client.steps import Steps, ask
 from paddock.errors import Invalid, SandboxFailed, SandboxGone, SandboxNotFound
@@ -73,11 +74,13 @@ def named(session_id: str | None, at_exit: AtExit | str | None) -> tuple[str, At
 
 def open_session(session_id: str, user_id: str, options: SandboxOptions) -> Steps[Sandbox]:
     """The session's sandbox, awake."""
+    # An admin's key sees everybody's sandboxes; one that another account made and named alike is not this session's.
+    owner_id = (yield from ask(me())).user_id
     for attempt in range(_TRIES):
-        box = yield from _oldest(session_id, user_id)
+        box = yield from _oldest(session_id, user_id, owner_id)
         if box is None:
             made = yield from _made(session_id, user_id, options)
-            box = (yield from _oldest(session_id, user_id)) or made
+            box = (yield from _oldest(session_id, user_id, owner_id)) or made
             if box.sandbox_id == made.sandbox_id:
                 return made
             yield from ask(delete_sandbox(made.sandbox_id))
@@ -89,12 +92,16 @@ def open_session(session_id: str, user_id: str, options: SandboxOptions) -> Step
     raise AssertionError("unreachable")
 
 
-def _oldest(session_id: str, user_id: str) -> Steps[Sandbox | None]:
+def _oldest(session_id: str, user_id: str, owner_id: str) -> Steps[Sandbox | None]:
     found: list[Sandbox] = []
     cursor: str | None = None
     while True:
         page = yield from ask(list_sandboxes(user_id, limit=_PAGE, cursor=cursor))
-        found += [box for box in page.sandboxes if box.metadata.get(SESSION) == session_id and box.status not in _GONE]
+        found += [
+            box
+            for box in page.sandboxes
+            if box.metadata.get(SESSION) == session_id and box.owner_id == owner_id and box.status not in _GONE
+        ]
         if (cursor := page.next_cursor) is None:
             return min(found, key=lambda box: (box.created_at, box.sandbox_id), default=None)
 

@@ -14,13 +14,11 @@ from tests.e2b.server import PaddockServer
 def serving(home: Path) -> Iterator[PaddockServer]:
     """Sandboxes outlive their server; those that were made here do not."""
     server = PaddockServer(home)
-    server.start()
     try:
+        server.start()
         yield server
+        with SyncSandboxClient(server.url, api_key=server.key) as client:
+            for sandbox in list(client.iter_sandboxes()):
+                client.delete_sandbox(sandbox.sandbox_id)
     finally:
-        try:
-            with SyncSandboxClient(server.url, api_key=server.key) as client:
-                for sandbox in list(client.iter_sandboxes()):
-                    client.delete_sandbox(sandbox.sandbox_id)
-        finally:
-            server.stop()
+        server.stop()

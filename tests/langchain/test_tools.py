@@ -60,6 +60,8 @@ def test_a_model_is_shown_the_schema_of_the_catalogue(session: SyncSandboxSessio
         shown = convert_to_openai_tool(tools[info.langchain_name])["function"]
         assert shown["description"] == info.description
         assert shown["parameters"]["properties"].keys() == info.input_schema["properties"].keys()
+        # LangChain keeps these for itself.
+        assert not {"config", "run_manager", "callbacks"} & info.input_schema["properties"].keys()
 
 
 def test_a_tool_answers_with_text_and_with_data(tools: dict[str, BaseTool], session: SyncSandboxSession) -> None:

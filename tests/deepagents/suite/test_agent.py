@@ -19,7 +19,7 @@ import models  # noqa: E402
 
 def test_the_example_runs() -> None:
     ran = subprocess.run(
-        [sys.executable, EXAMPLES / "deep_agent.py"], capture_output=True, text=True, timeout=150, check=False
+        [sys.executable, EXAMPLES / "deep_agent.py"], capture_output=True, text=True, timeout=500, check=False
     )
     assert ran.returncode == 0, ran.stderr
     assert "2 3 5 7 11 13 17 19 23 29" in ran.stdout

@@ -21,7 +21,7 @@ def test_the_registry_lists_it_with_what_it_can() -> None:
 
 def test_the_command_line_names_it() -> None:
     program = Path(sys.executable).with_name("dcode")
-    ran = subprocess.run([program, "--sandbox", "nonesuch", "-n", "hello"], capture_output=True, text=True, timeout=150)
+    ran = subprocess.run([program, "--sandbox", "nonesuch", "-n", "hello"], capture_output=True, text=True, timeout=500)
     assert "paddock" in ran.stdout + ran.stderr
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from paddock.clock import ManualClock
+from tests.e2b.server import PaddockServer
 from tests.support.postgres import Postgres, running_postgres
+from tests.support.serving import serving
 
 
 @pytest.fixture(scope="session")
@@ -46,3 +48,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.line(
         f"{broken} failed, {passed} passed ({counts['passed']} of them at the second try), {first['skipped']} skipped"
     )
+
+
+@pytest.fixture(scope="session")
+def local_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaddockServer]:
+    """``paddock up`` on the ``local`` provider, for those who build agents on it."""
+    with serving(tmp_path_factory.mktemp("paddock") / "home") as running:
+        yield running

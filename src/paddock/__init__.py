@@ -6,16 +6,28 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["SandboxClient", "SyncSandboxClient", "__version__"]
+__all__ = [
+    "SandboxClient",
+    "SandboxSession",
+    "SyncSandboxClient",
+    "SyncSandboxSession",
+    "__version__",
+    "create_sandbox",
+]
 
 if TYPE_CHECKING:
     from paddock.client import SandboxClient, SyncSandboxClient
+    from paddock.session import SandboxSession, SyncSandboxSession, create_sandbox
 
 
 def __getattr__(name: str) -> Any:
-    """The clients, on first use: ``import paddock`` itself stays instant."""
+    """The clients and sessions, on first use: ``import paddock`` itself stays instant."""
     if name in {"SandboxClient", "SyncSandboxClient"}:
         from paddock import client
 
         return getattr(client, name)
+    if name in {"SandboxSession", "SyncSandboxSession", "create_sandbox"}:
+        from paddock import session
+
+        return getattr(session, name)
     raise AttributeError(f"module 'paddock' has no attribute {name!r}")

@@ -1,0 +1,36 @@
+"""The model of an example: a real one where there is a key for it, else one that says what a script tells it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel, GenericFakeChatModel
+from langchain_core.messages import AIMessage, ToolCall
+
+
+class ScriptedModel(GenericFakeChatModel):
+    """Offline: it answers with the messages of its script, one after the other, whatever it is told."""
+
+    def bind_tools(self, tools: Sequence[Any], **options: Any) -> BaseChatModel:
+        return self
+
+
+def choose(script: Sequence[AIMessage]) -> BaseChatModel:
+    """``MODEL`` names another model of the same provider."""
+    name = os.environ.get("MODEL")
+    if os.environ.get("ANTHROPIC_API_KEY"):
+        from langchain_anthropic import ChatAnthropic
+
+        return ChatAnthropic(model=name or "claude-sonnet-4-5")
+    if os.environ.get("OPENAI_API_KEY"):
+        from langchain_openai import ChatOpenAI
+
+        return ChatOpenAI(model=name or "gpt-5")
+    return ScriptedModel(messages=iter(script))
+
+
+def calls(tool: str, **arguments: Any) -> AIMessage:
+    """A line of a script: the model wants a tool."""
+    return AIMessage("", tool_calls=[ToolCall(name=tool, args=arguments, id=f"{tool}-1", type="tool_call")])

@@ -1,0 +1,90 @@
+"""Both clients of one server, each made when it is first needed.
+
+For what may be called from plain code and from coroutines alike, such as a tool of an agent. The connections of an
+async client belong to an event loop, so each loop has a client of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+from paddock.client.asynchronous import SandboxClient
+from paddock.client.connection import Connection
+from paddock.client.steps import Steps, carry_out, carry_out_async
+from paddock.client.synchronous import SyncSandboxClient
+
+T = TypeVar("T")
+
+
+class ClientPair:
+    """``client``, where one is given, stays the caller's: it is used, and not closed."""
+
+    def __init__(
+        self,
+        client: SandboxClient | SyncSandboxClient | None = None,
+        *,
+        server_url: str | None = None,
+        api_key: str | None = None,
+    ) -> None:
+        found = Connection.find(server_url, api_key, 120.0, 4) if client is None else client._connection
+        self._connection = found
+        self._lent_async = client if isinstance(client, SandboxClient) else None
+        self._lent_sync = client if isinstance(client, SyncSandboxClient) else None
+        self._lent_to: asyncio.AbstractEventLoop | None = None
+        self._sync: SyncSandboxClient | None = None
+        self._per_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, SandboxClient] = WeakKeyDictionary()
+        self._making = threading.Lock()
+
+    @property
+    def server_url(self) -> str:
+        return self._connection.server_url
+
+    def plain(self) -> SyncSandboxClient:
+        if self._lent_sync is not None:
+            return self._lent_sync
+        with self._making:
+            if self._sync is None:
+                known = self._connection
+                self._sync = SyncSandboxClient(
+                    known.server_url, api_key=known.api_key, timeout=known.timeout, retries=known.retries
+                )
+            return self._sync
+
+    def here(self) -> SandboxClient:
+        """The client of the running event loop."""
+        loop = asyncio.get_running_loop()
+        with self._making:
+            if self._lent_async is not None and self._lent_to in (None, loop):
+                self._lent_to = loop
+                return self._lent_async
+            client = self._per_loop.get(loop)
+            if client is None:
+                known = self._connection
+                client = self._per_loop[loop] = SandboxClient(
+                    known.server_url, api_key=known.api_key, timeout=known.timeout, retries=known.retries
+                )
+            return client
+
+    def run(self, steps: Steps[T]) -> T:
+        return carry_out(self.plain(), steps)
+
+    async def run_async(self, steps: Steps[T]) -> T:
+        return await carry_out_async(self.here(), steps)
+
+    def close(self) -> None:
+        """The plain client. Those of event loops end with ``aclose``, or with their loops."""
+        with self._making:
+            closing, self._sync = self._sync, None
+        if closing is not None:
+            closing.close()
+
+    async def aclose(self) -> None:
+        """The plain client, and the one of the running event loop."""
+        with self._making:
+            closing = self._per_loop.pop(asyncio.get_running_loop(), None)
+        if closing is not None:
+            await closing.close()
+        self.close()

@@ -1,0 +1,51 @@
+"""Several calls that make one: a generator that yields calls and gets their answers, carried out by either client.
+
+So what takes more than one request is, like the calls themselves, written once for both twins. A failure is raised
+where the call was yielded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, TypeVar
+
+from paddock.client.call import Call, RunsAsync, RunsSync
+from paddock.errors import PaddockError
+
+T = TypeVar("T")
+
+Steps = Generator[Call[Any], Any, T]
+
+
+def ask(call: Call[T]) -> Steps[T]:
+    """One step, with the type of its answer: ``box = yield from ask(get_status(sandbox_id))``."""
+    answer: T = yield call
+    return answer
+
+
+def carry_out(client: RunsSync, steps: Steps[T]) -> T:
+    answer: Any = None
+    while True:
+        try:
+            call = steps.throw(answer) if isinstance(answer, PaddockError) else steps.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        try:
+            answer = client._run(call)
+        except PaddockError as error:
+            answer = error
+
+
+async def carry_out_async(client: RunsAsync, steps: Steps[T]) -> T:
+    answer: Any = None
+    while True:
+        try:
+            call = steps.throw(answer) if isinstance(answer, PaddockError) else steps.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        try:
+            answer = await client._run(call)
+        except PaddockError as error:
+            answer = error

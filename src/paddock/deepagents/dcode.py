@@ -1,0 +1,67 @@
+"""The provider that ``dcode --sandbox paddock`` finds by its entry point.
+
+It is made without arguments, sometimes only to be asked what it is: nothing is looked up before a sandbox is wanted.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_type_hints
+
+from deepagents_code.integrations.sandbox_provider import (
+    SandboxError,
+    SandboxNotFoundError,
+    SandboxProvider,
+    SandboxProviderMetadata,
+)
+
+from paddock.client import SyncSandboxClient
+from paddock.deepagents.backend import PaddockSandbox
+from paddock.errors import PaddockError, SandboxFailed, SandboxGone, SandboxNotFound
+from paddock.session.opening import SandboxOptions
+
+USER = "dcode"
+_GONE = (SandboxNotFound, SandboxGone, SandboxFailed)
+
+
+class PaddockProvider(SandboxProvider):
+    @property
+    def metadata(self) -> SandboxProviderMetadata:
+        return SandboxProviderMetadata(
+            name="paddock",
+            working_dir="/workspace",
+            supports_sandbox_id=True,
+            supports_snapshot_name=True,
+        )
+
+    def get_or_create(
+        self,
+        *,
+        sandbox_id: str | None = None,
+        snapshot: str | None = None,
+        user_id: str = USER,
+        **kwargs: Any,
+    ) -> PaddockSandbox:
+        """The sandbox of this id, awake, or a new one. ``snapshot`` is the template's name; ``params`` of the
+        configuration may have whatever ``create_sandbox`` takes."""
+        unknown = kwargs.keys() - get_type_hints(SandboxOptions).keys()
+        if unknown:
+            raise SandboxError(f"Paddock knows no option {', '.join(sorted(unknown))} for a sandbox.")
+        if snapshot is not None:
+            kwargs["template_id"] = snapshot
+        try:
+            with SyncSandboxClient() as client:
+                box = client.connect_sandbox(sandbox_id) if sandbox_id else client.create_sandbox(user_id, **kwargs)
+        except _GONE as error:
+            raise SandboxNotFoundError(error.message) from error
+        except PaddockError as error:
+            raise SandboxError(error.message) from error
+        return PaddockSandbox(box.sandbox_id)
+
+    def delete(self, *, sandbox_id: str, **kwargs: Any) -> None:
+        try:
+            with SyncSandboxClient() as client:
+                client.delete_sandbox(sandbox_id)
+        except SandboxNotFound as error:
+            raise SandboxNotFoundError(error.message) from error
+        except PaddockError as error:
+            raise SandboxError(error.message) from error

@@ -1,0 +1,75 @@
+"""A page of a file, by lines, within the limits that deepagents sets."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+MOST_BYTES = 500 * 1024
+"""Of one page of text, and of a file that is not text."""
+EMPTY = "System reminder: File exists but has empty contents"
+CUT = (
+    "\n\n[Output was truncated due to size limits. This paginated read result exceeded the sandbox stdout limit. "
+    "Continue reading with a larger offset or smaller limit to inspect the rest of the file.]"
+)
+"""Agents know this sentence from every other backend."""
+_NOT_TEXT = {
+    *(".png", ".jpeg", ".jpg", ".webp", ".gif", ".heic", ".heif"),
+    *(".mp4", ".mpeg", ".mov", ".avi", ".flv", ".mpg", ".webm", ".wmv", ".3gpp", ".mkv"),
+    *(".wav", ".mp3", ".aiff", ".aac", ".ogg", ".flac", ".pdf", ".ppt", ".pptx"),
+}
+"""What models are shown as it is, by deepagents' own list."""
+
+
+class Unreadable(Exception):
+    """The reason, in deepagents' words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    content: str
+    encoding: str = "utf-8"
+    total_lines: int | None = None
+    start_line: int | None = None
+    end_line: int | None = None
+
+    @property
+    def next_offset(self) -> int | None:
+        """Of the line after the page; None where the file ends with it."""
+        return self.end_line if (self.end_line or 0) < (self.total_lines or 0) else None
+
+
+def page(path: str, data: bytes, offset: int, limit: int) -> Page:
+    """Lines from ``offset`` (from 0) on, at most ``limit``; a file that is not text comes whole, in base64."""
+    if not data:
+        return Page(EMPTY)
+    text = None if PurePosixPath(path).suffix.lower() in _NOT_TEXT else _text(data)
+    if text is None:
+        if len(data) > MOST_BYTES:
+            raise Unreadable(f"Binary file exceeds maximum preview size of {MOST_BYTES} bytes")
+        return Page(base64.b64encode(data).decode(), "base64")
+    offset, limit = max(0, offset), max(0, limit)
+    if limit == 0:
+        return Page("")
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
+    if offset >= len(lines):
+        raise Unreadable(f"Line offset {offset} exceeds file length ({len(lines)} lines)")
+    content, shown = _fitting(lines[offset : offset + limit])
+    return Page(content, total_lines=len(lines), start_line=offset + 1, end_line=offset + shown)
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _fitting(lines: list[str]) -> tuple[str, int]:
+    """What fits, and how many lines of it are whole; one that alone is too long counts, so that reading goes on."""
+    content = "\n".join(lines)
+    if len(content.encode()) <= MOST_BYTES - len(CUT.encode()):
+        return content, len(lines)
+    kept = content.encode()[: MOST_BYTES - len(CUT.encode())].decode(errors="ignore")
+    return kept + CUT, max(1, kept.count("\n"))

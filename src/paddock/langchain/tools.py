@@ -1,0 +1,132 @@
+"""LangChain tools made from a sandbox's catalogue: each is one call over the wire, from coroutines or plain code.
+
+The schema is the catalogue's own, and the server checks arguments against it. A tool that fails says so to the model
+(``status="error"`` with the text); that there is no sandbox any more, or no right to it, is the program's to hear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from langchain_core.tools import BaseTool, StructuredTool, ToolException
+
+from paddock.client.answers import ToolInfo, ToolResult
+from paddock.client.call import Call
+from paddock.client.calls.tools import call_tool
+from paddock.client.pair import ClientPair
+from paddock.errors import (
+    Forbidden,
+    PaddockError,
+    SandboxFailed,
+    SandboxGone,
+    SandboxNotFound,
+    ToolNotFound,
+    Unauthorized,
+)
+
+CALL_SECONDS = 1800.0
+"""How long a call may take."""
+_NOT_FOR_MODELS = (Unauthorized, Forbidden, SandboxNotFound, SandboxGone, SandboxFailed)
+
+Content = str | list[dict[str, Any]]
+
+
+def make_tools(
+    catalogue: Sequence[ToolInfo],
+    sandbox_id: str,
+    clients: ClientPair,
+    *,
+    names: Iterable[str] | None = None,
+    kits: Iterable[str] | None = None,
+    read_only: bool | None = None,
+) -> list[BaseTool]:
+    """The tools of the catalogue, or those of these names (MCP's or LangChain's), of these kits, or that only read."""
+    chosen = choose(catalogue, names=names, kits=kits, read_only=read_only)
+    return [make_tool(info, sandbox_id, clients) for info in chosen]
+
+
+def choose(
+    catalogue: Sequence[ToolInfo],
+    *,
+    names: Iterable[str] | None = None,
+    kits: Iterable[str] | None = None,
+    read_only: bool | None = None,
+) -> list[ToolInfo]:
+    wanted = None if names is None else list(names)
+    groups = None if kits is None else list(kits)
+    for name in wanted or ():
+        if not any(name in (info.name, info.langchain_name) for info in catalogue):
+            known = ", ".join(info.langchain_name for info in catalogue)
+            raise ToolNotFound(f"There is no tool {name!r}. There are: {known}.")
+    for group in groups or ():
+        if not any(group == info.kit for info in catalogue):
+            raise ToolNotFound(f"There is no kit {group!r}. There are: {', '.join(kits_of(catalogue))}.")
+    return [
+        info
+        for info in catalogue
+        if (wanted is None or info.name in wanted or info.langchain_name in wanted)
+        and (groups is None or info.kit in groups)
+        and (read_only is None or info.read_only is read_only)
+    ]
+
+
+def kits_of(catalogue: Sequence[ToolInfo]) -> list[str]:
+    return list(dict.fromkeys(info.kit for info in catalogue))
+
+
+def make_tool(info: ToolInfo, sandbox_id: str, clients: ClientPair) -> BaseTool:
+    def call(arguments: Mapping[str, Any]) -> Call[ToolResult]:
+        return call_tool(sandbox_id, info.name, arguments, timeout=CALL_SECONDS)
+
+    def plain(**arguments: Any) -> tuple[Content, dict[str, Any] | None]:
+        try:
+            result = clients.plain()._run(call(arguments))
+        except PaddockError as error:
+            _tell(error)
+        return _said(result)
+
+    async def awaited(**arguments: Any) -> tuple[Content, dict[str, Any] | None]:
+        try:
+            result = await clients.here()._run(call(arguments))
+        except PaddockError as error:
+            _tell(error)
+        return _said(result)
+
+    return StructuredTool(
+        name=info.langchain_name,
+        description=info.description,
+        args_schema=dict(info.input_schema),
+        func=plain,
+        coroutine=awaited,
+        response_format="content_and_artifact",
+        handle_tool_error=True,
+        tags=[info.kit],
+        metadata={
+            "sandbox_id": sandbox_id,
+            "paddock_tool": info.name,
+            "title": info.title,
+            "readOnlyHint": info.read_only,
+            "destructiveHint": info.destructive,
+            "idempotentHint": info.idempotent,
+            "openWorldHint": info.open_world,
+        },
+    )
+
+
+def _tell(error: PaddockError) -> NoReturn:
+    if isinstance(error, _NOT_FOR_MODELS):
+        raise error
+    raise ToolException(error.message) from error
+
+
+def _said(result: ToolResult) -> tuple[Content, dict[str, Any] | None]:
+    if result.failed:
+        raise ToolException(result.text)
+    if not result.pictures:
+        return result.text, result.data
+    content: list[dict[str, Any]] = [{"type": "text", "text": result.text}] if result.text else []
+    content += [
+        {"type": "image", "base64": picture.data, "mime_type": picture.media_type} for picture in result.pictures
+    ]
+    return content, result.data

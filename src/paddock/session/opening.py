@@ -1,0 +1,122 @@
+"""How a session comes to its sandbox: found by the id in its metadata, or made, once, however many ask at a time.
+
+Two who ask with the same options at the same time send the same idempotency key, and the server makes one. Where the
+keys differ (other options, or the moment fell between), two are made, both see both, and the older one stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, TypedDict
+
+from paddock.client.answers import Sandbox
+from paddock.client.calls.accounts import me
+from paddock.client.calls.sandboxes import connect_sandbox, create_sandbox, delete_sandbox, list_sandboxes
+from paddock.client.steps import Steps, ask
+from paddock.errors import Invalid, SandboxFailed, SandboxGone, SandboxNotFound
+from paddock.models import State
+
+SESSION = "paddock.session"
+"""Under this name a sandbox's metadata has the id of its session."""
+USER = "agent"
+LONGEST_ID = 500
+_GONE = (State.DELETING, State.DELETED, State.FAILED)
+_MOMENT = 10.0
+"""Seconds for which two creates count as the same. Short, because a create that failed is answered again that long."""
+_PAGE = 1000
+_TRIES = 5
+
+
+class AtExit(StrEnum):
+    """What becomes of the sandbox when its session is closed."""
+
+    KEEP = "keep"
+    """It stays as it is; its idle timeout strikes in its time."""
+    PAUSE = "pause"
+    DELETE = "delete"
+
+
+class SandboxOptions(TypedDict, total=False):
+    """What ``create_sandbox`` takes. Used when the session's sandbox is made; one that is found stays as it is."""
+
+    template_id: str | None
+    timeout: int | None
+    max_lifetime: int | None
+    on_timeout: str | None
+    env: Mapping[str, str] | None
+    metadata: Mapping[str, Any] | None
+    resources: Mapping[str, float] | None
+    git_url: str | None
+    provider: str | None
+    egress: str | Mapping[str, Any] | None
+    isolation: str | None
+    mounts: Sequence[Mapping[str, Any]] | None
+    public_ports: bool | None
+    auto_resume: bool | None
+
+
+def named(session_id: str | None, at_exit: AtExit | str | None) -> tuple[str, AtExit]:
+    """The session's id and its end. One that nobody named cannot be found again, so it is deleted unless told else."""
+    if session_id is not None and not 0 < len(session_id) <= LONGEST_ID:
+        raise Invalid(f"A session_id has 1 to {LONGEST_ID} characters; this one has {len(session_id)}.")
+    default = AtExit.DELETE if session_id is None else AtExit.KEEP
+    try:
+        end = AtExit(at_exit or default)
+    except ValueError:
+        raise Invalid(f"at_exit is {', '.join(AtExit)}; not {at_exit!r}.") from None
+    return session_id or f"once-{secrets.token_hex(8)}", end
+
+
+def open_session(session_id: str, user_id: str, options: SandboxOptions) -> Steps[Sandbox]:
+    """The session's sandbox, awake."""
+    # An admin's key sees everybody's sandboxes; one that another account made and named alike is not this session's.
+    owner_id = (yield from ask(me())).user_id
+    for attempt in range(_TRIES):
+        box = yield from _oldest(session_id, user_id, owner_id)
+        if box is None:
+            made = yield from _made(session_id, user_id, options)
+            box = (yield from _oldest(session_id, user_id, owner_id)) or made
+            if box.sandbox_id == made.sandbox_id:
+                return made
+            yield from ask(delete_sandbox(made.sandbox_id))
+        try:
+            return (yield from ask(connect_sandbox(box.sandbox_id)))
+        except (SandboxNotFound, SandboxGone, SandboxFailed):  # it went while we looked
+            if attempt == _TRIES - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _oldest(session_id: str, user_id: str, owner_id: str) -> Steps[Sandbox | None]:
+    found: list[Sandbox] = []
+    cursor: str | None = None
+    while True:
+        page = yield from ask(list_sandboxes(user_id, limit=_PAGE, cursor=cursor))
+        found += [
+            box
+            for box in page.sandboxes
+            if box.metadata.get(SESSION) == session_id and box.owner_id == owner_id and box.status not in _GONE
+        ]
+        if (cursor := page.next_cursor) is None:
+            return min(found, key=lambda box: (box.created_at, box.sandbox_id), default=None)
+
+
+def _made(session_id: str, user_id: str, options: SandboxOptions) -> Steps[Sandbox]:
+    wanted: dict[str, Any] = {
+        **options,
+        "metadata": {**(options.get("metadata") or {}), SESSION: session_id},
+    }
+    moment = int(time.time() / _MOMENT)
+    told = json.dumps([user_id, wanted, moment], sort_keys=True, default=dict)
+    key = f"session-{hashlib.sha256(told.encode()).hexdigest()}"
+    while True:
+        made = yield from ask(create_sandbox(user_id, **wanted, idempotency_key=key))
+        if made.status not in _GONE:
+            return made
+        # Made under this key a moment ago, and ended since. Whoever else asks now goes the same way from here.
+        key = f"session-{hashlib.sha256(f'{key} after {made.sandbox_id}'.encode()).hexdigest()}"

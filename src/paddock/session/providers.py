@@ -1,0 +1,54 @@
+"""Sessions by where their sandboxes are made."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Unpack
+
+from paddock.client.asynchronous import SandboxClient
+from paddock.client.synchronous import SyncSandboxClient
+from paddock.session.asynchronous import SandboxSession
+from paddock.session.opening import USER, AtExit, SandboxOptions
+
+
+class LocalSandbox(SandboxSession):
+    provider: ClassVar[str | None] = "local"
+
+
+class DockerSandbox(SandboxSession):
+    provider: ClassVar[str | None] = "docker"
+
+
+class KubernetesSandbox(SandboxSession):
+    provider: ClassVar[str | None] = "kubernetes"
+
+
+class E2BSandbox(SandboxSession):
+    provider: ClassVar[str | None] = "e2b"
+
+
+class DaytonaSandbox(SandboxSession):
+    provider: ClassVar[str | None] = "daytona"
+
+
+async def create_sandbox(
+    *,
+    session_id: str | None = None,
+    user_id: str = USER,
+    client: SandboxClient | SyncSandboxClient | None = None,
+    server_url: str | None = None,
+    api_key: str | None = None,
+    at_exit: AtExit | str | None = None,
+    **options: Unpack[SandboxOptions],
+) -> SandboxSession:
+    """A session in a sandbox of this ``provider``; without one, of the provider that the server's settings name."""
+    kinds: tuple[type[SandboxSession], ...] = (
+        LocalSandbox,
+        DockerSandbox,
+        KubernetesSandbox,
+        E2BSandbox,
+        DaytonaSandbox,
+    )
+    kind = {each.provider: each for each in kinds}.get(options.get("provider"), SandboxSession)
+    return await kind.create(
+        session_id, user_id, client=client, server_url=server_url, api_key=api_key, at_exit=at_exit, **options
+    )

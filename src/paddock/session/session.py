@@ -1,0 +1,51 @@
+"""What both kinds of session are: a sandbox, its catalogue of tools, and the way to the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from paddock.client.answers import Sandbox, ToolInfo
+from paddock.client.pair import ClientPair
+from paddock.errors import Unsupported
+from paddock.session.opening import AtExit
+from paddock.session.within import SessionOperations
+
+if TYPE_CHECKING:
+    from langchain_core.tools import BaseTool
+
+
+class Session(SessionOperations):
+    def __init__(
+        self, session_id: str, sandbox: Sandbox, catalogue: list[ToolInfo], clients: ClientPair, at_exit: AtExit
+    ) -> None:
+        self.session_id = session_id
+        self.sandbox = sandbox
+        """As it was when the session was opened; ``get_status`` has it as it is."""
+        self.catalogue = catalogue
+        self.at_exit = at_exit
+        self.clients = clients
+
+    @property
+    def sandbox_id(self) -> str:
+        return self.sandbox.sandbox_id
+
+    def get_tools(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        kits: Iterable[str] | None = None,
+        read_only: bool | None = None,
+    ) -> list[BaseTool]:
+        """LangChain tools that act in this sandbox, from coroutines and from plain code.
+
+        All of them, or those of these names (MCP's or LangChain's), of these kits, or that only read.
+        """
+        try:
+            from paddock.langchain import make_tools
+        except ImportError as missing:
+            raise Unsupported("LangChain's tools need its package: pip install 'langchain-core>=1'.") from missing
+        return make_tools(self.catalogue, self.sandbox_id, self.clients, names=names, kits=kits, read_only=read_only)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.session_id!r} in {self.sandbox_id}>"

@@ -1,0 +1,77 @@
+"""The client's methods, on one sandbox: the same words without the sandbox's id."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from paddock.client.call import Call, Operation, RunsAsync, RunsSync, StreamCall, StreamOperation
+from paddock.client.calls import code, files, processes, sandboxes, tools
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Within(Generic[P, T]):
+    def __init__(self, build: Callable[Concatenate[str, P], Call[T]]) -> None:
+        self.build = build
+
+    @overload
+    def __get__(self, session: None, owner: type) -> Callable[..., Any]: ...
+    @overload
+    def __get__(self, session: RunsAsync, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    @overload
+    def __get__(self, session: RunsSync, owner: type) -> Callable[P, T]: ...
+    def __get__(self, session: Any, owner: type) -> Any:
+        return Operation(_bound(self.build, session)).__get__(session, owner)
+
+
+class StreamWithin(Generic[P, T]):
+    def __init__(self, build: Callable[Concatenate[str, P], StreamCall[T]]) -> None:
+        self.build = build
+
+    @overload
+    def __get__(self, session: None, owner: type) -> Callable[..., Any]: ...
+    @overload
+    def __get__(self, session: RunsAsync, owner: type) -> Callable[P, AsyncIterator[T]]: ...
+    @overload
+    def __get__(self, session: RunsSync, owner: type) -> Callable[P, Iterator[T]]: ...
+    def __get__(self, session: Any, owner: type) -> Any:
+        return StreamOperation(_bound(self.build, session)).__get__(session, owner)
+
+
+def _bound(build: Callable[..., Any], session: Any) -> Callable[..., Any]:
+    if session is None:
+        return build
+    return functools.update_wrapper(functools.partial(build, session.sandbox_id), build)
+
+
+class SessionOperations:
+    """What each takes and does is written at its function in ``paddock.client.calls``."""
+
+    run = Within(processes.run_command)
+    run_command = Within(processes.run_command)
+    stream_command = StreamWithin(processes.stream_command)
+    run_code = Within(code.run_code)
+    stream_code = StreamWithin(code.stream_code)
+    call_tool = Within(tools.call_tool)
+
+    write_file = Within(files.write_file)
+    upload = Within(files.upload)
+    read_file = Within(files.read_file)
+    read_bytes = Within(files.read_bytes)
+    download = StreamWithin(files.download)
+    list_files = Within(files.list_files)
+    stat_file = Within(files.stat_file)
+    move_file = Within(files.move_file)
+    make_directory = Within(files.make_directory)
+    delete_file = Within(files.delete_file)
+    watch_files = StreamWithin(files.watch_files)
+
+    expose_port = Within(sandboxes.expose_port)
+    get_status = Within(sandboxes.get_status)
+    schedule_timeout = Within(sandboxes.schedule_timeout)
+    pause = Within(sandboxes.pause_sandbox)
+    resume = Within(sandboxes.resume_sandbox)
+    delete = Within(sandboxes.delete_sandbox)

@@ -250,6 +250,10 @@ def _from_labels(provider: str, machine: Found, now: float, settings: Settings) 
             state_changed_at=now,
             deleted_at=None,
             event_seq=0,
+            name=kept.get("name"),
+            retention=kept.get("retention"),
+            ends_at=kept.get("ends_at"),
+            daytona=kept.get("daytona"),
         )
     except (KeyError, ValueError, TypeError, AttributeError, PaddockError):
         return None

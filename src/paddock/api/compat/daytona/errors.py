@@ -70,6 +70,8 @@ def as_daytona(problem: Exception, source: str = API) -> DaytonaError:
     if isinstance(problem, DaytonaError):
         problem.source = problem.source or source
         return problem
+    if isinstance(problem, errors.Asleep):
+        return DaytonaError(400, "Sandbox is not started. Start it first.", "SANDBOX_NOT_STARTED", source)
     error = as_error(problem)
     code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
     # Daytona has no 422 for its own: what is not valid is a bad request. A path in the way is one, too.

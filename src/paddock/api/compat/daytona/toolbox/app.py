@@ -36,7 +36,5 @@ _ROUTERS = (
 
 def create_toolbox(house: House, limiter: RateLimiter) -> FastAPI:
     app = plain_app("Daytona's toolbox on Paddock", house, limiter, _ROUTERS, DAEMON)
-    app.state.terminal_sizes = {}
-    app.state.contexts_made = {}
     app.state.language_servers = {}
     return app

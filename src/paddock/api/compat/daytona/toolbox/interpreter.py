@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from contextlib import aclosing
+import re
+from contextlib import aclosing, suppress
 from typing import Any
 
-from fastapi import APIRouter, Request, WebSocket
+from fastapi import APIRouter, WebSocket
 from pydantic import Field
 
 from paddock import errors
@@ -17,6 +18,7 @@ from paddock.api.sockets import converse
 from paddock.clock import iso
 from paddock.lifecycle.code import Printed, TimedOut
 from paddock.models import CodeContext, CodeError, CreateCodeContext, Env, RunCode, Text
+from paddock.models.code import is_context_id
 
 router = APIRouter(prefix="/{sandbox_id}/process/interpreter", route_class=ToolboxRoute)
 
@@ -24,6 +26,7 @@ TIMED_OUT = 4008
 _DEFAULT_SECONDS = 600.0
 _LONGEST_SECONDS = 86_400.0
 _LANGUAGE = "python"
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class NewContext(DaytonaRequest):
@@ -39,33 +42,38 @@ class Execute(DaytonaRequest):
 
 
 @router.post("/context")
-async def create_context(inside: InsideHere, request: Request, body: NewContext | None = None) -> dict[str, Any]:
+async def create_context(inside: InsideHere, body: NewContext | None = None) -> dict[str, Any]:
     body = body or NewContext()
     if (body.language or _LANGUAGE) != _LANGUAGE:
         raise DaytonaError(400, f"unsupported language {str(body.language)[:50]!r}: python only", source=DAEMON)
     asked = CreateCodeContext(language=_LANGUAGE, cwd=inside.resolve(body.cwd or ""))
     house, who = inside.caller.house, inside.caller.who
     context = await house.code.create_context(who, inside.sandbox.sandbox_id, asked)
-    _made_at(request)[context.context_id] = house.clock.now()
-    return _shown(inside, request, context)
+    made_at = iso(house.clock.now())
+    await inside.write(_mark(inside, context.context_id), made_at.encode())
+    return _shown(context, made_at)
 
 
 @router.get("/context")
-async def list_contexts(inside: InsideHere, request: Request) -> dict[str, Any]:
-    """Those that somebody made. The first of each language is the default one, which is there by itself."""
+async def list_contexts(inside: InsideHere) -> dict[str, Any]:
+    """Those that were made here. The default ones, and those of other clients of the sandbox, are not among them."""
     house, who = inside.caller.house, inside.caller.who
-    found, seen = [], set()
+    found = []
     for context in await house.code.contexts(who, inside.sandbox.sandbox_id):
-        if context.language in seen:
-            found.append(_shown(inside, request, context))
-        seen.add(context.language)
+        made_at = await inside.read(_mark(inside, context.context_id), 100)
+        if made_at is not None:
+            found.append(_shown(context, made_at.decode(errors="replace")))
     return {"contexts": found}
 
 
 @router.delete("/context/{context_id}")
 async def delete_context(inside: InsideHere, context_id: str) -> dict[str, Any]:
     house, who = inside.caller.house, inside.caller.who
+    if not is_context_id(context_id):
+        raise DaytonaError(404, f"context {context_id[:100]} not found", source=DAEMON)
     await house.code.remove_context(who, inside.sandbox.sandbox_id, context_id)
+    with suppress(errors.PathNotFound):
+        await inside.machine.remove(_mark(inside, context_id), user=inside.user)
     return {"message": "Context deleted successfully"}
 
 
@@ -120,7 +128,12 @@ def _message(happening: Any) -> dict[str, str] | None:
         case CodeError():
             trace = happening.traceback
             text = trace if isinstance(trace, str) else "\n".join(trace)
-            return {"type": "error", "name": happening.name, "value": happening.value, "traceback": text}
+            return {
+                "type": "error",
+                "name": happening.name,
+                "value": happening.value,
+                "traceback": _COLOURS.sub("", text),
+            }
     return None
 
 
@@ -136,20 +149,16 @@ async def _until_left(websocket: WebSocket) -> None:
         pass
 
 
-def _made_at(request: Request) -> dict[str, float]:
-    known: dict[str, float] = request.app.state.contexts_made
-    if len(known) > 10_000:
-        known.clear()
-    return known
+def _mark(inside: Inside, context_id: str) -> str:
+    """A file in the sandbox that says that, and when, a context was made here: no restart of ours forgets it."""
+    return f"{inside.home}/.daytona/contexts/{context_id}"
 
 
-def _shown(inside: Inside, request: Request, context: CodeContext) -> dict[str, Any]:
-    """When it was made is known to the server that made it; otherwise it is at least as old as this start."""
-    made_at = _made_at(request).get(context.context_id, inside.sandbox.started_at or 0)
+def _shown(context: CodeContext, made_at: str) -> dict[str, Any]:
     return {
         "id": context.context_id,
         "cwd": context.cwd,
         "language": context.language,
         "active": True,
-        "createdAt": iso(made_at),
+        "createdAt": made_at,
     }

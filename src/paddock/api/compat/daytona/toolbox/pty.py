@@ -15,7 +15,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fastapi import APIRouter, Request, Response, WebSocket
+from fastapi import APIRouter, Response, WebSocket
 from fastapi.responses import JSONResponse
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -81,24 +81,24 @@ async def create_pty(inside: InsideHere, body: NewPty) -> Response:
 
 
 @router.get("")
-async def list_ptys(inside: InsideHere, request: Request) -> dict[str, Any]:
-    return {"sessions": [_sized(request, pty).shown() for pty in await _every(inside)]}
+async def list_ptys(inside: InsideHere) -> dict[str, Any]:
+    return {"sessions": [(await _sized(inside, pty)).shown() for pty in await _every(inside)]}
 
 
 @router.get("/{pty_id}")
-async def get_pty(inside: InsideHere, request: Request, pty_id: str) -> dict[str, Any]:
-    return _sized(request, await _get(inside, pty_id)).shown()
+async def get_pty(inside: InsideHere, pty_id: str) -> dict[str, Any]:
+    return (await _sized(inside, await _get(inside, pty_id))).shown()
 
 
 @router.post("/{pty_id}/resize")
-async def resize_pty(inside: InsideHere, request: Request, pty_id: str, body: Size) -> dict[str, Any]:
+async def resize_pty(inside: InsideHere, pty_id: str, body: Size) -> dict[str, Any]:
     pty = await _get(inside, pty_id)
     size = TerminalSize(body.rows, body.cols)
     try:
         await inside.machine.resize(pty.process.process_id, size)
     except errors.ProcessEnded:
         raise DaytonaError(410, f"PTY session {pty_id} has ended", "SESSION_ENDED", DAEMON) from None
-    _sizes(request)[pty.process.process_id] = size
+    await inside.write(_size_file(inside, pty.process.process_id), f"{size.rows} {size.cols}".encode())
     return replace(pty, size=size).shown()
 
 
@@ -215,16 +215,16 @@ async def _every(inside: Inside) -> list[Pty]:
     return list(found.values())
 
 
-def _sizes(request: Request) -> dict[str, TerminalSize]:
-    """As they were set since; a server that starts again knows the first one only."""
-    known: dict[str, TerminalSize] = request.app.state.terminal_sizes
-    if len(known) > 10_000:
-        known.clear()
-    return known
+def _size_file(inside: Inside, process_id: str) -> str:
+    """A file in the sandbox that says how large a terminal was made since it was started."""
+    return f"{inside.home}/.daytona/terminals/{process_id}"
 
 
-def _sized(request: Request, pty: Pty) -> Pty:
-    return replace(pty, size=_sizes(request).get(pty.process.process_id, pty.size))
+async def _sized(inside: Inside, pty: Pty) -> Pty:
+    said = (await inside.read(_size_file(inside, pty.process.process_id), 100) or b"").split()
+    if len(said) != 2 or not all(word.isdigit() for word in said):
+        return pty
+    return replace(pty, size=TerminalSize(int(said[0]), int(said[1])))
 
 
 def _envs(websocket: WebSocket) -> dict[str, str]:

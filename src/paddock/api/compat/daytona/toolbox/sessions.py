@@ -2,8 +2,8 @@
 
 The shell is a process of the sandbox, and everything about its commands is in files beside it, in the user's home: what
 was asked for, both streams, the exit code. So all of it is there after a restart of the server, and no row is written
-for a command. A session lasts as long as its folder and its process are known; one whose shell has ended (by ``exit 3``,
-say) can still be read, and runs nothing more.
+for a command. A session lasts as long as its folder and its process are known; one whose shell has ended (by
+``exit 3``, say) can still be read, and runs nothing more.
 """
 
 from __future__ import annotations

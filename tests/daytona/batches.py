@@ -1,8 +1,8 @@
 """Tests that run inside the SDK's own environment, told one by one to the pytest outside.
 
 A batch is one folder of such tests in one voice: the blocking SDK, the asynchronous one, or LangChain's suite. It runs
-in one process there, against a server that is started for it, and writes a line of JSON per test: how it ended, and which
-methods of the SDK it called. The names are known from the source, so that every one is a test of its own out here, too.
+in one process there, against a server that is started for it, and writes a line of JSON per test: how it ended, and
+which methods of the SDK it called. The names are known from the source: every one is a test of its own out here, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Daytona's SDK and LangChain's package on it, as their users install them, each in a place of its own under ``build/``.
+"""Daytona's SDK, and LangChain's package on it, as their users install them: each in a place of its own in ``build/``.
 
 An environment is made again only when its pins change. A registry that does not answer is tried again; when it still
 does not, nothing can be said about the SDK, and the tests are skipped with that reason.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from typing import Any
@@ -95,8 +96,7 @@ def test_what_there_is_to_know(sandbox: Any) -> None:
 def test_previews_lead_to_the_port(sandbox: Any) -> None:
     sandbox.process.exec("mkdir -p /tmp/site && echo hello > /tmp/site/index.html")
     sandbox.process.exec("cd /tmp/site && nohup python3 -m http.server 8123 >/dev/null 2>&1 &")
-    up = "for i in $(seq 300); do python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8123))' && break; done"
-    sandbox.process.exec(f"{up} 2>/dev/null", timeout=100)
+    sandbox.process.exec("until (exec 3<>/dev/tcp/127.0.0.1/8123) 2>/dev/null; do sleep 0.1; done", timeout=100)
     link = sandbox.get_preview_link(8123)
     host = link.url.removeprefix("http://")
     port = host.rpartition(":")[2]

@@ -1,7 +1,7 @@
 """One voice for two SDKs: the asynchronous one is called like the blocking one, and every call is written down.
 
-Coroutines are awaited on a loop in a thread of its own, asynchronous iterators become plain ones, and objects of the SDK
-that have methods themselves are wrapped in turn.
+Coroutines are awaited on a loop in a thread of its own, asynchronous iterators become plain ones, and objects of the
+SDK that have methods themselves are wrapped in turn.
 """
 
 from __future__ import annotations

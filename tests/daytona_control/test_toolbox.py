@@ -22,13 +22,13 @@ class Box:
         self.daytona = daytona
         self.key = key
 
-    async def get(self, path: str, **query: Any) -> httpx.Response:
+    async def get(self, path: str, /, **query: Any) -> httpx.Response:
         return await self.daytona.http.get(f"/toolbox/{self.key}{path}", params=query)
 
-    async def post(self, path: str, body: Any = None, **query: Any) -> httpx.Response:
+    async def post(self, path: str, body: Any = None, /, **query: Any) -> httpx.Response:
         return await self.daytona.http.post(f"/toolbox/{self.key}{path}", json=body, params=query)
 
-    async def delete(self, path: str, **query: Any) -> httpx.Response:
+    async def delete(self, path: str, /, **query: Any) -> httpx.Response:
         return await self.daytona.http.delete(f"/toolbox/{self.key}{path}", params=query)
 
     async def put(self, path: str, data: bytes) -> None:
@@ -83,17 +83,17 @@ async def test_an_unknown_language_is_refused(box: Box) -> None:
 
 
 async def test_a_session_remembers_between_its_commands(box: Box) -> None:
-    assert (await box.post("/process/session", {"sessionId": "s/1"})).status_code == 201
-    refused(await box.post("/process/session", {"sessionId": "s/1"}), 409, "already exists")
-    first = (await box.post("/process/session/s%2F1/exec", {"command": "cd /tmp; X=5; echo o; echo e >&2"})).json()
+    assert (await box.post("/process/session", {"sessionId": "s 1"})).status_code == 201
+    refused(await box.post("/process/session", {"sessionId": "s 1"}), 409, "already exists")
+    first = (await box.post("/process/session/s%201/exec", {"command": "cd /tmp; X=5; echo o; echo e >&2"})).json()
     assert first == {"cmdId": first["cmdId"], "exitCode": 0, "output": "o\ne\n", "stdout": "o\n", "stderr": "e\n"}
-    second = (await box.post("/process/session/s%2F1/exec", {"command": "pwd; echo $X"})).json()
+    second = (await box.post("/process/session/s%201/exec", {"command": "pwd; echo $X"})).json()
     assert second["stdout"] == "/tmp\n5\n"
-    shown = (await box.get("/process/session/s%2F1")).json()
-    assert shown["sessionId"] == "s/1"
+    shown = (await box.get("/process/session/s%201")).json()
+    assert shown["sessionId"] == "s 1"
     assert [command["exitCode"] for command in shown["commands"]] == [0, 0]
-    assert (await box.delete("/process/session/s%2F1")).status_code == 204
-    refused(await box.get("/process/session/s%2F1"), 404, "not found", "PROCESS_NOT_FOUND")
+    assert (await box.delete("/process/session/s%201")).status_code == 204
+    refused(await box.get("/process/session/s%201"), 404, "not found", "PROCESS_NOT_FOUND")
 
 
 async def test_an_async_command_answers_at_once_and_is_asked_for_later(box: Box) -> None:

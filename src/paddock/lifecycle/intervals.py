@@ -22,6 +22,7 @@ from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.journal import Journal
+from paddock.lifecycle.planning import NEVER
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME
 from paddock.lifecycle.transitions import Transitions
 from paddock.models import State, TimeoutAction
@@ -30,8 +31,6 @@ from paddock.store import deadlines, sandboxes, search
 from paddock.store.database import Store
 from paddock.store.records import DeadlineKind, Sandbox
 
-NEVER = 2_000_000_000
-"""Seconds, some 63 years: a timeout or a retention that is turned off."""
 MAX_AUTO_ARCHIVE = 30 * 24 * 60
 _MINUTE = 60
 _MOST_MINUTES = NEVER // _MINUTE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -24,3 +25,9 @@ async def check_name(connection: AsyncConnection, sandbox: Sandbox) -> None:
         )
     if await sandboxes.get_by_name(connection, sandbox.owner_id, name) is not None:
         raise AlreadyExists(f"Sandbox with name {name} already exists", details={"name": name})
+
+
+async def with_free_name(connection: AsyncConnection, sandbox: Sandbox) -> Sandbox:
+    """One that is taken back keeps its name, unless that has gone to another meanwhile."""
+    taken = sandbox.name is not None and await sandboxes.get_by_name(connection, sandbox.owner_id, sandbox.name)
+    return replace(sandbox, name=None) if taken else sandbox

@@ -14,6 +14,9 @@ from paddock.models import CreateSandbox, EgressRules, Isolation, State, Timeout
 from paddock.settings import Settings
 from paddock.store.records import Sandbox
 
+NEVER = 2_000_000_000
+"""Seconds, some 63 years: a timeout or a retention that is turned off."""
+
 
 @dataclass(frozen=True, slots=True)
 class Traits:

@@ -42,7 +42,9 @@ done
 """
 _FEED = r"""
 for _ in {1..200}; do [ -p "$0" ] && break; sleep 0.05; done
-if [ -n "$1" ]; then exec tee -a "$1" >"$0"; else exec cat >"$0"; fi
+text=$(cat; printf x)
+if [ -n "$1" ]; then printf '%s' "${text%x}" >>"$1"; fi
+printf '%s' "${text%x}" >"$0"
 """
 
 
@@ -192,8 +194,8 @@ class Session:
 
 
 async def create(inside: Inside, session_id: str) -> None:
-    if not session_id or "\0" in session_id or len(session_id) > _MAX_ID:
-        raise DaytonaError(400, f"a session id has 1 to {_MAX_ID} characters", source=DAEMON)
+    if not session_id or any(sign in session_id for sign in "/\0") or len(session_id) > _MAX_ID:
+        raise DaytonaError(400, f"a session id has 1 to {_MAX_ID} characters, none of them a slash", source=DAEMON)
     if await _find(inside, session_id) is not None:
         raise DaytonaError(409, f"session {session_id} already exists", "SESSION_ALREADY_EXISTS", DAEMON)
     folder = _folder(inside, session_id)

@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket
 from paddock import __version__, errors
 from paddock.api import docs_page, openapi
 from paddock.api.auth import RateLimiter
-from paddock.api.compat.daytona.app import mount_daytona
+from paddock.api.compat.daytona.app import leave_daytona, mount_daytona
 from paddock.api.compat.daytona.errors import daytona_response
 from paddock.api.compat.e2b.control.app import create_control
 from paddock.api.compat.e2b.envd.app import create_envd
@@ -44,6 +44,7 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
             yield
         finally:
             app.state.stopping.set()
+            await leave_daytona(app)
             await house.close()
 
     app = FastAPI(

@@ -17,7 +17,6 @@ from typing import Any
 
 from paddock.clock import Clock
 from paddock.errors import Conflict, Invalid, SandboxNotFound
-from paddock.ids import is_sandbox_key
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.engine import Engine
@@ -130,11 +129,12 @@ class Stopping:
 
     async def find(self, who: Principal, id_or_name: str) -> Sandbox:
         """By its key, or by the name that the caller gave it. One that is gone has neither any more."""
-        found: Sandbox | None = None
-        async with self._store.read() as connection:
-            if is_sandbox_key(id_or_name):
-                found = await sandboxes.get_by_key(connection, id_or_name)
-            if found is None and "\0" not in id_or_name:
+        try:
+            found: Sandbox | None = await self._controller.by_key(id_or_name)
+        except SandboxNotFound:
+            found = None
+        if found is None and "\0" not in id_or_name:
+            async with self._store.read() as connection:
                 found = await sandboxes.get_by_name(connection, who.user_id, id_or_name)
         if found is None or found.state is State.DELETED or not (who.is_admin or found.owner_id == who.user_id):
             raise SandboxNotFound(f"Sandbox with ID or name {id_or_name[:200]} not found")

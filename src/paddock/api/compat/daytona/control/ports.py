@@ -19,6 +19,7 @@ router = APIRouter(route_class=DaytonaRoute)
 
 Port = Annotated[int, Path(ge=1, le=65535)]
 _LONGEST_LINK = 86_400
+_MOST_ENDED = 500
 
 
 @router.get("/sandbox/{sandbox_id}/ports/{port}/preview-url")
@@ -49,6 +50,8 @@ async def expire_preview(sandbox: SandboxHere, caller: Calling, port: Port, toke
 
     def end(known: Intervals) -> Intervals:
         left = {digest: until for digest, until in known.ended_links.items() if until > now}
+        if len(left) >= _MOST_ENDED:
+            raise DaytonaError(429, "Too many signed preview URLs were expired before their time; make them shorter")
         return replace(known, ended_links={**left, link_digest(token): expires_at})
 
     await caller.house.stopping.change(caller.who, sandbox.sandbox_id, end)

@@ -116,6 +116,8 @@ class Git:
         for record in said.split("\0"):
             if record.count("\x1f") >= 4:
                 commit, author, email, at, message = record.split("\x1f", 4)
+                if not (at.isascii() and at.isdigit() and len(at) < 12):
+                    continue
                 found.append(
                     {
                         "hash": commit.strip(),

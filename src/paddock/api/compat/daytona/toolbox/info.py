@@ -18,10 +18,12 @@ from paddock.clock import iso
 from paddock.lifecycle.intervals import Intervals
 from paddock.machine.base import WORKSPACE
 from paddock.models import Env, Text
+from paddock.models.values import MAX_ENV
 
 router = APIRouter(prefix="/{sandbox_id}", route_class=ToolboxRoute)
 
 _LISTENING = "0A"
+_HEX = re.compile(r"[0-9A-Fa-f]{4}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -55,8 +57,9 @@ async def ports(inside: InsideHere) -> dict[str, Any]:
         text = (await inside.read(table) or b"").decode(errors="replace")
         for line in text.splitlines()[1:]:
             fields = line.split()
-            if len(fields) > 3 and fields[3] == _LISTENING:
-                found.add(int(fields[1].rpartition(":")[2], 16))
+            port = _HEX.fullmatch(fields[1].rpartition(":")[2]) if len(fields) > 3 else None
+            if port is not None and fields[3] == _LISTENING:
+                found.add(int(port[0], 16))
     return {"ports": sorted(found)}
 
 
@@ -100,6 +103,8 @@ async def update_env(inside: InsideHere, body: UpdateEnv) -> dict[str, Any]:
     def change(known: Intervals) -> Intervals:
         env = {name: value for name, value in {**known.env, **new}.items() if name not in gone - set(new)}
         unset = (set(known.unset) | gone) - set(new)
+        if sum(len(name) + len(value) for name, value in env.items()) + sum(map(len, unset)) > MAX_ENV:
+            raise DaytonaError(400, f"all variables together must stay under {MAX_ENV} characters", source=DAEMON)
         return replace(known, env=env, unset=tuple(sorted(unset)))
 
     house, who = inside.caller.house, inside.caller.who

@@ -147,8 +147,12 @@ async def serve_socket(
     try:
         async with entered(await admit(websocket), sandbox_id) as inside:
             await work(inside)
-    except (WebSocketDisconnect, RuntimeError):
-        return  # the client has left
+    except WebSocketDisconnect:
+        return
+    except RuntimeError:
+        # How starlette says that the client left while we were sending.
+        if WebSocketState.DISCONNECTED not in (websocket.client_state, websocket.application_state):
+            raise
     except (DaytonaError, errors.PaddockError, RequestValidationError, ValidationError) as problem:
         told = RequestValidationError(problem.errors()) if isinstance(problem, ValidationError) else problem
         answer = daytona_response(told, source=DAEMON, path=websocket.scope["path"], method="GET")

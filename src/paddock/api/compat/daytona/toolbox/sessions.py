@@ -174,16 +174,18 @@ class Session:
 
     async def _exit_code(self, where: str) -> int | None:
         """None while it runs. A command that ended the shell itself ended as the shell did."""
-        said = await self._inside.read(f"{where}/exit")
-        if said:
-            return int(said) if said.isdigit() else -1
+        if (code := await self._said(where)) is not None:
+            return code
         shell = await self._inside.machine.process(self.shell.process_id)
         if shell.running:
             return None
-        said = await self._inside.read(f"{where}/exit")
-        if said and said.isdigit():
-            return int(said)
+        if (code := await self._said(where)) is not None:
+            return code
         return -1 if shell.exit_code is None else shell.exit_code
+
+    async def _said(self, where: str) -> int | None:
+        said = await self._inside.read(f"{where}/exit", 8)
+        return int(said) if said and said.isdigit() else None
 
     async def _piece(self, path: str, offset: int) -> bytes:
         data = bytearray()

@@ -7,8 +7,7 @@ from typing import Any
 
 from paddock.client.answers import ToolInfo, ToolResult
 from paddock.client.call import Call, answer, listed
-from paddock.client.calls.processes import SERVER_COMMAND_TIMEOUT
-from paddock.client.calls.sandboxes import sandbox_path
+from paddock.client.calls.sandboxes import SERVER_COMMAND_TIMEOUT, sandbox_path
 from paddock.client.retry import Repeat
 
 

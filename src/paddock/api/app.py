@@ -23,6 +23,8 @@ from paddock.api.compat.e2b.envd.app import create_envd
 from paddock.api.compat.e2b.errors import e2b_response
 from paddock.api.failures import as_error, error_response, request_id_of
 from paddock.api.house_ports import HousePorts
+from paddock.api.mcp.inside import McpInside
+from paddock.api.mcp.port import McpPort
 from paddock.api.methods import RouteTable
 from paddock.api.middleware import BodyLimitMiddleware, RequestMiddleware
 from paddock.api.routes import ROUTERS
@@ -37,11 +39,15 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        inside = McpInside(RequestMiddleware(mcp.app), house.tokens)
+        for provider in house.providers.values():
+            provider.answer_inside(inside)
         await house.open()
         try:
             yield
         finally:
             app.state.stopping.set()
+            await mcp.close()
             await house.close()
 
     app = FastAPI(
@@ -57,6 +63,7 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
     )
     app.state.house = house
     app.state.limiter = RateLimiter()
+    mcp = McpPort(house, app.state.limiter)
     app.state.stopping = asyncio.Event()
     app.state.routes = RouteTable(ROUTERS)
     for router in ROUTERS:
@@ -66,7 +73,7 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
     openapi.install(app)
     _answer_failures(app)
     app.add_middleware(BodyLimitMiddleware, settings=house.settings)
-    app.add_middleware(HousePorts, envd=create_envd(house))
+    app.add_middleware(HousePorts, envd=create_envd(house), mcp=mcp.app)
     app.add_middleware(RequestMiddleware, shapes={"/e2b/": e2b_response})
     return app
 

@@ -9,24 +9,30 @@ from typing import Any
 from paddock import models
 from paddock.clock import iso
 from paddock.egress.records import EgressReport
+from paddock.gateway.address import MCP_PORT
 from paddock.lifecycle.accounts import Quota
 from paddock.lifecycle.confinement import Isolated
 from paddock.lifecycle.controller import Seen
+from paddock.lifecycle.house import House
 from paddock.lifecycle.output import OutputSlice
 from paddock.machine.base import FileInfo, MachineStats, OutputChunk, ProcessInfo
 from paddock.settings import Settings
 from paddock.store import records
 
-MCP_PORT = 6060
 VSCODE_PORT = 9000
 
 
-def describe(seen: Seen, settings: Settings) -> models.SandboxInfo:
-    return models.SandboxInfo(**_sandbox(seen.sandbox, seen.expires, settings))
+def describe(seen: Seen, house: House) -> models.SandboxInfo:
+    return models.SandboxInfo(**_sandbox(seen.sandbox, seen.expires, house.settings), **_tokens(seen, house))
 
 
-def sandbox_answer(seen: Seen, settings: Settings, message: str = "") -> models.SandboxAnswer:
-    return models.SandboxAnswer(message=message, **_sandbox(seen.sandbox, seen.expires, settings))
+def sandbox_answer(seen: Seen, house: House, message: str = "") -> models.SandboxAnswer:
+    told = _sandbox(seen.sandbox, seen.expires, house.settings)
+    return models.SandboxAnswer(message=message, **told, **_tokens(seen, house))
+
+
+def _tokens(seen: Seen, house: House) -> dict[str, Any]:
+    return {"mcp_token": house.tokens.mcp(seen.sandbox.key)}
 
 
 def sandbox_page(page: records.Page, settings: Settings) -> models.SandboxPage:

@@ -175,6 +175,10 @@ class Service(AsMapping, models.ServiceAnswer):
     pass
 
 
+class McpServer(AsMapping, models.McpServerAnswer):
+    pass
+
+
 class Link(AsMapping, models.LinkAnswer):
     pass
 

@@ -58,6 +58,20 @@ class Tokens:
     def check_traffic(self, key: str, token: str) -> bool:
         return _same(self.traffic(key), token)
 
+    def mcp(self, key: str) -> str:
+        """Opens the sandbox's tools over MCP, from outside."""
+        return self._mac("mcp", key)
+
+    def check_mcp(self, key: str, token: str) -> bool:
+        return _same(self.mcp(key), token)
+
+    def mcp_inside(self, key: str) -> str:
+        """Opens the same from inside the sandbox, on its own loopback, and nothing from outside."""
+        return self._mac("mcp inside", key)
+
+    def check_mcp_inside(self, key: str, token: str) -> bool:
+        return _same(self.mcp_inside(key), token)
+
     # For one port, until a time
 
     def sign_link(self, key: str, port: int, expires_at: float) -> str:

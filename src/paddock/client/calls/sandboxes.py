@@ -42,6 +42,7 @@ def create_sandbox(
     mounts: Sequence[Mapping[str, Any]] | None = None,
     public_ports: bool | None = None,
     auto_resume: bool | None = None,
+    mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Sandbox]:
     """Make a sandbox.
@@ -49,7 +50,8 @@ def create_sandbox(
     ``egress`` is the mode (``none``, ``proxy``, ``full``) or a mapping of ``mode``, ``allow`` and ``deny``;
     ``isolation`` is the least that will do; ``mounts`` are directories of the host (``source``, ``target``,
     ``read_only``), for admins. With ``public_ports`` anybody who knows the address may open its ports; without
-    ``auto_resume`` using it does not wake it when it is paused. A reply that was lost is asked for again by the same
+    ``auto_resume`` using it does not wake it when it is paused. ``mcp_servers`` are the user's own, by name, as in an
+    ``.mcp.json``. A reply that was lost is asked for again by the same
     key, so it never makes two."""
     return Call(
         method="POST",
@@ -70,6 +72,7 @@ def create_sandbox(
             mounts=None if mounts is None else [dict(mount) for mount in mounts],
             public_ports=public_ports,
             auto_resume=auto_resume,
+            mcp_servers=None if mcp_servers is None else {name: dict(each) for name, each in mcp_servers.items()},
         ),
         headers=idempotency(idempotency_key),
         read=answer(Sandbox),

@@ -2,7 +2,8 @@
 
 A request for E2B's envd goes to the app that plays it, acting through Machine; so does a signed ``/files`` URL, which
 names no sandbox and is found by its signature. A request for MCP goes to the app that serves the sandbox's tools. What
-names no port of a sandbox is for the API. Requests for other ports are answered by the gateway, in front of all apps, and never come here.
+names no port of a sandbox is for the API. Requests for other ports are answered by the gateway, in front of all apps,
+and never come here.
 """
 
 from __future__ import annotations

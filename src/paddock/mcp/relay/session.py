@@ -142,7 +142,7 @@ async def _over_http(definition: Definition, http: Any) -> AsyncIterator[Any]:
             yield streams
         return
 
-    def the_same(**_: Any) -> Any:
+    def the_same(headers: Any = None, timeout: Any = None, auth: Any = None) -> Any:
         return http
 
     async with sse_client(definition.url, httpx_client_factory=the_same) as streams:

@@ -10,17 +10,19 @@ import asyncio
 import builtins
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from paddock import errors
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.engine import Engine
-from paddock.lifecycle.relays import Declared, Relays
 from paddock.lifecycle.rows import Rows
 from paddock.machine.base import Machine
+from paddock.mcp.relay.definitions import Definition
 from paddock.mcp.relay.names import is_relayed
 from paddock.mcp.relay.relay import Relay
+from paddock.mcp.relay.relays import Declared, Relays
 from paddock.mcp.relay.tools import KnownTool, relayed
 from paddock.models import McpServerStatus, State
 from paddock.models.mcp import MAX_SERVERS, McpServer
@@ -171,7 +173,7 @@ class McpServers:
         """The relays as they are meant now. None where there is none, which costs one look at the file."""
         relays = self._relays.get(sandbox.sandbox_id)
         if relays is None:
-            relays = Relays(sandbox.env, lambda name, definition, known: self._relay(sandbox, name, definition, known))
+            relays = Relays(sandbox.env, partial(self._relay, sandbox))
         declared = {each.name: Declared(McpServer.model_validate(each.definition), each.tools) for each in registered}
         await relays.sync(machine, declared)
         if relays.empty:
@@ -179,7 +181,7 @@ class McpServers:
             return None
         return self._relays.setdefault(sandbox.sandbox_id, relays)
 
-    def _relay(self, sandbox: Sandbox, name: str, declared: Declared, known: Sequence[KnownTool]) -> Relay:
+    def _relay(self, sandbox: Sandbox, name: str, definition: Definition, declared: Declared) -> Relay:
         sandbox_id = sandbox.sandbox_id
 
         async def learned(tools: Sequence[KnownTool]) -> None:
@@ -189,10 +191,10 @@ class McpServers:
         provider = self._engine.provider(sandbox.provider)
         return Relay(
             name,
-            declared.defined(sandbox.env),
+            definition,
             lambda: self._machine(sandbox_id),
             lambda host, port, seconds: provider.connect_out(sandbox_id, host, port, seconds),
-            known,
+            declared.known,
             None if declared.from_file else learned,
         )
 

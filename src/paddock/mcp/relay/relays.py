@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddock import errors
-from paddock.machine.base import WORKSPACE, Machine
+from paddock.machine.base import DEFAULT_USER, WORKSPACE, Machine
 from paddock.mcp.relay.definitions import FILE, Definition, define, read_document
 from paddock.mcp.relay.names import tool_name
 from paddock.mcp.relay.relay import Relay
@@ -27,22 +27,23 @@ class Declared:
     """What is remembered of them."""
     from_file: bool = False
 
-    def defined(self, env: Mapping[str, str]) -> Definition:
-        return define(self.server, env)
-
     @property
     def known(self) -> list[KnownTool]:
         return [KnownTool(**tool) for tool in self.tools or ()]
 
 
-Make = Callable[[str, Declared, Sequence[KnownTool]], Relay]
+Make = Callable[[str, Definition, Declared], Relay]
 State = tuple[McpServerStatus | None, str | None, list[str] | None]
 
 
 class Relays:
-    def __init__(self, env: Mapping[str, str], make: Make) -> None:
+    def __init__(
+        self, env: Mapping[str, str], make: Make, *, workspace: str = WORKSPACE, user: str = DEFAULT_USER
+    ) -> None:
         self._env = env
         self._make = make
+        self._workspace = workspace
+        self._user = user
         self._relays: dict[str, Relay] = {}
         self._refused: dict[str, str] = {}
         """Servers that cannot be, and why."""
@@ -67,7 +68,7 @@ class Relays:
             definitions: dict[str, Definition] = {}
             for name, declared in wanted.items():
                 try:
-                    definitions[name] = declared.defined(self._env)
+                    definitions[name] = define(declared.server, self._env, workspace=self._workspace, user=self._user)
                 except errors.Invalid as problem:
                     self._refused[name] = problem.message
             for name, relay in list(self._relays.items()):
@@ -75,7 +76,7 @@ class Relays:
                     del self._relays[name]
                     await relay.end()
             for name in definitions.keys() - self._relays.keys():
-                self._relays[name] = self._make(name, wanted[name], wanted[name].known)
+                self._relays[name] = self._make(name, definitions[name], wanted[name])
 
     def start(self) -> None:
         for relay in self._relays.values():
@@ -121,13 +122,15 @@ class Relays:
 
     async def _read_file(self, machine: Machine) -> None:
         """Once each time that it changes. One that cannot be understood leaves things as they are, and says so."""
-        path = f"{WORKSPACE}/{FILE}"
+        path = f"{self._workspace}/{FILE}"
         try:
-            info = await machine.stat(path, follow=True)
+            info = await machine.stat(path, follow=True, user=self._user)
             stamp = (info.modified_at, info.size)
             if stamp == self._stamp:
                 return
-            content = b"".join([part async for part in machine.read_file(path, limit=LARGEST_FILE + 1)])
+            content = b"".join(
+                [part async for part in machine.read_file(path, limit=LARGEST_FILE + 1, user=self._user)]
+            )
         except (errors.NotFound, errors.PathConflict, errors.PathDenied):
             self._file, self._stamp, self.problem = {}, None, None
             return

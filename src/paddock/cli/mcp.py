@@ -49,10 +49,9 @@ def add(
     ] = None,
 ) -> None:
     """Register one of your MCP servers, or change it."""
-    command_line, *args = words or [None]
     given: dict[str, Any] = {
-        "command": command_line,
-        "args": args or None,
+        "command": words[0] if words else None,
+        "args": words[1:] if words else None,
         "url": url,
         "headers": pairs(header, "--header"),
         "env": pairs(env, "--env"),

@@ -73,7 +73,7 @@ def _sandbox(sandbox: records.Sandbox, expires: records.Deadline | None, setting
         "last_activity_at": iso(sandbox.last_activity_at),
         "expires_at": None if expires is None else iso(expires.due_at),
         "expires_action": None if expires is None else expires.action,
-        "mcp_url": settings.port_url(sandbox.key, MCP_PORT, "/mcp/"),
+        "mcp_url": settings.program_url(sandbox.key, MCP_PORT, "/mcp/"),
         "vscode_url": settings.port_url(sandbox.key, VSCODE_PORT),
     }
 

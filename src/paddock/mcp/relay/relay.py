@@ -111,14 +111,15 @@ class Relay:
         try:
             await asyncio.wait({calling, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not calling.done():
-                return Outcome(
-                    f"The MCP server {self.name!r} ended during the call. It is being restarted.", failed=True
-                )
+                raise errors.ServiceFailed("it ended during the call, and is being restarted.")
             return await calling
         except Exception as problem:  # noqa: BLE001 - whatever a foreign server does is an answer
             return Outcome(f"The MCP server {self.name!r} failed: {problem or type(problem).__name__}", failed=True)
         finally:
             self._calls -= 1
+            if session.ended.is_set() and self._session is session:
+                self._session = None
+                self._be(McpServerStatus.STARTING)
             self._used = asyncio.get_running_loop().time()
             for task in (calling, gone):
                 task.cancel()

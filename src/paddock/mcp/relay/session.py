@@ -59,6 +59,7 @@ class Session:
         except MCPError as problem:
             if problem.error.code == types.CONNECTION_CLOSED or problem.error.message == _SESSION_LOST:
                 self.ended.set()
+                raise Failed("it ended during the call, and is being restarted.") from problem
             return Outcome(problem.error.message, failed=True)
         except RuntimeError as problem:  # its structured content does not fit its own schema
             return Outcome(str(problem), failed=True)

@@ -49,7 +49,10 @@ async def start(machine: Machine, name: str, definition: Definition) -> ProcessI
         label=f"mcp server {name} #{number + 1}: {definition.argv[0]}",
         strict=True,
     )
-    return await machine.spawn(spec)
+    try:
+        return await machine.spawn(spec)
+    except errors.Invalid as problem:
+        raise errors.Invalid(f"{definition.argv[0]!r}: {problem.message}") from None
 
 
 async def latest(machine: Machine, name: str, definition: Definition) -> tuple[int, ProcessInfo | None]:

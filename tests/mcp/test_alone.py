@@ -59,12 +59,14 @@ def address(workspace: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_it_serves_files_and_commands_of_this_machine_over_http(address: str, workspace: Path, era: str) -> None:
-    async with httpx2.AsyncClient(headers={"Authorization": "Bearer open sesame"}, timeout=PATIENCE) as http:
-        async with Client(streamable_http_client(f"{address}/mcp/", http_client=http), mode=era) as client:
-            await client.call_tool("write_file", {"path": f"{era}.txt", "content": "here"})
-            ran = await client.call_tool("run_command", {"command": f"cat {era}.txt; echo $PADDOCK_MCP_TOKEN"})
-            assert "mcp_mine_echo" in [tool.name for tool in (await client.list_tools()).tools]
-            echo = await client.call_tool("mcp_mine_echo", {"text": "hello"})
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": "Bearer open sesame"}, timeout=PATIENCE) as http,
+        Client(streamable_http_client(f"{address}/mcp/", http_client=http), mode=era) as client,
+    ):
+        await client.call_tool("write_file", {"path": f"{era}.txt", "content": "here"})
+        ran = await client.call_tool("run_command", {"command": f"cat {era}.txt; echo $PADDOCK_MCP_TOKEN"})
+        assert "mcp_mine_echo" in [tool.name for tool in (await client.list_tools()).tools]
+        echo = await client.call_tool("mcp_mine_echo", {"text": "hello"})
     assert (workspace / f"{era}.txt").read_text() == "here"
     assert ran.structured_content["stdout"] == "here\n" and echo.content[0].text == "hello"  # type: ignore[union-attr]
 

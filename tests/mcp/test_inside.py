@@ -95,8 +95,8 @@ class Nobody:
 
 async def test_a_program_of_the_users_that_has_the_port_keeps_it(tmp_path: Path) -> None:
     before, after = LocalProvider(tmp_path / "local"), LocalProvider(tmp_path / "local")
-    spec = SandboxSpec("alice_0000aaaa", "ikey", "owner", "alice", (await _templates(before))[0])
     await before.start()
+    spec = SandboxSpec("alice_0000aaaa", "ikey", "owner", "alice", (await before.templates())[0])
     try:
         await before.create(spec)
         machine = await before.attach(spec.sandbox_id)
@@ -116,10 +116,6 @@ async def test_a_program_of_the_users_that_has_the_port_keeps_it(tmp_path: Path)
     finally:
         await after.delete(spec.sandbox_id)
         await after.close()
-
-
-async def _templates(provider: LocalProvider) -> list[str]:
-    return await provider.templates()
 
 
 def test_the_providers_that_cannot_serve_inside_say_so(tmp_path: Path) -> None:

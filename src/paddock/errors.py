@@ -97,6 +97,10 @@ class ToolNotFound(NotFound):
     code = "tool_not_found"
 
 
+class McpServerNotFound(NotFound):
+    code = "mcp_server_not_found"
+
+
 class KeyNotFound(NotFound):
     code = "key_not_found"
 

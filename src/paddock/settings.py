@@ -158,3 +158,9 @@ class Settings(BaseSettings):
     def port_url(self, key: str, port: int, path: str = "/") -> str:
         """The address of a port of the sandbox with this DNS-safe key."""
         return f"{self.public_scheme}://{port}-{key}.{self.domain}{path}"
+
+    def program_url(self, key: str, port: int, path: str = "/") -> str:
+        """The same for programs, of which few can resolve names under ``localhost`` as browsers do."""
+        if self.domain.partition(":")[0] == "localhost":
+            return f"{self.public_scheme}://{self.domain}/p/{key}/{port}{path}"
+        return self.port_url(key, port, path)

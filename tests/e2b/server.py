@@ -104,7 +104,7 @@ def hosted(home: Path) -> Iterator[dict[str, str]]:
             }
     finally:
         try:
-            _delete_all(server)
+            delete_all(server)
         finally:
             server.stop()
 
@@ -148,7 +148,7 @@ def _answering(address: str, handler: type[_Quiet], paddock: PaddockServer) -> I
         listener.shutdown()
 
 
-def _delete_all(server: PaddockServer) -> None:
+def delete_all(server: PaddockServer) -> None:
     """Sandboxes outlive their server; ours must not."""
     with SyncSandboxClient(server.url, api_key=server.key) as client:
         for sandbox in list(client.iter_sandboxes()):

@@ -25,6 +25,8 @@ from paddock.api.compat.e2b.envd.app import create_envd
 from paddock.api.compat.e2b.errors import e2b_response
 from paddock.api.failures import as_error, error_response, request_id_of
 from paddock.api.house_ports import HousePorts
+from paddock.api.mcp.inside import McpInside
+from paddock.api.mcp.port import McpPort
 from paddock.api.methods import RouteTable
 from paddock.api.middleware import BodyLimitMiddleware, RequestMiddleware
 from paddock.api.routes import ROUTERS
@@ -40,12 +42,16 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        inside = McpInside(RequestMiddleware(mcp.app), house.tokens)
+        for provider in house.providers.values():
+            provider.answer_inside(inside)
         await house.open()
         try:
             yield
         finally:
             app.state.stopping.set()
             await leave_daytona(app)
+            await mcp.close()
             await house.close()
 
     app = FastAPI(
@@ -61,6 +67,7 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
     )
     app.state.house = house
     app.state.limiter = RateLimiter()
+    mcp = McpPort(house, app.state.limiter)
     app.state.stopping = asyncio.Event()
     app.state.routes = RouteTable(ROUTERS)
     for router in ROUTERS:
@@ -72,7 +79,7 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
     _answer_failures(app)
     app.add_middleware(ShortWay)
     app.add_middleware(BodyLimitMiddleware, settings=house.settings)
-    app.add_middleware(HousePorts, envd=create_envd(house))
+    app.add_middleware(HousePorts, envd=create_envd(house), mcp=mcp.app)
     app.add_middleware(RequestMiddleware, shapes={"/e2b/": e2b_response, "/daytona/": daytona_response})
     return app
 

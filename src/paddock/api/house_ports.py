@@ -1,8 +1,9 @@
 """Ports of sandboxes that the server answers itself: which app a request is for.
 
 A request for E2B's envd goes to the app that plays it, acting through Machine; so does a signed ``/files`` URL, which
-names no sandbox and is found by its signature. What names no port of a sandbox is for the API. Requests for other ports
-are answered by the gateway, in front of all apps, and never come here.
+names no sandbox and is found by its signature. A request for MCP goes to the app that serves the sandbox's tools. What
+names no port of a sandbox is for the API. Requests for other ports are answered by the gateway, in front of all apps,
+and never come here.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddock import errors
-from paddock.gateway.address import ENVD_PORT, ID_HEADER, Destination, find_destination
+from paddock.gateway.address import ENVD_PORT, ID_HEADER, MCP_PORT, Destination, find_destination
 
 DESTINATION = "destination"
 """Where an app finds it in the scope's state. Absent for signed URLs."""
 
 
 class HousePorts:
-    def __init__(self, app: ASGIApp, *, envd: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, envd: ASGIApp, mcp: ASGIApp) -> None:
         self._app = app
         self._envd = envd
+        self._mcp = mcp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -33,6 +35,8 @@ class HousePorts:
             await (self._envd if signed or _preflight(scope, headers) else self._app)(scope, receive, send)
         elif destination.port == ENVD_PORT:
             await self._envd(_arrived(scope, destination), receive, send)
+        elif destination.port == MCP_PORT:
+            await self._mcp(_arrived(scope, destination), receive, send)
         else:
             raise errors.Unsupported(
                 "Ports of sandboxes are served by Paddock's own server (`paddock up`), not by this app alone."

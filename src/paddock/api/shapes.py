@@ -9,31 +9,35 @@ from typing import Any
 from paddock import models
 from paddock.clock import iso
 from paddock.egress.records import EgressReport
+from paddock.gateway.address import MCP_PORT
 from paddock.lifecycle.accounts import Quota
 from paddock.lifecycle.confinement import Isolated
 from paddock.lifecycle.controller import Seen
+from paddock.lifecycle.house import House
 from paddock.lifecycle.output import OutputSlice
 from paddock.machine.base import FileInfo, MachineStats, OutputChunk, ProcessInfo
 from paddock.settings import Settings
 from paddock.store import records
 
-MCP_PORT = 6060
 VSCODE_PORT = 9000
 
 
-def describe(seen: Seen, settings: Settings) -> models.SandboxInfo:
-    return models.SandboxInfo(**_sandbox(seen.sandbox, seen.expires, settings))
+def describe(seen: Seen, house: House) -> models.SandboxInfo:
+    return models.SandboxInfo(**_sandbox(seen.sandbox, seen.expires, house.settings), **_tokens(seen, house))
 
 
-def sandbox_answer(seen: Seen, settings: Settings, message: str = "") -> models.SandboxAnswer:
-    return models.SandboxAnswer(message=message, **_sandbox(seen.sandbox, seen.expires, settings))
+def sandbox_answer(seen: Seen, house: House, message: str = "") -> models.SandboxAnswer:
+    told = _sandbox(seen.sandbox, seen.expires, house.settings)
+    return models.SandboxAnswer(message=message, **told, **_tokens(seen, house))
 
 
-def created_answer(
-    seen: Seen, settings: Settings, command: models.CommandResult | None = None
-) -> models.CreatedSandbox:
-    message = "The sandbox is running."
-    return models.CreatedSandbox(message=message, command=command, **_sandbox(seen.sandbox, seen.expires, settings))
+def _tokens(seen: Seen, house: House) -> dict[str, Any]:
+    return {"mcp_token": house.tokens.mcp(seen.sandbox.key)}
+
+
+def created_answer(seen: Seen, house: House, command: models.CommandResult | None = None) -> models.CreatedSandbox:
+    told = _sandbox(seen.sandbox, seen.expires, house.settings)
+    return models.CreatedSandbox(message="The sandbox is running.", command=command, **told, **_tokens(seen, house))
 
 
 def sandbox_page(page: records.Page, settings: Settings) -> models.SandboxPage:
@@ -74,7 +78,7 @@ def _sandbox(sandbox: records.Sandbox, expires: records.Deadline | None, setting
         "last_activity_at": iso(sandbox.last_activity_at),
         "expires_at": None if expires is None else iso(expires.due_at),
         "expires_action": None if expires is None else expires.action,
-        "mcp_url": settings.port_url(sandbox.key, MCP_PORT, "/mcp/"),
+        "mcp_url": settings.program_url(sandbox.key, MCP_PORT, "/mcp/"),
         "vscode_url": settings.port_url(sandbox.key, VSCODE_PORT),
     }
 

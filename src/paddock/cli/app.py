@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from paddock.cli import code, confinement, copy, exec, observe, run, sandboxes
 from paddock.cli.doctor import doctor
 from paddock.cli.keys import keys
+from paddock.cli.mcp import mcp
 from paddock.cli.service import service
 from paddock.cli.session import ApiKey, Json, Server
 from paddock.cli.template import template
@@ -59,6 +60,7 @@ app.command("egress", rich_help_panel=SANDBOXES)(confinement.egress)
 app.command("exec", rich_help_panel=INSIDE)(exec.exec_)
 app.command("run-code", rich_help_panel=INSIDE)(code.run_code)
 app.add_typer(service, name="service", rich_help_panel=INSIDE)
+app.add_typer(mcp, name="mcp", rich_help_panel=INSIDE)
 app.add_typer(tool, name="tool", rich_help_panel=INSIDE)
 app.command("cp", rich_help_panel=INSIDE)(copy.cp)
 app.command("url", rich_help_panel=INSIDE)(sandboxes.url)

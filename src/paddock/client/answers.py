@@ -181,6 +181,10 @@ class Service(AsMapping, models.ServiceAnswer):
     pass
 
 
+class McpServer(AsMapping, models.McpServerAnswer):
+    pass
+
+
 class Link(AsMapping, models.LinkAnswer):
     pass
 

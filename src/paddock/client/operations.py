@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock.client.call import Operation, StreamOperation
-from paddock.client.calls import accounts, code, files, ports, processes, sandboxes, services, tools
+from paddock.client.calls import accounts, code, files, mcp_servers, ports, processes, sandboxes, services, tools
 
 
 class Operations:
@@ -54,6 +54,15 @@ class Operations:
 
     list_tools = Operation(tools.list_tools)
     call_tool = Operation(tools.call_tool)
+
+    # MCP servers
+
+    put_mcp_server = Operation(mcp_servers.put_mcp_server)
+    put_mcp_servers = Operation(mcp_servers.put_mcp_servers)
+    list_mcp_servers = Operation(mcp_servers.list_mcp_servers)
+    get_mcp_server = Operation(mcp_servers.get_mcp_server)
+    delete_mcp_server = Operation(mcp_servers.delete_mcp_server)
+    delete_mcp_servers = Operation(mcp_servers.delete_mcp_servers)
 
     # Ports
 

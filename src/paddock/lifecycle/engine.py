@@ -36,7 +36,7 @@ from paddock.lifecycle.within import within
 from paddock.models import State, TimeoutAction, TimeoutFrom
 from paddock.providers.base import Found, IsolationLevel, Mount, Provider, Resources, SandboxSpec
 from paddock.settings import Settings
-from paddock.store import deadlines, events, sandboxes, usage
+from paddock.store import deadlines, events, mcp_servers, sandboxes, usage
 from paddock.store.database import Store
 from paddock.store.records import Deadline, DeadlineKind, Event, Sandbox
 
@@ -210,6 +210,8 @@ class Engine:
         seq = await sandboxes.change(connection, sandbox, with_event=True, **values)
         if seq is None:
             raise Lost(sandbox.sandbox_id)
+        if state is State.DELETED:
+            await mcp_servers.clear(connection, sandbox.sandbox_id)  # they may hold secrets
         if sandbox.running_since is not None:
             await usage.add_running(connection, sandbox, sandbox.running_since, now)
         entered = replace(sandbox, version=sandbox.version + 1, event_seq=seq, **values)

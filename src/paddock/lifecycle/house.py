@@ -30,6 +30,7 @@ from paddock.lifecycle.intervals import Stopping
 from paddock.lifecycle.invitations import Invitations
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.logbook import Logbook
+from paddock.lifecycle.mcp_servers import McpServers
 from paddock.lifecycle.pool import Pool
 from paddock.lifecycle.reconciler import Reconciler
 from paddock.lifecycle.roster import Roster
@@ -105,7 +106,8 @@ class House:
         interpreter = Installation(settings.home / "interpreter")
         self.services = Services(self.controller, self.store, [InterpreterService(interpreter)])
         self.code = Code(self.controller, self.services, interpreter, settings, clock)
-        self.tools = Tools(self.controller, self.services, self.invitations)
+        self.mcp_servers = McpServers(self.controller, self.store, self.rows, self.engine)
+        self.tools = Tools(self.controller, self.services, self.invitations, self.mcp_servers)
         self.events = Events(self.store, self.controller, self.journal, self.bus)
         self.usage = UsageBook(clock, self.store, self.controller, self.journal)
         self.scheduler = SandboxQueueScheduler(settings, clock, self.store, self.controller, self.bus, self.server_id)
@@ -146,6 +148,7 @@ class House:
         """Drain: finish what was begun, write what waits, then let go. Sandboxes live on."""
         await self.code.close()
         await self.services.close()
+        await self.mcp_servers.close()
         await self.transitions.close(self.settings.drain_timeout)
         await self._stop_loops()
         await self.pool.drain()

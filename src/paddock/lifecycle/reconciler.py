@@ -29,7 +29,7 @@ from paddock.lifecycle.transitions import Transitions
 from paddock.models import Isolation, State, TimeoutAction, TimeoutFrom
 from paddock.providers.base import Found, MachineState, Mount, Provider
 from paddock.settings import Settings
-from paddock.store import deadlines, events, idempotency, sandboxes, servers, services, usage
+from paddock.store import deadlines, events, idempotency, mcp_servers, sandboxes, servers, services, usage
 from paddock.store.database import Store
 from paddock.store.records import Sandbox
 
@@ -168,6 +168,7 @@ class Reconciler:
             gone = await sandboxes.purge_deleted(connection, now - self._settings.deleted_retention)
             await events.forget(connection, gone)
             await services.forget(connection, gone)
+            await mcp_servers.forget(connection, gone)
             await idempotency.forget(connection, now - REMEMBERED_SECONDS)
             await servers.forget_stale(connection, now - max(86_400.0, 10 * self._settings.server_ttl))
 

@@ -62,6 +62,20 @@ class Tokens:
         """What Daytona's clients sign URLs of the sandbox's files with, until it is rotated."""
         return self._mac("files", key, rotated)
 
+    def mcp(self, key: str) -> str:
+        """Opens the sandbox's tools over MCP, from outside."""
+        return self._mac("mcp", key)
+
+    def check_mcp(self, key: str, token: str) -> bool:
+        return _same(self.mcp(key), token)
+
+    def mcp_inside(self, key: str) -> str:
+        """Opens the same from inside the sandbox, on its own loopback, and nothing from outside."""
+        return self._mac("mcp inside", key)
+
+    def check_mcp_inside(self, key: str, token: str) -> bool:
+        return _same(self.mcp_inside(key), token)
+
     # For one port, until a time
 
     def sign_link(self, key: str, port: int, expires_at: float) -> str:

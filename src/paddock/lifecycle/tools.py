@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,23 +10,41 @@ from paddock import errors
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Controller, Use
 from paddock.lifecycle.invitations import Invitations
+from paddock.lifecycle.mcp_servers import McpServers
 from paddock.lifecycle.services import Services
 from paddock.machine.base import Connection
+from paddock.mcp.relay.names import is_relayed
+from paddock.store.records import Sandbox
 from paddock.tools import catalogue
 from paddock.tools.bench import Bench, Progress, unheard
 from paddock.tools.tool import Outcome, Tool
 
 
 class Tools:
-    def __init__(self, controller: Controller, services: Services, invitations: Invitations) -> None:
+    def __init__(
+        self, controller: Controller, services: Services, invitations: Invitations, mcp_servers: McpServers
+    ) -> None:
         self._controller = controller
+        self._mcp_servers = mcp_servers
         self._services = services
         self._invitations = invitations
 
     async def list(self, who: Principal, sandbox_id: str) -> list[Tool]:
         """Those that this sandbox has. Wakes nobody."""
-        await self._controller.get(who, sandbox_id)
-        return list(catalogue.TOOLS.values())
+        seen = await self._controller.get(who, sandbox_id)
+        return await self.of(seen.sandbox)
+
+    async def of(self, sandbox: Sandbox) -> builtins.list[Tool]:
+        """The catalogue, and what the user's own MCP servers bring."""
+        return [*catalogue.TOOLS.values(), *await self._mcp_servers.tools(sandbox)]
+
+    async def find(self, sandbox: Sandbox, name: str) -> Tool:
+        return await self._mcp_servers.find(sandbox, name) or catalogue.find(name)
+
+    def check(self, name: str) -> None:
+        """Raises for a name that no sandbox can have a tool by, before anybody is woken for it."""
+        if not is_relayed(name):
+            catalogue.find(name)
 
     async def call(
         self,
@@ -36,9 +55,9 @@ class Tools:
         progress: Progress = unheard,
     ) -> Outcome:
         """One call to its end. A tool that fails is an answer."""
-        tool = catalogue.find(name)
+        self.check(name)
         async with self._controller.use(who, sandbox_id) as use:
-            return await self.act(use, tool, arguments, progress)
+            return await self.act(use, await self.find(use.sandbox, name), arguments, progress)
 
     async def act(self, use: Use, tool: Tool, arguments: Mapping[str, Any], progress: Progress = unheard) -> Outcome:
         """The same for whoever is inside already."""

@@ -70,6 +70,7 @@ from paddock.models.files import (
     ReadFile,
     WriteFile,
 )
+from paddock.models.mcp import McpDocument, McpServer, McpServerAnswer, McpServerList, McpServerStatus, McpTransport
 from paddock.models.ports import CreateLink, CreateTicket, LinkAnswer, TicketAnswer
 from paddock.models.sandboxes import (
     ConnectSandbox,
@@ -173,6 +174,12 @@ __all__ = [
     "LayerInfo",
     "LinkAnswer",
     "MakeDirectory",
+    "McpDocument",
+    "McpServer",
+    "McpServerAnswer",
+    "McpServerList",
+    "McpServerStatus",
+    "McpTransport",
     "Metadata",
     "MetricsAnswer",
     "MountInfo",

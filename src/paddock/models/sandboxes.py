@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from paddock.models.base import Answer, Request, Success
 from paddock.models.confinement import ConfinementRequest, Egress, Isolation, MountInfo
+from paddock.models.mcp import McpServers
 from paddock.models.values import (
     GIT_URL,
     Command,
@@ -86,6 +87,7 @@ class CreateSandbox(ConfinementRequest):
     public_ports: bool = Field(
         default=False, description="Anybody who knows the address may open its ports; no key, link or ticket is needed."
     )
+    mcp_servers: McpServers = Field(default_factory=dict)
     auto_resume: bool = Field(
         default=True,
         description="Whether traffic to its ports, commands and file operations wake it when it is paused. If not, "
@@ -159,6 +161,9 @@ class SandboxInfo(Answer):
     expires_at: str | None = Field(description="When the next deadline strikes, if nothing is done before.")
     expires_action: TimeoutAction | None
     mcp_url: str
+    mcp_token: str | None = Field(
+        default=None, description="Opens `mcp_url`, as `Authorization: Bearer …`, and nothing else. Not in lists."
+    )
     vscode_url: str
 
 

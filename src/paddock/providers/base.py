@@ -12,12 +12,15 @@ Promises every provider keeps, because the lifecycle rests on them:
 
 from __future__ import annotations
 
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 from paddock import errors
+from paddock.egress.outward import Outward
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.records import EgressReport
 from paddock.machine.base import Machine
@@ -115,6 +118,18 @@ class Found:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+class InsideService(Protocol):
+    """What this process serves on a port inside every sandbox, with no process in it."""
+
+    port: int
+
+    def variables(self, key: str) -> Mapping[str, str]:
+        """How programs in the sandbox with this key find it. What its creator set wins over them."""
+
+    async def serve(self, sandbox_id: str, client: socket.socket) -> None:
+        """One connection to its end. The socket stays the caller's."""
+
+
 class Provider(ABC):
     name: str
 
@@ -173,6 +188,14 @@ class Provider(ABC):
     async def egress(self, sandbox_id: str) -> EgressReport:
         """The policy, the totals and the latest connections."""
         raise errors.Unsupported(f"The provider {self.name!r} does not control egress.")
+
+    async def connect_out(self, sandbox_id: str, host: str, port: int, seconds: float) -> Outward:
+        """A connection that the server makes in the sandbox's stead, under the sandbox's egress rules."""
+        raise errors.Unsupported(f"The provider {self.name!r} does not control egress.")
+
+    def answer_inside(self, service: InsideService) -> bool:
+        """Serve it inside every sandbox from now on. Called before ``start``. False: this provider has no way to."""
+        return False
 
     # Machines made in advance
 

@@ -264,3 +264,13 @@ services = Table(
     PrimaryKeyConstraint("sandbox_id", "name"),
     Index("ix_services_sandbox_id_port", "sandbox_id", "port", unique=True),
 )
+
+mcp_servers = Table(
+    "mcp_servers",
+    metadata,
+    Column("sandbox_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("definition", JSON, nullable=False, doc="as it was given, with variables and secrets"),
+    Column("tools", JSON(none_as_null=True), doc="what it said of its tools last"),
+    PrimaryKeyConstraint("sandbox_id", "name"),
+)

@@ -50,10 +50,12 @@ async def create_sandbox(body: CreateSandbox, caller: Calling, idempotency_key: 
     """
     house, command = caller.house, None
     seen = await house.controller.create(caller.who, body, idempotency_key)
+    if body.mcp_servers:
+        await house.mcp_servers.put(caller.who, seen.sandbox.sandbox_id, body.mcp_servers)
     if body.command is not None:
         command = await house.commands.run_first(caller.who, seen, body.command, body.command_timeout)
     # Written out here: it is of the declared model already, and checking that again costs as much as writing it.
-    answer = created_answer(seen, house.settings, command)
+    answer = created_answer(seen, house, command)
     return Response(answer.model_dump_json(), media_type="application/json")
 
 
@@ -61,27 +63,27 @@ async def create_sandbox(body: CreateSandbox, caller: Calling, idempotency_key: 
 async def connect_sandbox(body: ConnectSandbox, caller: Calling) -> SandboxAnswer:
     """Wake it if it is paused, and push its deadline out."""
     seen = await caller.house.controller.connect(caller.who, body.sandbox_id, body.timeout)
-    return sandbox_answer(seen, caller.house.settings, "The sandbox is running.")
+    return sandbox_answer(seen, caller.house, "The sandbox is running.")
 
 
 @router.post("/sandboxes/pause")
 async def pause_sandbox(body: SandboxRef, caller: Calling) -> SandboxAnswer:
     """Put it to sleep; whatever is done with it next wakes it."""
     seen = await caller.house.controller.pause(caller.who, body.sandbox_id)
-    return sandbox_answer(seen, caller.house.settings, "The sandbox is paused.")
+    return sandbox_answer(seen, caller.house, "The sandbox is paused.")
 
 
 @router.post("/sandboxes/resume")
 async def resume_sandbox(body: SandboxRef, caller: Calling) -> SandboxAnswer:
     seen = await caller.house.controller.resume(caller.who, body.sandbox_id)
-    return sandbox_answer(seen, caller.house.settings, "The sandbox is running.")
+    return sandbox_answer(seen, caller.house, "The sandbox is running.")
 
 
 @router.post("/sandboxes/timeout")
 async def set_timeout(body: SetTimeout, caller: Calling) -> SandboxAnswer:
     """Strike after so many idle seconds, counted from now. Remembered through connect, pause and restart."""
     seen = await caller.house.controller.set_timeout(caller.who, body.sandbox_id, body.timeout, body.action)
-    return sandbox_answer(seen, caller.house.settings, f"The timeout is {body.timeout} seconds.")
+    return sandbox_answer(seen, caller.house, f"The timeout is {body.timeout} seconds.")
 
 
 @router.post("/sandboxes/expose-port")
@@ -133,7 +135,7 @@ async def delete_sandbox_by_path(sandbox_id: SandboxIdHere, caller: Calling) -> 
 
 
 async def _status(caller: Caller, sandbox_id: str) -> SandboxInfo:
-    return describe(await caller.house.controller.get(caller.who, sandbox_id), caller.house.settings)
+    return describe(await caller.house.controller.get(caller.who, sandbox_id), caller.house)
 
 
 async def _delete(caller: Caller, sandbox_id: str) -> Success:

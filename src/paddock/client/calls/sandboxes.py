@@ -48,6 +48,7 @@ def create_sandbox(
     auto_resume: bool | None = None,
     command: str | None = None,
     command_timeout: float | None = None,
+    mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[CreatedSandbox]:
     """Make a sandbox.
@@ -55,9 +56,10 @@ def create_sandbox(
     ``egress`` is the mode (``none``, ``proxy``, ``full``) or a mapping of ``mode``, ``allow`` and ``deny``;
     ``isolation`` is the least that will do; ``mounts`` are directories of the host (``source``, ``target``,
     ``read_only``), for admins. With ``public_ports`` anybody who knows the address may open its ports; without
-    ``auto_resume`` using it does not wake it when it is paused. ``command`` runs in it as soon as it runs, and the
-    answer has its result in ``command``, also where it still runs after ``command_timeout`` seconds. A reply that was
-    lost is asked for again by the same key, so it never makes two, and never runs the command twice."""
+    ``auto_resume`` using it does not wake it when it is paused. ``mcp_servers`` are the user's own, by name, as in an
+    ``.mcp.json``. ``command`` runs in it as soon as it runs, and the answer has its result in ``command``, also where
+    it still runs after ``command_timeout`` seconds. A reply that was lost is asked for again by the same key, so it
+    never makes two, and never runs the command twice."""
     return Call(
         method="POST",
         path="/sandboxes/create",
@@ -79,6 +81,7 @@ def create_sandbox(
             auto_resume=auto_resume,
             command=command,
             command_timeout=command_timeout,
+            mcp_servers=None if mcp_servers is None else {name: dict(each) for name, each in mcp_servers.items()},
         ),
         headers=idempotency(idempotency_key),
         server_wait=0.0 if command is None else SERVER_COMMAND_TIMEOUT if command_timeout is None else command_timeout,

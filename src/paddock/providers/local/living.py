@@ -16,7 +16,9 @@ from paddock import errors
 from paddock.clock import Clock
 from paddock.machine.agent.machine import AgentMachine
 from paddock.machine.base import MachineStats
+from paddock.providers.base import InsideService
 from paddock.providers.local import launch, outlet
+from paddock.providers.local.door import Door
 from paddock.providers.local.outlet import Outlet
 from paddock.providers.local.record import SOCKET, Record, Running, start_time
 
@@ -30,12 +32,21 @@ _BASE_ENVIRONMENT = {
 
 
 class Living:
-    def __init__(self, folder: Path, record: Record, clock: Clock, way_out: Outlet, spool_limit: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        record: Record,
+        clock: Clock,
+        way_out: Outlet,
+        spool_limit: int,
+        inside: InsideService | None = None,
+    ) -> None:
         self.folder = folder
         self.record = record
         self.paused = False
         self.deleted = False
         self.outlet = way_out
+        self.door = None if inside is None else Door(inside, lambda: self.record.spec)
         self._clock = clock
         self._pidfd: int | None = None
         self._on_end: Callable[[Living], None] = lambda _: None
@@ -73,6 +84,7 @@ class Living:
     async def prepare(self) -> None:
         """Whatever has to be asked of its agent, before it is anybody's. Also shows that the agent answers."""
         await self.outlet.prepare(self.machine)
+        await self.open_door()
 
     def be(self, folder: Path, record: Record) -> None:
         """What was made in advance is this sandbox from now on."""
@@ -87,6 +99,15 @@ class Living:
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         return not poll.poll(0)
+
+    async def open(self) -> None:
+        """Its way out, and what is served inside. May be repeated."""
+        await self.outlet.open(self.machine)
+        await self.open_door()
+
+    async def open_door(self) -> None:
+        if self.door is not None:
+            await self.door.open(self.machine)
 
     async def freeze(self, *, by_group: bool) -> None:
         """By its control group, or where there is no freezer by signals, which is written down."""
@@ -106,12 +127,14 @@ class Living:
             await self._write_stopped(False)
         elif was_paused and self.running.group is not None:
             await asyncio.to_thread(self.running.group.thaw)
-        await self.outlet.open(self.machine)
+        await self.open()
 
     async def let_go(self) -> None:
         """Close what this process holds. The sandbox lives on."""
         self._unwatch()
         await self.outlet.close()
+        if self.door is not None:
+            await self.door.close()
         await self.machine.aclose()
 
     async def _write_stopped(self, stopped: bool) -> None:
@@ -139,7 +162,8 @@ class Living:
 
     def _environment(self) -> Mapping[str, str]:
         spec = self.record.spec
-        return {**_BASE_ENVIRONMENT, **outlet.variables(spec.egress), **spec.env}
+        served = {} if self.door is None else self.door.variables()
+        return {**_BASE_ENVIRONMENT, **outlet.variables(spec.egress), **served, **spec.env}
 
     async def _stats(self) -> MachineStats:
         """The kernel's own numbers where there is a control group; the agent's for the rest."""

@@ -8,6 +8,7 @@ import socket
 from paddock.egress.addresses import Reach
 from paddock.egress.dns_relay import DnsRelay
 from paddock.egress.gate import Gate
+from paddock.egress.outward import Outward
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.proxy import EgressProxy
 from paddock.egress.records import EgressReport
@@ -69,6 +70,10 @@ class Outlet:
                 self._services = [TransparentProxy(listeners, self._gate), relay]
         for service in self._services:
             service.start()
+
+    async def connect(self, host: str, port: int, seconds: float) -> Outward:
+        """From here instead of from inside, under the same rules and in the same ledger."""
+        return await Outward.open(self._gate, host, port, seconds)
 
     async def close(self) -> None:
         self._forget_ready()

@@ -15,6 +15,7 @@ import structlog
 from paddock import errors
 from paddock.clock import Clock, SystemClock
 from paddock.egress.addresses import Reach
+from paddock.egress.outward import Outward
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressReport
 from paddock.egress.resolve import HostResolver
@@ -22,6 +23,7 @@ from paddock.machine.agent.machine import SPOOL_LIMIT
 from paddock.machine.base import Machine
 from paddock.providers.base import (
     Found,
+    InsideService,
     IsolationReport,
     MachineState,
     Provider,
@@ -64,6 +66,7 @@ class LocalProvider(Provider):
         self._living: dict[str, Living] = {}
         self._turns: dict[str, asyncio.Lock] = {}
         self._chores = Chores()
+        self._inside: InsideService | None = None
         self._quota: asyncio.Task[None] | None = None
 
     @classmethod
@@ -178,6 +181,14 @@ class LocalProvider(Provider):
         record = self._known(sandbox_id)
         living = self._living.get(sandbox_id)
         return living.outlet.report() if living else self._outlet(record).report()
+
+    async def connect_out(self, sandbox_id: str, host: str, port: int, seconds: float) -> Outward:
+        living = self._living.get(sandbox_id) or await self._revive(sandbox_id)
+        return await living.outlet.connect(host, port, seconds)
+
+    def answer_inside(self, service: InsideService) -> bool:
+        self._inside = service
+        return True
 
     # Machines made in advance
 
@@ -340,7 +351,7 @@ class LocalProvider(Provider):
         self._living[sandbox_id] = living
         try:
             if living.watch(self._lost) and not living.paused:
-                await living.outlet.open(living.machine)
+                await living.open()
         except BaseException:  # to be taken up whole by whoever asks next
             self._living.pop(sandbox_id, None)
             await asyncio.shield(living.let_go())
@@ -375,7 +386,7 @@ class LocalProvider(Provider):
         log.warning("sandbox ended", sandbox_id=living.record.spec.sandbox_id)
 
     def _hold(self, folder: Path, record: Record) -> Living:
-        return Living(folder, record, self._clock, self._outlet(record), self._spool_limit)
+        return Living(folder, record, self._clock, self._outlet(record), self._spool_limit, self._inside)
 
     def _outlet(self, record: Record) -> Outlet:
         return Outlet(record.spec.egress, self._reach, self._resolver)

@@ -1,0 +1,75 @@
+"""MCP on the loopback of every sandbox: connections that were made inside it, answered by this process."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from paddock.api.mcp.port import INSIDE
+from paddock.lifecycle.tokens import Tokens
+from paddock.mcp.app import PATH, PORT
+
+_KEEP_ALIVE = 60
+
+
+class McpInside:
+    """Keeps :class:`~paddock.providers.base.InsideService`'s promises."""
+
+    port = PORT
+
+    def __init__(self, app: ASGIApp, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._state = ServerState()
+        self._config = uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE,
+        )
+
+    def variables(self, key: str) -> Mapping[str, str]:
+        if not key:
+            return {}
+        url = f"http://localhost:{self.port}{PATH}"
+        return {"PADDOCK_MCP_URL": url, "PADDOCK_MCP_TOKEN": self._tokens.mcp_inside(key)}
+
+    async def serve(self, sandbox_id: str, client: socket.socket) -> None:
+        if not self._config.loaded:
+            self._config.load()
+        loop = asyncio.get_running_loop()
+        lost = loop.create_future()
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: _Visitor(lost, self._config, self._state, {INSIDE: sandbox_id}), client.dup()
+        )
+        try:
+            await lost
+        finally:
+            with suppress(RuntimeError):  # the loop is closing
+                transport.close()
+
+
+class _Visitor(HttpToolsProtocol):
+    """uvicorn's own protocol, which also says when its connection is over."""
+
+    def __init__(
+        self, lost: asyncio.Future[None], config: uvicorn.Config, server: ServerState, state: dict[str, Any]
+    ) -> None:
+        super().__init__(config=config, server_state=server, app_state=state)
+        self._lost = lost
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if not self._lost.done():
+            self._lost.set_result(None)

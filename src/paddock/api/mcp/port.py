@@ -1,0 +1,80 @@
+"""Who may use a sandbox's tools over MCP, and which sandbox is meant.
+
+From outside: an API key of the sandbox's owner or of an admin, or the sandbox's MCP token. From inside: the token that
+is in the sandbox's environment, which opens the tools of this one sandbox and is worth nothing outside.
+"""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from paddock import errors, ids
+from paddock.api.auth import RateLimiter
+from paddock.gateway.address import Destination
+from paddock.lifecycle.desks import SandboxDesk
+from paddock.lifecycle.house import House
+from paddock.mcp.app import Admitted, McpApp, bearer
+from paddock.mcp.endpoint import Endpoint
+from paddock.models import State
+from paddock.store.records import Sandbox
+
+INSIDE = "inside"
+"""In the state of a request that came from inside: the sandbox's id."""
+
+_MISSING = "Give the sandbox's MCP token or an API key, as `Authorization: Bearer <token>`."
+_GONE = frozenset({State.DELETING, State.DELETED, State.FAILED})
+
+
+class McpPort:
+    """An app; and to be closed with the house."""
+
+    def __init__(self, house: House, limiter: RateLimiter) -> None:
+        self._house = house
+        self._limiter = limiter
+        self._endpoint = Endpoint(house.settings.max_file_body)
+        self.app = McpApp(self._endpoint, self._admit)
+
+    async def close(self) -> None:
+        await self._endpoint.close()
+
+    async def _admit(self, scope: Scope, headers: Headers) -> Admitted:
+        token = bearer(headers)
+        if token is None:
+            raise errors.Unauthorized(_MISSING)
+        state = scope.get("state", {})
+        if (sandbox_id := state.get(INSIDE)) is not None:
+            sandbox = await self._from_inside(sandbox_id, token)
+        else:
+            sandbox = await self._from_outside(state["destination"], token)
+        if sandbox.state in _GONE:
+            raise errors.SandboxNotFound.by_id(sandbox.sandbox_id)
+        desk = SandboxDesk(sandbox, self._house.controller, self._house.tools)
+        return Admitted(desk, {"sandbox_id": sandbox.sandbox_id, "sandbox_status": sandbox.state.value})
+
+    async def _from_outside(self, destination: Destination, token: str) -> Sandbox:
+        """Who has no right to a sandbox does not learn whether it exists."""
+        if ids.is_api_key(token):
+            who = await self._house.accounts.authenticate(token)
+            self._limiter.take(who)
+            sandbox = await self._named(destination)
+            if sandbox is None or not (who.is_admin or who.user_id == sandbox.owner_id):
+                raise errors.SandboxNotFound.by_id(destination.key)
+            return sandbox
+        sandbox = await self._named(destination)
+        if sandbox is None or not self._house.tokens.check_mcp(sandbox.key, token):
+            raise errors.Unauthorized(f"This token does not open this sandbox's tools. {_MISSING}")
+        self._limiter.take(await self._house.accounts.stand_for(sandbox.owner_id))
+        return sandbox
+
+    async def _from_inside(self, sandbox_id: str, token: str) -> Sandbox:
+        sandbox = await self._house.rows.get(sandbox_id)
+        if sandbox is None or not self._house.tokens.check_mcp_inside(sandbox.key, token):
+            raise errors.Unauthorized("Give the token from PADDOCK_MCP_TOKEN, as `Authorization: Bearer <token>`.")
+        self._limiter.take(await self._house.accounts.stand_for(sandbox.owner_id))
+        return sandbox
+
+    async def _named(self, destination: Destination) -> Sandbox | None:
+        if destination.by_id:
+            return await self._house.rows.get(destination.key)
+        return await self._house.rows.by_key(destination.key) if ids.is_sandbox_key(destination.key) else None

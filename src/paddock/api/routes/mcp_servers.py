@@ -1,0 +1,80 @@
+"""The user's own MCP servers, whose tools stand among the sandbox's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from paddock.api.auth import Calling, GuardedRoute
+from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.params import SandboxIdHere
+from paddock.lifecycle.mcp_servers import Overview, Shown
+from paddock.mcp.relay.definitions import masked
+from paddock.models import McpDocument, McpServer, McpServerAnswer, McpServerList, Success
+from paddock.models.mcp import McpServerName
+
+router = APIRouter(
+    prefix="/sandboxes/{sandbox_id}/mcp-servers",
+    tags=["tools"],
+    route_class=GuardedRoute,
+    responses=ON_A_SANDBOX,
+    generate_unique_id_function=operation_id,
+)
+
+NameHere = Annotated[McpServerName, Path()]
+
+
+@router.get("")
+async def list_mcp_servers(sandbox_id: SandboxIdHere, caller: Calling) -> McpServerList:
+    """Those that were registered, and those of `/workspace/.mcp.json`. Wakes nobody, and starts nothing."""
+    return _list(await caller.house.mcp_servers.list(caller.who, sandbox_id))
+
+
+@router.put("")
+async def put_mcp_servers(body: McpDocument, sandbox_id: SandboxIdHere, caller: Calling) -> McpServerList:
+    """Register every server of an `.mcp.json`-shaped document. Others that were registered before stay."""
+    return _list(await caller.house.mcp_servers.put(caller.who, sandbox_id, body.servers))
+
+
+@router.delete("")
+async def delete_mcp_servers(sandbox_id: SandboxIdHere, caller: Calling) -> Success:
+    """Remove all that were registered, and end those that run."""
+    await caller.house.mcp_servers.remove(caller.who, sandbox_id)
+    return Success()
+
+
+@router.get("/{name}")
+async def get_mcp_server(sandbox_id: SandboxIdHere, name: NameHere, caller: Calling) -> McpServerAnswer:
+    return _answer(await caller.house.mcp_servers.get(caller.who, sandbox_id, name))
+
+
+@router.put("/{name}")
+async def put_mcp_server(
+    body: McpServer, sandbox_id: SandboxIdHere, name: NameHere, caller: Calling
+) -> McpServerAnswer:
+    """Register a server, or change one. In a sandbox that runs it is started at once."""
+    overview = await caller.house.mcp_servers.put(caller.who, sandbox_id, {name: body})
+    return _answer(next(each for each in overview.servers if each.name == name))
+
+
+@router.delete("/{name}")
+async def delete_mcp_server(sandbox_id: SandboxIdHere, name: NameHere, caller: Calling) -> Success:
+    """And end it, if it runs."""
+    await caller.house.mcp_servers.remove(caller.who, sandbox_id, name)
+    return Success()
+
+
+def _list(overview: Overview) -> McpServerList:
+    return McpServerList(servers=[_answer(each) for each in overview.servers], problem=overview.problem)
+
+
+def _answer(shown: Shown) -> McpServerAnswer:
+    return McpServerAnswer(
+        name=shown.name,
+        source=shown.source,
+        status=shown.status,
+        reason=shown.reason,
+        tools=list(shown.tools),
+        **masked(shown.server),
+    )

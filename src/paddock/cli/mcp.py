@@ -1,0 +1,114 @@
+"""``paddock mcp``: how an MCP client reaches a sandbox, and the user's own MCP servers in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from paddock.cli import output
+from paddock.cli.arguments import SandboxId, pairs
+from paddock.cli.session import Session, command
+from paddock.errors import Invalid
+
+mcp = typer.Typer(help="A sandbox's tools over MCP, and your own MCP servers among them.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The server's name.")]
+
+
+@mcp.command("config")
+@command
+def config(session: Session, sandbox_id: SandboxId) -> None:
+    """What an MCP client needs to reach the sandbox, as an .mcp.json."""
+    box = session.client.get_status(sandbox_id)
+    server = {"type": "http", "url": box.mcp_url, "headers": {"Authorization": f"Bearer {box.mcp_token}"}}
+    output.print_json({"mcpServers": {"paddock": server}})
+
+
+@mcp.command("add")
+@command
+def add(
+    session: Session,
+    sandbox_id: SandboxId,
+    name: Name,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="CMD...", help="The program and its arguments, after --.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="Instead of a program: where it is reached.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="Sent with every request to it.")
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Added to the sandbox's own.")
+    ] = None,
+    cwd: Annotated[str | None, typer.Option(metavar="PATH", help="Where. [default: /workspace]")] = None,
+    preset: Annotated[
+        Literal["claude", "codex"] | None, typer.Option(help="Claude Code's or Codex's own MCP server.")
+    ] = None,
+) -> None:
+    """Register one of your MCP servers, or change it."""
+    given: dict[str, Any] = {
+        "command": words[0] if words else None,
+        "args": words[1:] if words else None,
+        "url": url,
+        "headers": pairs(header, "--header"),
+        "env": pairs(env, "--env"),
+        "cwd": cwd,
+        "preset": preset,
+    }
+    server = {field: value for field, value in given.items() if value is not None}
+    made = session.client.put_mcp_server(sandbox_id, name, server)
+    session.answer(made, lambda: print(f"{made.name}: {made.status.value}. Its tools are called mcp_{made.name}_…"))
+
+
+@mcp.command("import")
+@command
+def import_(
+    session: Session,
+    sandbox_id: SandboxId,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An .mcp.json.")] = Path(".mcp.json"),
+) -> None:
+    """Register every server of an .mcp.json of this machine."""
+    try:
+        document = json.loads(file.read_text())
+    except ValueError as problem:
+        raise Invalid(f"{file} is not JSON: {problem}") from problem
+    if not isinstance(document, dict):
+        raise Invalid(f"{file} is not a document with mcpServers.")
+    _show(session, session.client.put_mcp_servers(sandbox_id, document))
+
+
+@mcp.command("list")
+@command
+def list_(session: Session, sandbox_id: SandboxId) -> None:
+    """Your MCP servers in a sandbox, and how they are."""
+    _show(session, session.client.list_mcp_servers(sandbox_id))
+
+
+@mcp.command("remove")
+@command
+def remove(session: Session, sandbox_id: SandboxId, name: Name) -> None:
+    """Forget one of your MCP servers, and end it if it runs."""
+    done = session.client.delete_mcp_server(sandbox_id, name)
+    session.answer(done, lambda: None)
+
+
+def _show(session: Session, found: list[Any]) -> None:
+    session.answer(
+        {"servers": [dict(each) for each in found]},
+        lambda: output.print_table(
+            ("NAME", "STATUS", "TOOLS", "FROM", "HOW"),
+            (
+                (
+                    output.escape(each.name),
+                    output.escape(each.status.value),
+                    str(len(each.tools)),
+                    each.source,
+                    output.escape(each.reason or each.url or " ".join([each.command or each.preset or "", *each.args])),
+                )
+                for each in found
+            ),
+        ),
+    )

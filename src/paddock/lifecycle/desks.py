@@ -1,0 +1,30 @@
+"""A sandbox's tools over MCP: listing them wakes nobody, a call is a use like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from paddock.lifecycle.controller import Controller
+from paddock.lifecycle.tools import Tools
+from paddock.store.records import Sandbox
+from paddock.tools.bench import Progress
+from paddock.tools.tool import Outcome, Tool
+
+
+class SandboxDesk:
+    """For whoever was let in already. Keeps :class:`~paddock.mcp.desk.Desk`'s promises."""
+
+    def __init__(self, sandbox: Sandbox, controller: Controller, tools: Tools) -> None:
+        self._sandbox = sandbox
+        self._controller = controller
+        self._tools = tools
+
+    async def tools(self) -> list[Tool]:
+        return await self._tools.of(self._sandbox)
+
+    async def call(self, name: str, arguments: Mapping[str, Any], progress: Progress) -> Outcome:
+        self._tools.check(name)
+        async with self._controller.use_key(self._sandbox.key, wake=True) as use:
+            tool = await self._tools.find(use.sandbox, name)
+            return await self._tools.act(use, tool, arguments, progress)

@@ -1,0 +1,232 @@
+"""The user's own MCP servers: registered by the API or by a file in the workspace, relayed while they are used.
+
+What was registered is stored, with what tools each server has, so that listing them wakes nobody. The file is looked
+at when tools are asked for and the sandbox runs; where both name a server, what was registered wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from paddock import errors
+from paddock.lifecycle.accounts import Principal
+from paddock.lifecycle.controller import Controller
+from paddock.lifecycle.engine import Engine
+from paddock.lifecycle.rows import Rows
+from paddock.machine.base import Machine
+from paddock.mcp.relay.definitions import Definition
+from paddock.mcp.relay.names import is_relayed
+from paddock.mcp.relay.relay import Relay
+from paddock.mcp.relay.relays import Declared, Relays
+from paddock.mcp.relay.tools import KnownTool, relayed
+from paddock.models import McpServerStatus, State
+from paddock.models.mcp import MAX_SERVERS, McpServer
+from paddock.store import mcp_servers as stored
+from paddock.store.database import Store
+from paddock.store.records import Sandbox
+from paddock.tools.tool import Tool
+
+LIST_SECONDS = 15.0
+"""How long a listing waits for servers that have never said what tools they have."""
+CALL_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One server as it is told about. Its definition holds secrets still."""
+
+    name: str
+    source: Literal["api", "file"]
+    server: McpServer
+    status: McpServerStatus
+    reason: str | None
+    tools: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    servers: Sequence[Shown]
+    problem: str | None
+    """What is wrong with the file."""
+
+
+class McpServers:
+    def __init__(self, controller: Controller, store: Store, rows: Rows, engine: Engine) -> None:
+        self._controller = controller
+        self._store = store
+        self._rows = rows
+        self._engine = engine
+        self._relays: dict[str, Relays] = {}
+        self._letting_go: set[asyncio.Task[None]] = set()
+        store.tell_changes(self._changed)
+
+    async def close(self) -> None:
+        """Let go of all. Those that run in sandboxes live on."""
+        relays, self._relays = list(self._relays.values()), {}
+        await asyncio.gather(*(each.close() for each in relays), *self._letting_go)
+
+    # What users register
+
+    async def put(self, who: Principal, sandbox_id: str, servers: Mapping[str, McpServer]) -> Overview:
+        """Each new, or in the place of the one with its name; the others stay."""
+        sandbox = (await self._controller.get(who, sandbox_id)).sandbox
+        before = {each.name: each for each in await self._registered(sandbox_id)}
+        if len(before.keys() | servers.keys()) > MAX_SERVERS:
+            raise errors.Invalid(f"A sandbox may have {MAX_SERVERS} MCP servers. Remove some first.")
+        async with self._store.write() as connection:
+            for name, server in servers.items():
+                known = before.get(name)
+                same = known is not None and known.definition == server.stored()
+                tools = known.tools if known is not None and same else None
+                await stored.put(connection, stored.Stored(sandbox_id, name, server.stored(), tools))
+        return await self._overview(sandbox)
+
+    async def list(self, who: Principal, sandbox_id: str) -> Overview:
+        """Wakes nobody, and starts nothing."""
+        return await self._overview((await self._controller.get(who, sandbox_id)).sandbox, start=False)
+
+    async def get(self, who: Principal, sandbox_id: str, name: str) -> Shown:
+        overview = await self.list(who, sandbox_id)
+        found = next((each for each in overview.servers if each.name == name), None)
+        if found is None:
+            raise errors.McpServerNotFound(f"Sandbox {sandbox_id!r} has no MCP server {name!r}.")
+        return found
+
+    async def remove(self, who: Principal, sandbox_id: str, name: str | None = None) -> None:
+        """And end it, if it runs in the sandbox. Without a name, all that were registered."""
+        sandbox = (await self._controller.get(who, sandbox_id)).sandbox
+        names = [each.name for each in await self._registered(sandbox_id) if name in (None, each.name)]
+        if name is not None and not names:
+            raise errors.McpServerNotFound(
+                f"No MCP server {name!r} was registered for sandbox {sandbox_id!r}. One from /workspace/.mcp.json is "
+                "removed by changing that file."
+            )
+        async with self._store.write() as connection:
+            await stored.remove(connection, sandbox_id, names)
+        await self._overview(sandbox, start=False)
+
+    # Their tools
+
+    async def tools(self, sandbox: Sandbox) -> builtins.list[Tool]:
+        """Those of every server that has said what it has; new ones are waited for a moment. Wakes nobody."""
+        registered = await self._registered(sandbox.sandbox_id)
+        machine = await self._machine(sandbox.sandbox_id)
+        if machine is None:
+            return self._remembered(sandbox, registered)
+        relays = await self._synced(sandbox, machine, registered)
+        if relays is None:
+            return []
+        relays.start()
+        await relays.settled(LIST_SECONDS)
+        return relays.tools()
+
+    async def find(self, sandbox: Sandbox, name: str) -> Tool | None:
+        """For a sandbox that is awake. None: not the name of such a tool."""
+        if not is_relayed(name):
+            return None
+        registered = await self._registered(sandbox.sandbox_id)
+        machine = await self._machine(sandbox.sandbox_id)
+        relays = None if machine is None else await self._synced(sandbox, machine, registered)
+        found = None if relays is None else await relays.find(name, CALL_SECONDS)
+        if found is None:
+            raise errors.ToolNotFound(
+                f"No MCP server of this sandbox has a tool {name[:80]!r}. "
+                f"`GET /sandboxes/{sandbox.sandbox_id}/mcp-servers` tells how they are."
+            )
+        return found
+
+    # Inside
+
+    async def _registered(self, sandbox_id: str) -> builtins.list[stored.Stored]:
+        async with self._store.read() as connection:
+            return await stored.of(connection, sandbox_id)
+
+    def _changed(self, sandbox_ids: Collection[str]) -> None:
+        for sandbox_id in sandbox_ids:
+            if sandbox_id in self._relays:
+                task = asyncio.create_task(self._let_go(sandbox_id))
+                self._letting_go.add(task)
+                task.add_done_callback(self._letting_go.discard)
+
+    async def _let_go(self, sandbox_id: str) -> None:
+        """If it is gone."""
+        row = await self._rows.get(sandbox_id)
+        if (row is None or row.state is State.DELETED) and (relays := self._relays.pop(sandbox_id, None)) is not None:
+            await relays.close()
+
+    async def _machine(self, sandbox_id: str) -> Machine | None:
+        """None for one that does not run."""
+        row = await self._rows.get(sandbox_id)
+        if row is None or row.state is not State.RUNNING:
+            return None
+        try:
+            return await self._engine.call(self._engine.provider(row.provider).attach(sandbox_id), "attach")
+        except (errors.NotFound, errors.Conflict):
+            return None
+
+    async def _synced(self, sandbox: Sandbox, machine: Machine, registered: Sequence[stored.Stored]) -> Relays | None:
+        """The relays as they are meant now. None where there is none, which costs one look at the file."""
+        relays = self._relays.get(sandbox.sandbox_id)
+        if relays is None:
+            relays = Relays(sandbox.env, partial(self._relay, sandbox))
+        declared = {each.name: Declared(McpServer.model_validate(each.definition), each.tools) for each in registered}
+        await relays.sync(machine, declared)
+        if relays.empty:
+            self._relays.pop(sandbox.sandbox_id, None)
+            return None
+        return self._relays.setdefault(sandbox.sandbox_id, relays)
+
+    def _relay(self, sandbox: Sandbox, name: str, definition: Definition, declared: Declared) -> Relay:
+        sandbox_id = sandbox.sandbox_id
+
+        async def learned(tools: Sequence[KnownTool]) -> None:
+            async with self._store.write() as connection:
+                await stored.learn(connection, sandbox_id, name, [tool.stored() for tool in tools])
+
+        provider = self._engine.provider(sandbox.provider)
+        return Relay(
+            name,
+            definition,
+            lambda: self._machine(sandbox_id),
+            lambda host, port, seconds: provider.connect_out(sandbox_id, host, port, seconds),
+            declared.known,
+            None if declared.from_file else learned,
+        )
+
+    def _remembered(self, sandbox: Sandbox, registered: Sequence[stored.Stored]) -> builtins.list[Tool]:
+        """What was known of them when they ran last."""
+        found: dict[str, Tool] = {}
+        relays = self._relays.get(sandbox.sandbox_id)
+        if relays is not None:
+            found = {tool.name: tool for tool in relays.tools()}
+        for each in registered:
+            if not each.definition.get("disabled"):
+                for tool in each.tools or ():
+                    made = relayed(each.name, KnownTool(**tool), None)
+                    found.setdefault(made.name, made)
+        return list(found.values())
+
+    async def _overview(self, sandbox: Sandbox, *, start: bool = True) -> Overview:
+        registered = await self._registered(sandbox.sandbox_id)
+        machine = await self._machine(sandbox.sandbox_id)
+        relays = None if machine is None else await self._synced(sandbox, machine, registered)
+        if relays is not None and start:
+            relays.start()
+        shown: builtins.list[Shown] = []
+        for each in registered:
+            server = McpServer.model_validate(each.definition)
+            status, reason, tools = (None, None, None) if relays is None else relays.state(each.name)
+            names = [relayed(each.name, KnownTool(**tool), None).name for tool in each.tools or ()]
+            idle = McpServerStatus.DISABLED if server.disabled else McpServerStatus.IDLE
+            shown.append(Shown(each.name, "api", server, status or idle, reason, names if tools is None else tools))
+        if relays is not None:
+            for name, server in relays.from_file():
+                status, reason, tools = relays.state(name)
+                idle = McpServerStatus.DISABLED if server.disabled else McpServerStatus.IDLE
+                shown.append(Shown(name, "file", server, status or idle, reason, tools or []))
+        return Overview(shown, None if relays is None else relays.problem)

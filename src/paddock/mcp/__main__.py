@@ -1,0 +1,105 @@
+"""``python -m paddock.mcp``: the same tools, acting on the machine that this runs on. Over HTTP, or over stdio."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hmac
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+
+import uvicorn
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from paddock import errors
+from paddock.mcp.alone import MachineDesk, Place, this_machine
+from paddock.mcp.app import PATH, PORT, Admitted, McpApp, bearer
+from paddock.mcp.endpoint import Endpoint, sdk
+
+TOKEN = "PADDOCK_MCP_TOKEN"  # noqa: S105 - where it is found
+_MAX_BODY = 64 << 20
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = _parse(arguments)
+    try:
+        place = Place.here(given.workspace, given.user)
+        asyncio.run(_serve_stdio(place) if given.stdio else _serve_http(place, given.host, given.port))
+    except errors.PaddockError as problem:
+        sys.exit(f"paddock.mcp: {problem.message}")
+    except KeyboardInterrupt:
+        return
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m paddock.mcp",
+        description=f"Serves the tools of a Paddock sandbox over MCP, acting on this machine. Over HTTP the token "
+        f"is that in {TOKEN}, or a new one, which is printed.",
+    )
+    parser.add_argument("--stdio", action="store_true", help="speak over standard input and output instead of HTTP")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=PORT, help="the port to listen on (default: %(default)s)")
+    parser.add_argument("--workspace", help="where relative paths begin (default: /workspace, else this directory)")
+    parser.add_argument("--user", help="as whom the tools act (default: user, else whoever runs this)")
+    return parser.parse_args(arguments)
+
+
+async def _serve_stdio(place: Place) -> None:
+    async with this_machine(place) as machine:
+        server, stdio = await sdk("paddock.mcp.server"), await sdk("mcp.server.stdio")
+        desk = MachineDesk(machine, place, os.environ)
+        serving = server.serve(desk)
+        try:
+            async with stdio.stdio_server() as (received, sent):
+                await serving.run(received, sent, serving.create_initialization_options())
+        finally:
+            await desk.close()
+
+
+async def _serve_http(place: Place, host: str, port: int) -> None:
+    token = os.environ.get(TOKEN, "")
+    if not token:
+        token = secrets.token_hex(32)
+        sys.stderr.write(f"{TOKEN}={token}\n")
+    async with this_machine(place) as machine:
+        desk = MachineDesk(machine, place, os.environ)
+        endpoint = Endpoint(_MAX_BODY)
+
+        async def admit(scope: Scope, headers: Headers) -> Admitted:
+            if not hmac.compare_digest((bearer(headers) or "").encode(), token.encode()):
+                raise errors.Unauthorized(f"Give the token from {TOKEN}, as `Authorization: Bearer <token>`.")
+            return Admitted(desk, {})
+
+        config = uvicorn.Config(
+            _told(McpApp(endpoint, admit)), host=host, port=port, lifespan="off", log_level="warning", ws="none"
+        )
+        server = uvicorn.Server(config)
+        sys.stderr.write(f"MCP at http://{host}:{port}{PATH}\n")
+        try:
+            await server.serve()
+        finally:
+            await endpoint.close()
+            await desk.close()
+
+
+def _told(app: ASGIApp) -> ASGIApp:
+    """What goes wrong, in the shape that the server's own API has for it."""
+
+    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        except errors.PaddockError as problem:
+            error = {"code": problem.code, "message": problem.message, "status": problem.status}
+            headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else None
+            await JSONResponse({"success": False, "error": error}, problem.status, headers)(scope, receive, send)
+
+    return answered
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""The app on port 6060: ``/mcp`` and ``/mcp/``, and ``/health`` beside them. Nothing is answered without a token.
+
+Whose request it is, is asked of whoever builds it; there is one for the ports of sandboxes, and one for the machine
+that a stand-alone server runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from paddock import errors
+from paddock.mcp.desk import Desk
+from paddock.mcp.endpoint import Endpoint
+
+PORT = 6060
+PATH = "/mcp/"
+
+_METHODS = "POST, DELETE, OPTIONS"
+_PREFLIGHT = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": _METHODS,
+    "Access-Control-Max-Age": "7200",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    desk: Desk
+    health: dict[str, Any]
+    """What ``/health`` tells beside that all is well."""
+
+
+class McpApp:
+    """``admit`` finds the desk for a request, or raises: no token, no desk."""
+
+    def __init__(self, endpoint: Endpoint, admit: Callable[[Scope, Headers], Awaitable[Admitted]]) -> None:
+        self._endpoint = endpoint
+        self._admit = admit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008, "reason": "There are no WebSockets on this port."})
+            return
+        headers = Headers(scope=scope)
+        if scope["method"] == "OPTIONS":
+            asked = headers.get("access-control-request-headers", "*")[:4000]
+            preflight = Response(status_code=204, headers={**_PREFLIGHT, "Access-Control-Allow-Headers": asked})
+            await preflight(scope, receive, send)
+            return
+        admitted = await self._admit(scope, headers)
+        if scope["path"] in ("/mcp", PATH):
+            await self._serve(scope, receive, _readable(send), admitted.desk)
+        elif scope["path"] == "/health" and scope["method"] in ("GET", "HEAD"):
+            await JSONResponse({"status": "ok", **admitted.health})(scope, receive, send)
+        else:
+            raise errors.NotFound(f"There is {PATH} on this port, and /health.")
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, desk: Desk) -> None:
+        """Without sessions there is no stream to listen on and nothing to end; the protocol has words for both."""
+        match scope["method"]:
+            case "POST":
+                await self._endpoint.serve(scope, receive, send, desk)
+            case "DELETE":
+                await Response(status_code=200)(scope, receive, send)
+            case _:
+                error = {"code": -32000, "message": "This server keeps no sessions: POST each request."}
+                body = {"jsonrpc": "2.0", "id": None, "error": error}
+                await JSONResponse(body, 405, {"Allow": _METHODS})(scope, receive, send)
+
+
+def bearer(headers: Headers) -> str | None:
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    return headers.get("x-api-key", "").strip() or None
+
+
+def _readable(send: Send) -> Send:
+    """For pages of other sites too: what they may see is decided by the token that they must have."""
+
+    async def marked(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), (b"access-control-allow-origin", b"*")]}
+        await send(message)
+
+    return marked

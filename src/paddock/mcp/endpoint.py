@@ -1,0 +1,73 @@
+"""The endpoint: MCP over streamable HTTP, without sessions, for both eras of the protocol.
+
+Each request brings the desk that it is served at, so one endpoint serves every sandbox, any replica can answer any
+request, and a client that was away finds everything as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from paddock import errors
+from paddock.mcp.desk import Desk
+
+DESK = "mcp_desk"
+"""Where the server finds it in the scope's state."""
+
+MISSING = (
+    "This server has no MCP: install the package with its extra, `pip install 'paddock[mcp]'`, and start it again."
+)
+
+
+async def sdk(module: str) -> Any:
+    """A module of ours that needs the SDK. Loaded beside the event loop, which would stand still for a second."""
+    try:
+        return await asyncio.to_thread(importlib.import_module, module)
+    except ModuleNotFoundError as problem:
+        if (problem.name or "").split(".")[0] not in ("mcp", "mcp_types", "httpx2"):
+            raise
+        raise errors.Unsupported(MISSING) from problem
+
+
+class Endpoint:
+    def __init__(self, max_body: int) -> None:
+        self._max_body = max_body
+        self._starting = asyncio.Lock()
+        self._stop = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._manager: Any = None
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send, desk: Desk) -> None:
+        if self._manager is None:
+            async with self._starting:
+                if self._manager is None:
+                    self._manager = await self._start()
+        scope = {**scope, "state": {**scope.get("state", {}), DESK: desk}}
+        await self._manager.handle_request(scope, receive, send)
+
+    async def close(self) -> None:
+        """Calls that are under way are cut."""
+        self._stop.set()
+        if self._running is not None:
+            await asyncio.gather(self._running, return_exceptions=True)
+        self._running = self._manager = None
+
+    async def _start(self) -> Any:
+        if self._stop.is_set():
+            raise errors.Unavailable("The server is stopping.")
+        server = await sdk("paddock.mcp.server")
+        manager = server.session_manager(self._max_body)
+        ready = asyncio.get_running_loop().create_future()
+        self._running = asyncio.create_task(self._hold(manager, ready), name="mcp")
+        await ready
+        return manager
+
+    async def _hold(self, manager: Any, ready: asyncio.Future[None]) -> None:
+        """What serves requests belongs to this task: it is entered and left here, whoever asked first."""
+        async with manager.run():
+            ready.set_result(None)
+            await self._stop.wait()

@@ -1,0 +1,122 @@
+"""How one server is started or reached, with what the sandbox's environment says in the place of ``${NAME}``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from paddock import errors
+from paddock.machine.base import DEFAULT_USER, WORKSPACE
+from paddock.models.mcp import McpDocument, McpServer, McpTransport
+
+PRESETS: dict[str, tuple[str, ...]] = {"claude": ("claude", "mcp", "serve"), "codex": ("codex", "mcp-server")}
+FILE = ".mcp.json"
+"""In the workspace."""
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_TELLING = re.compile(r"key|token|secret|passw|auth|credential", re.IGNORECASE)
+_HIDDEN = "***"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A server as it is meant, after its variables were filled in. Holds secrets: never to be shown or logged."""
+
+    transport: McpTransport
+    argv: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = WORKSPACE
+    user: str = DEFAULT_USER
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> str:
+        """What makes it another server than before."""
+        said = [self.transport.value, self.argv, sorted(self.env.items()), self.cwd, self.user, self.url]
+        return hashlib.sha256(json.dumps([*said, sorted(self.headers.items())]).encode()).hexdigest()
+
+
+def define(
+    server: McpServer, env: Mapping[str, str], *, workspace: str = WORKSPACE, user: str = DEFAULT_USER
+) -> Definition:
+    """Raises Invalid where a variable has no value: half an address or an empty secret helps nobody."""
+
+    def filled(text: str) -> str:
+        return _VARIABLE.sub(lambda found: _value(found, env), text)
+
+    def each(values: Mapping[str, str]) -> dict[str, str]:
+        return {name: filled(value) for name, value in values.items()}
+
+    if server.transport is not McpTransport.STDIO:
+        return Definition(server.transport, url=filled(server.address or ""), headers=each(server.headers))
+    argv = PRESETS[server.preset] if server.preset else (filled(server.command or ""), *map(filled, server.args))
+    cwd = filled(server.cwd or workspace)
+    return Definition(
+        server.transport,
+        argv=argv,
+        env=each(server.env),
+        cwd=cwd if cwd.startswith("/") else f"{workspace}/{cwd}",
+        user=user,
+    )
+
+
+def read_document(text: bytes, where: str = FILE) -> dict[str, McpServer]:
+    """The servers that a document names. Raises Invalid with what is wrong in it."""
+    try:
+        return McpDocument.model_validate_json(text).servers
+    except ValidationError as problem:
+        first = problem.errors(include_input=False, include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise errors.Invalid(f"{where} is not right: {place + ': ' if place else ''}{first['msg']}") from None
+
+
+def masked(server: McpServer) -> dict[str, Any]:
+    """To be shown: what may be a secret is hidden, a ``${NAME}`` that stands for one is not."""
+    args = [_hide_argument(arg, server.args[number - 1] if number else "") for number, arg in enumerate(server.args)]
+    return {
+        "type": server.transport,
+        "preset": server.preset,
+        "command": server.command,
+        "args": args,
+        "env": {name: _hide(value) for name, value in server.env.items()},
+        "cwd": server.cwd,
+        "url": None if server.address is None else _hide_in_url(server.address),
+        "headers": {name: _hide(value) for name, value in server.headers.items()},
+        "disabled": server.disabled,
+    }
+
+
+def _value(found: re.Match[str], env: Mapping[str, str]) -> str:
+    name, default = found[1], found[2]
+    value = env.get(name) or default
+    if value is None:
+        raise errors.Invalid(f"The sandbox's environment has no {name}, which this server is defined with.")
+    return value
+
+
+def _hide(value: str) -> str:
+    """Only what no secret can be in: a text of nothing but variables and the word that says how a header is meant."""
+    rest = _VARIABLE.sub("", value) if ":-" not in value else value
+    return value if rest.strip() in ("", "Bearer", "Basic", "token") and rest != value else _HIDDEN if value else ""
+
+
+def _hide_argument(arg: str, before: str) -> str:
+    name, equals, value = arg.partition("=")
+    if equals and _TELLING.search(name):
+        return f"{name}={_hide(value)}"
+    return _hide(arg) if before.startswith("-") and "=" not in before and _TELLING.search(before) else arg
+
+
+def _hide_in_url(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    authority = f"{_HIDDEN}@{authority.rpartition('@')[2]}" if "@" in authority else authority
+    path, question, query = path.partition("?")
+    return f"{scheme}://{authority}{slash}{path}{question}{_hide(query)}"

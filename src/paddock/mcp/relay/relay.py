@@ -1,0 +1,202 @@
+"""The relay: one of the user's servers, kept connected while it is used.
+
+What fails is tried again after a while, each time a longer one, and never troubles its neighbours. One that nobody uses
+is let go of; its process goes on, and is taken up again by the next use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from paddock import errors
+from paddock.machine.base import Machine
+from paddock.mcp.endpoint import sdk
+from paddock.mcp.relay.definitions import Definition
+from paddock.mcp.relay.tools import KnownTool, RelayedTool, relayed
+from paddock.models.mcp import McpServerStatus
+from paddock.tools.bench import Progress
+from paddock.tools.tool import Outcome
+
+START_SECONDS = 60.0
+CALL_SECONDS = 3600.0
+IDLE_SECONDS = 600.0
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+_WELL = 60.0
+"""One that lived for so long may be started again at once when it dies."""
+
+log = structlog.get_logger(__name__)
+
+Attach = Callable[[], Awaitable[Machine | None]]
+Dial = Callable[[str, int, float], Awaitable[Any]]
+
+
+class Relay:
+    def __init__(
+        self,
+        name: str,
+        definition: Definition,
+        attach: Attach,
+        dial: Dial | None,
+        known: Sequence[KnownTool] = (),
+        learned: Callable[[Sequence[KnownTool]], Awaitable[None]] | None = None,
+    ) -> None:
+        """``attach`` gives the machine, or None where it does not run now; ``learned`` hears what tools it has."""
+        self.name = name
+        self.definition = definition
+        self.status = McpServerStatus.IDLE
+        self.reason: str | None = None
+        self.known: Sequence[KnownTool] = known
+        self._attach = attach
+        self._dial = dial
+        self._learned = learned
+        self._task: asyncio.Task[None] | None = None
+        self._session: Any = None
+        self._news = asyncio.Event()
+        self._used = 0.0
+        self._calls = 0
+
+    @property
+    def tools(self) -> list[RelayedTool]:
+        return [relayed(self.name, known, self.call) for known in self.known]
+
+    def start(self) -> None:
+        """Have it run, if it does not; something wants it."""
+        self._used = asyncio.get_running_loop().time()
+        if self._task is None or self._task.done():
+            self._be(McpServerStatus.STARTING)
+            self._task = asyncio.create_task(self._run(), name=f"mcp server {self.name}")
+
+    async def settled(self, seconds: float) -> None:
+        """Returns when it is ready, has failed, or the time is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.status is McpServerStatus.STARTING:
+                    await self._news.wait()
+
+    async def stop(self) -> None:
+        """Let go of it. Its process lives on."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def end(self) -> None:
+        """And end its process, where it has one and its machine runs."""
+        await self.stop()
+        machine = await self._attach()
+        if machine is None or not self.definition.argv:
+            return
+        stdio = await sdk("paddock.mcp.relay.stdio")
+        _, process = await stdio.latest(machine, self.name, self.definition)
+        if process is not None and process.running:
+            with suppress(errors.ProcessEnded, errors.ProcessNotFound):
+                await machine.signal(process.process_id, signal.SIGTERM)
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], progress: Progress) -> Outcome:
+        self.start()
+        await self.settled(START_SECONDS)
+        session = self._session
+        if session is None:
+            why = self.reason or "it is still starting"
+            return Outcome(f"The MCP server {self.name!r} cannot be used now: {why}", failed=True)
+        calling: asyncio.Future[Outcome] = asyncio.ensure_future(session.call(tool, arguments, progress, CALL_SECONDS))
+        gone = asyncio.ensure_future(session.ended.wait())
+        self._calls += 1
+        try:
+            await asyncio.wait({calling, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not calling.done():
+                raise errors.ServiceFailed("it ended during the call, and is being restarted.")
+            return await calling
+        except Exception as problem:  # noqa: BLE001 - whatever a foreign server does is an answer
+            return Outcome(f"The MCP server {self.name!r} failed: {problem or type(problem).__name__}", failed=True)
+        finally:
+            self._calls -= 1
+            if session.ended.is_set() and self._session is session:
+                self._session = None
+                self._be(McpServerStatus.STARTING)
+            self._used = asyncio.get_running_loop().time()
+            for task in (calling, gone):
+                task.cancel()
+            await asyncio.gather(calling, gone, return_exceptions=True)
+
+    # Its life
+
+    async def _run(self) -> None:
+        pause = FIRST_PAUSE
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                idle = await self._live()
+            except errors.PaddockError as problem:
+                idle, why = False, problem.message
+            except Exception as problem:  # noqa: BLE001 - a foreign server's trouble stays its own
+                idle, why = False, str(problem) or type(problem).__name__
+                if said := getattr(problem, "said", ""):
+                    why = f"{why} It said last: {said}"
+            else:
+                why = "It ended."
+            finally:
+                self._session = None
+            if idle:
+                self._be(McpServerStatus.IDLE)
+                return
+            self._be(McpServerStatus.FAILED, why)
+            log.info("an MCP server of a user failed", server=self.name, again_in=pause)
+            if loop.time() - began > _WELL:
+                pause = FIRST_PAUSE
+            await asyncio.sleep(pause)
+            if loop.time() - self._used > IDLE_SECONDS:
+                return
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _live(self) -> bool:
+        """Until it ends; True when nobody wants it any more, or its machine does not run."""
+        machine = await self._attach()
+        if machine is None:
+            return True
+        sessions = await sdk("paddock.mcp.relay.session")
+        connected = sessions.connect(self.name, self.definition, machine, self._dial, START_SECONDS)
+        async with connected as (session, said):
+            async with asyncio.timeout(START_SECONDS):
+                await self._learn(session)
+            self._session = session
+            self._be(McpServerStatus.READY)
+            return await self._watch(session, said)
+
+    async def _watch(self, session: Any, said: Callable[[], str]) -> bool:
+        loop = asyncio.get_running_loop()
+        while not session.ended.is_set():
+            waiting = [asyncio.ensure_future(session.ended.wait()), asyncio.ensure_future(session.changed.wait())]
+            try:
+                left = self._used + IDLE_SECONDS - loop.time()
+                await asyncio.wait(waiting, timeout=max(left, 1.0), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in waiting:
+                    task.cancel()
+            if session.changed.is_set():
+                session.changed.clear()
+                await self._learn(session)
+            elif not self._calls and loop.time() - self._used > IDLE_SECONDS:
+                return True
+        if words := said():
+            raise errors.ServiceFailed(f"It ended. It said last: {words}")
+        return False
+
+    async def _learn(self, session: Any) -> None:
+        known = await session.tools()
+        if known != self.known:
+            self.known = known
+            if self._learned is not None:
+                await self._learned(known)
+
+    def _be(self, status: McpServerStatus, reason: str | None = None) -> None:
+        self.status, self.reason = status, reason
+        news, self._news = self._news, asyncio.Event()
+        news.set()

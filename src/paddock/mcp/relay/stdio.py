@@ -1,0 +1,154 @@
+"""A server that runs in the sandbox, spoken to over its standard input and output.
+
+Its process belongs to the machine, so it lives on when this server stops, and whoever comes next takes it up again:
+its id is computed from what it is. Requests carry ids of this session, because an answer that comes late may be for a
+session before it. Lines that are no message, which some servers write to their output, are passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from paddock import errors
+from paddock.machine.base import Machine, ProcessInfo, ProcessSpec, Stream
+from paddock.mcp.relay.definitions import Definition
+
+LONGEST_LINE = 32 << 20
+_TAIL = 2000
+_LABEL = re.compile(r"mcp server (\S+) #(\d{1,9}): ")
+
+
+class Ended(errors.Conflict):
+    """Its process is no more, or cannot be spoken to."""
+
+
+async def start(machine: Machine, name: str, definition: Definition) -> ProcessInfo:
+    """The process that runs already, or a new one. A program that is not there is an error at once."""
+    number, process = await latest(machine, name, definition)
+    if process is not None and process.running:
+        return process
+    spec = ProcessSpec(
+        process_id=_process_id(machine, name, definition, number + 1),
+        argv=definition.argv,
+        cwd=definition.cwd,
+        env=definition.env,
+        user=definition.user,
+        stdin=True,
+        label=f"mcp server {name} #{number + 1}: {definition.argv[0]}",
+        strict=True,
+    )
+    try:
+        return await machine.spawn(spec)
+    except errors.Invalid as problem:
+        raise errors.Invalid(f"{definition.argv[0]!r}: {problem.message}") from None
+
+
+async def latest(machine: Machine, name: str, definition: Definition) -> tuple[int, ProcessInfo | None]:
+    """A label alone proves nothing, since anybody may give a process any label; the id does."""
+    found: tuple[int, ProcessInfo | None] = (0, None)
+    for process in await machine.processes():
+        label = _LABEL.match(process.label)
+        if label is None or label[1] != name or int(label[2]) <= found[0]:
+            continue
+        if process.process_id == _process_id(machine, name, definition, int(label[2])):
+            found = (int(label[2]), process)
+    return found
+
+
+class StdioWire:
+    """One session with the process. ``last_words`` is what it wrote to its standard error."""
+
+    def __init__(self, machine: Machine, process: ProcessInfo) -> None:
+        self._machine = machine
+        self._process = process
+        self._session = secrets.token_hex(4)
+        self._error = b""
+        self.ended = asyncio.Event()
+
+    @property
+    def last_words(self) -> str:
+        return "\n".join(self._error.decode(errors="replace").strip().splitlines()[-5:])
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Any]:
+        """The streams that the SDK's client wants."""
+        to_client, received = anyio.create_memory_object_stream[SessionMessage | Exception](16)
+        from_client, sent = anyio.create_memory_object_stream[SessionMessage](16)
+        reading = asyncio.create_task(self._read(to_client), name="mcp server's output")
+        writing = asyncio.create_task(self._write(sent), name="mcp server's input")
+        try:
+            yield received, from_client
+        finally:
+            for task in (reading, writing):
+                task.cancel()
+            await asyncio.gather(reading, writing, return_exceptions=True)
+            for stream in (received, to_client, from_client, sent):
+                await stream.aclose()
+
+    async def _read(self, to_client: Any) -> None:
+        line = b""
+        process = self._process
+        try:
+            async for chunk in self._machine.follow(process.process_id, process.stdout_size, process.stderr_size):
+                if chunk.stream is Stream.STDERR:
+                    self._error = (self._error + chunk.data)[-_TAIL:]
+                    continue
+                *whole, line = (line + chunk.data).split(b"\n")
+                for each in whole:
+                    if (message := self._message(each)) is not None:
+                        await to_client.send(message)
+                if len(line) > LONGEST_LINE:
+                    raise Ended(f"It wrote a line of over {LONGEST_LINE} bytes.")
+        except errors.PaddockError:  # the machine is gone, or paused; whoever looks next will see
+            pass
+        finally:
+            self.ended.set()
+            await to_client.aclose()
+
+    async def _write(self, sent: Any) -> None:
+        async for message in sent:
+            document = message.message.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            if isinstance(message.message, types.JSONRPCRequest):
+                document["id"] = self._ours(document["id"])
+            elif document.get("method") == "notifications/cancelled":
+                document["params"]["requestId"] = self._ours(document["params"].get("requestId"))
+            try:
+                await self._machine.write_stdin(self._process.process_id, json.dumps(document).encode() + b"\n")
+            except errors.PaddockError:
+                self.ended.set()  # nobody reads it any more
+                return
+
+    def _ours(self, given: Any) -> str:
+        return f"{self._session}:{json.dumps(given)}"
+
+    def _message(self, line: bytes) -> SessionMessage | None:
+        line = line.strip()
+        if not line.startswith(b"{"):
+            return None
+        try:
+            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValidationError:
+            return None
+        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            session, _, given = str(message.id).partition(":")
+            if session != self._session:
+                return None
+            message = message.model_copy(update={"id": json.loads(given)})
+        return SessionMessage(message)
+
+
+def _process_id(machine: Machine, name: str, definition: Definition, number: int) -> str:
+    named = f"mcp server\n{machine.sandbox_id}\n{name}\n{definition.fingerprint}\n{number}"
+    return "p_" + hashlib.sha256(named.encode()).hexdigest()[:16]

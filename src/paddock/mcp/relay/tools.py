@@ -1,0 +1,86 @@
+"""A tool of a user's server as one of the sandbox's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, create_model
+
+from paddock.mcp.relay.names import tool_name
+from paddock.tools.bench import Bench, Progress
+from paddock.tools.tool import Outcome, Reply, Tool
+
+LONGEST_DESCRIPTION = 8192
+
+Forward = Callable[[str, Mapping[str, Any], Progress], Awaitable[Outcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTool:
+    """What its server said of it last. Kept, so that it can be listed while nothing runs."""
+
+    name: str
+    title: str
+    description: str
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None = None
+    read_only: bool = False
+    destructive: bool = True
+    idempotent: bool = False
+
+    def stored(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class _Anything(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+async def _not_here(bench: Bench, **arguments: Any) -> Reply[_Anything]:
+    raise NotImplementedError("the tool of another server has no function of its own")
+
+
+@dataclass(frozen=True)
+class RelayedTool(Tool):
+    known: KnownTool = KnownTool("", "", "", {})
+    forward: Forward | None = None
+
+    @cached_property
+    def description(self) -> str:
+        return self.known.description
+
+    @cached_property
+    def arguments(self) -> type[BaseModel]:
+        return create_model(f"{self.name}_arguments", __base__=_Anything)
+
+    @cached_property
+    def input_schema(self) -> dict[str, Any]:
+        return {"type": "object", **self.known.input_schema}
+
+    @cached_property
+    def output_schema(self) -> dict[str, Any]:
+        """Empty where its server promises nothing."""
+        return self.known.output_schema or {}
+
+    async def call(self, bench: Bench, arguments: Mapping[str, Any]) -> Outcome:
+        if self.forward is None:
+            return Outcome(f"The MCP server of {self.name} is not there.", failed=True)
+        return await self.forward(self.known.name, arguments, bench.progress)
+
+
+def relayed(server: str, known: KnownTool, forward: Forward | None) -> RelayedTool:
+    return RelayedTool(
+        name=tool_name(server, known.name),
+        title=known.title or known.name,
+        function=_not_here,
+        read_only=known.read_only,
+        destructive=known.destructive,
+        idempotent=known.idempotent,
+        open_world=True,
+        kit=f"mcp: {server}",
+        known=known,
+        forward=forward,
+    )

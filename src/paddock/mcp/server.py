@@ -1,0 +1,105 @@
+"""The SDK's low-level server over a desk. The one module here, with ``answers``, that the endpoint loads late."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.exceptions import MCPError
+
+from paddock import __version__, errors
+from paddock.mcp import answers
+from paddock.mcp.desk import Desk
+from paddock.mcp.endpoint import DESK
+
+INSTRUCTIONS = (
+    "Tools that act in one sandbox: files, commands, code, a browser. Work happens in /workspace; relative paths begin "
+    "there. What is too long for an answer is kept in a file, whose path is given."
+)
+PROGRESS_SECONDS = 5.0
+
+Context = ServerRequestContext[Any, Any]
+
+
+def session_manager(max_body: int) -> StreamableHTTPSessionManager:
+    """For HTTP: the desk is in the state of each request."""
+    return StreamableHTTPSessionManager(
+        serve(None),
+        stateless=True,
+        # Who may speak is decided by tokens, which a page of another site does not have.
+        security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+        max_request_body_size=max_body,
+    )
+
+
+def serve(desk: Desk | None) -> Server[Any]:
+    """``desk``: where every request is served; None, where each brings its own."""
+
+    def at(ctx: Context) -> Desk:
+        found: Desk = ctx.request.state._state[DESK] if desk is None else desk  # type: ignore[union-attr]
+        return found
+
+    async def list_tools(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        try:
+            tools = await at(ctx).tools()
+        except errors.PaddockError as problem:
+            raise MCPError(types.INTERNAL_ERROR, problem.message) from problem
+        return types.ListToolsResult(tools=[answers.described(tool) for tool in tools])
+
+    async def call_tool(ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        return await _call(ctx, at(ctx), params)
+
+    return Server(
+        "paddock",
+        version=__version__,
+        title="Paddock sandbox",
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+async def _call(ctx: Context, desk: Desk, params: types.CallToolRequestParams) -> types.CallToolResult:
+    said = Said(ctx)
+    telling = asyncio.create_task(said.keep_telling())
+    try:
+        outcome = await desk.call(params.name, params.arguments or {}, said.tell)
+    except errors.ToolNotFound as problem:
+        raise MCPError(types.INVALID_PARAMS, problem.message) from problem
+    except errors.PaddockError as problem:  # what went wrong is for the model to read
+        return answers.failed(problem.message)
+    finally:
+        telling.cancel()
+        with suppress(asyncio.CancelledError):
+            await telling
+    return answers.result(outcome)
+
+
+class Said:
+    """Word for whoever waits: at once when a tool has something to say, and every few seconds that it still works, so
+    that no client and no proxy on the way takes a long call for a dead one. A client that did not ask hears nothing."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._began = time.monotonic()
+        self._step = 0
+        self._last = "working"
+
+    async def tell(self, message: str) -> None:
+        self._step += 1
+        self._last = message
+        await self._ctx.session.report_progress(self._step, message=message)
+
+    async def keep_telling(self) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            self._step += 1
+            seconds = time.monotonic() - self._began
+            await self._ctx.session.report_progress(self._step, message=f"{self._last} ({seconds:.0f} s)")

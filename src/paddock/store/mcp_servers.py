@@ -1,0 +1,57 @@
+"""The MCP servers that users registered for a sandbox, and what tools each has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paddock.store.swift import prepared
+from paddock.store.tables import mcp_servers
+
+_CLEAR = prepared(delete(mcp_servers).where(mcp_servers.c.sandbox_id == bindparam("id")))
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    sandbox_id: str
+    name: str
+    definition: Mapping[str, Any]
+    """Holds secrets: never to be shown or logged."""
+    tools: Sequence[Mapping[str, Any]] | None = None
+
+
+async def put(connection: AsyncConnection, server: Stored) -> None:
+    """New, or in the place of the one with this name."""
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    statement = dialect.insert(mcp_servers).values(asdict(server))
+    changed = {"definition": server.definition, "tools": server.tools}
+    await connection.execute(statement.on_conflict_do_update(index_elements=["sandbox_id", "name"], set_=changed))
+
+
+async def of(connection: AsyncConnection, sandbox_id: str) -> list[Stored]:
+    query = select(mcp_servers).where(mcp_servers.c.sandbox_id == sandbox_id).order_by(mcp_servers.c.name)
+    return [Stored(**row) for row in (await connection.execute(query)).mappings()]
+
+
+async def learn(connection: AsyncConnection, sandbox_id: str, name: str, tools: Sequence[Mapping[str, Any]]) -> None:
+    where = (mcp_servers.c.sandbox_id == sandbox_id, mcp_servers.c.name == name)
+    await connection.execute(update(mcp_servers).where(*where).values(tools=list(tools)))
+
+
+async def remove(connection: AsyncConnection, sandbox_id: str, names: Collection[str]) -> None:
+    where = (mcp_servers.c.sandbox_id == sandbox_id, mcp_servers.c.name.in_(names))
+    await connection.execute(delete(mcp_servers).where(*where))
+
+
+async def clear(connection: AsyncConnection, sandbox_id: str) -> None:
+    await connection.execute(_CLEAR, {"id": sandbox_id})
+
+
+async def forget(connection: AsyncConnection, sandbox_ids: Collection[str]) -> None:
+    if sandbox_ids:
+        await connection.execute(delete(mcp_servers).where(mcp_servers.c.sandbox_id.in_(sandbox_ids)))

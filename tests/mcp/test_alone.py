@@ -1,0 +1,92 @@
+"""``python -m paddock.mcp``: the same tools on the machine that it runs on."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import httpx2
+import pytest
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.mcp.world import ERAS, PATIENCE, PLAIN
+
+COMMAND = (sys.executable, "-m", "paddock.mcp")
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("workspace")
+    (folder / "plain.py").write_text(PLAIN)
+    server = {"command": sys.executable, "args": ["plain.py"]}
+    (folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"mine": server}}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(workspace: Path) -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    me = os.environ.get("USER") or "root"
+    running = subprocess.Popen(
+        [*COMMAND, "--port", str(port), "--workspace", str(workspace)],
+        env={**os.environ, "PADDOCK_MCP_TOKEN": "open sesame", "USER": me},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                assert running.poll() is None and time.monotonic() < deadline, "it did not start"
+                time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        running.terminate()
+        running.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_it_serves_files_and_commands_of_this_machine_over_http(address: str, workspace: Path, era: str) -> None:
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": "Bearer open sesame"}, timeout=PATIENCE) as http,
+        Client(streamable_http_client(f"{address}/mcp/", http_client=http), mode=era) as client,
+    ):
+        await client.call_tool("write_file", {"path": f"{era}.txt", "content": "here"})
+        ran = await client.call_tool("run_command", {"command": f"cat {era}.txt; echo $PADDOCK_MCP_TOKEN"})
+        assert "mcp_mine_echo" in [tool.name for tool in (await client.list_tools()).tools]
+        echo = await client.call_tool("mcp_mine_echo", {"text": "hello"})
+    assert (workspace / f"{era}.txt").read_text() == "here"
+    assert ran.structured_content["stdout"] == "here\n" and echo.content[0].text == "hello"  # type: ignore[union-attr]
+
+
+def test_it_wants_its_token_on_every_route(address: str) -> None:
+    for path in ("/mcp/", "/mcp", "/health"):
+        for headers in ({}, {"Authorization": "Bearer wrong"}):
+            answer = httpx.post(address + path, headers=headers, json={}, timeout=PATIENCE)
+            assert answer.status_code == 401 and answer.json()["error"]["code"] == "unauthorized"
+    healthy = httpx.get(f"{address}/health", headers={"Authorization": "Bearer open sesame"}, timeout=PATIENCE)
+    assert healthy.json()["status"] == "ok"
+
+
+async def test_it_speaks_over_standard_input_and_output(workspace: Path) -> None:
+    started = StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], "--stdio", "--workspace", str(workspace)])
+    async with Client(started) as client:
+        result = await client.call_tool("list_directory", {"path": "."})
+    assert "plain.py" in result.content[0].text  # type: ignore[union-attr]
+
+
+def test_a_user_that_there_is_not_is_said_so() -> None:
+    done = subprocess.run([*COMMAND, "--user", "nobody-here"], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 1 and "no user 'nobody-here'" in done.stderr

@@ -1,0 +1,123 @@
+"""Tools over MCP, by the newest SDK in this process: what a client is told, and what it hears."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from mcp.client.client import Client
+from mcp.shared.exceptions import MCPError
+from mcp.types import ImageContent
+
+from paddock import errors
+from paddock.mcp import server
+from paddock.tools import catalogue
+from paddock.tools.bench import Progress
+from paddock.tools.tool import Outcome, Picture, Tool
+
+ERAS = ("legacy", "auto")
+
+
+class Counter:
+    """A desk with the real catalogue, whose calls do what their arguments say."""
+
+    def __init__(self) -> None:
+        self.cancelled = asyncio.Event()
+        self.heard = asyncio.Event()
+
+    async def tools(self) -> list[Tool]:
+        return list(catalogue.TOOLS.values())
+
+    async def call(self, name: str, arguments: Mapping[str, Any], progress: Progress) -> Outcome:
+        match arguments:
+            case {"show": True}:
+                return Outcome("look", {"seen": 1}, (Picture(b"\x89PNG"),))
+            case {"fail": why}:
+                return Outcome(why, failed=True)
+            case {"raise": why}:
+                raise errors.SandboxGone(why)
+            case {"tell": words}:
+                for word in words:
+                    await progress(word)
+            case {"wait": True}:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    self.cancelled.set()
+                    raise
+            case {"until": "heard"}:
+                async with asyncio.timeout(30):
+                    await self.heard.wait()
+            case _:
+                catalogue.find(name)
+        return Outcome("done", {})
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_every_tool_is_listed_with_its_schemas_and_hints(era: str) -> None:
+    async with Client(server.serve(Counter()), mode=era) as client:
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert listed.keys() == catalogue.TOOLS.keys()
+    for name, tool in catalogue.TOOLS.items():
+        found = listed[name]
+        assert (found.input_schema, found.output_schema) == (tool.input_schema, tool.output_schema)
+        assert found.annotations is not None and found.annotations.read_only_hint is tool.read_only
+        assert found.annotations.destructive_hint is tool.destructive and found.description == tool.description
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_result_has_text_data_and_pictures(era: str) -> None:
+    async with Client(server.serve(Counter()), mode=era) as client:
+        result = await client.session.call_tool("anything", {"show": True})
+    text, picture = result.content
+    assert text.text == "look" and result.structured_content == {"seen": 1} and not result.is_error  # type: ignore[union-attr]
+    assert isinstance(picture, ImageContent) and picture.mime_type == "image/png"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_tool_that_fails_and_a_sandbox_that_is_gone_are_told_to_the_model(era: str) -> None:
+    async with Client(server.serve(Counter()), mode=era) as client:
+        for argument in ("fail", "raise"):
+            result = await client.call_tool("read_file", {argument: "because"})
+            assert result.is_error and result.content[0].text == "because"  # type: ignore[union-attr]
+
+
+async def test_a_tool_that_there_is_not_is_an_error_of_the_protocol() -> None:
+    async with Client(server.serve(Counter())) as client:
+        with pytest.raises(MCPError, match="no tool 'nothing'"):
+            await client.call_tool("nothing", {})
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_a_tool_says_meanwhile_is_heard(era: str) -> None:
+    heard: list[str | None] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+
+    async with Client(server.serve(Counter()), mode=era) as client:
+        await client.call_tool("anything", {"tell": ["one", "two"]}, progress_callback=hear)
+    assert heard == ["one", "two"]
+
+
+async def test_a_long_call_gives_a_sign_of_life_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "PROGRESS_SECONDS", 0.01)
+    desk = Counter()
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        desk.heard.set()
+
+    async with Client(server.serve(desk)) as client:
+        result = await client.call_tool("anything", {"until": "heard"}, progress_callback=hear)
+    assert not result.is_error
+
+
+async def test_a_call_that_its_client_gives_up_is_given_up_here() -> None:
+    desk = Counter()
+    async with Client(server.serve(desk), mode="legacy") as client:
+        with pytest.raises(MCPError):
+            await client.call_tool("anything", {"wait": True}, read_timeout_seconds=0.2)
+        async with asyncio.timeout(30):
+            await desk.cancelled.wait()

@@ -46,7 +46,7 @@ class Settings(BaseSettings):
     sandbox_provider: str = Field(default="", validation_alias="SANDBOX_PROVIDER")
     """What makes sandboxes. Unset: ``local`` where the machine can, else ``docker`` where an engine answers."""
     sandbox_providers: Annotated[tuple[str, ...], NoDecode] = Field(default=(), validation_alias="SANDBOX_PROVIDERS")
-    """All that may be asked for, separated by commas, where there is more than the one; ``provider`` at create chooses."""
+    """All that a create may choose from by ``provider``, separated by commas. Unset: only that one."""
     provider_timeout: float = Field(default=60.0, gt=0, validation_alias="PADDOCK_PROVIDER_TIMEOUT")
     """Seconds that one call to a provider may take before its outcome counts as unknown."""
     min_isolation: Literal["", "basic", "standard", "strict", "hardened"] = Field(

@@ -29,9 +29,10 @@ from paddock.providers.local.yard import Yard
 log = structlog.get_logger(__name__)
 
 PREFIX = "paddock-"
-_STATES = {
+FROZEN = "paused"
+STATES = {
     "running": MachineState.RUNNING,
-    "paused": MachineState.PAUSED,
+    FROZEN: MachineState.PAUSED,
     "created": MachineState.PAUSED,
     "exited": MachineState.PAUSED,
     "stopped": MachineState.PAUSED,
@@ -101,20 +102,22 @@ class Builder:
         self._require_mounts(record.spec)
         birth = self._births / record.reference
         birth.mkdir(mode=0o755, exist_ok=True)
-        try:
-            await self._midwife.start(record.reference, birth, folder)
-        except Missing:
-            raise errors.SandboxNotFound.by_id(record.spec.sandbox_id) from None
+        await self._midwife.start(record.reference, birth, folder)
+
+    async def status(self, record: Record) -> str | None:
+        """One of STATES, by the engine's name for it. None is definite: there is no container of this sandbox."""
+        found = await self._engine.inspect(record.reference)
+        status = None if found is None else str(found["State"]["Status"])
+        return status if status in STATES else None
 
     async def state(self, record: Record) -> MachineState | None:
-        """None is definite: there is no container of this sandbox."""
-        found = await self._engine.inspect(record.reference)
-        return None if found is None else _STATES.get(found["State"]["Status"])
+        status = await self.status(record)
+        return None if status is None else STATES[status]
 
     async def states(self) -> dict[str, MachineState]:
         """Of all containers of this installation, by reference."""
         label = f"{container.INSTALLATION}={self.site.installation}"
-        found = {one["Names"][0].lstrip("/"): _STATES.get(one["State"]) for one in await self._engine.containers(label)}
+        found = {one["Names"][0].lstrip("/"): STATES.get(one["State"]) for one in await self._engine.containers(label)}
         return {name: state for name, state in found.items() if state is not None}
 
     async def environment(self, record: Record) -> list[str]:

@@ -114,7 +114,11 @@ class Engine:
         except (Missing, errors.Conflict):
             if await self.inspect(name) is not None:
                 await self.ask(
-                    "POST", f"/containers/{name}/wait", params={"condition": "removed"}, patient=True, missing_is_fine=True
+                    "POST",
+                    f"/containers/{name}/wait",
+                    params={"condition": "removed"},
+                    patient=True,
+                    missing_is_fine=True,
                 )
 
     # Images

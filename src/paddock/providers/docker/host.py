@@ -55,14 +55,20 @@ class Host:
         yield Layer("capabilities", True, f"all dropped but {len(CAPABILITIES)}, and those only for the sandbox's root")
         mandatory = self.mandatory or "the engine uses neither AppArmor nor SELinux"
         yield Layer("mandatory access control", self.mandatory is not None, mandatory)
-        yield Layer("own uid range", False, "all containers of an engine share one; the provider 'local' gives each its own")
+        yield Layer(
+            "own uid range", False, "all containers of an engine share one; the provider 'local' gives each its own"
+        )
         for name, there in (("memory limit", self.memory), ("CPU limit", self.cpu), ("process limit", self.pids)):
             yield Layer(name, there, "cgroup, by the engine" if there else "the engine says it cannot on this machine")
         yield Layer("freezer", True, "the engine's pause")
         hard = "by the engine's storage driver" if self.hard_disk else self._soft()
         yield Layer("disk limit", self.hard_disk, hard)
-        yield Layer("read-only root", self.read_only, "set" if self.read_only else "PADDOCK_DOCKER_READ_ONLY=true for this")
-        yield Layer("kernel of its own", False, f"containers share the host's kernel (runtime {self.runtime or 'default'})")
+        yield Layer(
+            "read-only root", self.read_only, "set" if self.read_only else "PADDOCK_DOCKER_READ_ONLY=true for this"
+        )
+        yield Layer(
+            "kernel of its own", False, f"containers share the host's kernel (runtime {self.runtime or 'default'})"
+        )
 
     def _soft(self) -> str:
         if self.read_only:

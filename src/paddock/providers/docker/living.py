@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import select
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from paddock import errors
@@ -25,15 +25,22 @@ _OF_A_USER = {"HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME"}
 
 class Living:
     def __init__(
-        self, folder: Path, record: Record, image_env: Sequence[str], clock: Clock, way_out: Outlet, spool_limit: int
+        self,
+        folder: Path,
+        record: Record,
+        image_env: Sequence[str],
+        clock: Clock,
+        way_out: Outlet,
+        spool_limit: int,
+        disk: Callable[[], Awaitable[int]],
     ) -> None:
+        """``disk`` measures how much of it is used."""
         self.folder = folder
         self.record = record
         self.paused = False
         self.deleted = False
         self.outlet = way_out
-        self.disk_used = 0
-        """At the last look: measuring it takes the engine a while."""
+        self.disk_used = disk
         self._image_env = dict(pair.partition("=")[::2] for pair in image_env)
         self._clock = clock
         self._lifeline: socket.socket | None = None
@@ -114,7 +121,7 @@ class Living:
             cpu_seconds=usage.cpu_seconds,
             memory_used=usage.memory,
             memory_total=resources.memory_mb << 20,
-            disk_used=self.disk_used,
+            disk_used=await self.disk_used(),
             disk_total=resources.disk_mb << 20,
             process_count=usage.processes,
             memory_cache=0,

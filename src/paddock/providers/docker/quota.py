@@ -20,30 +20,47 @@ log = structlog.get_logger(__name__)
 
 _SECONDS = 5.0
 _SHARE = 0.05
-"""Of the time, at most, with the engine busy measuring."""
+"""Of the time, at most, in which the engine measures one sandbox."""
 
 
-async def keep(engine: Engine, living: Callable[[], Iterable[Living]]) -> None:
+class Measure:
+    """How large the layer of one container is. The engine walks through it, so a recent answer is as good."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine
+        self._name = name
+        self._used = 0
+        self._good_until = 0.0
+
+    async def __call__(self) -> int:
+        started = time.monotonic()
+        if started >= self._good_until:
+            found = await self._engine.inspect(self._name, size=True)
+            self._used = int((found or {}).get("SizeRw") or 0)
+            ended = time.monotonic()
+            self._good_until = ended + (ended - started) / _SHARE
+        return self._used
+
+
+async def keep(living: Callable[[], Iterable[Living]]) -> None:
     """Until cancelled."""
     while True:
-        started = time.monotonic()
         for one in list(living()):
             if one.alive() and not one.paused:
-                await look(engine, one)
-        await asyncio.sleep(max(_SECONDS, (time.monotonic() - started) / _SHARE))
+                await look(one)
+        await asyncio.sleep(_SECONDS)
 
 
-async def look(engine: Engine, living: Living) -> None:
+async def look(living: Living) -> None:
     sandbox_id, limit = living.record.spec.sandbox_id, living.record.spec.resources.disk_mb << 20
     try:
-        found = await engine.inspect(living.record.reference, size=True)
-        living.disk_used = int((found or {}).get("SizeRw") or 0)
-        if living.disk_used <= limit:
+        used = await living.disk_used()
+        if used <= limit:
             return
         log.warning(
             "sandbox is over its disk limit: its processes are ended",
             sandbox_id=sandbox_id,
-            used_mb=living.disk_used >> 20,
+            used_mb=used >> 20,
             limit_mb=limit >> 20,
         )
         for process in await living.machine.processes():

@@ -134,7 +134,7 @@ int birth_place(const char *path) {
     if (folder < 0 || fstat(folder, &status) < 0) return -1;
     /* Its mode is also the mark that the first start has been. */
     if ((status.st_mode & 07777) != FURNISHED) {
-        furnish();
+        if (mode == MODE_RANGE) furnish();
         if (fchmod(folder, FURNISHED) < 0) return -1;
     }
     return folder;

@@ -116,7 +116,7 @@ class Builder:
 
     async def states(self) -> dict[str, MachineState]:
         """Of all containers of this installation, by reference."""
-        label = f"{container.INSTALLATION}={self.site.installation}"
+        label = f"{container.INSTALLATION}={_installation(self._yard.root / 'installation')}"
         found = {one["Names"][0].lstrip("/"): STATES.get(one["State"]) for one in await self._engine.containers(label)}
         return {name: state for name, state in found.items() if state is not None}
 

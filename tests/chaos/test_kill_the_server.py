@@ -167,6 +167,7 @@ async def chaos(
     }
     if kind == "docker":
         environment |= {"DOCKER_HOST": f"unix://{engine.address().socket}", "PADDOCK_DOCKER_IMAGES": engine.DEBIAN}
+        environment |= {"PADDOCK_POOL_MAX": "2"}  # an engine takes a quarter of a second for each
     servers = 1
     if request.param == "postgres-two-servers":
         postgres: Postgres = request.getfixturevalue("postgres")

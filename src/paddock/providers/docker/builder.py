@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import platform
 import secrets
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +31,7 @@ from paddock.providers.local.yard import Yard
 log = structlog.get_logger(__name__)
 
 PREFIX = "paddock-"
+ENVIRONMENT = "environment.json"
 FROZEN = "paused"
 STATES = {
     "running": MachineState.RUNNING,
@@ -73,8 +76,8 @@ class Builder:
         if hasattr(self, "_midwife"):
             self._midwife.close()
 
-    async def require(self, spec: SandboxSpec) -> None:
-        """What was asked for is given or refused, never less."""
+    async def require(self, spec: SandboxSpec) -> list[str]:
+        """What was asked for is given or refused, never less. Answers with the image's environment."""
         level = self.host.level
         if spec.isolation is not None and spec.isolation.rank > level.rank:
             raise errors.ProviderRefused(
@@ -87,12 +90,13 @@ class Builder:
                 "The provider 'docker' has the egress modes 'none' and 'proxy'. For 'full' use the provider 'local'."
             )
         self._require_mounts(spec)
-        await self._images.require(spec.template_id)
+        return await self._images.require(spec.template_id)
 
-    async def make(self, draft: Path, record: Record) -> None:
+    async def make(self, draft: Path, record: Record, environment: Sequence[str]) -> None:
         """The container, started, with its agent listening. The record is there first: what a crash leaves is known."""
         birth = self._births / record.reference
-        await asyncio.to_thread(record.save, draft)
+        (draft / ENVIRONMENT).write_text(json.dumps(list(environment)))
+        record.save(draft)
         birth.mkdir(mode=0o755)
         await self._create(record, birth)
         await self._midwife.start(record.reference, birth, draft)
@@ -120,9 +124,14 @@ class Builder:
         found = {one["Names"][0].lstrip("/"): STATES.get(one["State"]) for one in await self._engine.containers(label)}
         return {name: state for name, state in found.items() if state is not None}
 
-    async def environment(self, record: Record) -> list[str]:
-        found = await self._engine.inspect(record.reference)
-        return list((found or {}).get("Config", {}).get("Env") or ())
+    def environment(self, folder: Path) -> list[str]:
+        """Kept beside the record, so that a server that comes back need not ask the engine about each."""
+        try:
+            return [str(pair) for pair in json.loads((folder / ENVIRONMENT).read_bytes())]
+        except (OSError, ValueError) as error:
+            raise errors.ProviderUnavailable(
+                f"The folder of sandbox {folder.name!r} cannot be read: {error}"
+            ) from error
 
     async def end(self, record: Record) -> None:
         """Its container, with everything in it. Raises where the engine cannot say that it is gone."""

@@ -24,19 +24,21 @@ class Images:
         tags = [tag for image in await self._engine.images() for tag in image.get("RepoTags") or ()]
         return list(dict.fromkeys([*self._listed, *sorted(tag for tag in tags if "<none>" not in tag)]))
 
-    async def require(self, name: str) -> None:
-        """Raises unless a sandbox can be made of it now."""
+    async def require(self, name: str) -> list[str]:
+        """The environment that it gives its programs. Raises unless a sandbox can be made of it now."""
         known = await self.names()
         if name not in known:
             raise errors.TemplateNotFound(f"Provider 'docker' has no template {name!r}. It has: {', '.join(known)}.")
-        if await self._engine.image(name) is not None:
-            return
-        if not self._pull:
+        found = await self._engine.image(name)
+        if found is None and self._pull:
+            await self._pulled(name)
+            found = await self._engine.image(name)
+        if found is None:
             raise errors.TemplateNotFound(
                 f"The engine has no image {name!r}. Fetch it (docker pull {name}), or let Paddock do so with "
                 "PADDOCK_DOCKER_PULL=true."
             )
-        await self._pulled(name)
+        return list((found.get("Config") or {}).get("Env") or ())
 
     async def close(self) -> None:
         for pull in self._pulls.values():

@@ -51,7 +51,7 @@ class Lives:
         if (state := states.get(record.reference)) is None:
             return
         try:
-            living = await self.hold(folder, record)
+            living = self.hold(folder, record)
             living.paused = state is MachineState.PAUSED
             await self.take_up(living)
         except errors.PaddockError as error:  # one that does not answer keeps no other from being served
@@ -69,7 +69,7 @@ class Lives:
             return await self._restart(record)
         living = self.living.get(sandbox_id)
         if living is None or not living.alive():
-            living = await self.hold(self._yard.folder(sandbox_id), record)
+            living = self.hold(self._yard.folder(sandbox_id), record)
         living.paused = False
         return await self.take_up(living)
 
@@ -80,7 +80,7 @@ class Lives:
             await old.let_go()
         with _there(record.spec.sandbox_id):
             await self._builder.start(folder, record)
-        return await self.take_up(await self.hold(folder, record))
+        return await self.take_up(self.hold(folder, record))
 
     async def freeze(self, record: Record) -> None:
         try:
@@ -107,7 +107,7 @@ class Lives:
         record = self.known(sandbox_id)
         if await self.state(record) is not MachineState.RUNNING:
             raise paused(sandbox_id)
-        return await self.take_up(await self.hold(self._yard.folder(sandbox_id), record))
+        return await self.take_up(self.hold(self._yard.folder(sandbox_id), record))
 
     async def take_up(self, living: Living) -> Living:
         sandbox_id = living.record.spec.sandbox_id
@@ -124,8 +124,8 @@ class Lives:
             raise
         return living
 
-    async def hold(self, folder: Path, record: Record) -> Living:
-        environment = await self._builder.environment(record)
+    def hold(self, folder: Path, record: Record) -> Living:
+        environment = self._builder.environment(folder)
         measure = quota.Measure(self._engine, record.reference)
         return Living(folder, record, environment, self._clock, self.outlet(record), self._spool_limit, measure)
 

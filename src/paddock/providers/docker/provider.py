@@ -109,8 +109,8 @@ class DockerProvider(Provider):
             record = Record.load(self._yard.folder(spec.sandbox_id))
             if record is not None and (living := await self._again(record)) is not None:
                 return _found(living.record, MachineState.RUNNING)
-            await self._builder.require(spec)
-            living = await self._claim(spec) or await self._make(spec)
+            environment = await self._builder.require(spec)
+            living = await self._claim(spec) or await self._make(spec, environment)
             return _found(living.record, MachineState.RUNNING)
 
     async def inspect(self, sandbox_id: str) -> Found | None:
@@ -207,12 +207,11 @@ class DockerProvider(Provider):
             resources=usual(shape.disk_mb),
             egress=EgressPolicy(EgressMode.NONE),
         )
-        await self._builder.require(spec)
-        place, record = await self._built(spec)
+        place, record = await self._built(spec, await self._builder.require(spec))
         living: Living | None = None
         try:
             place = self._yard.put_warm(place)
-            living = await self._lives.hold(place, record)
+            living = self._lives.hold(place, record)
             if not living.watch(self._warm_lost):
                 raise errors.ProviderUnavailable("A machine made in advance ended at once.")
             await living.machine.usage()  # the link stands, and the agent answers
@@ -242,24 +241,24 @@ class DockerProvider(Provider):
         )
         return None
 
-    async def _built(self, spec: SandboxSpec) -> tuple[Path, Record]:
+    async def _built(self, spec: SandboxSpec, environment: Sequence[str]) -> tuple[Path, Record]:
         draft = self._yard.draft()
         record = Record(spec, self._clock.now(), PREFIX + draft.name)
         try:
-            await self._builder.make(draft, record)
+            await self._builder.make(draft, record, environment)
         except BaseException:
             await asyncio.shield(self._lives.drop(draft, None))
             raise
         return draft, record
 
-    async def _make(self, spec: SandboxSpec) -> Living:
-        draft, record = await self._built(spec)
+    async def _make(self, spec: SandboxSpec, environment: Sequence[str]) -> Living:
+        draft, record = await self._built(spec, environment)
         try:
             folder = self._yard.settle(draft, spec.sandbox_id)
         except AlreadyThere:
             await self._lives.drop(draft, None)
             return await self._lives.run(self._lives.known(spec.sandbox_id))
-        return await self._lives.take_up(await self._lives.hold(folder, record))
+        return await self._lives.take_up(self._lives.hold(folder, record))
 
     async def _claim(self, spec: SandboxSpec) -> Living | None:
         """A machine made in advance gets its name, its limits and its way out."""
@@ -295,7 +294,7 @@ class DockerProvider(Provider):
 
     async def _restock(self, folder: Path, record: Record) -> None:
         """Made in advance by a server before this one, or beside it."""
-        living = await self._lives.hold(folder, record)
+        living = self._lives.hold(folder, record)
         if living.watch(self._warm_lost):
             self._stock.add(folder, record, living)
         else:

@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 
-
 MOST_UNANSWERED = 40
 """Creates without an answer, after which nobody asks for something new: all are asked for again in the end."""
 

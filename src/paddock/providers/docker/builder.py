@@ -9,7 +9,6 @@ import os
 import platform
 import secrets
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,8 +75,8 @@ class Builder:
         if hasattr(self, "_midwife"):
             self._midwife.close()
 
-    async def require(self, spec: SandboxSpec) -> list[str]:
-        """What was asked for is given or refused, never less. Answers with the image's environment."""
+    def require(self, spec: SandboxSpec) -> None:
+        """What was asked for is given or refused, never less. The image is looked at when it is needed."""
         level = self.host.level
         if spec.isolation is not None and spec.isolation.rank > level.rank:
             raise errors.ProviderRefused(
@@ -90,12 +89,12 @@ class Builder:
                 "The provider 'docker' has the egress modes 'none' and 'proxy'. For 'full' use the provider 'local'."
             )
         self._require_mounts(spec)
-        return await self._images.require(spec.template_id)
 
-    async def make(self, draft: Path, record: Record, environment: Sequence[str]) -> None:
+    async def make(self, draft: Path, record: Record) -> None:
         """The container, started, with its agent listening. The record is there first: what a crash leaves is known."""
         birth = self._births / record.reference
-        (draft / ENVIRONMENT).write_text(json.dumps(list(environment)))
+        environment = await self._images.require(record.spec.template_id)
+        (draft / ENVIRONMENT).write_text(json.dumps(environment))
         record.save(draft)
         birth.mkdir(mode=0o755)
         await self._create(record, birth)

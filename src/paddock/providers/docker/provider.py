@@ -109,8 +109,8 @@ class DockerProvider(Provider):
             record = Record.load(self._yard.folder(spec.sandbox_id))
             if record is not None and (living := await self._again(record)) is not None:
                 return _found(living.record, MachineState.RUNNING)
-            environment = await self._builder.require(spec)
-            living = await self._claim(spec) or await self._make(spec, environment)
+            self._builder.require(spec)
+            living = await self._claim(spec) or await self._make(spec)
             return _found(living.record, MachineState.RUNNING)
 
     async def inspect(self, sandbox_id: str) -> Found | None:
@@ -207,7 +207,7 @@ class DockerProvider(Provider):
             resources=usual(shape.disk_mb),
             egress=EgressPolicy(EgressMode.NONE),
         )
-        place, record = await self._built(spec, await self._builder.require(spec))
+        place, record = await self._built(spec)
         living: Living | None = None
         try:
             place = self._yard.put_warm(place)
@@ -241,18 +241,18 @@ class DockerProvider(Provider):
         )
         return None
 
-    async def _built(self, spec: SandboxSpec, environment: Sequence[str]) -> tuple[Path, Record]:
+    async def _built(self, spec: SandboxSpec) -> tuple[Path, Record]:
         draft = self._yard.draft()
         record = Record(spec, self._clock.now(), PREFIX + draft.name)
         try:
-            await self._builder.make(draft, record, environment)
+            await self._builder.make(draft, record)
         except BaseException:
             await asyncio.shield(self._lives.drop(draft, None))
             raise
         return draft, record
 
-    async def _make(self, spec: SandboxSpec, environment: Sequence[str]) -> Living:
-        draft, record = await self._built(spec, environment)
+    async def _make(self, spec: SandboxSpec) -> Living:
+        draft, record = await self._built(spec)
         try:
             folder = self._yard.settle(draft, spec.sandbox_id)
         except AlreadyThere:

@@ -9,6 +9,7 @@ import os
 import platform
 import secrets
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from paddock.providers.docker import container
 from paddock.providers.docker.birth import Midwife
 from paddock.providers.docker.engine import Engine, Missing
 from paddock.providers.docker.host import Host
-from paddock.providers.docker.images import Images
 from paddock.providers.local import disk
 from paddock.providers.local.programs import Programs
 from paddock.providers.local.record import Record
@@ -50,14 +50,14 @@ class Builder:
     site: container.Site
     _midwife: Midwife
 
-    def __init__(self, yard: Yard, engine: Engine, images: Images, *, runtime: str, read_only: bool) -> None:
+    def __init__(self, yard: Yard, engine: Engine, *, runtime: str, read_only: bool) -> None:
         self._yard = yard
         self._engine = engine
-        self._images = images
         self._runtime = runtime
         self._read_only = read_only
         self._births = yard.root / "births"
         self._suspects: set[str] = set()
+        self._sweeping = asyncio.Lock()
         self._hard_disk: bool | None = None
 
     async def prepare(self) -> None:
@@ -76,7 +76,7 @@ class Builder:
             self._midwife.close()
 
     def require(self, spec: SandboxSpec) -> None:
-        """What was asked for is given or refused, never less. The image is looked at when it is needed."""
+        """What was asked for is given or refused, never less."""
         level = self.host.level
         if spec.isolation is not None and spec.isolation.rank > level.rank:
             raise errors.ProviderRefused(
@@ -90,11 +90,10 @@ class Builder:
             )
         self._require_mounts(spec)
 
-    async def make(self, draft: Path, record: Record) -> None:
+    async def make(self, draft: Path, record: Record, environment: Sequence[str]) -> None:
         """The container, started, with its agent listening. The record is there first: what a crash leaves is known."""
         birth = self._births / record.reference
-        environment = await self._images.require(record.spec.template_id)
-        (draft / ENVIRONMENT).write_text(json.dumps(environment))
+        (draft / ENVIRONMENT).write_text(json.dumps(list(environment)))
         record.save(draft)
         birth.mkdir(mode=0o755)
         await self._create(record, birth)
@@ -150,6 +149,10 @@ class Builder:
         ``containers`` were listed before the folders are. One on its way from folder to folder may still be missed:
         so only what was nobody's at the last sweep already is removed.
         """
+        async with self._sweeping:  # looks that overlap would be one look
+            await self._sweep(containers)
+
+    async def _sweep(self, containers: set[str]) -> None:
         for path in self._yard.abandoned():
             self._yard.discard(path)
         for path in self._yard.discarded():

@@ -57,7 +57,7 @@ class DockerProvider(Provider):
         self._engine = Engine(address)
         self._images = Images(self._engine, images, any_local=any_image, pull=pull)
         self._yard = Yard(root.absolute())
-        self._builder = Builder(self._yard, self._engine, self._images, runtime=runtime, read_only=read_only)
+        self._builder = Builder(self._yard, self._engine, runtime=runtime, read_only=read_only)
         self._stock: Stock[Living] = Stock()
         self._lives = Lives(self._yard, self._engine, self._builder, self._clock, reachable, spool_limit)
         self._turns: dict[str, asyncio.Lock] = {}
@@ -242,10 +242,11 @@ class DockerProvider(Provider):
         return None
 
     async def _built(self, spec: SandboxSpec) -> tuple[Path, Record]:
+        environment = await self._images.require(spec.template_id)
         draft = self._yard.draft()
         record = Record(spec, self._clock.now(), PREFIX + draft.name)
         try:
-            await self._builder.make(draft, record)
+            await self._builder.make(draft, record, environment)
         except BaseException:
             await asyncio.shield(self._lives.drop(draft, None))
             raise

@@ -49,9 +49,7 @@ class Engine:
 @contextmanager
 def engine(host: str | None, folder: Path, root: Path | None) -> Iterator[Engine]:
     """An engine with an image of the root file system at ``root``. Raises :class:`NoEngine` where there is none."""
-    client = "/usr/bin/docker" if Path("/usr/bin/docker").exists() else shutil.which("docker")
-    if client is None:
-        raise NoEngine("Docker is not installed (Debian: apt install docker.io)")
+    client = find_client()
     if root is None:
         raise NoEngine("there is no root file system to make an image of: give one with --template")
     host = host or os.environ.get("DOCKER_HOST")
@@ -61,6 +59,14 @@ def engine(host: str | None, folder: Path, root: Path | None) -> Iterator[Engine
         return
     with _own_daemon(client, folder / "docker") as started, _imported(client, started, root) as found:
         yield found
+
+
+def find_client() -> str:
+    """Docker's own command line."""
+    client = "/usr/bin/docker" if Path("/usr/bin/docker").exists() else shutil.which("docker")
+    if client is None:
+        raise NoEngine("Docker is not installed (Debian: apt install docker.io)")
+    return client
 
 
 @contextmanager

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "birth.h"
 #include "child.h"
 #include "connection.h"
 #include "directory.h"
@@ -21,7 +22,7 @@ enum { IDLE_MS = 1000, FROZEN_MS = 500, EXIT_USAGE = 2 };
 
 struct options {
     int listen, state, filter;
-    const char *sudo;
+    const char *sudo, *birth, *keep;
 };
 
 int null_descriptor = -1;
@@ -38,7 +39,8 @@ _Noreturn static void die(const char *what) {
 
 _Noreturn static void usage(void) {
     static const char text[] = "usage: paddock-agent serve --listen FD --state FD --mode range|single|plain "
-                               "[--filter FD] [--sudo PATH]\n";
+                               "[--filter FD] [--sudo PATH]\n"
+                               "       paddock-agent serve --birth PATH --keep PATH --mode range|plain [--sudo PATH]\n";
     if (write(2, text, sizeof text - 1) < 0) exit(1);
     exit(EXIT_USAGE);
 }
@@ -57,7 +59,7 @@ static void parse_mode(const char *text) {
 }
 
 static struct options parse_options(int argc, char **argv) {
-    struct options options = {-1, -1, -1, SUDO_SOCKET};
+    struct options options = {-1, -1, -1, SUDO_SOCKET, NULL, NULL};
     bool has_mode = false;
     if (argc < 2 || argc % 2 || strcmp(argv[1], "serve") != 0) usage();
     for (int i = 2; i < argc; i += 2) {
@@ -66,6 +68,8 @@ static struct options parse_options(int argc, char **argv) {
         else if (strcmp(argv[i], "--state") == 0) options.state = descriptor(value);
         else if (strcmp(argv[i], "--filter") == 0) options.filter = descriptor(value);
         else if (strcmp(argv[i], "--sudo") == 0) options.sudo = value;
+        else if (strcmp(argv[i], "--birth") == 0) options.birth = value;
+        else if (strcmp(argv[i], "--keep") == 0) options.keep = value;
         else if (strcmp(argv[i], "--mode") == 0) {
             parse_mode(value);
             has_mode = true;
@@ -73,7 +77,9 @@ static struct options parse_options(int argc, char **argv) {
             usage();
         }
     }
-    if (options.listen < 0 || options.state < 0 || !has_mode) usage();
+    bool inherited = options.listen >= 0 && options.state >= 0 && !options.birth && !options.keep;
+    bool born = options.birth && options.keep && options.listen < 0 && options.state < 0 && options.filter < 0;
+    if (!has_mode || !(inherited || (born && mode != MODE_SINGLE))) usage();
     return options;
 }
 
@@ -108,13 +114,21 @@ static bool open_null(void) {
     return null_descriptor >= 3;
 }
 
-static void become_agent(const struct options *options) {
+/* What others inherit. Nothing else runs yet in this container, so whoever answers at that path is the server. */
+static void be_born(struct options *options) {
+    if (!birth(options->birth, &options->listen, &options->filter)) die("nobody gave birth");
+    options->state = birth_place(options->keep);
+    if (options->state < 0) die("no place for records");
+}
+
+static void become_agent(struct options *options) {
     umask(022);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     child_defaults();
     close_others(options);
     if (!open_null()) die("no empty input");
+    if (options->birth) be_born(options);
     if (options->filter >= 0 && !filters_read(options->filter)) die("the filter cannot be read");
     if (options->filter >= 0) close(options->filter);
     if (mode == MODE_SINGLE && !user_namespace_make()) die("no second user namespace");

@@ -51,7 +51,9 @@ bool capabilities_clear(void) { return capabilities_set(0, 0); }
 bool bounding_set_limit(void) {
     for (unsigned capability = 0; capability < 64; capability++) {
         if (kept & BIT(capability)) continue;
-        if (prctl(PR_CAPBSET_READ, capability, 0, 0, 0) < 0) return true; /* past the last one */
+        int there = prctl(PR_CAPBSET_READ, capability, 0, 0, 0);
+        if (there < 0) return true; /* past the last one */
+        if (there == 0) continue;   /* a container engine took it already, and with it the right to drop any */
         if (prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0) return false;
     }
     return true;

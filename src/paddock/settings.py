@@ -45,6 +45,8 @@ class Settings(BaseSettings):
 
     sandbox_provider: str = Field(default="", validation_alias="SANDBOX_PROVIDER")
     """What makes sandboxes. Unset: ``local`` where the machine can, else ``docker`` where an engine answers."""
+    sandbox_providers: Annotated[tuple[str, ...], NoDecode] = Field(default=(), validation_alias="SANDBOX_PROVIDERS")
+    """All that a create may choose from by ``provider``, separated by commas. Unset: only that one."""
     provider_timeout: float = Field(default=60.0, gt=0, validation_alias="PADDOCK_PROVIDER_TIMEOUT")
     """Seconds that one call to a provider may take before its outcome counts as unknown."""
     min_isolation: Literal["", "basic", "standard", "strict", "hardened"] = Field(
@@ -61,6 +63,20 @@ class Settings(BaseSettings):
     """Machines of the default template and size that stand ready for a create. 0 turns the pool off."""
     pool_max: int = Field(default=16, ge=0, le=1000, validation_alias="PADDOCK_POOL_MAX")
     """The most that stand ready, of all shapes together, when there is much demand."""
+    docker_host: str = Field(default="", validation_alias="DOCKER_HOST")
+    """The engine of the provider ``docker``; empty: the first of the usual sockets that is there."""
+    docker_images: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=("python:3.12-slim",), validation_alias="PADDOCK_DOCKER_IMAGES"
+    )
+    """Its templates, separated by commas; the first is its default."""
+    docker_any_image: bool = Field(default=False, validation_alias="PADDOCK_DOCKER_ANY_IMAGE")
+    """Whether every image that the engine has is a template, too."""
+    docker_pull: bool = Field(default=False, validation_alias="PADDOCK_DOCKER_PULL")
+    """Whether a listed image that the engine has not is fetched from its registry."""
+    docker_runtime: str = Field(default="", validation_alias="PADDOCK_DOCKER_RUNTIME")
+    """The engine's runtime for sandboxes; empty: its default."""
+    docker_read_only: bool = Field(default=False, validation_alias="PADDOCK_DOCKER_READ_ONLY")
+    """Whether the root of containers is read-only; ``/workspace``, ``/home``, ``/tmp`` and ``/run`` are not."""
     fake_faults: Path | None = Field(default=None, validation_alias="PADDOCK_FAKE_FAULTS")
     """A JSON file of faults for the fake provider to inject; for tests."""
 
@@ -130,10 +146,15 @@ class Settings(BaseSettings):
     @field_validator("egress_reachable", mode="before")
     @classmethod
     def _networks(cls, given: Any) -> Any:
-        networks = tuple(part.strip() for part in given.split(",") if part.strip()) if isinstance(given, str) else given
+        networks = _parts(given)
         for network in networks:
             ip_network(network)
         return networks
+
+    @field_validator("docker_images", "sandbox_providers", mode="before")
+    @classmethod
+    def _names(cls, given: Any) -> Any:
+        return _parts(given)
 
     @field_validator("home")
     @classmethod
@@ -164,3 +185,8 @@ class Settings(BaseSettings):
         if self.domain.partition(":")[0] == "localhost":
             return f"{self.public_scheme}://{self.domain}/p/{key}/{port}{path}"
         return self.port_url(key, port, path)
+
+
+def _parts(given: Any) -> Any:
+    """A list is written with commas."""
+    return tuple(part.strip() for part in given.split(",") if part.strip()) if isinstance(given, str) else given

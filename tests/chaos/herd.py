@@ -10,6 +10,9 @@ from typing import Any
 
 import httpx
 
+MOST_UNANSWERED = 40
+"""Creates without an answer, after which nobody asks for something new: all are asked for again in the end."""
+
 
 @dataclass
 class Promise:
@@ -49,7 +52,7 @@ class Herd:
                 await asyncio.sleep(0.02)  # that server is dead; another, or the next one, will answer
 
     async def create(self, client: httpx.AsyncClient) -> None:
-        if self.keys and self.rng.random() < 0.7:
+        if len(self.keys) >= MOST_UNANSWERED or (self.keys and self.rng.random() < 0.7):
             key = self.rng.choice(list(self.keys))
         elif len(self._alive()) >= 24:
             return await self.delete(client)

@@ -21,13 +21,14 @@ import uvicorn
 
 from paddock.api.app import create_app
 from paddock.providers.base import Provider
+from paddock.providers.docker import DockerProvider
 from paddock.providers.fake import FakeProvider
 from paddock.providers.local import LocalProvider
 from paddock.settings import Settings
 from paddock.store.database import Store
 
 PROVIDER_STEPS = ("create", "pause", "resume", "delete")
-PROVIDERS = {"fake": FakeProvider, "local": LocalProvider}
+PROVIDERS = {"fake": FakeProvider, "local": LocalProvider, "docker": DockerProvider}
 
 
 class Fuse:

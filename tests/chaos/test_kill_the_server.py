@@ -10,7 +10,7 @@ import asyncio
 import os
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import httpx
@@ -21,6 +21,7 @@ from paddock.lifecycle.bootstrap import first_key
 from paddock.lifecycle.states import NEXT, OPERATIONS
 from paddock.models import State
 from paddock.providers.base import Provider
+from paddock.providers.docker import DockerProvider
 from paddock.providers.fake import FakeProvider
 from paddock.providers.local import LocalProvider
 from paddock.settings import Settings
@@ -30,6 +31,8 @@ from paddock.store.records import Sandbox
 from tests.chaos import server
 from tests.chaos.herd import Herd
 from tests.chaos.slot import Slot
+from tests.docker import engine
+from tests.docker.place import Place
 from tests.local import traces
 from tests.local.place import eventually
 from tests.support.postgres import Postgres
@@ -39,6 +42,13 @@ KILLS_OF_REAL_SANDBOXES = int(os.environ.get("CHAOS_KILLS", "15"))
 """Each start of such a server takes ten times as long."""
 SETTLE_SECONDS = 40.0
 STATES = {state.value for state in State}
+
+REAL = ("local", "docker")
+PROVIDERS: dict[str, Callable[[Path], Provider]] = {
+    "fake": lambda home: FakeProvider(home / "fake"),
+    "local": lambda home: LocalProvider(home / "local"),
+    "docker": lambda home: DockerProvider(home / "docker", address=engine.address(), images=[engine.DEBIAN]),
+}
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -142,19 +152,22 @@ def _report(places: Counter[str]) -> None:
         print(f"  {count:4d}  {place}")
 
 
-@pytest.fixture(params=["sqlite", "postgres-two-servers", "local"])
+@pytest.fixture(params=["sqlite", "postgres-two-servers", "local", "docker"])
 async def chaos(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[tuple[list[Slot], Store, Provider, Herd]]:
-    local = request.param == "local"
+    kind = request.param if request.param in REAL else "fake"
     environment = {
         "PADDOCK_HOME": str(tmp_path),
-        "SANDBOX_PROVIDER": "local" if local else "fake",
+        "SANDBOX_PROVIDER": kind,
         "PADDOCK_SERVER_TTL": "1",
         "PADDOCK_SCHEDULER_INTERVAL": "0.1",
         "PADDOCK_RECONCILE_INTERVAL": "1",
         "PADDOCK_BUSY_WAIT": "5",
     }
+    if kind == "docker":
+        environment |= {"DOCKER_HOST": f"unix://{engine.address().socket}", "PADDOCK_DOCKER_IMAGES": engine.DEBIAN}
+        environment |= {"PADDOCK_POOL_MAX": "2"}  # an engine takes a quarter of a second for each
     servers = 1
     if request.param == "postgres-two-servers":
         postgres: Postgres = request.getfixturevalue("postgres")
@@ -168,14 +181,14 @@ async def chaos(
     store = Store(settings.database_url)
     await store.open()
     herd = Herd([slot.url for slot in slots], key, random.Random(seed))
-    provider = LocalProvider(tmp_path / "local") if local else FakeProvider(tmp_path / "fake")
+    provider = PROVIDERS[kind](tmp_path)
     yield slots, store, provider, herd
     for slot in slots:
         if slot.alive:
             await slot.dead(within=0)
     await store.close()
-    if isinstance(provider, LocalProvider):
-        await _nothing_stays(provider, tmp_path / "local")
+    if kind in REAL:
+        await _nothing_stays(provider, tmp_path)
 
 
 async def _first_sandbox(slot: Slot, herd: Herd) -> None:
@@ -187,30 +200,34 @@ async def _first_sandbox(slot: Slot, herd: Herd) -> None:
     await slot.dead(within=0)
 
 
-async def _nothing_stays(provider: LocalProvider, root: Path) -> None:
+async def _nothing_stays(provider: Provider, home: Path) -> None:
     """What so many deaths have left half made is cleared away by the next server, and the rest by deleting it."""
-    for draft in (root / "drafts").iterdir():
+    for draft in (home / provider.name / "drafts").iterdir():
         os.utime(draft, (0, 0))  # until then it could be a living server's
     await provider.start()
     for found in await provider.list():
         await provider.delete(found.sandbox_id)
     for shape, count in (await provider.warmed()).items():
         await provider.cool(shape, count)
+    await provider.list()  # the second look, at which what is nobody's goes
     await provider.close()
-    await eventually(lambda: traces.look(root) == traces.NOTHING)
+    if isinstance(provider, LocalProvider):
+        await eventually(lambda: traces.look(home / "local") == traces.NOTHING)
+    else:
+        assert Place(home, engine.address()).leftovers() == []
 
 
 async def test_no_kill_between_any_two_steps_loses_orphans_or_forgets(
     chaos: tuple[list[Slot], Store, Provider, Herd], capsys: pytest.CaptureFixture[str]
 ) -> None:
     slots, store, provider, herd = chaos
-    local = isinstance(provider, LocalProvider)
-    if local:
+    real = provider.name in REAL
+    if real:
         await _first_sandbox(slots[0], herd)
-    places = await rampage(slots, herd, KILLS_OF_REAL_SANDBOXES if local else KILLS)
+    places = await rampage(slots, herd, KILLS_OF_REAL_SANDBOXES if real else KILLS)
     with capsys.disabled():
         _report(places)
-    for step in server.PROVIDER_STEPS[:1] if local else server.PROVIDER_STEPS:
+    for step in server.PROVIDER_STEPS[:1] if real else server.PROVIDER_STEPS:
         assert any(step in place for place in places), f"no server died around {step}: more kills are needed"
     await asyncio.gather(*(slot.start(fuse=None) for slot in slots))
     async with httpx.AsyncClient(headers={"X-API-Key": herd.api_key}, timeout=30) as client:

@@ -10,13 +10,16 @@ import pytest
 
 from paddock.machine.base import Machine
 from paddock.providers.base import Provider, Resources, SandboxSpec
+from paddock.providers.docker import DockerProvider
 from paddock.providers.fake import FakeProvider
 from paddock.providers.local import LocalProvider
 from tests.conformance.shell import Shell
+from tests.docker import engine
 
 PROVIDERS: dict[str, Callable[[Path, Path], Provider]] = {
     "fake": lambda home, shared: FakeProvider(home / "fake"),
     "local": lambda home, shared: LocalProvider(home / "local", made=shared),
+    "docker": lambda home, shared: DockerProvider(home / "docker", address=engine.address(), images=[engine.DEBIAN]),
 }
 """How a server process would build each one; twice on the same home means the same state. What every test may share
 (layers made of the host) is in a second folder."""

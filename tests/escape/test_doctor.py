@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from paddock.doctor.checks import Check, Diagnosis, examine
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer
 from paddock.providers.local.cgroups import Cgroups
 from paddock.providers.local.host import Host
+from tests.docker.fake_engine import FakeEngine
 
 runner = CliRunner()
 GOOD = Diagnosis(
@@ -31,7 +30,7 @@ BAD = Diagnosis(False, (Check("sandboxes", False, "sudo sysctl -w kernel.unprivi
 def diagnosis(monkeypatch: pytest.MonkeyPatch) -> list[Diagnosis]:
     """What the machine is made to look like; a test may change it."""
     wanted = [GOOD]
-    monkeypatch.setattr(checks, "examine", lambda home: wanted[-1])
+    monkeypatch.setattr(checks, "examine", lambda home, docker_host: wanted[-1])
     return wanted
 
 
@@ -57,7 +56,7 @@ def test_a_machine_without_user_namespaces_says_how_to_allow_them(
 ) -> None:
     host = Host(False, ("Allow it: sudo sysctl -w user.max_user_namespaces=15000",), False, None, _no_cgroups(), None)
     monkeypatch.setattr(checks, "look", lambda *given: host)
-    found = examine(tmp_path)
+    found = examine(tmp_path, f"unix://{tmp_path}/no-engine")
     assert not found.runs
     assert found.report is None
     assert "sysctl -w" in by_name(found)["sandboxes"].detail
@@ -92,24 +91,20 @@ def test_the_deepest_and_latest_mount_decides() -> None:
     assert checks._kind_of(Path("/nowhere/else"), mounts) == "ext4"
 
 
-def test_an_engine_that_answers_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    script = (
-        "import socket, sys\n"
-        "door = socket.socket(socket.AF_UNIX)\n"
-        "door.bind(sys.argv[1])\n"
-        "door.listen()\n"
-        "print('ready', flush=True)\n"
-        "guest, _ = door.accept()\n"
-        "guest.recv(4096)\n"
-        "guest.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nOK')\n"
-    )
-    path = tmp_path / "engine.sock"
-    with subprocess.Popen((sys.executable, "-c", script, str(path)), stdout=subprocess.PIPE) as engine:
-        assert engine.stdout is not None
-        engine.stdout.readline()
-        monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
-        assert checks._docker().good
-    assert not checks._docker().good
+def test_an_engine_that_answers_is_found_and_is_enough_where_the_machine_cannot(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, possible: None
+) -> None:
+    host = Host(False, ("Nothing works.",), False, None, _no_cgroups(), None)
+    monkeypatch.setattr(checks, "look", lambda *given: host)
+    with FakeEngine(tmp_path, {"GET /version": (200, {"Version": "27.1", "ApiVersion": "1.46"})}) as engine:
+        found = examine(tmp_path, engine.host)
+    assert by_name(found)["docker engine"].good
+    assert "27.1" in by_name(found)["docker engine"].detail
+    assert found.runs
+    assert found.report is None, "the layers are those of the local provider"
+    gone = examine(tmp_path, engine.host)
+    assert not gone.runs
+    assert "DOCKER_HOST" in by_name(gone)["docker engine"].detail
 
 
 def test_it_ends_well_where_sandboxes_run(diagnosis: list[Diagnosis]) -> None:

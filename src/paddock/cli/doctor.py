@@ -24,10 +24,11 @@ def doctor(session: Session, full: Full = False) -> None:
     """Say what this machine can do for sandboxes. Needs no server."""
     from paddock.doctor.checks import examine
 
-    diagnosis = examine(load_settings().home)
+    settings = load_settings()
+    diagnosis = examine(settings.home, settings.docker_host)
     if not session.json:
         _show(diagnosis)
-    outcomes = _examined(session.json) if full and diagnosis.runs else []
+    outcomes = _examined(session.json) if full and diagnosis.report else []
     if session.json:
         output.print_json(_document(diagnosis, outcomes if full else None))
     elif outcomes:
@@ -83,7 +84,12 @@ def _show(diagnosis: Diagnosis) -> None:
     )
     print()
     if diagnosis.report is None:
-        output.console().print("[red]Sandboxes cannot run here.[/]")
+        only = (
+            "Sandboxes run here by the provider docker alone."
+            if diagnosis.runs
+            else "[red]Sandboxes cannot run here.[/]"
+        )
+        output.console().print(only)
         return
     output.print_table(
         ("", "LAYER", "BY, OR WHAT TO DO"),

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import platform
 import shutil
-import socket
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from paddock.providers.base import IsolationReport
+from paddock.providers.docker import probe
 from paddock.providers.local.host import Host, look
 from paddock.providers.local.launch import Launcher
 from paddock.providers.local.programs import Programs
 
 _NETWORKED = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "afs", "fuse"}
 _LITTLE = 5 << 30
-_DOCKER = "/var/run/docker.sock"
-_DOCKER_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +34,10 @@ class Diagnosis:
     """Whether sandboxes run here at all."""
     checks: tuple[Check, ...]
     report: IsolationReport | None
-    """Which layers a sandbox would have; None where there are no sandboxes."""
+    """Which layers a sandbox of the local provider would have; None where it cannot run."""
 
 
-def examine(home: Path) -> Diagnosis:
+def examine(home: Path, docker_host: str = "") -> Diagnosis:
     """Look at the machine; blocking, well under a second. ``home`` is where sandboxes would be kept."""
     checks = [_system(), _python(), _rights()]
     programs = Programs.find()
@@ -50,9 +47,11 @@ def examine(home: Path) -> Diagnosis:
     if host is not None:
         checks.append(_sandboxes(host))
         checks.append(_full_egress(host))
-    checks += [_file_system(home), _free_space(home), _docker()]
-    runs = host is not None and not host.problems
-    return Diagnosis(runs, tuple(checks), host.report() if host is not None and runs else None)
+    engine = probe.check(docker_host)
+    checks += [_file_system(home), _free_space(home), _docker(engine)]
+    local = host is not None and not host.problems
+    runs = local or (missing is None and engine.problem is None)
+    return Diagnosis(runs, tuple(checks), host.report() if host is not None and local else None)
 
 
 def _tried(programs: Programs, home: Path) -> Host:
@@ -112,31 +111,11 @@ def _free_space(home: Path) -> Check:
     return Check("disk space", free >= _LITTLE, text if free >= _LITTLE else f"only {text}; sandboxes need room")
 
 
-def _docker() -> Check:
-    """Only whether an engine answers; sandboxes of the local provider do not need one."""
-    path = os.environ.get("DOCKER_HOST", f"unix://{_DOCKER}").removeprefix("unix://")
-    if "://" in path:
-        return Check("docker engine", True, f"DOCKER_HOST names {path}; not asked")
-    connection = _UnixConnection("localhost", timeout=_DOCKER_SECONDS)
-    connection.path = path
-    try:
-        connection.request("GET", "/_ping")
-        return Check("docker engine", connection.getresponse().status == 200, f"answers at {path}")
-    except OSError as error:
-        return Check(
-            "docker engine", False, f"does not answer ({error.strerror or error}); the local provider needs none"
-        )
-    finally:
-        connection.close()
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    path: str
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
+def _docker(answer: probe.Answer) -> Check:
+    """The provider ``docker`` needs an engine; the local one does not."""
+    if answer.problem is not None:
+        return Check("docker engine", False, f"{answer.problem} Only the provider docker needs one.")
+    return Check("docker engine", True, f"{answer.engine}: SANDBOX_PROVIDER=docker works here")
 
 
 def _existing(path: Path) -> Path:

@@ -18,10 +18,8 @@ from paddock.clock import Clock
 from paddock.errors import (
     Asleep,
     Conflict,
-    Invalid,
     ProviderRefused,
     SandboxNotFound,
-    TemplateNotFound,
 )
 from paddock.ids import is_sandbox_id, is_sandbox_key
 from paddock.lifecycle.accounts import Accounts, Principal
@@ -34,6 +32,7 @@ from paddock.lifecycle.naming import check_name
 from paddock.lifecycle.planning import NATIVE, Traits, check_timeout, plan, renamed
 from paddock.lifecycle.rows import Rows
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME
+from paddock.lifecycle.templates import Templates
 from paddock.lifecycle.transitions import Transitions, cannot
 from paddock.machine.base import Machine
 from paddock.models import CreateSandbox, State, TimeoutAction, TimeoutFrom
@@ -41,8 +40,6 @@ from paddock.settings import Settings
 from paddock.store import deadlines, sandboxes
 from paddock.store.database import Store
 from paddock.store.records import Deadline, DeadlineKind, Page, Sandbox
-
-_TEMPLATES_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +102,9 @@ class Controller:
         self._idempotency = idempotency
         self._rows = rows
         self._bus = bus
-        self._providers = providers
         self._default_provider = default_provider
         self._server_id = server_id
-        self._templates: dict[str, tuple[float, list[str]]] = {}
+        self._templates = Templates(clock, engine, providers, default_provider)
 
     # Reading
 
@@ -139,8 +135,8 @@ class Controller:
         return Page(found, expires, next_cursor)
 
     async def templates(self) -> Sequence[str]:
-        """What the default provider makes sandboxes from; the first is its default."""
-        return await self._known_templates(self._default_provider)
+        """What the providers make sandboxes from; the first is the default."""
+        return await self._templates.all()
 
     # Changing
 
@@ -152,7 +148,8 @@ class Controller:
         traits: Traits = NATIVE,
     ) -> Seen:
         plain = self._planned(who, request)
-        plain = replace(plain, template_id=await self._template(plain.provider, request.template_id))
+        provider, template_id = await self._templates.choose(request.provider, request.template_id)
+        plain = replace(plain, provider=provider, template_id=template_id)
         used_as = "" if idempotency_key is None else traits.fingerprint or fingerprint("create", request)
         while True:
             try:
@@ -244,31 +241,10 @@ class Controller:
     # Inside
 
     def _planned(self, who: Principal, request: CreateSandbox) -> Sandbox:
+        self._templates.check(request.provider)
         provider = request.provider or self._default_provider
-        if provider not in self._providers:
-            known = ", ".join(sorted(self._providers))
-            raise Invalid(f"This server has no provider {provider!r}. It has: {known}.")
         now = self._clock.now()
         return plan(who, request, self._settings, provider=provider, server_id=self._server_id, now=now)
-
-    async def _template(self, provider_name: str, wanted: str | None) -> str:
-        """The one that is asked for, or the default. What a provider has is asked again after a moment, or when a
-        template is not among what it had: it may be new."""
-        known = await self._known_templates(provider_name, wanted)
-        if wanted is not None and wanted not in known:
-            raise TemplateNotFound(
-                f"Provider {provider_name!r} has no template {wanted!r}. It has: {', '.join(known)}."
-            )
-        return wanted or known[0]
-
-    async def _known_templates(self, provider_name: str, wanted: str | None = None) -> Sequence[str]:
-        asked_at, known = self._templates.get(provider_name, (0.0, []))
-        fresh = 0 <= self._clock.now() - asked_at < _TEMPLATES_SECONDS
-        if not fresh or (wanted is not None and wanted not in known):
-            provider = self._engine.provider(provider_name)
-            known = await self._engine.call(provider.templates(), "templates")
-            self._templates[provider_name] = (self._clock.now(), known)
-        return known
 
     async def _create(self, who: Principal, sandbox: Sandbox, used_as: str, key: str | None) -> tuple[Sandbox, bool]:
         """The new sandbox; or, where the idempotency key was used before, the one that it made then. And which."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from paddock.clock import Clock
+from paddock.errors import PaddockError
 from paddock.providers.base import Provider
 from paddock.settings import Settings
 
 KNOWN = ("local", "docker", "kubernetes", "e2b", "daytona", "fake")
 """Every name that ``SANDBOX_PROVIDER`` understands."""
-AVAILABLE = ("local", "fake")
+AVAILABLE = ("local", "docker", "fake")
 """Those that this version can start."""
 
 
@@ -17,47 +20,79 @@ class NoProvider(ValueError):
 
 
 def default_provider(settings: Settings) -> str:
-    """The one that the settings name, or the best that this machine can run."""
-    name = settings.sandbox_provider or "local"
-    if name not in KNOWN:
-        raise NoProvider(f"SANDBOX_PROVIDER={name!r} is not a provider. Known: {', '.join(KNOWN)}.")
-    if name not in AVAILABLE:
-        raise NoProvider(
-            f"SANDBOX_PROVIDER={name!r} is not part of this version yet. Available: {', '.join(AVAILABLE)}. "
-            "Unset it to take the default."
-        )
-    if name == "local" and (problems := local_problems()):
-        raise NoProvider(_nothing_to_make_sandboxes_with(problems, chosen=bool(settings.sandbox_provider)))
-    return name
+    """The one that the settings name, or the best of their list, or the best that this machine can run."""
+    for name in settings.sandbox_providers:
+        _check(name, "SANDBOX_PROVIDERS")
+    named = settings.sandbox_provider or next(iter(settings.sandbox_providers), "")
+    if named:
+        _check(named, "SANDBOX_PROVIDER")
+        if named == "local" and (problems := local_problems()):
+            raise NoProvider(f"SANDBOX_PROVIDER=local cannot make sandboxes on this machine: {_numbered(problems)}")
+        return named
+    problems = local_problems()
+    if not problems:
+        return "local"
+    engine = docker_problem(settings)
+    if engine is None:
+        return "docker"
+    raise NoProvider(
+        f"There is nothing to make sandboxes with. The local provider cannot run on this machine: "
+        f"{_numbered(problems)} Docker, the next choice, cannot be used either: {engine} Put right what is said above; "
+        "or, to try Paddock without isolation, set SANDBOX_PROVIDER=fake."
+    )
 
 
 def build_providers(settings: Settings, clock: Clock, name: str | None = None) -> dict[str, Provider]:
-    """``name``: the one that :func:`default_provider` chose, where that was asked already."""
-    name = name or default_provider(settings)
+    """All that a create may ask for, the default first.
+
+    ``name``: the default that :func:`default_provider` chose, where that was asked already.
+    """
+    names = dict.fromkeys([name or default_provider(settings), *settings.sandbox_providers])
+    return {each: _build(each, settings, clock) for each in names}
+
+
+def local_problems() -> Sequence[str]:
+    """What keeps the local provider from working on this machine; empty when it can."""
+    from paddock.providers.local import probe
+
+    return probe.check()
+
+
+def docker_problem(settings: Settings) -> str | None:
+    """What keeps the Docker provider from working; None when an engine answers."""
+    from paddock.providers.docker import probe
+
+    return probe.check(settings.docker_host).problem
+
+
+def _build(name: str, settings: Settings, clock: Clock) -> Provider:
     # Imported where they are wanted: each brings what the others can do without.
     if name == "local":
         from paddock.providers.local import LocalProvider
 
-        return {name: LocalProvider.from_settings(settings, clock)}
+        return LocalProvider.from_settings(settings, clock)
+    if name == "docker":
+        from paddock.providers.docker import DockerProvider
+
+        try:
+            return DockerProvider.from_settings(settings, clock)
+        except PaddockError as error:
+            raise NoProvider(error.message) from error
     from paddock.providers.fake import FakeProvider, Faults
 
     faults = Faults.from_file(settings.fake_faults) if settings.fake_faults else None
-    return {name: FakeProvider(settings.home / "fake", clock, faults)}
+    return FakeProvider(settings.home / "fake", clock, faults)
 
 
-def local_problems() -> list[str]:
-    """What keeps the local provider from working on this machine; empty when it can."""
-    from paddock.providers.local import probe
+def _check(name: str, setting: str) -> None:
+    if name not in KNOWN:
+        raise NoProvider(f"{setting}={name!r} is not a provider. Known: {', '.join(KNOWN)}.")
+    if name not in AVAILABLE:
+        raise NoProvider(
+            f"{setting}={name!r} is not part of this version yet. Available: {', '.join(AVAILABLE)}. "
+            "Unset it to take the default."
+        )
 
-    return list(probe.check())
 
-
-def _nothing_to_make_sandboxes_with(problems: list[str], *, chosen: bool) -> str:
-    found = " ".join(f"({number}) {problem}" for number, problem in enumerate(problems, 1))
-    if chosen:
-        return f"SANDBOX_PROVIDER=local cannot make sandboxes on this machine: {found}"
-    return (
-        f"There is nothing to make sandboxes with. The local provider cannot run on this machine: {found} "
-        "Docker, the next choice, is not part of this version yet. Put right what is said above; or, to try Paddock "
-        "without isolation, set SANDBOX_PROVIDER=fake."
-    )
+def _numbered(problems: Sequence[str]) -> str:
+    return " ".join(f"({number}) {problem}" for number, problem in enumerate(problems, 1))

@@ -62,7 +62,7 @@ class LocalProvider(Provider):
         self._resolver = HostResolver()
         self._yard = Yard(root.absolute(), made)
         self._builder = Builder(self._yard, templates or root.absolute().parent / "templates")
-        self._stock = Stock()
+        self._stock: Stock[Living] = Stock()
         self._living: dict[str, Living] = {}
         self._turns: dict[str, asyncio.Lock] = {}
         self._chores = Chores()

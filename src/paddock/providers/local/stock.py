@@ -6,16 +6,17 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from paddock.providers.base import Shape
-from paddock.providers.local.living import Living
 from paddock.providers.local.record import Record
 
-Taken = tuple[Path, Record, Living | None]
+Living = TypeVar("Living")
+"""What the provider holds of one that runs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Ready:
+class _Ready(Generic[Living]):
     folder: Path
     record: Record
     living: Living | None
@@ -25,16 +26,16 @@ class _Ready:
         return Shape(self.record.spec.template_id, self.record.spec.resources.disk_mb)
 
 
-class Stock:
+class Stock(Generic[Living]):
     """Knows; the yard's rename decides. Whoever moves the folder out has it, on any server."""
 
     def __init__(self) -> None:
-        self._ready: list[_Ready] = []
+        self._ready: list[_Ready[Living]] = []
 
     def add(self, folder: Path, record: Record, living: Living | None = None) -> None:
         self._ready.append(_Ready(folder, record, living))
 
-    def take(self, shape: Shape) -> Taken | None:
+    def take(self, shape: Shape) -> tuple[Path, Record, Living | None] | None:
         for one in self._ready:
             if one.shape == shape:
                 self._ready.remove(one)

@@ -1,0 +1,65 @@
+"""Which provider makes a sandbox, and of which template: what was asked for, or what the providers have."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from paddock.clock import Clock
+from paddock.errors import Invalid, ProviderUnavailable, TemplateNotFound
+from paddock.lifecycle.engine import Engine
+
+_SECONDS = 5.0
+"""For which an answer of a provider is good, unless a template is not in it: that may be new."""
+
+
+class Templates:
+    def __init__(self, clock: Clock, engine: Engine, providers: Collection[str], default: str) -> None:
+        self._clock = clock
+        self._engine = engine
+        self._default = default
+        self._providers = [default, *(name for name in providers if name != default)]
+        self._known: dict[str, tuple[float, list[str]]] = {}
+
+    async def all(self) -> Sequence[str]:
+        """Those of every provider; the first is the default one's default."""
+        found = list(await self._of(self._default))
+        for name in self._providers[1:]:
+            found += [template for template in await self._of_another(name) if template not in found]
+        return found
+
+    def check(self, provider: str | None) -> None:
+        if provider is not None and provider not in self._providers:
+            known = ", ".join(sorted(self._providers))
+            raise Invalid(f"This server has no provider {provider!r}. It has: {known}.")
+
+    async def choose(self, provider: str | None, template: str | None) -> tuple[str, str]:
+        """The provider that is named; else the default one, unless a template is named that only another has."""
+        self.check(provider)
+        chosen = provider or self._default
+        known = await self._of(chosen, template)
+        if template is None or template in known:
+            return chosen, template or known[0]
+        if provider is None:
+            others = [name for name in self._providers[1:] if template in await self._of_another(name, template)]
+            if len(others) == 1:
+                return others[0], template
+            if others:
+                raise Invalid(
+                    f"The providers {', '.join(others)} all have a template {template!r}: say which with `provider`."
+                )
+        raise TemplateNotFound(f"Provider {chosen!r} has no template {template!r}. It has: {', '.join(known)}.")
+
+    async def _of_another(self, name: str, wanted: str | None = None) -> Sequence[str]:
+        """One that does not answer keeps nobody from using the others."""
+        try:
+            return await self._of(name, wanted)
+        except ProviderUnavailable:
+            return []
+
+    async def _of(self, name: str, wanted: str | None = None) -> Sequence[str]:
+        asked_at, known = self._known.get(name, (0.0, []))
+        fresh = 0 <= self._clock.now() - asked_at < _SECONDS
+        if not fresh or (wanted is not None and wanted not in known):
+            known = await self._engine.call(self._engine.provider(name).templates(), "templates")
+            self._known[name] = (self._clock.now(), known)
+        return known

@@ -1,0 +1,161 @@
+"""What a container is made with: as little as the agent needs, and every limit that the engine has."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paddock.providers.base import Resources, SandboxSpec
+
+INSIDE = "/run/paddock"
+AGENT = f"{INSIDE}/agent"
+PROGRAMS = f"{INSIDE}/bin"
+BIRTH = f"{INSIDE}/birth"
+BIRTH_SOCKET = "server.sock"
+KEEP = "/var/lib/paddock"
+"""Where the agent keeps records and output: in the container's own layer, so that they count as its disk."""
+INSTALLATION = "paddock.installation"
+SANDBOX = "paddock.sandbox"
+
+CAPABILITIES = (
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "NET_BIND_SERVICE",
+    "SETFCAP",
+    "SETGID",
+    "SETUID",
+)
+"""What the sandbox's root needs to install packages and the agent to become any user; all others are dropped."""
+_MASKED = (
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/config.gz",
+    "/proc/interrupts",
+    "/proc/kallsyms",
+    "/proc/kcore",
+    "/proc/key-users",
+    "/proc/keys",
+    "/proc/kmsg",
+    "/proc/kpagecgroup",
+    "/proc/kpagecount",
+    "/proc/kpageflags",
+    "/proc/latency_stats",
+    "/proc/modules",
+    "/proc/pressure",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/slabinfo",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/vmallocinfo",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+    "/sys/fs/cgroup",
+    "/sys/kernel",
+)
+_READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+_OPEN_FILES = 65_536
+_NO_CORE = 1
+"""Not 0: with a piped ``core_pattern`` the kernel takes 0 as "no limit on the pipe" and starts the host's handler."""
+_SHM_MB = 64
+_PERIOD = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What is the same for every container of an installation."""
+
+    installation: str
+    agent: Path
+    runtime: str
+    read_only: bool
+
+
+def body(site: Site, spec: SandboxSpec, birth: Path, *, hard_disk: bool) -> dict[str, Any]:
+    """For the engine's ``create``."""
+    return {
+        "Image": spec.template_id,
+        "Entrypoint": [AGENT],
+        "Cmd": ["serve", "--birth", f"{BIRTH}/{BIRTH_SOCKET}", "--keep", KEEP, "--mode", "range"],
+        "User": "0:0",
+        "WorkingDir": "/",
+        "Hostname": "sandbox",
+        # What an image would have the engine run inside from time to time is nobody's business but the user's.
+        "Healthcheck": {"Test": ["NONE"]},
+        "Labels": {INSTALLATION: site.installation, SANDBOX: spec.sandbox_id},
+        "HostConfig": {
+            **limits(spec.resources),
+            "NetworkMode": "none",
+            "IpcMode": "private",
+            "CgroupnsMode": "private",
+            "CapDrop": ["ALL"],
+            "CapAdd": list(CAPABILITIES),
+            "SecurityOpt": ["no-new-privileges:true"],
+            "MaskedPaths": list(_MASKED),
+            "ReadonlyPaths": list(_READ_ONLY),
+            "RestartPolicy": {"Name": "no"},
+            "LogConfig": {"Type": "none"},
+            "ShmSize": min(_SHM_MB, max(1, spec.resources.memory_mb // 4)) << 20,
+            "Ulimits": [_ulimit("nofile", _open_files()), _ulimit("core", _NO_CORE)],
+            "ReadonlyRootfs": site.read_only,
+            "Tmpfs": _tmpfs(site.read_only),
+            "Mounts": _mounts(site, spec, birth),
+            **({"Runtime": site.runtime} if site.runtime else {}),
+            **({"StorageOpt": {"size": f"{spec.resources.disk_mb}m"}} if hard_disk else {}),
+        },
+    }
+
+
+def limits(resources: Resources) -> dict[str, Any]:
+    """Also what ``update`` takes."""
+    memory = resources.memory_mb << 20
+    return {
+        "Memory": memory,
+        "MemorySwap": memory,
+        "CpuPeriod": _PERIOD,
+        "CpuQuota": max(1000, int(resources.cpu * _PERIOD)),
+        "PidsLimit": resources.pids,
+    }
+
+
+def _ulimit(name: str, value: int) -> dict[str, Any]:
+    return {"Name": name, "Soft": value, "Hard": value}
+
+
+def _open_files() -> int:
+    """Not more than we may have ourselves: an engine that was started like us could not give it."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
+
+
+def _tmpfs(read_only: bool) -> Mapping[str, str]:
+    found = {
+        "/run": "rw,nosuid,nodev,noexec,size=16m,mode=755",
+        INSIDE: "rw,nosuid,nodev,noexec,size=64k,mode=755",
+    }
+    if read_only:
+        found["/tmp"] = "rw,nosuid,nodev,exec,size=256m,mode=1777"  # noqa: S108
+    return found
+
+
+def _mounts(site: Site, spec: SandboxSpec, birth: Path) -> list[dict[str, Any]]:
+    ours = [
+        (site.agent, AGENT),
+        (site.agent, f"{PROGRAMS}/sudo"),
+        (birth, BIRTH),
+    ]
+    found = [_bind(source, target, read_only=True) for source, target in ours]
+    if site.read_only:
+        # Without a name each is the container's own, and goes with it.
+        found += [{"Type": "volume", "Target": target} for target in ("/workspace", "/home", KEEP)]
+    return found + [_bind(Path(mount.source), mount.target, read_only=mount.read_only) for mount in spec.mounts]
+
+
+def _bind(source: Path, target: str, *, read_only: bool) -> dict[str, Any]:
+    return {"Type": "bind", "Source": str(source), "Target": target, "ReadOnly": read_only}

@@ -1,0 +1,230 @@
+"""The engine's HTTP API, as far as sandboxes need it, and what its answers mean to us.
+
+A definite *no* is :class:`~paddock.errors.ProviderRefused`; whatever leaves the outcome open (no answer, a broken
+connection, an internal error) is :class:`~paddock.errors.ProviderUnavailable`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from paddock import errors
+from paddock.providers.docker.address import Address
+
+OLDEST, NEWEST = (1, 41), (1, 47)
+"""Of the API: Docker 20.10's, and the latest that this was written against. Engines answer all that lie between."""
+_CONNECT_SECONDS = 5.0
+_SECONDS = 60.0
+_FULL = ("no space left on device", "disk quota exceeded")
+_DEFINITE = (
+    "oci runtime",
+    "failed to create task",
+    "failed to create shim",
+    "unknown or invalid runtime",
+    "bind source path does not exist",
+    "executable file not found",
+)
+"""What an engine says with status 500 although it means no: the container was not started."""
+
+
+class Missing(errors.NotFound):
+    """The engine has no such container or image."""
+
+
+class Engine:
+    def __init__(self, address: Address, *, seconds: float = _SECONDS) -> None:
+        self.address = address
+        self.version = OLDEST
+        # No connection is kept: one that outlived its engine would break the next request, and a new one costs nothing.
+        self._client = httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(uds=address.socket, limits=httpx.Limits(max_keepalive_connections=0)),
+            base_url=address.url,
+            timeout=httpx.Timeout(seconds, connect=_CONNECT_SECONDS),
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def negotiate(self) -> dict[str, Any]:
+        """Agree on a version of the API. Raises where there is none, or no engine."""
+        said = (await self._send("GET", "/version")).json()
+        newest, oldest = _number(said.get("ApiVersion", "")), _number(said.get("MinAPIVersion", "1.24"))
+        if newest < OLDEST or oldest > NEWEST:
+            raise errors.ProviderRefused(
+                f"The engine at {self.address} speaks versions {_text(oldest)} to {_text(newest)} of its API; Paddock "
+                f"needs one of {_text(OLDEST)} (Docker 20.10) to {_text(NEWEST)}."
+            )
+        self.version = min(newest, NEWEST)
+        return dict(said)
+
+    async def info(self) -> dict[str, Any]:
+        return dict(await self.ask("GET", "/info"))
+
+    # Containers
+
+    async def create(self, name: str, body: Mapping[str, Any]) -> None:
+        await self.ask("POST", "/containers/create", params={"name": name}, body=body)
+
+    async def start(self, name: str) -> None:
+        await self.ask("POST", f"/containers/{name}/start")
+
+    async def inspect(self, name: str, *, size: bool = False) -> dict[str, Any] | None:
+        """None is definite: there is no such container."""
+        try:
+            return dict(await self.ask("GET", f"/containers/{name}/json", params={"size": int(size)}))
+        except Missing:
+            return None
+
+    async def containers(self, label: str) -> list[dict[str, Any]]:
+        """All with this label, whatever their state."""
+        filters = json.dumps({"label": [label]})
+        return list(await self.ask("GET", "/containers/json", params={"all": 1, "filters": filters}))
+
+    async def pause(self, name: str) -> None:
+        await self.ask("POST", f"/containers/{name}/pause")
+
+    async def unpause(self, name: str) -> None:
+        await self.ask("POST", f"/containers/{name}/unpause")
+
+    async def kill(self, name: str) -> None:
+        """Ended when this returns; one that has ended already is fine."""
+        try:
+            await self.ask("POST", f"/containers/{name}/kill", params={"signal": "KILL"})
+        except errors.Conflict:
+            return
+        await self.ended(name)
+
+    async def ended(self, name: str) -> int:
+        """Waits for its end, and answers with its exit code."""
+        said = await self.ask("POST", f"/containers/{name}/wait", params={"condition": "not-running"}, patient=True)
+        return int(said.get("StatusCode", -1))
+
+    async def update(self, name: str, limits: Mapping[str, Any]) -> None:
+        await self.ask("POST", f"/containers/{name}/update", body=limits)
+
+    async def remove(self, name: str) -> None:
+        """With its processes and its volumes. One that is not there, or on its way out, is fine."""
+        try:
+            await self.ask("DELETE", f"/containers/{name}", params={"force": 1, "v": 1})
+        except (Missing, errors.Conflict):
+            if await self.inspect(name) is not None:
+                await self.ask(
+                    "POST",
+                    f"/containers/{name}/wait",
+                    params={"condition": "removed"},
+                    patient=True,
+                    missing_is_fine=True,
+                )
+
+    # Images
+
+    async def image(self, name: str) -> dict[str, Any] | None:
+        try:
+            return dict(await self.ask("GET", f"/images/{name}/json"))
+        except Missing:
+            return None
+
+    async def images(self) -> list[dict[str, Any]]:
+        return list(await self.ask("GET", "/images/json"))
+
+    async def pull(self, name: str) -> None:
+        """The answer is a stream of reports; an error is one of them."""
+        repository, tag = _split(name)
+        response = await self._send(
+            "POST", self._path("/images/create"), params={"fromImage": repository, "tag": tag}, patient=True
+        )
+        self._judge(response)
+        for line in response.text.splitlines():
+            if line.strip() and "error" in (report := json.loads(line)):
+                raise errors.ProviderRefused(f"The image {name!r} could not be pulled: {report['error']}")
+
+    # The wire
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        patient: bool = False,
+        missing_is_fine: bool = False,
+    ) -> Any:
+        """``patient``: the engine answers when something has happened, however long that takes."""
+        response = await self._send(method, self._path(path), params=params, body=body, patient=patient)
+        if missing_is_fine and response.status_code == 404:
+            return {}
+        self._judge(response)
+        try:
+            return response.json() if response.content else {}
+        except ValueError as error:
+            raise errors.ProviderUnavailable(f"The engine at {self.address} answered nonsense: {error}") from error
+
+    def _path(self, path: str) -> str:
+        return f"/v{_text(self.version)}{path}"
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        patient: bool = False,
+    ) -> httpx.Response:
+        given: dict[str, Any] = {"timeout": httpx.Timeout(None, connect=_CONNECT_SECONDS)} if patient else {}
+        try:
+            return await self._client.request(method, path, params=params, json=body, **given)
+        except httpx.TimeoutException as error:
+            raise errors.ProviderTimeout(f"The engine at {self.address} did not answer in time.") from error
+        except (httpx.HTTPError, OSError) as error:
+            raise errors.ProviderUnavailable(
+                f"The engine at {self.address} does not answer ({error}). Is it running, and may this user reach it?"
+            ) from error
+
+    def _judge(self, response: httpx.Response) -> None:
+        status = response.status_code
+        if status < 400:
+            return
+        said = _message(response)
+        if status == 404:
+            raise Missing(said)
+        if status == 409:
+            raise errors.Conflict(said)
+        lower = said.lower()
+        if any(sign in lower for sign in _FULL):
+            raise errors.ProviderRefused(f"The engine's disk is full: {said} Make room there (docker system prune).")
+        if status < 500 or any(sign in lower for sign in _DEFINITE):
+            raise errors.ProviderRefused(f"The engine refused: {said}")
+        raise errors.ProviderUnavailable(f"The engine failed ({status}): {said}")
+
+
+def _message(response: httpx.Response) -> str:
+    try:
+        said = response.json()["message"]
+    except (ValueError, KeyError, TypeError):
+        said = response.text
+    return str(said).strip()[:500] or f"status {response.status_code}, without a word."
+
+
+def _split(name: str) -> tuple[str, str]:
+    """A name without a tag means ``latest``; one with a digest has it where the tag would be."""
+    repository, at, digest = name.partition("@")
+    if at:
+        return repository, digest
+    head, colon, tag = name.rpartition(":")
+    return (head, tag) if colon and "/" not in tag else (name, "latest")
+
+
+def _number(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)
+
+
+def _text(number: tuple[int, int]) -> str:
+    return f"{number[0]}.{number[1]}"

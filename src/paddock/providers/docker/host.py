@@ -1,0 +1,79 @@
+"""What the engine gives a sandbox, from what it says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paddock.providers.base import IsolationLevel, IsolationReport, Layer
+from paddock.providers.docker.container import CAPABILITIES
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    memory: bool
+    cpu: bool
+    pids: bool
+    mapped_ids: bool
+    mandatory: str | None
+    """AppArmor or SELinux, where the engine uses one."""
+    read_only: bool
+    runtime: str
+    hard_disk: bool
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any], *, runtime: str, read_only: bool) -> Host:
+        options = {option.removeprefix("name=").split(",")[0] for option in info.get("SecurityOptions") or ()}
+        return cls(
+            memory=bool(info.get("MemoryLimit")),
+            # Podman answers older names, or none.
+            cpu=bool(info.get("CpuCfsQuota", info.get("CPUCfsQuota", True))),
+            pids=bool(info.get("PidsLimit", True)),
+            mapped_ids=bool(options & {"userns", "rootless"}),
+            mandatory=next(iter(sorted(options & {"apparmor", "selinux"})), None),
+            read_only=read_only,
+            runtime=runtime,
+            hard_disk=False,
+        )
+
+    @property
+    def level(self) -> IsolationLevel:
+        """No more than ``standard``: containers share ids with each other, and with the host where none are mapped."""
+        return IsolationLevel.STANDARD if self.memory and self.cpu and self.pids else IsolationLevel.BASIC
+
+    def report(self) -> IsolationReport:
+        return IsolationReport(self.level, tuple(self._layers()))
+
+    def _layers(self) -> Iterator[Layer]:
+        ids = "mapped by the engine, the same for all containers" if self.mapped_ids else _UNMAPPED
+        yield Layer("user namespace", self.mapped_ids, ids)
+        yield Layer("mount, pid, network, ipc, uts and cgroup namespaces", True, "its own of each, by the engine")
+        yield Layer("network", True, "none but a loopback; what leaves is carried by Paddock")
+        yield Layer("system call filter", True, "Paddock's own, above the engine's default profile")
+        yield Layer("no new privileges", True, "setuid programs and file capabilities give nothing")
+        yield Layer("capabilities", True, f"all dropped but {len(CAPABILITIES)}, and those only for the sandbox's root")
+        mandatory = self.mandatory or "the engine uses neither AppArmor nor SELinux"
+        yield Layer("mandatory access control", self.mandatory is not None, mandatory)
+        yield Layer(
+            "own uid range", False, "all containers of an engine share one; the provider 'local' gives each its own"
+        )
+        for name, there in (("memory limit", self.memory), ("CPU limit", self.cpu), ("process limit", self.pids)):
+            yield Layer(name, there, "cgroup, by the engine" if there else "the engine says it cannot on this machine")
+        yield Layer("freezer", True, "the engine's pause")
+        hard = "by the engine's storage driver" if self.hard_disk else self._soft()
+        yield Layer("disk limit", self.hard_disk, hard)
+        yield Layer(
+            "read-only root", self.read_only, "set" if self.read_only else "PADDOCK_DOCKER_READ_ONLY=true for this"
+        )
+        yield Layer(
+            "kernel of its own", False, f"containers share the host's kernel (runtime {self.runtime or 'default'})"
+        )
+
+    def _soft(self) -> str:
+        if self.read_only:
+            return "none on volumes; keep the engine's data on xfs with pquota for a hard one"
+        return "looked at every few seconds, not hard; keep the engine's data on xfs with pquota for a hard one"
+
+
+_UNMAPPED = "none: its root is the host's root, with few capabilities; run the engine with userns-remap, or rootless"

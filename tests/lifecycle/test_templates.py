@@ -1,0 +1,127 @@
+"""Several providers on one server: the default, the one that is named, or the only one that has the template."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paddock.errors import Invalid, ProviderUnavailable, TemplateNotFound
+from paddock.lifecycle.house import House, build_house
+from paddock.providers.base import Found, Provider, SandboxSpec
+from paddock.providers.fake import FakeProvider
+from paddock.providers.local import LocalProvider
+from paddock.providers.registry import local_problems
+from tests.support.world import World
+
+
+class Second(FakeProvider):
+    name = "second"
+    has = ("special", "shared")
+    silent = False
+
+    async def templates(self) -> list[str]:
+        if self.silent:
+            raise ProviderUnavailable("No answer.")
+        return list(self.has)
+
+    async def create(self, spec: SandboxSpec) -> Found:
+        return await super().create(replace(spec, template_id=(await super().templates())[0]))
+
+
+class Third(Second):
+    name = "third"
+    has = ("shared",)
+
+
+class Several(World):
+    """A server with the fake provider and more beside it."""
+
+    others: tuple[Provider, ...] = ()
+
+    def another_house(self) -> House:
+        fake = FakeProvider(self.home / "fake", self.clock)
+        made: dict[str, Provider] = {each.name: each for each in (fake, *self.others)}
+        return build_house(self.settings, clock=self.clock, providers=made)
+
+    async def made(self, **fields: str) -> tuple[str, str]:
+        sandbox = (await self.create(**fields)).sandbox
+        return sandbox.provider, sandbox.template_id
+
+
+@pytest.fixture
+async def several(tmp_path: Path) -> AsyncIterator[Several]:
+    made = Several(tmp_path, f"sqlite:///{tmp_path / 'paddock.db'}")
+    made.others = (Second(tmp_path / "second", made.clock), Third(tmp_path / "third", made.clock))
+    await made.start()
+    await made.make_accounts()
+    yield made
+    await made.stop()
+
+
+async def test_who_asks_for_nothing_gets_the_default(several: Several) -> None:
+    provider, template = await several.made()
+    assert (provider, [template]) == ("fake", await FakeProvider(several.home / "fake").templates())
+
+
+async def test_the_provider_that_is_named_makes_it_of_its_own_default(several: Several) -> None:
+    assert await several.made(provider="second") == ("second", "special")
+    assert await several.made(provider="third", template_id="shared") == ("third", "shared")
+
+
+async def test_a_template_that_only_one_has_chooses_that_one(several: Several) -> None:
+    assert await several.made(template_id="special") == ("second", "special")
+
+
+async def test_a_template_that_several_have_needs_a_name(several: Several) -> None:
+    with pytest.raises(Invalid, match="second, third"):
+        await several.made(template_id="shared")
+
+
+async def test_a_template_of_nobody_and_a_provider_that_is_none_are_refused(several: Several) -> None:
+    with pytest.raises(TemplateNotFound, match="'nothing'"):
+        await several.made(template_id="nothing")
+    with pytest.raises(TemplateNotFound, match="'third'"):
+        await several.made(provider="third", template_id="special")
+    with pytest.raises(Invalid, match="fake, second, third"):
+        await several.made(provider="fourth")
+
+
+async def test_every_template_is_listed_the_default_first(several: Several) -> None:
+    own = await FakeProvider(several.home / "fake").templates()
+    assert await several.house.controller.templates() == [*own, "special", "shared"]
+
+
+async def test_a_provider_that_does_not_answer_keeps_nobody_from_the_others(several: Several) -> None:
+    second = several.others[0]
+    assert isinstance(second, Second)
+    second.silent = True
+    assert (await several.made())[0] == "fake"
+    assert await several.made(template_id="shared") == ("third", "shared")
+
+
+async def test_each_sandbox_stays_with_its_provider(several: Several) -> None:
+    sandbox = (await several.create(template_id="special")).sandbox
+    await several.house.controller.pause(several.alice, sandbox.sandbox_id)
+    await several.restart()
+    await several.house.controller.resume(several.alice, sandbox.sandbox_id)
+    assert await several.others[0].inspect(sandbox.sandbox_id) is not None
+    await several.house.controller.delete(several.alice, sandbox.sandbox_id)
+    assert await several.others[0].list() == []
+
+
+async def test_a_local_sandbox_is_made_beside_the_fake_ones(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if problems := local_problems():
+        pytest.skip(" ".join(problems))
+    world = Several(tmp_path, f"sqlite:///{tmp_path / 'paddock.db'}", PADDOCK_PROVIDER_TIMEOUT=60)
+    world.others = (LocalProvider(tmp_path / "local", made=tmp_path_factory.getbasetemp() / "made"),)
+    await world.start()
+    await world.make_accounts()
+    sandbox = (await world.create(provider="local")).sandbox
+    assert (sandbox.provider, sandbox.template_id) == ("local", "host")
+    await world.house.controller.delete(world.alice, sandbox.sandbox_id)
+    await world.stop()

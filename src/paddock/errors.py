@@ -97,6 +97,10 @@ class ToolNotFound(NotFound):
     code = "tool_not_found"
 
 
+class AddonNotFound(NotFound):
+    code = "addon_not_found"
+
+
 class KeyNotFound(NotFound):
     code = "key_not_found"
 
@@ -175,6 +179,12 @@ class InterpreterFailed(Conflict):
     code = "interpreter_failed"
 
 
+class BrowserFailed(Conflict):
+    """The browser in the sandbox does not answer as it should; what runs beside it may have broken it."""
+
+    code = "browser_failed"
+
+
 class IdempotencyMismatch(Conflict):
     code = "idempotency_mismatch"
 
@@ -240,6 +250,18 @@ class InterpreterMissing(Unsupported):
     """The sandbox cannot run code of this kind as it is; the message says what to install."""
 
     code = "interpreter_missing"
+
+
+class AddonMissing(Unsupported):
+    """The sandbox lacks a large program; the message says how to install it."""
+
+    code = "addon_missing"
+
+
+class AddonFailed(Unavailable):
+    """An add-on could not be installed. Nothing of it was left behind."""
+
+    code = "addon_failed"
 
 
 class ShuttingDown(Unavailable):

@@ -19,7 +19,9 @@ _LEFT = re.compile(
     r"libc6$|libc-bin|libcrypt1|libpam|libperl|.*-perl$|libllvm|libz3|libgl1-mesa|libglx-mesa|libsystemd-shared"
     r"|libcryptsetup|libdevmapper|libkmod|libsemanage|libgtk-3-common|libsensors|libc-l10n"
 )
-_USELESS = re.compile(r"usr/share/(doc|man|locale|lintian|bug|icons|applications|info|menu|appdata)$|var$|etc/(pulse|dconf)$")
+_USELESS = re.compile(
+    r"usr/share/(doc|man|locale|lintian|bug|icons|applications|info|menu|appdata)$|var$|etc/(pulse|dconf)$"
+)
 _START = """#!/bin/sh
 # Debian's Chromium where it was unpacked, with its own libraries before the sandbox's.
 here=$(dirname "$(readlink -f "$0")")/../chromium

@@ -28,8 +28,9 @@ def install(name: str, folder: Path, say: Say, *, own_node: bool) -> None:
 
 
 def again(folder: Path, say: Say) -> None:
-    """The packages that a package names itself, in its own lock."""
-    run([require(), "ci", "--omit=dev", "--ignore-scripts", *_QUIET], folder, say)
+    """The packages that a package names itself, by the versions and checksums of the lock that it brings."""
+    # Not `ci`, which refuses the lock of code-server: it leaves out what its own build left out.
+    run([require(), "install", "--omit=dev", "--ignore-scripts", *_QUIET], folder, say)
 
 
 def version(folder: Path, package: str) -> str:
@@ -40,7 +41,9 @@ def version(folder: Path, package: str) -> str:
 def require() -> str:
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
-        raise errors.Unsupported("This needs Node.js and npm on the server (Debian and Ubuntu: apt install nodejs npm).")
+        raise errors.Unsupported(
+            "This needs Node.js and npm on the server (Debian and Ubuntu: apt install nodejs npm)."
+        )
     return npm
 
 

@@ -17,6 +17,7 @@ from paddock.ids import new_server_id
 from paddock.interpreter.installation import Installation
 from paddock.lifecycle.accounts import Accounts
 from paddock.lifecycle.activity import Activity
+from paddock.lifecycle.browser import BrowserService
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.code import Code, InterpreterService
 from paddock.lifecycle.commands import Commands
@@ -28,6 +29,7 @@ from paddock.lifecycle.files import Files
 from paddock.lifecycle.idempotency import Idempotency
 from paddock.lifecycle.invitations import Invitations
 from paddock.lifecycle.journal import Journal
+from paddock.lifecycle.launching import BuiltIn
 from paddock.lifecycle.logbook import Logbook
 from paddock.lifecycle.pool import Pool
 from paddock.lifecycle.reconciler import Reconciler
@@ -41,6 +43,7 @@ from paddock.lifecycle.tokens import Tokens
 from paddock.lifecycle.tools import Tools
 from paddock.lifecycle.transitions import Transitions
 from paddock.lifecycle.usage import UsageBook
+from paddock.lifecycle.vscode import VsCodeService
 from paddock.providers.base import Provider
 from paddock.providers.registry import build_providers, default_provider
 from paddock.settings import Settings
@@ -99,7 +102,8 @@ class House:
         self.commands = Commands(self.controller, self.idempotency, settings, clock)
         self.files = Files(self.controller, settings)
         interpreter = Installation(settings.home / "interpreter")
-        self.services = Services(self.controller, self.store, [InterpreterService(interpreter)])
+        built_in: list[BuiltIn] = [InterpreterService(interpreter), BrowserService(), VsCodeService()]
+        self.services = Services(self.controller, self.store, built_in)
         self.code = Code(self.controller, self.services, interpreter, settings, clock)
         self.tools = Tools(self.controller, self.services, self.invitations)
         self.events = Events(self.store, self.controller, self.journal, self.bus)

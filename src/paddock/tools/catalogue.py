@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paddock import errors
-from paddock.tools.kits import files
+from paddock.tools.kits import browser, browser_pages, files
 from paddock.tools.tool import Kit, Tool
 
-KITS: Sequence[Kit] = (files.kit,)
+KITS: Sequence[Kit] = (files.kit, browser.kit, browser_pages.kit)
 
 TOOLS: dict[str, Tool] = {tool.name: tool for kit in KITS for tool in kit.tools}
 

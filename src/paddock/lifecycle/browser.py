@@ -1,0 +1,24 @@
+"""The browser as a service that every sandbox has."""
+
+from __future__ import annotations
+
+from paddock.browser import PORT, installation
+from paddock.lifecycle.launching import Launch
+from paddock.machine.base import Machine
+
+
+class BrowserService:
+    name = "browser"
+    title = "The browser"
+    port = PORT
+
+    async def launch(self, machine: Machine) -> Launch:
+        brought = await installation.bring(machine)
+        return Launch(
+            name=self.name,
+            port=PORT,
+            argv=brought.argv,
+            env=brought.env,
+            ready_path="/health",
+            ready_timeout=60.0,
+        )

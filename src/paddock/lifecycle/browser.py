@@ -8,14 +8,13 @@ from paddock.machine.base import Machine
 
 
 class BrowserService:
-    name = "browser"
     title = "The browser"
     port = PORT
 
     async def launch(self, machine: Machine) -> Launch:
         brought = await installation.bring(machine)
         return Launch(
-            name=self.name,
+            name="browser",
             port=PORT,
             argv=brought.argv,
             env=brought.env,

@@ -28,14 +28,13 @@ _OPTIONS = (
 
 
 class VsCodeService:
-    name = "vscode"
     title = "VS Code"
     port = PORT
 
     async def launch(self, machine: Machine) -> Launch:
         program = await _look(machine)
         return Launch(
-            name=self.name,
+            name="vscode",
             port=PORT,
             argv=[program, *_OPTIONS, f"--bind-addr=127.0.0.1:{PORT}", WORKSPACE],
             env={"VSCODE_PROXY_URI": ""},

@@ -44,34 +44,34 @@ by_path = APIRouter(
 async def create_sandbox(body: CreateSandbox, caller: Calling, idempotency_key: IdempotencyKey = None) -> SandboxAnswer:
     """Make a sandbox and answer when it runs. With an `Idempotency-Key` a retry answers with the first one."""
     seen = await caller.house.controller.create(caller.who, body, idempotency_key)
-    return sandbox_answer(seen, caller.house.settings, "The sandbox is running.")
+    return sandbox_answer(seen, caller.house, "The sandbox is running.")
 
 
 @router.post("/sandboxes/connect")
 async def connect_sandbox(body: ConnectSandbox, caller: Calling) -> SandboxAnswer:
     """Wake it if it is paused, and push its deadline out."""
     seen = await caller.house.controller.connect(caller.who, body.sandbox_id, body.timeout)
-    return sandbox_answer(seen, caller.house.settings, "The sandbox is running.")
+    return sandbox_answer(seen, caller.house, "The sandbox is running.")
 
 
 @router.post("/sandboxes/pause")
 async def pause_sandbox(body: SandboxRef, caller: Calling) -> SandboxAnswer:
     """Put it to sleep; whatever is done with it next wakes it."""
     seen = await caller.house.controller.pause(caller.who, body.sandbox_id)
-    return sandbox_answer(seen, caller.house.settings, "The sandbox is paused.")
+    return sandbox_answer(seen, caller.house, "The sandbox is paused.")
 
 
 @router.post("/sandboxes/resume")
 async def resume_sandbox(body: SandboxRef, caller: Calling) -> SandboxAnswer:
     seen = await caller.house.controller.resume(caller.who, body.sandbox_id)
-    return sandbox_answer(seen, caller.house.settings, "The sandbox is running.")
+    return sandbox_answer(seen, caller.house, "The sandbox is running.")
 
 
 @router.post("/sandboxes/timeout")
 async def set_timeout(body: SetTimeout, caller: Calling) -> SandboxAnswer:
     """Strike after so many idle seconds, counted from now. Remembered through connect, pause and restart."""
     seen = await caller.house.controller.set_timeout(caller.who, body.sandbox_id, body.timeout, body.action)
-    return sandbox_answer(seen, caller.house.settings, f"The timeout is {body.timeout} seconds.")
+    return sandbox_answer(seen, caller.house, f"The timeout is {body.timeout} seconds.")
 
 
 @router.post("/sandboxes/expose-port")
@@ -104,7 +104,7 @@ async def list_sandboxes(
 ) -> SandboxPage:
     """Newest first, a page at a time; deleted ones only where `status=deleted` asks for them."""
     page = await caller.house.controller.list(caller.who, user_id=user_id, states=status, cursor=cursor, limit=limit)
-    return sandbox_page(page, caller.house.settings)
+    return sandbox_page(page, caller.house)
 
 
 @by_path.get("/sandboxes/{sandbox_id}/status")
@@ -123,7 +123,7 @@ async def delete_sandbox_by_path(sandbox_id: SandboxIdHere, caller: Calling) -> 
 
 
 async def _status(caller: Caller, sandbox_id: str) -> SandboxInfo:
-    return describe(await caller.house.controller.get(caller.who, sandbox_id), caller.house.settings)
+    return describe(await caller.house.controller.get(caller.who, sandbox_id), caller.house)
 
 
 async def _delete(caller: Caller, sandbox_id: str) -> Success:

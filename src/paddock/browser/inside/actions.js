@@ -58,6 +58,7 @@ async function navigate(browser, args) {
     response = await page.goto(url, { waitUntil: args.wait_until || 'load', timeout: NAVIGATION_MS });
   } catch (problem) {
     const said = firstLine(problem);
+    if (page.isClosed() && !args.again) return navigate(browser, { ...args, again: true });
     if (/Timeout/.test(said)) browser.note(`The page had not finished loading after ${NAVIGATION_MS / 1000} s; what there is can be used.`);
     else if (/Download is starting/.test(said)) await settle(page);
     else throw new Failed(`${url} could not be opened: ${said.replace(/^page\.goto: /, '')}. ${advice(said)}`);

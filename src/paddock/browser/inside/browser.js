@@ -49,9 +49,21 @@ class Browser {
       this.note('The browser had ended and was started anew.');
     }
     if (!this.current || this.current.isClosed()) {
-      this.current = this.pages.at(-1) || (await this.context.newPage());
+      this.current = this.pages.at(-1) || (await this.newPage());
     }
     return this.current;
+  }
+
+  // Word of Chromium's end may still be on its way to us: then this is where it shows.
+  async newPage() {
+    try {
+      return await this.context.newPage();
+    } catch (problem) {
+      if (this.context) this.ended(this.context);
+      await this.start();
+      this.lost = null;
+      return this.current;
+    }
   }
 
   async start() {

@@ -36,7 +36,7 @@ async function withElement(page, target, act) {
 
 async function tell(page, target, locator, problem) {
   const said = String(problem.message || problem).replace(/\x1b\[\d+m/g, '');
-  if (page.isClosed()) return 'The tab was closed meanwhile. browser_tabs lists those that are open.';
+  if (page.isClosed()) return 'The tab was closed meanwhile, or the browser ended. browser_tabs lists what is open; browser_navigate opens the page again.';
   if (/strict mode violation/.test(said)) {
     const found = said.split('\n').filter((line) => /^\s+\d+\)/.test(line)).map((line) => line.trim().slice(0, 200));
     return `${describe(target)} matches several elements. Use the ref of one of them from browser_snapshot, or a narrower selector:\n${found.join('\n')}`;

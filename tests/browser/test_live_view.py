@@ -17,7 +17,7 @@ from websockets.exceptions import InvalidStatus
 
 from tests.browser.conftest import URL, Visitor
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the first test waits for the install
 SECONDS = 60
 
 

@@ -7,7 +7,28 @@ import pytest
 from tests.browser.conftest import URL, Visitor
 from tests.gateway.bed import Bed, running
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the first test waits for the install
+
+# Not every machine has ps and pkill.
+NAMES = """python3 - <<'END'
+import pathlib
+print([path.read_text().strip() for path in pathlib.Path("/proc").glob("[0-9]*/comm")])
+END"""
+KILL = """python3 - <<'END'
+import os, pathlib, signal, time
+def chromiums():
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            pid, name, state = path.read_text().replace("(", " ").replace(")", " ").split()[:3]
+        except OSError:
+            continue
+        if name == "chromium" and state not in "ZX":
+            yield int(pid)
+while found := list(chromiums()):
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(0.05)
+END"""
 
 
 def test_navigating_answers_with_a_picture_of_the_page(visitor: Visitor) -> None:
@@ -93,7 +114,7 @@ def test_a_page_is_printed_to_a_file(visitor: Visitor) -> None:
 
 
 def test_a_chromium_that_died_is_started_anew(visitor: Visitor) -> None:
-    visitor.box.run("pkill -9 -x chromium; while pgrep -x chromium -r R,S,D >/dev/null; do sleep 0.1; done", timeout=60)
+    visitor.box.run(KILL, timeout=60)
     answer = visitor.tool("browser_click", text="Send")
     assert answer.failed
     assert "browser_navigate" in answer.text
@@ -121,7 +142,7 @@ def test_a_page_cannot_use_the_tools_itself(visitor: Visitor) -> None:
 
 def test_before_its_first_use_nothing_of_it_runs(browser_bed: Bed) -> None:
     box = browser_bed.create()
-    assert "node" not in box.run("ps -eo comm")
+    assert "node" not in box.run(NAMES)
     box.delete()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.gateway.bed import Bed, Box
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SERVES = """
 import http.server, pathlib, sys, time

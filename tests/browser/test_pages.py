@@ -15,7 +15,7 @@ import pathlib
 print([path.read_text().strip() for path in pathlib.Path("/proc").glob("[0-9]*/comm")])
 END"""
 KILL = """python3 - <<'END'
-import os, pathlib, signal, time
+import contextlib, os, pathlib, signal, time
 def chromiums():
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -26,7 +26,8 @@ def chromiums():
             yield int(pid)
 while found := list(chromiums()):
     for pid in found:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     time.sleep(0.05)
 END"""
 

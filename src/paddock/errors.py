@@ -101,6 +101,10 @@ class McpServerNotFound(NotFound):
     code = "mcp_server_not_found"
 
 
+class AddonNotFound(NotFound):
+    code = "addon_not_found"
+
+
 class KeyNotFound(NotFound):
     code = "key_not_found"
 
@@ -179,6 +183,12 @@ class InterpreterFailed(Conflict):
     code = "interpreter_failed"
 
 
+class BrowserFailed(Conflict):
+    """The browser in the sandbox does not answer as it should; what runs beside it may have broken it."""
+
+    code = "browser_failed"
+
+
 class IdempotencyMismatch(Conflict):
     code = "idempotency_mismatch"
 
@@ -244,6 +254,18 @@ class InterpreterMissing(Unsupported):
     """The sandbox cannot run code of this kind as it is; the message says what to install."""
 
     code = "interpreter_missing"
+
+
+class AddonMissing(Unsupported):
+    """The sandbox lacks a large program; the message says how to install it."""
+
+    code = "addon_missing"
+
+
+class AddonFailed(Unavailable):
+    """An add-on could not be installed. Nothing of it was left behind."""
+
+    code = "addon_failed"
 
 
 class ShuttingDown(Unavailable):

@@ -26,7 +26,7 @@ async def test_create_answers_with_a_running_sandbox_and_its_urls(client: httpx.
     assert is_sandbox_id(body["sandbox_id"])
     assert body["sandbox_id"].startswith("alice_")
     assert body["mcp_url"] == f"http://6060-{body['key']}.box.test/mcp/"
-    assert body["vscode_url"] == f"http://9000-{body['key']}.box.test/"
+    assert body["vscode_url"].startswith(f"http://9000-{body['key']}.box.test/?paddock_link=")
     assert body["timeout"] == 60
     assert body["expires_action"] == "delete"
     assert body["metadata"] == {"chat": {"id": 7}}

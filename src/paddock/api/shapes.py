@@ -15,19 +15,17 @@ from paddock.lifecycle.confinement import Isolated
 from paddock.lifecycle.controller import Seen
 from paddock.lifecycle.house import House
 from paddock.lifecycle.output import OutputSlice
+from paddock.lifecycle.vscode import PORT as VSCODE_PORT
 from paddock.machine.base import FileInfo, MachineStats, OutputChunk, ProcessInfo
-from paddock.settings import Settings
 from paddock.store import records
-
-VSCODE_PORT = 9000
 
 
 def describe(seen: Seen, house: House) -> models.SandboxInfo:
-    return models.SandboxInfo(**_sandbox(seen.sandbox, seen.expires, house.settings), **_tokens(seen, house))
+    return models.SandboxInfo(**_sandbox(seen.sandbox, seen.expires, house), **_tokens(seen, house))
 
 
 def sandbox_answer(seen: Seen, house: House, message: str = "") -> models.SandboxAnswer:
-    told = _sandbox(seen.sandbox, seen.expires, house.settings)
+    told = _sandbox(seen.sandbox, seen.expires, house)
     return models.SandboxAnswer(message=message, **told, **_tokens(seen, house))
 
 
@@ -36,21 +34,21 @@ def _tokens(seen: Seen, house: House) -> dict[str, Any]:
 
 
 def created_answer(seen: Seen, house: House, command: models.CommandResult | None = None) -> models.CreatedSandbox:
-    told = _sandbox(seen.sandbox, seen.expires, house.settings)
+    told = _sandbox(seen.sandbox, seen.expires, house)
     return models.CreatedSandbox(message="The sandbox is running.", command=command, **told, **_tokens(seen, house))
 
 
-def sandbox_page(page: records.Page, settings: Settings) -> models.SandboxPage:
+def sandbox_page(page: records.Page, house: House) -> models.SandboxPage:
     return models.SandboxPage(
         sandboxes=[
-            models.SandboxInfo(**_sandbox(sandbox, page.expires.get(sandbox.sandbox_id), settings))
+            models.SandboxInfo(**_sandbox(sandbox, page.expires.get(sandbox.sandbox_id), house))
             for sandbox in page.sandboxes
         ],
         next_cursor=page.next_cursor,
     )
 
 
-def _sandbox(sandbox: records.Sandbox, expires: records.Deadline | None, settings: Settings) -> dict[str, Any]:
+def _sandbox(sandbox: records.Sandbox, expires: records.Deadline | None, house: House) -> dict[str, Any]:
     return {
         "sandbox_id": sandbox.sandbox_id,
         "key": sandbox.key,
@@ -78,8 +76,8 @@ def _sandbox(sandbox: records.Sandbox, expires: records.Deadline | None, setting
         "last_activity_at": iso(sandbox.last_activity_at),
         "expires_at": None if expires is None else iso(expires.due_at),
         "expires_action": None if expires is None else expires.action,
-        "mcp_url": settings.program_url(sandbox.key, MCP_PORT, "/mcp/"),
-        "vscode_url": settings.port_url(sandbox.key, VSCODE_PORT),
+        "mcp_url": house.settings.program_url(sandbox.key, MCP_PORT, "/mcp/"),
+        "vscode_url": house.invitations.exposed_url(sandbox, VSCODE_PORT),
     }
 
 

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from paddock.cli import code, confinement, copy, exec, observe, run, sandboxes
+from paddock.cli.addon import addon
 from paddock.cli.doctor import doctor
 from paddock.cli.keys import keys
 from paddock.cli.mcp import mcp
@@ -67,6 +68,7 @@ app.command("url", rich_help_panel=INSIDE)(sandboxes.url)
 app.command("up", rich_help_panel=SERVER)(up)
 app.add_typer(keys, name="keys", rich_help_panel=SERVER)
 app.add_typer(template, name="template", rich_help_panel=SERVER)
+app.add_typer(addon, name="addon", rich_help_panel=SERVER)
 app.command("usage", rich_help_panel=SERVER)(observe.usage)
 app.command("health", rich_help_panel=SERVER)(observe.health)
 app.command("version", rich_help_panel=SERVER)(observe.version)

@@ -38,7 +38,7 @@ def build(
     from paddock.providers.local import debian
 
     target = _folder() / name
-    with _saying(f"Making template {name}") as say:
+    with saying(f"Making template {name}") as say:
         debian.build(target, suite=suite, packages=include or [], mirror=mirror, say=say)
     session.answer(
         {"success": True, "template_id": name}, lambda: output.note(f"Made. Try: paddock create --template {name}")
@@ -59,7 +59,7 @@ def remove(session: Session, name: Annotated[str, typer.Argument(help="Which one
 
 
 @contextmanager
-def _saying(what: str) -> Iterator[Callable[[str], None]]:
+def saying(what: str) -> Iterator[Callable[[str], None]]:
     """The latest line of a long work, on a terminal; nothing elsewhere."""
     console = output.console(stderr=True)
     with console.status(what) as status:

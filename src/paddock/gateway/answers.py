@@ -29,7 +29,7 @@ _REASONS = {
     502: "Bad Gateway",
     503: "Service Unavailable",
 }
-_RELOAD = '<meta http-equiv="refresh" content="2">'
+_SOON, _LATER = 2, 10
 _PORT_CLOSED = "The sandbox is running but port is not open"
 
 
@@ -61,8 +61,8 @@ class Refusal(Exception):
     title: str
     advice: str
     fields: dict[str, Any] = field(default_factory=dict)
-    reload: bool = False
-    """Whether it may be better in a moment, so that a page should look again by itself."""
+    reload: int | None = None
+    """After how many seconds a page should look again by itself, where it may be better then."""
 
     def answer(self, sandbox: str, *, as_html: bool) -> Answer:
         if as_html:
@@ -79,7 +79,8 @@ class Refusal(Exception):
             "port": str(self.fields.get("port", "")),
         }
         safe = {name: html.escape(value) for name, value in values.items()}
-        return _page().substitute(safe, refresh=_RELOAD if self.reload else "").encode()
+        refresh = f'<meta http-equiv="refresh" content="{self.reload}">' if self.reload else ""
+        return _page().substitute(safe, refresh=refresh).encode()
 
 
 def malformed(error: errors.PaddockError, status: int = 400) -> Answer:
@@ -110,7 +111,7 @@ def port_closed(port: int) -> Refusal:
         f"The sandbox runs, but no program in it has opened port {port}. Start the server, on 127.0.0.1 or 0.0.0.0; "
         "this page looks again every two seconds.",
         {"port": port},
-        reload=True,
+        reload=_SOON,
     )
 
 
@@ -125,11 +126,23 @@ def broken(port: int, what: str) -> Refusal:
     )
 
 
-def not_started(port: int, error: errors.PaddockError) -> Refusal:
-    """A service is registered for the port, and could not be brought to listen."""
+def starting(port: int, title: str) -> Refusal:
+    """For people only: programs wait until it listens."""
     return Refusal(
-        502, error.message, f"What serves port {port} did not start", error.message, {"port": port}, reload=True
+        503,
+        f"{title} is starting. Try again in a moment.",
+        f"{title} is starting",
+        "It starts when it is first asked for, and is here in a few seconds; this page opens it by itself.",
+        {"port": port},
+        reload=_SOON,
     )
+
+
+def not_started(port: int, title: str, error: errors.PaddockError) -> Refusal:
+    """There is a service for the port, and it could not be brought to listen."""
+    missing = isinstance(error, errors.AddonMissing)
+    what = f"{title} is not installed" if missing else f"{title} did not start"
+    return Refusal(502, error.message, what, error.message, {"port": port}, reload=_LATER)
 
 
 def transitioning() -> Refusal:
@@ -138,7 +151,7 @@ def transitioning() -> Refusal:
         "The sandbox is still transitioning. Try again in a moment.",
         "The sandbox is just changing its state",
         "It is being paused or woken; this page looks again every two seconds.",
-        reload=True,
+        reload=_SOON,
     )
 
 
@@ -147,7 +160,7 @@ def too_many(message: str) -> Refusal:
 
 
 def unavailable(error: errors.PaddockError) -> Refusal:
-    return Refusal(503, error.message, "The sandbox cannot be reached now", error.message, reload=True)
+    return Refusal(503, error.message, "The sandbox cannot be reached now", error.message, reload=_SOON)
 
 
 def refused(error: Refused) -> Refusal:

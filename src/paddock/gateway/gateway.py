@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ from paddock.store.records import Sandbox
 
 MOST_CONNECTIONS = 1024
 """To the ports of one sandbox at a time, so that a public one cannot take all that the server has."""
+
+PAGE_SECONDS = 1.5
+"""How long a person waits for a service to start before a page says so."""
 
 _GONE = frozenset({State.DELETING, State.DELETED, State.FAILED})
 
@@ -49,26 +53,33 @@ class Gateway:
                 raise errors.SandboxNotFound.by_id(request.destination.key) from None
             raise answers.refused(refused) from None
 
-    async def reach(self, visit: Visit, port: int) -> Upstream:
-        """A connection to the port; a service that is registered for it is started where nothing listens yet."""
+    async def reach(self, visit: Visit, port: int, *, for_a_page: bool = False) -> Upstream:
+        """A connection to the port; a service that is registered for it is started where nothing listens yet.
+
+        A person is not kept before an empty window: a page says after a moment that it is starting, and looks again.
+        """
         use = await visit.enter()
         try:
             return await dial(use.machine, port)
         except errors.Conflict:
-            await self._start_service(visit, use, port)
+            await self._start_service(visit, use, port, for_a_page)
         try:
             return await dial(use.machine, port)
         except errors.Conflict:
             raise answers.port_closed(port) from None
 
-    async def _start_service(self, visit: Visit, use: Use, port: int) -> None:
+    async def _start_service(self, visit: Visit, use: Use, port: int, for_a_page: bool) -> None:
         """Nobody answers while it starts, and yet it is work that must not be put to sleep."""
         visit.held = True
+        services = self.house.services
         try:
-            if not await self.house.services.reach(use, port):
-                raise answers.port_closed(port)
+            async with asyncio.timeout(PAGE_SECONDS if for_a_page else None):
+                if not await services.reach(use, port):
+                    raise answers.port_closed(port)
+        except TimeoutError:  # the start itself goes on: it is nobody's in particular
+            raise answers.starting(port, await services.title(use.sandbox.sandbox_id, port)) from None
         except errors.PaddockError as error:
-            raise answers.not_started(port, error) from error
+            raise answers.not_started(port, await services.title(use.sandbox.sandbox_id, port), error) from error
         finally:
             visit.held = False
 

@@ -123,8 +123,11 @@ class Session:
             except NoAnswer:
                 log.debug("a kept connection was closed", port=port)
         await self._hang_up()
-        self._upstream, self._upstream_port = await self._gateway.reach(self._inside, port), port
+        self._upstream, self._upstream_port = await self._reach(request, port), port
         return await self._converse(request, head, self._upstream)
+
+    async def _reach(self, request: PortRequest, port: int) -> Upstream:
+        return await self._gateway.reach(self._inside, port, for_a_page=request.wants_html())
 
     async def _converse(self, request: PortRequest, head: bytes, upstream: Upstream) -> bool:
         exchange = self._exchange = Exchange(self._client, upstream.wire, request, self._inside)

@@ -38,6 +38,7 @@ _FORMATS = {"html", "markdown", "svg", "png", "jpeg", "pdf", "latex", "json", "j
 class InterpreterService:
     """The interpreter as a service that every sandbox has."""
 
+    title = "The code interpreter"
     port = PORT
 
     def __init__(self, installation: Installation) -> None:

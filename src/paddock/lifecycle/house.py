@@ -17,6 +17,7 @@ from paddock.ids import new_server_id
 from paddock.interpreter.installation import Installation
 from paddock.lifecycle.accounts import Accounts
 from paddock.lifecycle.activity import Activity
+from paddock.lifecycle.browser import BrowserService
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.code import Code, InterpreterService
 from paddock.lifecycle.commands import Commands
@@ -29,6 +30,7 @@ from paddock.lifecycle.idempotency import Idempotency
 from paddock.lifecycle.intervals import Stopping
 from paddock.lifecycle.invitations import Invitations
 from paddock.lifecycle.journal import Journal
+from paddock.lifecycle.launching import BuiltIn
 from paddock.lifecycle.logbook import Logbook
 from paddock.lifecycle.mcp_servers import McpServers
 from paddock.lifecycle.pool import Pool
@@ -43,6 +45,7 @@ from paddock.lifecycle.tokens import Tokens
 from paddock.lifecycle.tools import Tools
 from paddock.lifecycle.transitions import Transitions
 from paddock.lifecycle.usage import UsageBook
+from paddock.lifecycle.vscode import VsCodeService
 from paddock.providers.base import Provider
 from paddock.providers.registry import build_providers, default_provider
 from paddock.settings import Settings
@@ -104,7 +107,8 @@ class House:
         self.commands = Commands(self.controller, self.idempotency, settings, clock)
         self.files = Files(self.controller, settings)
         interpreter = Installation(settings.home / "interpreter")
-        self.services = Services(self.controller, self.store, [InterpreterService(interpreter)])
+        built_in: list[BuiltIn] = [InterpreterService(interpreter), BrowserService(), VsCodeService()]
+        self.services = Services(self.controller, self.store, built_in)
         self.code = Code(self.controller, self.services, interpreter, settings, clock)
         self.mcp_servers = McpServers(self.controller, self.store, self.rows, self.engine)
         self.tools = Tools(self.controller, self.services, self.invitations, self.mcp_servers)

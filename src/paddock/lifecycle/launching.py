@@ -50,6 +50,8 @@ class Launch:
 class BuiltIn(Protocol):
     """A service that every sandbox has."""
 
+    title: str
+    """Its name for people, at the beginning of a sentence."""
     port: int
 
     async def launch(self, machine: Machine) -> Launch:

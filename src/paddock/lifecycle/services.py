@@ -55,6 +55,14 @@ class Services:
         await asyncio.shield(task)
         return True
 
+    async def title(self, sandbox_id: str, port: int) -> str:
+        """What people call the service of this port, at the beginning of a sentence."""
+        service = await self._registered(sandbox_id, port)
+        if service is not None:
+            return f"The service {service.name}"
+        built_in = self._built_in.get(port)
+        return f"What serves port {port}" if built_in is None else built_in.title
+
     async def close(self) -> None:
         tasks = list(self._starting.values())
         for task in tasks:
@@ -136,13 +144,16 @@ class Services:
 
     async def _find(self, sandbox_id: str, port: int) -> Callable[[Machine], Awaitable[Launch]] | None:
         """What a user registered comes before what is built in."""
-        async with self._store.read() as connection:
-            found = await stored.of(connection, sandbox_id)
-        service = next((each for each in found if each.port == port), None)
+        service = await self._registered(sandbox_id, port)
         if service is not None:
             return _as_it_is(_launch(service))
         built_in = self._built_in.get(port)
         return None if built_in is None else built_in.launch
+
+    async def _registered(self, sandbox_id: str, port: int) -> stored.Service | None:
+        async with self._store.read() as connection:
+            found = await stored.of(connection, sandbox_id)
+        return next((each for each in found if each.port == port), None)
 
     async def _start(self, use: Use, find_out: Callable[[Machine], Awaitable[Launch]]) -> None:
         launch = await find_out(use.machine)

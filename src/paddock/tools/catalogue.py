@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paddock import errors
-from paddock.tools.kits import agents, code, commands, environment, files, git, network, patch, search, shells, todo
+from paddock.tools.kits import (
+    agents,
+    browser,
+    browser_pages,
+    code,
+    commands,
+    environment,
+    files,
+    git,
+    network,
+    patch,
+    search,
+    shells,
+    todo,
+)
 from paddock.tools.tool import Kit, Tool
 
 KITS: Sequence[Kit] = (
@@ -17,6 +31,8 @@ KITS: Sequence[Kit] = (
     code.kit,
     git.kit,
     network.kit,
+    browser.kit,
+    browser_pages.kit,
     environment.kit,
     todo.kit,
     agents.kit,

@@ -116,7 +116,7 @@ async def list_sandboxes(
 ) -> SandboxPage:
     """Newest first, a page at a time; deleted ones only where `status=deleted` asks for them."""
     page = await caller.house.controller.list(caller.who, user_id=user_id, states=status, cursor=cursor, limit=limit)
-    return sandbox_page(page, caller.house.settings)
+    return sandbox_page(page, caller.house)
 
 
 @by_path.get("/sandboxes/{sandbox_id}/status")

@@ -16,6 +16,7 @@ from pathlib import Path
 import structlog
 
 from paddock import errors
+from paddock.addons import shelf
 from paddock.egress.policy import EgressMode
 from paddock.machine.threads import in_thread
 from paddock.providers.base import Resources, SandboxSpec
@@ -45,14 +46,17 @@ class Builder:
     _disks: Disks
     _launcher: Launcher
 
-    def __init__(self, yard: Yard, templates: Path) -> None:
+    def __init__(self, yard: Yard, templates: Path, addons: Path | None = None) -> None:
         self._yard = yard
         self._template_folder = templates
+        self._addons = addons
         self._programs = Programs.find()
 
     def prepare(self) -> None:
         """Look at the machine. Raises with what to do where it cannot run sandboxes."""
         self._yard.lay_out()
+        if self._addons is not None:
+            shelf.lay_out(self._addons)
         if (missing := self._programs.problem()) is not None:
             raise errors.ProviderRefused(missing)
         self._launcher = Launcher(self._programs.launcher, program(platform.machine()))
@@ -193,6 +197,7 @@ class Builder:
             group=parts.group,
             uid_slot=parts.uid_slot,
             disk_image=self.host.disk_image,
+            addons=self._addons,
             rules=(self.host.nft, outlet.rules()) if full and self.host.nft else None,
         )
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from paddock import addons
 from paddock.providers.base import SandboxSpec
 from paddock.providers.local import disk, uids
 from paddock.providers.local.cgroups import Group
@@ -77,6 +78,8 @@ class Site:
     uid_slot: int | None
     """None: not privileged, the sandbox's root is this user."""
     disk_image: bool
+    addons: Path | None = None
+    """Where this server keeps what is too large for every template."""
     rules: tuple[str, str] | None = None
     """The program that loads them, and the packet rules of a sandbox with full egress."""
 
@@ -103,6 +106,7 @@ def _parts(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
     yield from _dev(site)
     yield from _run(site)
     yield from _sys()
+    yield from _addons(site)
     yield from _mounts(site)
     yield "hostname", HOSTNAME
     if site.rules is not None:
@@ -192,6 +196,14 @@ def _sys() -> Iterator[tuple[str | int | Path, ...]]:
     yield "tmpfs", "/sys", "size=64k,nr_inodes=16,mode=755"
     yield "bind", "/sys/devices/system/cpu", "/sys/devices/system/cpu", "rRt"
     yield "seal", "/sys"
+
+
+def _addons(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
+    """The folder of them all, so that one which is installed later is seen at once."""
+    if site.addons is not None:
+        yield "bind", site.addons, addons.INSIDE, _flags(site, "rt")
+        for name in addons.NAMES:
+            yield "link", f"{addons.INSIDE}/{name}/{addons.CURRENT}", f"{addons.FOLDER}/{name}"
 
 
 def _mounts(site: Site) -> Iterator[tuple[str | int | Path, ...]]:

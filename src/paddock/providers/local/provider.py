@@ -53,6 +53,7 @@ class LocalProvider(Provider):
         *,
         templates: Path | None = None,
         made: Path | None = None,
+        addons: Path | None = None,
         reachable: Sequence[str] = (),
         spool_limit: int = SPOOL_LIMIT,
     ) -> None:
@@ -61,7 +62,7 @@ class LocalProvider(Provider):
         self._reach = Reach(reachable=reachable)
         self._resolver = HostResolver()
         self._yard = Yard(root.absolute(), made)
-        self._builder = Builder(self._yard, templates or root.absolute().parent / "templates")
+        self._builder = Builder(self._yard, templates or root.absolute().parent / "templates", addons)
         self._stock: Stock[Living] = Stock()
         self._living: dict[str, Living] = {}
         self._turns: dict[str, asyncio.Lock] = {}
@@ -71,7 +72,8 @@ class LocalProvider(Provider):
 
     @classmethod
     def from_settings(cls, settings: Settings, clock: Clock) -> Self:
-        return cls(settings.home / "local", clock, reachable=settings.egress_reachable)
+        home = settings.home.absolute()
+        return cls(home / "local", clock, addons=home / "addons", reachable=settings.egress_reachable)
 
     async def start(self) -> None:
         """Look at the machine, finish what a crash cut short, and take up every sandbox that lives."""

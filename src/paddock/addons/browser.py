@@ -1,0 +1,92 @@
+"""The add-on ``browser``: Playwright, and Chromium where the host has none that sandboxes would see."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from paddock import errors
+from paddock.addons import npm
+from paddock.addons.debian import Debian
+from paddock.addons.recipe import Made, Say
+
+_PACKAGES = ("chromium", "fonts-liberation", "fonts-noto-color-emoji")
+_KEPT = re.compile(r"lib|chromium|fonts-|fontconfig-config|zlib1g")
+# The C library must be the sandbox's own: a loader fits no other. The rest are for programs beside the browser.
+_LEFT = re.compile(
+    r"libc6$|libc-bin|libcrypt1|libpam|libperl|.*-perl$|libllvm|libz3|libgl1-mesa|libglx-mesa|libsystemd-shared"
+    r"|libcryptsetup|libdevmapper|libkmod|libsemanage|libgtk-3-common|libsensors|libc-l10n"
+)
+_USELESS = re.compile(
+    r"usr/share/(doc|man|locale|lintian|bug|icons|applications|info|menu|appdata)$|var$|etc/(pulse|dconf)$"
+)
+_START = """#!/bin/sh
+# Debian's Chromium where it was unpacked, with its own libraries before the sandbox's.
+here=$(dirname "$(readlink -f "$0")")/../chromium
+libraries=$here/usr/lib/@TRIPLET@
+export LD_LIBRARY_PATH="$libraries:$libraries/pulseaudio:$libraries/nss${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+[ -e /etc/fonts/fonts.conf ] || export FONTCONFIG_FILE="$here/fonts.conf"
+exec "$here/usr/lib/chromium/chromium" "$@"
+"""
+_FONTS = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
+<fontconfig>
+  <dir>/usr/share/fonts</dir>
+  <dir prefix="relative">usr/share/fonts</dir>
+  <include ignore_missing="yes" prefix="relative">etc/fonts/conf.d</include>
+  <cachedir prefix="xdg">fontconfig</cachedir>
+</fontconfig>
+"""
+_TRIPLETS = {"x64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
+_SYSTEM = "/usr/local/bin:/usr/bin:/bin"
+
+
+class Browser:
+    name = "browser"
+    summary = "Chromium, driven by Playwright: the browser_* tools and their live view."
+
+    def __init__(self, *, full: bool = False) -> None:
+        """``full``: with its own Chromium and Node.js even where the host has them, for templates that do not."""
+        self._full = full
+
+    def make(self, folder: Path, say: Say) -> Made:
+        own_node = self._full or shutil.which("node", path=_SYSTEM) is None
+        own_chromium = self._full or shutil.which("chromium", path=_SYSTEM) is None
+        npm.install(self.name, folder, say, own_node=own_node)
+        shutil.rmtree(folder / "node_modules/playwright-core/lib/vite", ignore_errors=True)  # shows traces to people
+        playwright = npm.version(folder, "playwright-core")
+        if not own_chromium:
+            return Made(playwright, {"playwright": playwright, "chromium": "the host's"})
+        chromium = self._chromium(folder, say)
+        return Made(f"{playwright}-chromium-{chromium}", {"playwright": playwright, "chromium": chromium})
+
+    def _chromium(self, folder: Path, say: Say) -> str:
+        work, target = folder / ".apt", folder / "chromium"
+        target.mkdir()
+        debian = Debian(work, say)
+        found = debian.find(_PACKAGES)
+        names = [name for name in found if _KEPT.match(name) and not _LEFT.match(name)]
+        debian.unpack(names, target, lambda path: _USELESS.fullmatch(path) is None)
+        shutil.rmtree(work)
+        if not (target / "usr/lib/chromium/chromium").is_file():
+            raise errors.AddonFailed(
+                "The package `chromium` of this system holds no browser (Ubuntu's is a snap). Install Chromium as "
+                "/usr/bin/chromium on the server, or use a template that has it; then install the add-on again."
+            )
+        (folder / "bin").mkdir(exist_ok=True)
+        start = folder / "bin/chromium"
+        start.write_text(_START.replace("@TRIPLET@", _TRIPLETS[npm.machine()]))
+        start.chmod(0o755)
+        (target / "fonts.conf").write_text(_FONTS)
+        _try(start, say)
+        return found["chromium"].partition("-")[0]
+
+
+def _try(start: Path, say: Say) -> None:
+    """A library that is missing shows here, and not in somebody's sandbox."""
+    say("trying Chromium")
+    done = subprocess.run([start, "--version"], capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode != 0:
+        raise errors.AddonFailed(f"Chromium was unpacked and does not start: {done.stderr.strip()[-500:]}")

@@ -1,0 +1,148 @@
+"""The add-ons of one server, on its disk. One is there whole or not at all: it is made aside and renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paddock import errors
+from paddock.addons import CURRENT, NAMES
+from paddock.addons.recipe import Recipe, Say
+
+_NOTE = "addon.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    name: str
+    version: str
+    parts: Mapping[str, str]
+    size: int
+    """Bytes on the disk."""
+
+
+def lay_out(root: Path) -> None:
+    """Every sandbox sees this folder, whoever its user is on the host."""
+    root.mkdir(mode=0o755, parents=True, exist_ok=True)
+    root.chmod(0o755)
+
+
+class Shelf:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def installed(self, name: str) -> Installed | None:
+        current = self._root / known(name) / CURRENT
+        try:
+            note: Any = json.loads((current / _NOTE).read_text())
+            return Installed(name, str(note["version"]), dict(note["parts"]), int(note["size"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def install(self, recipe: Recipe, say: Say) -> Installed:
+        """New, or in the place of the one that is there, which stays beside it for those who use it at this moment."""
+        with self._alone() as root:
+            shelf = root / known(recipe.name)
+            shelf.mkdir(mode=0o755, exist_ok=True)
+            draft = shelf / f".{secrets.token_hex(4)}"
+            draft.mkdir(mode=0o755)
+            try:
+                made = recipe.make(draft, say)
+                size = _readable(draft)
+                note = {"version": made.version, "parts": dict(made.parts), "size": size}
+                (draft / _NOTE).write_text(json.dumps(note, indent=2) + "\n")
+                (draft / _NOTE).chmod(0o644)
+                _place(draft, shelf / made.version)
+            finally:
+                _discard(draft)
+            before = _current(shelf)
+            _point(shelf, made.version)
+            for old in shelf.iterdir():
+                if old.name not in (CURRENT, made.version, before):
+                    _discard(old)
+        return Installed(recipe.name, made.version, made.parts, size)
+
+    def remove(self, name: str) -> None:
+        with self._alone() as root:
+            shelf = root / known(name)
+            if not shelf.is_dir() or self.installed(name) is None:
+                raise errors.AddonNotFound(f"The add-on {name!r} is not installed.")
+            _discard(shelf)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[Path]:
+        """Nobody else changes the shelf meanwhile."""
+        lay_out(self._root)
+        lock = os.open(self._root / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise errors.Conflict("Another `paddock addon` is at work on this server. Wait for its end.") from None
+            yield self._root
+        finally:
+            os.close(lock)
+
+
+def known(name: str) -> str:
+    if name not in NAMES:
+        raise errors.AddonNotFound(f"There is no add-on {name[:80]!r}. There are: {', '.join(NAMES)}.")
+    return name
+
+
+def _place(draft: Path, target: Path) -> None:
+    """The same version may be there, from a time before: then this one takes its place."""
+    old = target.with_name(f".{secrets.token_hex(4)}")
+    with contextlib.suppress(FileNotFoundError):
+        target.rename(old)
+    draft.rename(target)
+    _discard(old)
+
+
+def _current(shelf: Path) -> str | None:
+    try:
+        return (shelf / CURRENT).readlink().name
+    except OSError:
+        return None
+
+
+def _point(shelf: Path, version: str) -> None:
+    link = shelf / f".{secrets.token_hex(4)}"
+    link.symlink_to(version)
+    link.rename(shelf / CURRENT)
+
+
+def _discard(path: Path) -> None:
+    """Out of sight first, so that nobody sees a part of it."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        gone = path.with_name(f".{secrets.token_hex(4)}")
+        path.rename(gone)
+        shutil.rmtree(gone)
+
+
+def _readable(folder: Path) -> int:
+    """Everybody may read all of it, nobody gains a privilege by it. The bytes that it takes."""
+    size = 0
+    for place, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            path = Path(place, name)
+            status = path.lstat()
+            if stat.S_ISLNK(status.st_mode):
+                continue
+            size += status.st_blocks * 512
+            mode = stat.S_IMODE(status.st_mode) & 0o777 | 0o444
+            runs = stat.S_ISDIR(status.st_mode) or bool(mode & 0o100)
+            path.chmod((mode | (0o111 if runs else 0)) & ~0o022)
+    folder.chmod(0o755)
+    return size

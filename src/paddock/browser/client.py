@@ -1,0 +1,100 @@
+"""One call to the browser's server in a sandbox. What is there is not ours: sizes and shapes are checked here."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paddock import errors
+from paddock.browser import PORT
+from paddock.machine.base import Connection
+
+MOST_ANSWER = 48 << 20
+SECONDS = 150.0
+"""Longer than the longest that the server in the sandbox waits for anything."""
+_CHUNK = 1 << 18
+_STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
+
+
+class Refused(errors.PaddockError):
+    """The browser could not do it. The message is for whoever asked, and has the next step in it."""
+
+    status = 422
+    code = "browser_refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    fields: Mapping[str, Any]
+    picture: bytes | None
+    notes: tuple[str, ...]
+
+    def text(self, name: str) -> str:
+        value = self.fields.get(name)
+        return value if isinstance(value, str) else ""
+
+
+async def call(reach: Callable[[int], Awaitable[Connection]], action: str, args: Mapping[str, Any]) -> Answer:
+    """Raises Refused with what the browser said, BrowserFailed where it said nothing sensible."""
+    given = {name: value for name, value in args.items() if value is not None}
+    body = json.dumps({"action": action, "args": given}).encode()
+    head = (
+        f"POST /call HTTP/1.1\r\nHost: localhost:{PORT}\r\nContent-Type: application/json\r\n"
+        f"X-Paddock-Browser: call\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    connection = await reach(PORT)
+    try:
+        async with asyncio.timeout(SECONDS):
+            await connection.write(head.encode() + body)
+            return _read(await _all(connection))
+    except TimeoutError:
+        raise errors.BrowserFailed(
+            f"The browser did not answer within {SECONDS:g} s. browser_close ends it; the next call starts it anew."
+        ) from None
+    finally:
+        await connection.close()
+
+
+async def _all(connection: Connection) -> bytes:
+    said = bytearray()
+    while piece := await connection.read(_CHUNK):
+        said += piece
+        if len(said) > MOST_ANSWER:
+            raise errors.BrowserFailed(f"The browser's answer is over {MOST_ANSWER >> 20} MB.")
+    return bytes(said)
+
+
+def _read(said: bytes) -> Answer:
+    head, _, body = said.partition(b"\r\n\r\n")
+    status = _STATUS.match(head)
+    try:
+        if b"\r\ntransfer-encoding: chunked" in head.lower():
+            body = _unchunked(body)
+        document = json.loads(body)
+        if status is None or status[1] != b"200" or "error" in document:
+            raise Refused(str(document["error"])[:20_000])
+        result = dict(document["result"])
+        taken = result.pop("picture", None)
+        notes = tuple(str(note)[:2000] for note in result.pop("notes", ()))
+        return Answer(result, base64.b64decode(taken) if taken else None, notes)
+    except (ValueError, TypeError, KeyError, binascii.Error):
+        raise errors.BrowserFailed("The browser's server in the sandbox answered with something unexpected.") from None
+
+
+def _unchunked(body: bytes) -> bytes:
+    whole = bytearray()
+    while True:
+        size, _, rest = body.partition(b"\r\n")
+        length = int(size.partition(b";")[0], 16)
+        if length == 0:
+            return bytes(whole)
+        if length < 0 or len(rest) < length:
+            raise ValueError("cut off")
+        whole += rest[:length]
+        body = rest[length + 2 :]

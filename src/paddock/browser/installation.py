@@ -1,0 +1,88 @@
+"""Bringing the browser's server into a sandbox, and finding what it needs there: Node.js, Playwright, Chromium.
+
+What the template has on its PATH comes first, then the server's add-on. Everything goes through the Machine, so it
+works on every provider whose template has the three.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from paddock import errors
+from paddock.addons import FOLDER
+from paddock.ids import new_process_id
+from paddock.machine.base import DEFAULT_USER, Machine, ProcessSpec
+
+_INSIDE = Path(__file__).with_name("inside")
+_ADDON = f"{FOLDER}/browser"
+_SECONDS = 30.0
+_LEAST_NODE = 20
+
+_LOOK = f"""
+for node in "$(command -v node)" {_ADDON}/bin/node; do
+  [ -x "$node" ] || continue
+  version=$("$node" -p 'process.versions.node.split(".")[0]' 2>/dev/null) || continue
+  [ "$version" -ge {_LEAST_NODE} ] && echo "node $node" && break
+done
+for name in chromium chromium-browser google-chrome google-chrome-stable {_ADDON}/bin/chromium; do
+  program=$(command -v "$name") && echo "chromium $program" && break
+done
+for folder in {_ADDON}/node_modules /usr/local/lib/node_modules /usr/lib/node_modules; do
+  for package in "$folder/playwright-core" "$folder/playwright/node_modules/playwright-core"; do
+    [ -f "$package/package.json" ] && echo "playwright $package" && break 2
+  done
+done
+exit 0
+"""
+_CALLED = {"node": f"Node.js {_LEAST_NODE} or later", "chromium": "Chromium", "playwright": "Playwright"}
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    argv: tuple[str, ...]
+    env: dict[str, str]
+
+
+async def bring(machine: Machine) -> Brought:
+    """How to start the browser's server in this sandbox. Raises AddonMissing where something is not there."""
+    found = await _look(machine)
+    if missing := [what for part, what in _CALLED.items() if part not in found]:
+        raise errors.AddonMissing(
+            f"This sandbox has no {' and no '.join(missing)}. Run `paddock addon install browser` on the server "
+            "(`--full` for templates without Node.js), or use a template that has a browser.",
+            details={"addon": "browser"},
+        )
+    fingerprint, files = _program()
+    folder = f"{FOLDER}/browser-server/{fingerprint}"
+    for name, content in files.items():
+        await machine.write_file(f"{folder}/{name}", _whole(content), user="root")
+    env = {"PADDOCK_CHROMIUM": found["chromium"], "PADDOCK_PLAYWRIGHT": found["playwright"]}
+    return Brought((found["node"], f"{folder}/main.js"), env)
+
+
+async def _look(machine: Machine) -> dict[str, str]:
+    argv = ["/bin/sh", "-c", _LOOK]
+    spec = ProcessSpec(new_process_id(), argv, cwd="/", user=DEFAULT_USER, hard_timeout=_SECONDS, label="browser: look")
+    ended, stdout, stderr = await machine.run(spec, _SECONDS + 5)
+    if ended.exit_code != 0:
+        said = stderr.data.decode(errors="replace").strip()[-500:]
+        raise errors.ProviderRefused(f"The sandbox could not be searched for a browser: {said or ended.status.value}")
+    lines = (line.partition(" ") for line in stdout.data.decode(errors="replace").splitlines())
+    return {part: path for part, _, path in lines if part in _CALLED and path.startswith("/")}
+
+
+@cache
+def _program() -> tuple[str, dict[str, bytes]]:
+    files = {path.name: path.read_bytes() for path in sorted(_INSIDE.iterdir()) if path.suffix in (".js", ".html")}
+    seen = hashlib.sha256()
+    for name, content in files.items():
+        seen.update(f"{name}\n{len(content)}\n".encode() + content)
+    return seen.hexdigest()[:16], files
+
+
+async def _whole(content: bytes) -> AsyncIterator[bytes]:
+    yield content

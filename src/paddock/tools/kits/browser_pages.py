@@ -1,0 +1,156 @@
+"""The browser's other half: pages as a whole, and what can be found out about them."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from paddock.browser import PORT
+from paddock.tools.bench import Bench
+from paddock.tools.kits.browsing import (
+    Clear,
+    Evaluated,
+    Limit,
+    LiveView,
+    Message,
+    Messages,
+    Page,
+    Printed,
+    Ref,
+    Request,
+    Requests,
+    Selector,
+    Shot,
+    Tab,
+    Tabs,
+    Text,
+    call,
+    cut,
+    page_of,
+    pictures,
+    plain,
+    said,
+)
+from paddock.tools.tool import Kit, Reply
+
+kit = Kit("browser")
+
+
+@kit.tool("browser_screenshot", "Take a screenshot", read_only=True)
+async def screenshot(
+    bench: Bench,
+    full_page: Annotated[bool, Field(description="All of the page, not only what is in view.")] = False,
+    ref: Ref = None,
+    selector: Selector = None,
+    text: Text = None,
+) -> Reply[Page]:
+    """A picture of what the browser shows, of the whole page, or of one element."""
+    target = {"ref": ref, "selector": selector, "text": text}
+    return plain(await call(bench, "screenshot", full_page=full_page, **target))
+
+
+@kit.tool("browser_evaluate", "Run JavaScript in the page", open_world=True)
+async def evaluate(
+    bench: Bench,
+    expression: Annotated[
+        str,
+        Field(
+            min_length=1, description="An expression, or a function without parameters.", examples=["document.title"]
+        ),
+    ],
+    screenshot: Shot = False,
+) -> Reply[Evaluated]:
+    """Run JavaScript in the page, and get its value as JSON. Promises are awaited."""
+    answer = await call(bench, "evaluate", expression=expression, screenshot=screenshot)
+    value = answer.fields.get("value")
+    shown = cut(bench, json.dumps(value, ensure_ascii=False, indent=2), "(cut; ask for less)")
+    data = Evaluated(**page_of(answer), value=value if len(shown) <= bench.inline else None)
+    return Reply(f"{shown}\n{said(answer)}", data, pictures(answer))
+
+
+@kit.tool("browser_tabs", "Tabs of the browser")
+async def tabs(
+    bench: Bench,
+    action: Annotated[Literal["list", "new", "switch", "close"], Field(description="What to do.")] = "list",
+    index: Annotated[int | None, Field(ge=0, description="Which tab; to close, default the current one.")] = None,
+    url: Annotated[str | None, Field(description="What a new one opens.")] = None,
+    screenshot: Shot = False,
+) -> Reply[Tabs]:
+    """List the tabs, open a new one, switch to another, or close one."""
+    answer = await call(bench, "tabs", action=action, index=index, url=url, screenshot=screenshot)
+    found = [Tab.model_validate(tab) for tab in answer.fields.get("tabs") or []]
+    lines = [f"{'*' if tab.current else ' '} {tab.index}: {tab.title or '(no title)'} ({tab.url})" for tab in found]
+    return Reply("\n".join([*lines, *answer.notes]), Tabs(**page_of(answer), tabs=found), pictures(answer))
+
+
+@kit.tool("browser_back", "Go back", open_world=True)
+async def back(bench: Bench, screenshot: Shot = False) -> Reply[Page]:
+    """To the page before."""
+    return plain(await call(bench, "back", screenshot=screenshot))
+
+
+@kit.tool("browser_forward", "Go forward", open_world=True)
+async def forward(bench: Bench, screenshot: Shot = False) -> Reply[Page]:
+    """To the page from which browser_back came."""
+    return plain(await call(bench, "forward", screenshot=screenshot))
+
+
+@kit.tool("browser_console", "Read the console", read_only=True)
+async def console(
+    bench: Bench,
+    errors_only: Annotated[bool, Field(description="Errors, exceptions and warnings.")] = False,
+    limit: Limit = 100,
+    clear: Clear = False,
+) -> Reply[Messages]:
+    """What the current tab's page wrote to its console, and the exceptions that nobody caught."""
+    answer = await call(bench, "console", errors_only=errors_only, limit=limit, clear=clear)
+    found = [Message.model_validate(one) for one in answer.fields.get("entries") or []]
+    lines = [f"[{one.type}] {one.text}{f' ({one.at})' if one.at else ''}" for one in found] or ["The console is empty."]
+    data = Messages(**page_of(answer), entries=found, total=int(answer.fields.get("total") or 0))
+    return Reply(cut(bench, "\n".join(lines), "(cut; ask for fewer)") + f"\n{said(answer)}", data)
+
+
+@kit.tool("browser_network", "Read the network log", read_only=True)
+async def network(
+    bench: Bench,
+    errors_only: Annotated[bool, Field(description="Those that failed, or were answered with 400 and above.")] = False,
+    limit: Limit = 100,
+    clear: Clear = False,
+) -> Reply[Requests]:
+    """The requests that the current tab's pages made, and how they were answered."""
+    answer = await call(bench, "network", errors_only=errors_only, limit=limit, clear=clear)
+    found = [Request.model_validate(one) for one in answer.fields.get("entries") or []]
+    lines = [f"{one.status or one.failed or '?'} {one.method} {one.url} ({one.type})" for one in found]
+    data = Requests(**page_of(answer), entries=found, total=int(answer.fields.get("total") or 0))
+    text = "\n".join(lines or ["There were no requests."])
+    return Reply(cut(bench, text, "(cut; ask for fewer)") + f"\n{said(answer)}", data)
+
+
+@kit.tool("browser_pdf", "Print the page", idempotent=True)
+async def pdf(
+    bench: Bench,
+    path: Annotated[str, Field(description="The file to write.", examples=["/workspace/page.pdf"])] = "page.pdf",
+    format: Annotated[Literal["A3", "A4", "A5", "Letter", "Legal"], Field(description="Of the paper.")] = "A4",
+    landscape: Annotated[bool, Field(description="Turned.")] = False,
+) -> Reply[Printed]:
+    """Print the page to a PDF file in the sandbox."""
+    answer = await call(bench, "pdf", path=bench.path(path), format=format, landscape=landscape)
+    size = int(answer.fields.get("size") or 0)
+    where = answer.text("path")
+    return Reply(said(answer, f"Printed to {where} ({size} bytes)."), Printed(**page_of(answer), path=where, size=size))
+
+
+@kit.tool("browser_live_view", "Let a person watch", read_only=True)
+async def live_view(bench: Bench) -> Reply[LiveView]:
+    """An address at which a person can watch the browser live, and take mouse and keyboard: for logins, for example."""
+    url = bench.port_url(PORT)
+    return Reply(f"The browser can be watched, and taken over, at {url}", LiveView(url=url))
+
+
+@kit.tool("browser_close", "Close the browser", destructive=True)
+async def close(bench: Bench) -> Reply[Page]:
+    """End the browser with all its tabs. Cookies stay; the next call starts it anew."""
+    answer = await call(bench, "close")
+    return Reply("The browser is closed.", Page(**page_of(answer)))

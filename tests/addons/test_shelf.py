@@ -1,0 +1,142 @@
+"""An add-on is there whole or not at all, and everybody may read it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from pathlib import Path
+
+import pytest
+
+from paddock import errors
+from paddock.addons import NAMES
+from paddock.addons.recipe import Made, Say, run
+from paddock.addons.shelf import Shelf
+
+LOCKS = Path(__file__).parents[2] / "src/paddock/addons/locks"
+
+
+class Recipe:
+    name = "browser"
+    summary = "For tests."
+
+    def __init__(self, version: str = "1", *, fails: bool = False) -> None:
+        self.version = version
+        self.fails = fails
+
+    def make(self, folder: Path, say: Say) -> Made:
+        (folder / "bin").mkdir(mode=0o700)
+        program = folder / "bin/program"
+        program.write_text(f"version {self.version}")
+        program.chmod(0o4700)
+        say("half of it is there")
+        if self.fails:
+            raise errors.AddonFailed("The registry does not answer.")
+        return Made(self.version, {"program": self.version})
+
+
+def silent(line: str) -> None:
+    """Nobody listens."""
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path / "addons")
+
+
+def entries(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "addons/browser").iterdir())
+
+
+def test_an_installed_addon_is_found_by_its_name_under_current(shelf: Shelf, tmp_path: Path) -> None:
+    shelf.install(Recipe("1.2"), silent)
+    found = shelf.installed("browser")
+    assert found is not None
+    assert (found.version, dict(found.parts)) == ("1.2", {"program": "1.2"})
+    assert (tmp_path / "addons/browser/current/bin/program").read_text() == "version 1.2"
+    assert found.size > 0
+
+
+def test_a_failed_install_leaves_nothing(shelf: Shelf, tmp_path: Path) -> None:
+    with pytest.raises(errors.AddonFailed):
+        shelf.install(Recipe(fails=True), silent)
+    assert entries(tmp_path) == []
+    assert shelf.installed("browser") is None
+
+
+def test_a_failed_install_leaves_the_version_before_in_place(shelf: Shelf, tmp_path: Path) -> None:
+    shelf.install(Recipe("1"), silent)
+    with pytest.raises(errors.AddonFailed):
+        shelf.install(Recipe("2", fails=True), silent)
+    assert entries(tmp_path) == ["1", "current"]
+    assert (tmp_path / "addons/browser/current/bin/program").read_text() == "version 1"
+
+
+def test_the_version_before_stays_for_those_who_use_it_and_older_ones_go(shelf: Shelf, tmp_path: Path) -> None:
+    for version in ("1", "2", "3"):
+        shelf.install(Recipe(version), silent)
+    assert entries(tmp_path) == ["2", "3", "current"]
+
+
+def test_the_same_version_can_be_installed_again(shelf: Shelf, tmp_path: Path) -> None:
+    shelf.install(Recipe("1"), silent)
+    (tmp_path / "addons/browser/1/bin/program").write_text("broken")
+    shelf.install(Recipe("1"), silent)
+    assert (tmp_path / "addons/browser/current/bin/program").read_text() == "version 1"
+    assert entries(tmp_path) == ["1", "current"]
+
+
+def test_everybody_may_read_it_and_nobody_gains_a_privilege(shelf: Shelf, tmp_path: Path) -> None:
+    shelf.install(Recipe(), silent)
+    folder = tmp_path / "addons/browser/current"
+    assert (folder / "bin").stat().st_mode & 0o777 == 0o755
+    assert (folder / "bin/program").stat().st_mode & 0o7777 == 0o755
+    assert (tmp_path / "addons").stat().st_mode & 0o777 == 0o755
+
+
+def test_what_is_removed_is_gone(shelf: Shelf, tmp_path: Path) -> None:
+    shelf.install(Recipe(), silent)
+    shelf.remove("browser")
+    assert shelf.installed("browser") is None
+    assert not (tmp_path / "addons/browser").exists()
+    with pytest.raises(errors.AddonNotFound):
+        shelf.remove("browser")
+
+
+@pytest.mark.parametrize("name", ["nonsense", "../..", "", "browser/../vscode"])
+def test_a_name_that_is_none_is_refused_with_those_that_there_are(shelf: Shelf, name: str) -> None:
+    with pytest.raises(errors.AddonNotFound, match="browser, vscode"):
+        shelf.installed(name)
+
+
+def test_two_installs_at_once_do_not_get_in_each_others_way(shelf: Shelf, tmp_path: Path) -> None:
+    shelf.install(Recipe("1"), silent)
+    with (tmp_path / "addons/.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(errors.Conflict, match="at work"):
+            shelf.install(Recipe("2"), silent)
+    assert entries(tmp_path) == ["1", "current"]
+
+
+def test_a_program_that_fails_is_quoted(tmp_path: Path) -> None:
+    heard: list[str] = []
+    with pytest.raises(errors.AddonFailed, match="no room on the disk"):
+        run(["sh", "-c", "echo begun; echo no room on the disk >&2; exit 3"], tmp_path, heard.append)
+    assert "begun" in heard
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_package_of_a_lock_has_a_checksum_and_no_host(name: str) -> None:
+    lock = json.loads((LOCKS / name / "package-lock.json").read_text())
+    packages = {path: package for path, package in lock["packages"].items() if path and not package.get("inBundle")}
+    assert packages
+    for path, package in packages.items():
+        assert package["integrity"].startswith("sha512-"), path
+        assert "resolved" not in package, path
+
+
+def test_the_lock_is_for_the_packages_that_are_named() -> None:
+    for name in NAMES:
+        named = json.loads((LOCKS / name / "package.json").read_text())
+        locked = json.loads((LOCKS / name / "package-lock.json").read_text())["packages"][""]
+        assert named["dependencies"] == locked["dependencies"]

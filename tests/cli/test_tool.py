@@ -1,4 +1,4 @@
-"""``paddock tool`` against a server. In this process: a tool is called by the client that other tests drive by itself."""
+"""``paddock tool`` against a server, both in this process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from paddock.cli.app import app
@@ -33,11 +34,13 @@ class Tool:
 
 @pytest.fixture(scope="module")
 def tool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tool]:
-    with running_server(tmp_path_factory.mktemp("home")) as server:
-        with SyncSandboxClient(server.url, api_key=server.key) as client:
-            sandbox_id = client.create_sandbox("alice").sandbox_id
-            yield Tool(server.url, server.key, sandbox_id)
-            client.delete_sandbox(sandbox_id)
+    # What the server logs would be among what the command prints.
+    with capture_logs(), running_server(tmp_path_factory.mktemp("home")) as server:
+        client = SyncSandboxClient(server.url, api_key=server.key)
+        sandbox_id = client.create_sandbox("alice").sandbox_id
+        yield Tool(server.url, server.key, sandbox_id)
+        client.delete_sandbox(sandbox_id)
+        client.close()
 
 
 def test_tools_are_listed_and_shown(tool: Tool) -> None:

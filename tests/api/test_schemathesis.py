@@ -65,6 +65,7 @@ KNOWS_MORE = {
     "run_command",
     "start_process",
     "set_egress",
+    "call_tool",
     "download_file",
     "check_file",
     "upload_file",
@@ -76,7 +77,7 @@ KNOWS_MORE = {
     "watch_files",
 }
 """Operations that rightly refuse what only the server can know: its longest timeout, its cursors, a sandbox's users,
-what a rule of egress may say."""
+what a rule of egress may say, which arguments a tool takes."""
 
 
 @schema.parametrize()

@@ -149,7 +149,7 @@ class Client:
         if greet:
             answer = self.ask(HELLO, struct.pack("<II", 1, features))
             assert answer.type == HELLO_OK
-            assert struct.unpack_from("<II", answer.payload) == (1, 3)
+            assert struct.unpack_from("<II", answer.payload) == (1, 7)
 
     def close(self) -> None:
         self.socket.close()

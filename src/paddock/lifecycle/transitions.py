@@ -28,6 +28,7 @@ from paddock.errors import (
 )
 from paddock.lifecycle import states
 from paddock.lifecycle.accounts import Accounts
+from paddock.lifecycle.arrivals import Arrivals
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME, Operation
 from paddock.lifecycle.turns import Turns, busy
@@ -58,6 +59,7 @@ class Transitions:
         self._store = store
         self._accounts = accounts
         self._engine = engine
+        self._arrivals = Arrivals()
         self._server_id = server_id
         self._turns = Turns()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -73,7 +75,8 @@ class Transitions:
 
     async def create(self, sandbox: Sandbox, write: Callable[[], Awaitable[bool]]) -> Sandbox | None:
         """Write the first row, then drive it. None where ``write`` finds that another create stands for this one."""
-        return await self._own(self._create(sandbox, write))
+        async with self._arrivals.turn():
+            return await self._own(self._create(sandbox, write))
 
     async def settled(self, sandbox_id: str) -> Sandbox:
         """The row once nothing is under way."""

@@ -23,6 +23,8 @@ from paddock.langchain import SandboxToolkit
 from paddock.session import SandboxSession, SyncSandboxSession
 from tests.e2b.server import PaddockServer
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the first one waits for a server to start
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -147,7 +149,6 @@ def test_without_langchain_it_says_what_to_install(
         session.get_tools()
 
 
-@pytest.mark.timeout(300)
 def test_the_example_runs() -> None:
     ran = subprocess.run(
         [sys.executable, EXAMPLES / "langchain_agent.py"], capture_output=True, text=True, timeout=280, check=False

@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paddock import errors
-from paddock.tools.kits import commands, environment, files, patch, search, shells
+from paddock.tools.kits import agents, code, commands, environment, files, git, network, patch, search, shells, todo
 from paddock.tools.tool import Kit, Tool
 
-KITS: Sequence[Kit] = (files.kit, patch.kit, search.kit, commands.kit, shells.kit, environment.kit)
+KITS: Sequence[Kit] = (
+    files.kit,
+    patch.kit,
+    search.kit,
+    commands.kit,
+    shells.kit,
+    code.kit,
+    git.kit,
+    network.kit,
+    environment.kit,
+    todo.kit,
+    agents.kit,
+)
 
 TOOLS: dict[str, Tool] = {tool.name: tool for kit in KITS for tool in kit.tools}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -103,15 +103,47 @@ async def run(
 
 
 async def wait(bench: Bench, info: ProcessInfo, seconds: float, what: str) -> ProcessInfo:
-    """The process at its end, or when the time is over. Says every few seconds how far it is."""
+    """One that has run for a beat already, at its end or when the time is over. Says every few seconds how far it is."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     deadline = begun + seconds
     while info.running and (left := deadline - loop.time()) > 0:
+        said = await last_line(bench, await bench.machine.process(info.process_id))
+        await bench.progress(f"{what}: {BEAT + loop.time() - begun:.0f} s. {said}".strip())
         info = await bench.machine.wait(info.process_id, min(left, BEAT))
-        if info.running:
-            await bench.progress(f"{what}: {loop.time() - begun:.0f} s. {await last_line(bench, info)}".strip())
     return info
+
+
+async def output(
+    bench: Bench, process_id: str, offset: int = 0, seconds: float | None = None, stderr_offset: int = 0
+) -> AsyncGenerator[OutputChunk | None, None]:
+    """Its output as it comes, until it has ended or the time is over. None when nothing came for a while."""
+    loop = asyncio.get_running_loop()
+    deadline = None if seconds is None else loop.time() + seconds
+    chunks = bench.machine.follow(process_id, offset, stderr_offset)
+    step: asyncio.Future[OutputChunk | None] | None = None
+    try:
+        while deadline is None or loop.time() < deadline:
+            # A task, because a timeout must not end the step itself: what it was about to bring would be lost.
+            step = step or asyncio.ensure_future(_next(chunks))
+            await asyncio.wait({step}, timeout=BEAT if deadline is None else min(BEAT, deadline - loop.time()))
+            if not step.done():
+                yield None
+                continue
+            chunk, step = step.result(), None
+            if chunk is None:
+                return
+            yield chunk
+    finally:
+        if step is not None:
+            step.cancel()
+            await asyncio.wait({step})
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()
+
+
+async def _next(chunks: AsyncIterator[OutputChunk]) -> OutputChunk | None:
+    return await anext(chunks, None)
 
 
 async def last_line(bench: Bench, info: ProcessInfo) -> str:

@@ -12,12 +12,12 @@ import hashlib
 import re
 import secrets
 import shlex
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from paddock import errors
-from paddock.machine.base import OutputChunk, ProcessInfo, ProcessSpec, Stream, TerminalSize
+from paddock.machine.base import ProcessInfo, ProcessSpec, Stream, TerminalSize
 from paddock.tools import environment, running
 from paddock.tools.bench import Bench
 from paddock.tools.excerpt import once
@@ -180,17 +180,9 @@ async def _follow(bench: Bench, info: ProcessInfo, offset: int, seconds: float, 
     loop = asyncio.get_running_loop()
     begun = told = loop.time()
     data = bytearray()
-    chunks = bench.machine.follow(info.process_id, offset)
-    step: asyncio.Future[OutputChunk | None] | None = None
-    try:
-        while (left := begun + seconds - loop.time()) > 0:
-            step = step or asyncio.ensure_future(_next(chunks))
-            await asyncio.wait({step}, timeout=min(left, running.BEAT))
-            if step.done():
-                chunk = step.result()
-                step = None
-                if chunk is None:
-                    break
+    async with aclosing(running.output(bench, info.process_id, offset, seconds)) as chunks:
+        async for chunk in chunks:
+            if chunk is not None:
                 data += chunk.data
                 del data[: max(0, len(data) - _GATHERED)]
                 if b"\x1e" in chunk.data and done(data.decode(errors="replace")):
@@ -198,17 +190,7 @@ async def _follow(bench: Bench, info: ProcessInfo, offset: int, seconds: float, 
             if loop.time() - told >= running.BEAT:
                 told = loop.time()
                 await bench.progress(f"Running: {told - begun:.0f} s, {len(data)} bytes of output.")
-    finally:
-        if step is not None:
-            step.cancel()
-            await asyncio.wait({step})
-        if isinstance(chunks, AsyncGenerator):
-            await chunks.aclose()
     return data.decode(errors="replace")
-
-
-async def _next(chunks: AsyncIterator[OutputChunk]) -> OutputChunk | None:
-    return await anext(chunks, None)
 
 
 def _process_id(bench: Bench, name: str, number: int) -> str:

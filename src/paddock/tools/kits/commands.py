@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal as signals
-from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
@@ -201,13 +199,9 @@ async def _wait(
         return await running.wait(bench, info, seconds, "Running")
     out = info.stdout_size if stdout_offset is None else stdout_offset
     err = info.stderr_size if stderr_offset is None else stderr_offset
-    chunks = bench.machine.follow(info.process_id, out, err)
-    try:
-        async with asyncio.timeout(seconds):
-            await anext(chunks, None)
-    except TimeoutError:
-        await bench.progress("Nothing new yet.")
-    finally:
-        if isinstance(chunks, AsyncGenerator):
-            await chunks.aclose()
+    async with aclosing(running.output(bench, info.process_id, out, seconds, err)) as chunks:
+        async for chunk in chunks:
+            if chunk is not None:
+                break
+            await bench.progress("Nothing new yet.")
     return await bench.machine.process(info.process_id)

@@ -15,6 +15,8 @@ from paddock.session import AtExit, LocalSandbox, SandboxSession, SyncSandboxSes
 from paddock.session.within import SessionOperations, StreamWithin, Within
 from tests.e2b.server import PaddockServer
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the first one waits for a server to start
+
 
 @pytest.fixture
 def chat() -> Iterator[str]:

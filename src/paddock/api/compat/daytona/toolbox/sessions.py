@@ -12,7 +12,7 @@ import asyncio
 import signal
 import uuid
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -165,12 +165,14 @@ class Session:
         """Event by event: the shell says which command it has come to the end of. Or it has ended itself."""
         heard = b""
         chunks = self._inside.machine.follow(self.shell.process_id, self.shell.stdout_size, self.shell.stderr_size)
-        assert isinstance(chunks, AsyncGenerator)  # noqa: S101 (so that it can be closed)
-        async with aclosing(chunks):
+        try:
             async for chunk in chunks:
                 heard += chunk.data
                 if f"{where}\n".encode() in heard:
                     return
+        finally:
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
 
     async def _exit_code(self, where: str) -> int | None:
         """None while it runs. A command that ended the shell itself ended as the shell did."""

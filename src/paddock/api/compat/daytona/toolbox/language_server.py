@@ -137,6 +137,8 @@ class LanguageServer:
                         break
                     yield json.loads(held[end + 4 : end + 4 + size])
                     del held[: end + 4 + size]
+                if len(held) > 2 * _MAX_MESSAGE:
+                    raise ValueError("the language server says too much at once")
         finally:
             if isinstance(chunks, AsyncGenerator):
                 await chunks.aclose()

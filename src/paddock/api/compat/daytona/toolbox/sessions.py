@@ -24,6 +24,7 @@ from paddock.machine.base import FileType, OutputChunk, ProcessInfo, ProcessStat
 _MAX_ID = 80
 _MAX_LOG = 64 << 20
 _PIECE = 1 << 20
+_LONGEST_LINE = 8192
 _LOOK_SECONDS = (0.02, 0.25)
 _INPUT_SECONDS = 30.0
 # File descriptor 9 tells which command is next, 8 is told when it has ended. Only what may be given input has a pipe.
@@ -170,6 +171,7 @@ class Session:
                 heard += chunk.data
                 if f"{where}\n".encode() in heard:
                     return
+                heard = heard[-_LONGEST_LINE:]
         finally:
             if isinstance(chunks, AsyncGenerator):
                 await chunks.aclose()

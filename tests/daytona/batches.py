@@ -21,7 +21,7 @@ from tests.daytona.environments import Environment, Unavailable, locked
 from tests.e2b.server import hosted
 
 HERE = Path(__file__).parent
-SECONDS = 600
+SECONDS = 900
 
 
 @dataclass(frozen=True, slots=True)

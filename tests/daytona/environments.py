@@ -52,8 +52,8 @@ LANGCHAIN = Environment(
         "langchain-daytona==0.0.7",
         "deepagents==0.6.12",
         "langchain-tests==1.1.9",
-        "pytest-asyncio",
-        "pytest-timeout",
+        "pytest-asyncio==1.4.0",
+        "pytest-timeout==2.4.0",
     ),
 )
 

@@ -69,7 +69,7 @@ def restart_server() -> Callable[[], None]:
 
     def restart() -> None:
         lever = urllib.request.Request(os.environ["PADDOCK_TEST_LEVER"], method="POST")
-        urllib.request.urlopen(lever, timeout=120).close()
+        urllib.request.urlopen(lever, timeout=360).close()
 
     return restart
 

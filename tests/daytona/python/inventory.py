@@ -33,6 +33,7 @@ def inventory(voice: str) -> dict[str, list[str]]:
                     known[cls.__name__.removeprefix("Async")] = sorted(own)
     # Looks at a local file and asks for the way to the object store; part of making an image.
     known["SnapshotService"].remove("process_image_context")
+    known["Sandbox"].remove("model_post_init")  # pydantic's
     return known
 
 

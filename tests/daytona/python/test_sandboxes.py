@@ -56,6 +56,8 @@ def test_stop_start_pause_and_archive(client: Any, create: Callable[..., Any]) -
     client.stop(made)
     made.refresh_data()
     assert made.state == SandboxState.STOPPED
+    made.start()
+    assert made.state == SandboxState.STARTED
     client.delete(made)
 
 

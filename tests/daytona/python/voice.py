@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
 
-_SECONDS = 150
+_SECONDS = 380
 
 
 class Voice:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -126,8 +126,7 @@ class LanguageServer:
     async def _messages(self) -> AsyncGenerator[Any, None]:
         held = bytearray()
         chunks = self._machine.follow(self._spec.process_id)
-        assert isinstance(chunks, AsyncGenerator)  # noqa: S101 (so that it can be closed)
-        async with aclosing(chunks):
+        try:
             async for chunk in chunks:
                 if chunk.stream is not Stream.STDOUT:
                     continue
@@ -138,6 +137,11 @@ class LanguageServer:
                         break
                     yield json.loads(held[end + 4 : end + 4 + size])
                     del held[: end + 4 + size]
+                if len(held) > 2 * _MAX_MESSAGE:
+                    raise ValueError("the language server says too much at once")
+        finally:
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
 
 
 def _length(head: bytes) -> int:

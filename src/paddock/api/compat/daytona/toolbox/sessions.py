@@ -12,7 +12,7 @@ import asyncio
 import signal
 import uuid
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -24,6 +24,7 @@ from paddock.machine.base import FileType, OutputChunk, ProcessInfo, ProcessStat
 _MAX_ID = 80
 _MAX_LOG = 64 << 20
 _PIECE = 1 << 20
+_LONGEST_LINE = 8192
 _LOOK_SECONDS = (0.02, 0.25)
 _INPUT_SECONDS = 30.0
 # File descriptor 9 tells which command is next, 8 is told when it has ended. Only what may be given input has a pipe.
@@ -165,12 +166,15 @@ class Session:
         """Event by event: the shell says which command it has come to the end of. Or it has ended itself."""
         heard = b""
         chunks = self._inside.machine.follow(self.shell.process_id, self.shell.stdout_size, self.shell.stderr_size)
-        assert isinstance(chunks, AsyncGenerator)  # noqa: S101 (so that it can be closed)
-        async with aclosing(chunks):
+        try:
             async for chunk in chunks:
                 heard += chunk.data
                 if f"{where}\n".encode() in heard:
                     return
+                heard = heard[-_LONGEST_LINE:]
+        finally:
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
 
     async def _exit_code(self, where: str) -> int | None:
         """None while it runs. A command that ended the shell itself ended as the shell did."""

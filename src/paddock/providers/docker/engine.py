@@ -22,6 +22,7 @@ _SECONDS = 60.0
 _FULL = ("no space left on device", "disk quota exceeded")
 _DEFINITE = (
     "oci runtime",
+    "oci permission denied",
     "failed to create task",
     "failed to create shim",
     "unknown or invalid runtime",

@@ -102,7 +102,11 @@ def body(site: Site, spec: SandboxSpec, birth: Path, *, hard_disk: bool) -> dict
             "RestartPolicy": {"Name": "no"},
             "LogConfig": {"Type": "none"},
             "ShmSize": min(_SHM_MB, max(1, spec.resources.memory_mb // 4)) << 20,
-            "Ulimits": [_ulimit("nofile", _open_files()), _ulimit("core", _NO_CORE)],
+            "Ulimits": [
+                _ulimit("nofile", _open_files()),
+                _ulimit("core", _NO_CORE),
+                _ulimit("nproc", _any_processes()),
+            ],
             "ReadonlyRootfs": site.read_only,
             "Tmpfs": _tmpfs(site.read_only),
             "Mounts": _mounts(site, spec, birth),
@@ -132,6 +136,14 @@ def _open_files() -> int:
     """Not more than we may have ourselves: an engine that was started like us could not give it."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
+
+
+def _any_processes() -> int:
+    """As many as there can be, since the kernel counts these by user, over all containers: ``PidsLimit`` is the limit.
+    Unsaid, an engine with few privileges may ask the kernel for more than it has itself, and is refused."""
+    most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    ids = int(Path("/proc/sys/kernel/pid_max").read_text())
+    return ids if most == resource.RLIM_INFINITY else min(ids, most)
 
 
 def _tmpfs(read_only: bool) -> Mapping[str, str]:

@@ -22,6 +22,7 @@ _SECONDS = 60.0
 _FULL = ("no space left on device", "disk quota exceeded")
 _DEFINITE = (
     "oci runtime",
+    "oci permission denied",
     "failed to create task",
     "failed to create shim",
     "unknown or invalid runtime",
@@ -29,6 +30,9 @@ _DEFINITE = (
     "executable file not found",
 )
 """What an engine says with status 500 although it means no: the container was not started."""
+
+_WRONG_STATE = "container state improper"
+"""Podman's 409, which it says with 500."""
 
 
 class Missing(errors.NotFound):
@@ -194,9 +198,9 @@ class Engine:
         said = _message(response)
         if status == 404:
             raise Missing(said)
-        if status == 409:
-            raise errors.Conflict(said)
         lower = said.lower()
+        if status == 409 or _WRONG_STATE in lower:
+            raise errors.Conflict(said)
         if any(sign in lower for sign in _FULL):
             raise errors.ProviderRefused(f"The engine's disk is full: {said} Make room there (docker system prune).")
         if status < 500 or any(sign in lower for sign in _DEFINITE):

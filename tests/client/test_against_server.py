@@ -234,6 +234,25 @@ async def test_code_remembers_what_it_defined(client: Driver, box: str) -> None:
     assert (await client.delete_code_context(box, own.context_id)).success
 
 
+async def test_tools_are_listed_and_called(client: Driver, box: str) -> None:
+    [found] = [each for each in await client.list_tools(box) if each.name == "write_file"]
+    assert (found.langchain_name, found.read_only, found.input_schema["required"]) == (
+        "file_write",
+        False,
+        ["path", "content"],
+    )
+    written = await client.call_tool(box, "write_file", {"path": "a.txt", "content": "one\n"})
+    assert (written.failed, written.data) == (False, {"path": "/workspace/a.txt", "size": 4})
+    read = await client.call_tool(box, "file_read", {"path": "a.txt"}, timeout=60)
+    assert (read.text, read.pictures) == ("     1\tone", [])
+    missing = await client.call_tool(box, "read_file", {"path": "none"})
+    assert (missing.failed, missing.data) == (True, None)
+    with pytest.raises(errors.Invalid, match="path"):
+        await client.call_tool(box, "read_file")
+    with pytest.raises(errors.ToolNotFound):
+        await client.call_tool(box, "nonsense")
+
+
 async def test_ports_are_opened_for_others(client: Driver, box: str) -> None:
     link = await client.create_link(box, 3000, ttl=60)
     assert (link.port, "paddock_link=" in link.url) == (3000, True)

@@ -34,6 +34,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "stream_code": (BOX, "1"),
     "restart_code_context": (BOX, "5c1d7a52"),
     "delete_code_context": (BOX, "5c1d7a52"),
+    "call_tool": (BOX, "read_file"),
     "create_link": (BOX, 3000),
     "put_service": (BOX, "web", 3000, "true"),
     "get_service": (BOX, "web"),

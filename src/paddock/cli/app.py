@@ -14,6 +14,7 @@ from paddock.cli.keys import keys
 from paddock.cli.service import service
 from paddock.cli.session import ApiKey, Json, Server
 from paddock.cli.template import template
+from paddock.cli.tool import tool
 from paddock.cli.up import up
 
 
@@ -58,6 +59,7 @@ app.command("egress", rich_help_panel=SANDBOXES)(confinement.egress)
 app.command("exec", rich_help_panel=INSIDE)(exec.exec_)
 app.command("run-code", rich_help_panel=INSIDE)(code.run_code)
 app.add_typer(service, name="service", rich_help_panel=INSIDE)
+app.add_typer(tool, name="tool", rich_help_panel=INSIDE)
 app.command("cp", rich_help_panel=INSIDE)(copy.cp)
 app.command("url", rich_help_panel=INSIDE)(sandboxes.url)
 app.command("up", rich_help_panel=SERVER)(up)

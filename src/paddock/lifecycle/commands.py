@@ -31,6 +31,7 @@ from paddock.machine.base import (
 )
 from paddock.models import CommandResult, CommandStatus, RunCommand, StartProcess
 from paddock.settings import Settings
+from paddock.tools import environment
 
 SHELL = ("/bin/bash", "-c")
 _LABEL = 1000
@@ -185,7 +186,7 @@ class Commands:
             process_id=process_id,
             argv=[*SHELL, request.command],
             cwd=request.cwd or WORKSPACE,
-            env=request.env,
+            env=_env(request),
             user=request.user or DEFAULT_USER,
             hard_timeout=request.hard_timeout,
             label=request.command[:_LABEL],
@@ -225,6 +226,13 @@ class Commands:
             truncated=more or stdout.offset > 0 or stderr.offset > 0,
             duration=self._duration(info),
         )
+
+
+def _env(request: RunCommand) -> dict[str, str]:
+    """With the variables that the sandbox's user had remembered; nobody else may run what that user wrote."""
+    if request.user not in (None, DEFAULT_USER):
+        return dict(request.env)
+    return environment.for_bash(request.env)
 
 
 async def _news(machine: Machine, process_id: str, stdout_offset: int, stderr_offset: int, wait: float) -> None:

@@ -34,6 +34,8 @@ class Bench:
     progress: Progress = unheard
     """Tell whoever waits what is going on. For calls that take more than a few seconds."""
     inline: int = INLINE
+    confined: bool = True
+    """What is done here stays in a sandbox. Where it does not, agents ask before they act."""
 
     @property
     def folder(self) -> str:

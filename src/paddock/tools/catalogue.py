@@ -5,10 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paddock import errors
-from paddock.tools.kits import browser, browser_pages, files
+from paddock.tools.kits import (
+    agents,
+    browser,
+    browser_pages,
+    code,
+    commands,
+    environment,
+    files,
+    git,
+    network,
+    patch,
+    search,
+    shells,
+    todo,
+)
 from paddock.tools.tool import Kit, Tool
 
-KITS: Sequence[Kit] = (files.kit, browser.kit, browser_pages.kit)
+KITS: Sequence[Kit] = (
+    files.kit,
+    patch.kit,
+    search.kit,
+    commands.kit,
+    shells.kit,
+    code.kit,
+    git.kit,
+    network.kit,
+    environment.kit,
+    todo.kit,
+    browser.kit,
+    browser_pages.kit,
+    agents.kit,
+)
 
 TOOLS: dict[str, Tool] = {tool.name: tool for kit in KITS for tool in kit.tools}
 

@@ -1,23 +1,110 @@
-"""Files: read, written, changed, found."""
+"""Files: read, written, changed, listed, moved, deleted."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
+from paddock import errors
+from paddock.machine.base import FileInfo, FileType
+from paddock.tools import editing, reading
 from paddock.tools.bench import Bench
-from paddock.tools.tool import Kit, Reply
+from paddock.tools.contents import load, save, turn
+from paddock.tools.excerpt import once
+from paddock.tools.tool import Kit, Picture, Reply, ToolFailed
 
 kit = Kit("files")
 
 Path = Annotated[str, Field(description="Absolute, or relative to /workspace.", examples=["/workspace/main.py"])]
 
 
+class FileText(BaseModel):
+    path: str
+    size: int = Field(description="Of the whole file, in bytes.")
+    media_type: str = Field(description="`text/plain`, or of the picture that is sent along.")
+    content: str = Field(description="The lines asked for, without numbers. Empty for a picture.")
+    first_line: int
+    last_line: int
+    total_lines: int | None = Field(description="Null where the file is too large to count, and for pictures.")
+    next_offset: int | None = Field(description="Where to read on. Null at the end.")
+    truncated: bool = Field(description="A line was cut because it is very long.")
+
+
 class Written(BaseModel):
     path: str
     size: int
+
+
+class Edited(BaseModel):
+    path: str
+    replacements: int
+    first_line: int = Field(description="The line of the first change, before it.")
+    size: int
+
+
+class Entry(BaseModel):
+    path: str
+    type: Literal["file", "directory", "symlink", "other"]
+    size: int
+    modified_at: float
+    target: str | None = Field(default=None, description="Of a symlink.")
+
+
+class Listing(BaseModel):
+    path: str
+    entries: list[Entry]
+    total: int
+    next_offset: int | None = Field(description="Where to go on. Null at the end.")
+
+
+class Deleted(BaseModel):
+    path: str
+
+
+class Moved(BaseModel):
+    source: str
+    destination: str
+
+
+@kit.tool("read_file", "Read a file", langchain="file_read", read_only=True, idempotent=True)
+async def read_file(
+    bench: Bench,
+    path: Path,
+    offset: Annotated[int, Field(ge=1, description="The first line to read, counted from 1.")] = 1,
+    limit: Annotated[int, Field(ge=1, le=20_000, description="How many lines at most.")] = 2000,
+) -> Reply[FileText]:
+    """Read a text file, with line numbers, or look at a picture (PNG, JPEG, GIF, WebP).
+
+    Answers with the lines, how many there are in all, and where to read on when there are more. The numbers and the
+    tab after them are not part of the file. Lines longer than 2000 characters are cut. Other binary files are refused.
+    """
+    where = bench.path(path)
+    info = await bench.machine.stat(where, follow=True, user=bench.user)
+    if info.type is FileType.DIRECTORY:
+        raise ToolFailed(f"{where} is a directory. List it with list_directory.")
+    begin = await reading.beginning(bench, where)
+    if (kind := reading.picture_type(begin)) is not None:
+        data = await reading.picture(bench, info, where)
+        seen = FileText(
+            path=where, size=info.size, media_type=kind, content="", first_line=0, last_line=0,
+            total_lines=None, next_offset=None, truncated=False,
+        )  # fmt: skip
+        return Reply(f"{where}: a picture ({kind}, {info.size} bytes).", seen, (Picture(data, kind),))
+    if b"\0" in begin:
+        raise ToolFailed(
+            f"{where} is binary ({info.size} bytes). Look at it with a program, through run_command: file, xxd, "
+            "strings, pdftotext, unzip -l."
+        )
+    page = await reading.lines(bench, where, offset, limit)
+    if offset > 1 and not page.lines:
+        raise ToolFailed(f"{where} has {page.total} lines: there is no line {offset}.")
+    last = offset + len(page.lines) - 1
+    text = FileText(
+        path=where, size=info.size, media_type="text/plain", content="".join(page.lines), first_line=offset,
+        last_line=last, total_lines=page.total, next_offset=last + 1 if page.more else None, truncated=page.cut,
+    )  # fmt: skip
+    return Reply(reading.numbered(page, offset), text)
 
 
 @kit.tool("write_file", "Write a file", langchain="file_write", destructive=True, idempotent=True)
@@ -28,9 +115,160 @@ async def write_file(
 
     To change a part of a file, use edit_file.
     """
-
-    async def whole() -> AsyncIterator[bytes]:
-        yield content.encode()
-
-    info = await bench.machine.write_file(bench.path(path), whole(), user=bench.user)
+    where = bench.path(path)
+    async with turn(bench, where):
+        info = await bench.machine.write_file(where, once(_encoded(content)), user=bench.user)
     return Reply(f"Wrote {info.size} bytes to {info.path}.", Written(path=info.path, size=info.size))
+
+
+@kit.tool("edit_file", "Edit a file", langchain="file_edit", destructive=True)
+async def edit_file(
+    bench: Bench,
+    path: Path,
+    old_string: Annotated[str, Field(description="The text to replace, exactly as it is, without line numbers.")],
+    new_string: Annotated[str, Field(description="The text to put in its place.")],
+    replace_all: Annotated[bool, Field(description="Every occurrence, rather than the only one.")] = False,
+) -> Reply[Edited]:
+    """Replace text in a file. Read the file first, so that the text fits exactly.
+
+    The text must be in the file exactly once, unless replace_all is set; give enough of what is around it. Line
+    endings of Windows are kept. For several changes in one file use multi_edit; for several files, apply_patch.
+    """
+    where = bench.path(path)
+    async with turn(bench, where):
+        before = await load(bench, where)
+        replaced = editing.replace(before, old_string, new_string, replace_all)
+        _encoded(replaced.text)
+        info = await save(bench, where, before, replaced.text)
+    data = Edited(path=where, replacements=replaced.count, first_line=replaced.first_line, size=info.size)
+    times = "1 place" if replaced.count == 1 else f"{replaced.count} places"
+    return Reply(f"Changed {times} in {where}, the first at line {replaced.first_line}.", data)
+
+
+class Edit(BaseModel):
+    old_string: str = Field(description="The text to replace, exactly as it is then.")
+    new_string: str = Field(description="The text to put in its place.")
+    replace_all: bool = Field(default=False, description="Every occurrence, rather than the only one.")
+
+
+@kit.tool("multi_edit", "Edit a file in several places", langchain="file_multi_edit", destructive=True)
+async def multi_edit(
+    bench: Bench,
+    path: Path,
+    edits: Annotated[list[Edit], Field(min_length=1, max_length=200, description="Done one after the other.")],
+) -> Reply[Edited]:
+    """Make several changes in one file at once: all of them, or none if one does not fit.
+
+    Each works like edit_file, on what the ones before it have made.
+    """
+    where = bench.path(path)
+    async with turn(bench, where):
+        before = await load(bench, where)
+        text, count, first = before.text, 0, 0
+        for number, edit in enumerate(edits, 1):
+            try:
+                done = editing.replace(before, edit.old_string, edit.new_string, edit.replace_all, text=text)
+            except ToolFailed as problem:
+                raise ToolFailed(f"Edit {number} of {len(edits)}: {problem.message} Nothing was changed.") from None
+            text, count, first = done.text, count + done.count, min(first or done.first_line, done.first_line)
+        _encoded(text)
+        info = await save(bench, where, before, text)
+    data = Edited(path=where, replacements=count, first_line=first, size=info.size)
+    return Reply(f"Changed {count} places in {where}, the first at line {first}.", data)
+
+
+@kit.tool("list_directory", "List a directory", langchain="file_list", read_only=True, idempotent=True)
+async def list_directory(
+    bench: Bench,
+    path: Annotated[str, Field(description="Absolute, or relative to /workspace.", examples=["src"])] = ".",
+    depth: Annotated[int, Field(ge=1, le=8, description="How many levels.")] = 1,
+    offset: Annotated[int, Field(ge=0, description="How many entries to skip.")] = 0,
+    limit: Annotated[int, Field(ge=1, le=5000, description="How many entries at most.")] = 500,
+) -> Reply[Listing]:
+    """What is in a directory, hidden files too, sorted by path, with kinds and sizes.
+
+    To find files by their name use glob_files; by what is in them, grep_files.
+    """
+    where = reading.tidy(bench.path(path))
+    found = await bench.machine.list_directory(where, depth, user=bench.user)
+    entries = [_entry(info) for info in found[offset : offset + limit]]
+    more = offset + limit if offset + limit < len(found) else None
+    lines = [_line(where, entry) for entry in entries]
+    if more is not None:
+        lines.append(f"… {len(found) - more} more: go on with offset {more}.")
+    listing = Listing(path=where, entries=entries, total=len(found), next_offset=more)
+    return Reply("\n".join([f"{where}: {len(found)} entries", *lines]), listing)
+
+
+@kit.tool("delete_file", "Delete a file or directory", langchain="file_delete", destructive=True)
+async def delete_file(
+    bench: Bench,
+    path: Path,
+    recursive: Annotated[bool, Field(description="Also a directory with everything in it.")] = False,
+) -> Reply[Deleted]:
+    """Delete a file, a symlink (never what it points to) or an empty directory; with recursive, a whole tree."""
+    where = reading.tidy(bench.path(path))
+    if where in ("/", bench.workspace, bench.home):
+        raise ToolFailed(f"{where} itself is not deleted. Delete what is in it.")
+    try:
+        await bench.machine.remove(where, recursive, user=bench.user)
+    except errors.PathConflict as problem:
+        if recursive:
+            raise
+        raise ToolFailed(f"{problem.message} To delete a directory with what is in it, set recursive.") from None
+    return Reply(f"Deleted {where}.", Deleted(path=where))
+
+
+@kit.tool("move_file", "Move or rename a file", langchain="file_move", destructive=True)
+async def move_file(
+    bench: Bench,
+    source: Annotated[str, Field(description="What to move: absolute, or relative to /workspace.")],
+    destination: Annotated[str, Field(description="Its new path, or an existing directory to move it into.")],
+    overwrite: Annotated[bool, Field(description="Replace a file that is there already.")] = False,
+) -> Reply[Moved]:
+    """Move or rename a file or directory. Missing directories are made; an existing file is kept unless overwrite."""
+    old, new = reading.tidy(bench.path(source)), reading.tidy(bench.path(destination))
+    await bench.machine.stat(old, user=bench.user)
+    there = await _stat(bench, new)
+    if there is not None and there.type is FileType.DIRECTORY:
+        new = f"{new.rstrip('/')}/{old.rsplit('/', 1)[-1]}"
+        there = await _stat(bench, new)
+    if there is not None and not overwrite and new != old:
+        raise ToolFailed(f"{new} exists already. Choose another name, or set overwrite.")
+    await bench.machine.make_directory(new.rsplit("/", 1)[0] or "/", bench.user)
+    await bench.machine.move(old, new, user=bench.user)
+    return Reply(f"Moved {old} to {new}.", Moved(source=old, destination=new))
+
+
+async def _stat(bench: Bench, path: str) -> FileInfo | None:
+    try:
+        return await bench.machine.stat(path, follow=True, user=bench.user)
+    except errors.NotFound:
+        return None
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as problem:
+        raise ToolFailed(f"The text has half a character (a lone surrogate) at position {problem.start}.") from None
+
+
+def _entry(info: FileInfo) -> Entry:
+    return Entry(
+        path=info.path,
+        type=info.type.value,
+        size=info.size,
+        modified_at=info.modified_at,
+        target=info.symlink_target,
+    )
+
+
+def _line(folder: str, entry: Entry) -> str:
+    name = entry.path.removeprefix(folder.rstrip("/") + "/")
+    match entry.type:
+        case "directory":
+            return f"{name}/"
+        case "symlink":
+            return f"{name} -> {entry.target}"
+    return f"{name} ({entry.size} bytes)"

@@ -1,0 +1,134 @@
+"""Coding agents that run inside the sandbox, as programs that say in JSON lines what they do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from paddock import errors
+from paddock.ids import new_process_id
+from paddock.machine.base import ProcessInfo, ProcessSpec, Stream
+from paddock.tools import environment, running
+from paddock.tools.bench import Bench
+from paddock.tools.tool import ToolFailed
+
+_MAX_LINE = 8 << 20
+_PATH = 'PATH="$PATH:$HOME/.local/bin:$HOME/.npm-global/bin"; export PATH; command -v "$1" >/dev/null || exit 127; '
+
+
+class AgentAnswer(BaseModel):
+    result: str = Field(description="What it says at the end.")
+    session_id: str | None = Field(description="To go on with in a later call.")
+    steps: int = Field(description="How many tools it used.")
+    cost_usd: float | None = Field(description="Where it says so.")
+    result_file: str | None = Field(default=None, description="Where the whole answer is, if it was too long.")
+
+
+class Conversation(ABC):
+    """What is known from the lines so far."""
+
+    session_id: str | None = None
+    result: str = ""
+    problem: str = ""
+    steps: int = 0
+    cost_usd: float | None = None
+
+    @abstractmethod
+    def hear(self, event: Mapping[str, Any]) -> str | None:
+        """Take in one line. Answers with what whoever waits should know."""
+
+
+async def converse(
+    bench: Bench,
+    conversation: Conversation,
+    argv: Sequence[str],
+    *,
+    prompt: str,
+    cwd: str,
+    seconds: float,
+    before: str = "",
+) -> ProcessInfo:
+    """Run it to its end. ``before``: a bit of shell that runs first."""
+    spec = ProcessSpec(
+        process_id=new_process_id(),
+        argv=running.program(bench, ["/bin/sh", "-c", f'{_PATH}{before}exec "$@"', "sh", *argv]),
+        cwd=cwd,
+        env=environment.given({}),
+        user=bench.user,
+        stdin=True,
+        hard_timeout=seconds + 30,
+        label=f"{argv[0]}: {' '.join(prompt.split())[:200]}",
+    )
+    await bench.machine.spawn(spec)
+    try:
+        with suppress(errors.ProcessEnded):
+            await bench.machine.write_stdin(spec.process_id, prompt.encode(errors="replace"))
+            await bench.machine.close_stdin(spec.process_id)
+        async with asyncio.timeout(seconds):
+            await _listen(bench, spec.process_id, conversation)
+            return await bench.machine.wait(spec.process_id, seconds)
+    except TimeoutError:
+        await _end(bench, spec.process_id)
+        more = f" Go on with session_id {conversation.session_id!r}." if conversation.session_id else ""
+        raise ToolFailed(f"{argv[0]} was not done after {seconds:g} s and was ended.{more}") from None
+    except asyncio.CancelledError:
+        await _end(bench, spec.process_id)
+        raise
+
+
+async def said(bench: Bench, info: ProcessInfo) -> str:
+    """The last that it wrote where errors go, or anywhere."""
+    for stream in (Stream.STDERR, Stream.STDOUT):
+        size = info.stderr_size if stream is Stream.STDERR else info.stdout_size
+        chunk = await running.read(bench, info, stream, max(0, size - 2000), 2000)
+        if text := chunk.data.decode(errors="replace").strip():
+            return text
+    return f"exit code {info.exit_code}"
+
+
+async def _listen(bench: Bench, process_id: str, conversation: Conversation) -> None:
+    loop = asyncio.get_running_loop()
+    begun = told = loop.time()
+    news = "working"
+    lines = _Lines(conversation.hear)
+    async with aclosing(running.output(bench, process_id)) as chunks:
+        async for chunk in chunks:
+            if chunk is not None and chunk.stream is Stream.STDOUT:
+                news = lines.feed(chunk.data) or news
+            if loop.time() - told >= running.BEAT:
+                told = loop.time()
+                await bench.progress(f"{told - begun:.0f} s: {news}")
+    lines.feed(b"\n")
+
+
+class _Lines:
+    def __init__(self, hear: Callable[[Mapping[str, Any]], str | None]) -> None:
+        self._hear = hear
+        self._rest = b""
+
+    def feed(self, data: bytes) -> str | None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._rest = self._rest[:_MAX_LINE]
+        news = None
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:  # a warning, a banner
+                continue
+            if isinstance(event, dict):
+                news = self._hear(event) or news
+        return news
+
+
+async def _end(bench: Bench, process_id: str) -> None:
+    with suppress(errors.ProcessEnded, errors.ProcessNotFound):
+        await bench.machine.signal(process_id, signal.SIGTERM)
+        if (await bench.machine.wait(process_id, 5)).running:
+            await bench.machine.signal(process_id, signal.SIGKILL)

@@ -1,0 +1,79 @@
+"""Git as tools run it: never asks anybody, says what to do when something is missing, shows no passwords."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from paddock.tools import running
+from paddock.tools.bench import Bench
+from paddock.tools.tool import ToolFailed
+
+_ENV = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "",
+    "SSH_ASKPASS": "",
+    "GIT_EDITOR": "true",
+    "GIT_PAGER": "cat",
+    "LC_ALL": "C.UTF-8",
+    "LANGUAGE": "C",
+}
+_GITHUB = (
+    "credential.https://github.com.helper="
+    '!f() { test -n "$GITHUB_TOKEN" && echo username=x-access-token && echo "password=$GITHUB_TOKEN"; }; f'
+)
+"""For GitHub, the token that the sandbox was given, if it was."""
+
+_HINTS = (
+    (r"not a git repository", "Give the path of a repository, clone one with git_clone, or run `git init`."),
+    (
+        r"prompts disabled|Authentication failed|could not read (Username|Password)|Permission denied \(publickey",
+        "Git has no credentials for this: set GITHUB_TOKEN with env_set (for github.com), or configure a "
+        "credential helper or an SSH key with run_command.",
+    ),
+    (
+        r"Could not resolve|CONNECT tunnel failed|Failed to connect|Connection refused|unable to access",
+        "The sandbox may not reach this host: its egress rules must allow it.",
+    ),
+    (
+        r"Host key verification failed",
+        "Add the host's key with run_command: `ssh-keyscan <host> >> ~/.ssh/known_hosts`.",
+    ),
+    (r"dubious ownership", "Run `git config --global --add safe.directory <path>` with run_command."),
+    (r"tell me who you are|unable to auto-detect email|empty ident", "Give author_name and author_email."),
+    (r"fetch first|non-fast-forward|Not possible to fast-forward|divergent", "Get what is new with git_pull (rebase)."),
+    (r"has no upstream branch", "Set set_upstream."),
+    (r"nothing to commit|no changes added", "Change something, and stage it with git_add, or set all."),
+    (r"CONFLICT|conflict", "Resolve the conflicts in the files, then git_add them and commit."),
+    (r"already exists and is not an empty", "Choose another path."),
+)
+
+
+async def git(
+    bench: Bench,
+    repository: str,
+    words: Sequence[str],
+    *,
+    settings: Sequence[str] = (),
+    seconds: float = 60,
+    fails: bool = True,
+) -> running.Ran:
+    """One command of git in a repository. Unless ``fails`` is off, one that does not succeed is a ``ToolFailed``."""
+    every = (_GITHUB, "advice.detachedHead=false", "core.quotePath=false", *settings)
+    argv = ["git", *(word for setting in every for word in ("-c", setting)), *words]
+    ran = await running.run(bench, argv, what=f"git {words[0]}", cwd=bench.path(repository), env=_ENV, seconds=seconds)
+    running.needs(ran, "git", "Install it (as root: `apt-get install git`), or use a template that has it.")
+    if fails and not ran.ok:
+        raise failed(words[0], ran)
+    return ran
+
+
+def failed(command: str, ran: running.Ran) -> ToolFailed:
+    said = masked("\n".join(part for part in (ran.err.strip(), ran.out.strip()) if part))[-3000:]
+    hint = next((hint for pattern, hint in _HINTS if re.search(pattern, said)), "")
+    return ToolFailed(f"git {command} failed: {said or f'exit code {ran.info.exit_code}'}\n{hint}".rstrip())
+
+
+def masked(text: str) -> str:
+    """Without the passwords that may stand in URLs."""
+    return re.sub(r"(\w+://)[^/@\s]+@", r"\1***@", text)

@@ -1,0 +1,214 @@
+"""Python: code that remembers, and packages for it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import shlex
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from paddock.interpreter import PORT
+from paddock.interpreter.client import Interpreter
+from paddock.tools import environment, running
+from paddock.tools.bench import Bench
+from paddock.tools.excerpt import excerpt
+from paddock.tools.tool import Kit, Picture, Reply, ToolFailed
+
+kit = Kit("python")
+
+_MAX_PICTURES = 8
+_MAX_PICTURE = 5 << 20
+_GATHERED = 4 << 20
+"""Characters of output that are kept at most."""
+
+
+class PythonError(BaseModel):
+    name: str
+    value: str
+    traceback: str
+
+
+class Shown(BaseModel):
+    text: str | None
+    formats: list[str] = Field(description="In which other forms it came: html, png, json …")
+
+
+class Executed(BaseModel):
+    result: str | None = Field(description="The value of the last expression.")
+    stdout: str
+    stderr: str
+    error: PythonError | None = Field(description="What the code raised, if it did.")
+    displayed: list[Shown] = Field(description="Everything that was shown: tables, plots, the result.")
+    timed_out: bool
+    output_file: str | None = Field(description="Where the whole output is, if it was too long.")
+
+
+class Installed(BaseModel):
+    packages: list[str] = Field(description="Names and versions, as pip says them.")
+    output: str
+
+
+@dataclass
+class _Run:
+    texts: dict[str, str] = field(default_factory=lambda: {"stdout": "", "stderr": ""})
+    shown: list[Shown] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+    result: str | None = None
+    error: PythonError | None = None
+    timed_out: bool = False
+
+    def hear(self, output: Mapping[str, Any]) -> None:
+        match output["type"]:
+            case "stdout" | "stderr" as stream:
+                room = _GATHERED - len(self.texts[stream])
+                self.texts[stream] += str(output.get("text", ""))[: max(0, room)]
+            case "error":
+                said = {name: str(output.get(name, "")) for name in ("name", "value", "traceback")}
+                self.error = PythonError.model_validate(said)
+            case "result":
+                self._show(output)
+
+    def _show(self, output: Mapping[str, Any]) -> None:
+        text = output.get("text")
+        text = None if text is None else str(text)
+        known = {"type", "text", "is_main_result", "extra"}
+        self.shown.append(Shown(text=text, formats=sorted(name for name in output.keys() - known if output[name])))
+        if output.get("is_main_result"):
+            self.result = text
+        for form in ("png", "jpeg"):
+            if output.get(form) and len(self.pictures) < _MAX_PICTURES:
+                try:
+                    data = base64.b64decode(str(output[form]))
+                except binascii.Error:
+                    continue
+                if len(data) <= _MAX_PICTURE:
+                    self.pictures.append(Picture(data, f"image/{form}"))
+                    return
+
+
+@kit.tool("run_python", "Run Python", langchain="python_exec", destructive=True, open_world=True)
+async def run_python(
+    bench: Bench,
+    code: Annotated[str, Field(min_length=1, description="Python, as in a notebook's cell.", examples=["1 + 1"])],
+    timeout: Annotated[float, Field(gt=0, le=3600, description="Seconds after which it is interrupted.")] = 120,
+    restart: Annotated[bool, Field(description="Forget everything that earlier code defined, first.")] = False,
+) -> Reply[Executed]:
+    """Run Python code in a session that remembers: variables, imports and functions are there the next time.
+
+    Works like a notebook: answers with what is printed, the value of the last expression, tables as text, and plots
+    (matplotlib's figures) as pictures. Runs in /workspace; `%pip`, `!` and `%` magics work. An exception is an answer,
+    with its traceback. For packages use pip_install.
+    """
+    interpreter = Interpreter(lambda: bench.reach(PORT))
+    if restart:
+        await _restart(interpreter, bench.workspace)
+    run = _Run()
+    outputs = interpreter.execute(
+        code, language="python", context_id=None, env=await environment.remembered(bench), cwd=bench.workspace
+    )
+    await _until(bench, outputs, run, timeout)
+    room = {"stdout": bench.inline * 2 // 3, "stderr": bench.inline // 3}
+    cut = {name: await excerpt(bench, run.texts[name], f"python-{name}", room[name]) for name in room}
+    result = None if run.result is None else await excerpt(bench, run.result, "python-result")
+    files = [each.file for each in (*cut.values(), result) if each is not None and each.file]
+    data = Executed(
+        result=result and result.text,
+        stdout=cut["stdout"].text,
+        stderr=cut["stderr"].text,
+        error=run.error,
+        displayed=[shown.model_copy(update={"text": (shown.text or "")[:4000]}) for shown in run.shown],
+        timed_out=run.timed_out,
+        output_file=files[0] if files else None,
+    )
+    return Reply(_tell(data, run, timeout), data, tuple(run.pictures))
+
+
+async def _until(bench: Bench, outputs: Any, run: _Run, seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    begun = told = loop.time()
+    async with aclosing(outputs):
+        while True:
+            try:
+                async with asyncio.timeout_at(begun + seconds):
+                    output = await anext(outputs)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                run.timed_out = True
+                return
+            run.hear(output)
+            # While code says nothing, keepalives come: there is something to pass on every few seconds.
+            if loop.time() - told >= running.BEAT:
+                told = loop.time()
+                await bench.progress(f"Running: {told - begun:.0f} s.")
+
+
+async def _restart(interpreter: Interpreter, cwd: str) -> None:
+    for context in await interpreter.contexts():
+        if (context.get("language"), context.get("cwd")) == ("python", cwd):
+            await interpreter.restart_context(str(context["id"]))
+            return
+
+
+def _tell(data: Executed, run: _Run, seconds: float) -> str:
+    parts = [data.stdout.rstrip("\n")] if data.stdout.strip() else []
+    if data.stderr.strip():
+        parts.append(f"[stderr]\n{data.stderr.rstrip()}")
+    parts += [shown.text for shown in run.shown if shown.text and shown.text != run.result]
+    if data.result is not None:
+        parts.append(data.result)
+    if data.error is not None:
+        parts.append(data.error.traceback or f"{data.error.name}: {data.error.value}")
+    if data.timed_out:
+        parts.append(f"[interrupted after {seconds:g} s; what was defined until then stays. Set a longer timeout]")
+    if run.pictures:
+        parts.append(f"[{len(run.pictures)} picture{'s' if len(run.pictures) > 1 else ''}]")
+    return "\n".join(parts) or "(no output)"
+
+
+@kit.tool("pip_install", "Install Python packages", open_world=True, idempotent=True)
+async def pip_install(
+    bench: Bench,
+    packages: Annotated[
+        list[str],
+        Field(min_length=1, max_length=100, description="As for pip: names, versions, wheels, `-r file` as one item."),
+    ],
+    upgrade: Annotated[bool, Field(description="Also those that are there already.")] = False,
+    timeout: Annotated[float, Field(gt=0, le=3600, description="Seconds after which it is ended.")] = 600,
+) -> Reply[Installed]:
+    """Install Python packages for the sandbox's user: commands and run_python can import them at once."""
+    words: list[str] = []
+    for package in packages:
+        if package.startswith("-r "):
+            words += ["-r", bench.path(package[3:].strip())]
+        elif package.startswith("-"):
+            raise ToolFailed(f"{package[:80]!r} is an option, not a package. For options use run_command with pip.")
+        else:
+            words.append(package)
+    argv = ["python3", "-m", "pip", "install", *(["--upgrade"] if upgrade else []), *words]
+    env = {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    ran = await running.run(bench, argv, what="pip install", env=env, seconds=timeout)
+    running.needs(ran, "python3", "Use a template that has Python.")
+    if not ran.ok:
+        said = (ran.err.strip() or ran.out.strip())[-3000:]
+        raise ToolFailed(f"pip could not install {shlex.join(packages)[:300]}:\n{said}\n{_hint(said)}".rstrip())
+    cut = await excerpt(bench, ran.out, "pip")
+    found = [line for line in ran.out.splitlines() if line.startswith("Successfully installed ")]
+    named = found[-1].removeprefix("Successfully installed ").split() if found else []
+    return Reply(found[-1] if found else "Everything was there already.", Installed(packages=named, output=cut.text))
+
+
+def _hint(said: str) -> str:
+    if "No module named pip" in said:
+        return "Install pip first: run_command with `python3 -m ensurepip --user`, or the system's package python3-pip."
+    if "403" in said or "Tunnel connection failed" in said or "Failed to establish" in said:
+        return "The sandbox may not reach the package index: its egress rules must allow it, or PIP_INDEX_URL another."
+    if "No matching distribution" in said:
+        return "Check the name and the version."
+    return ""

@@ -1,0 +1,140 @@
+"""Variables, processes and ports of a sandbox."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from paddock.tools import environment, inspection, running
+from paddock.tools.bench import Bench
+from paddock.tools.contents import turn
+from paddock.tools.tool import Kit, Reply, ToolFailed
+
+kit = Kit("environment")
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_RESERVED = {"BASH_ENV", environment.GIVEN}
+
+Port = Annotated[int, Field(ge=1, le=65535, description="The port that something listens on.", examples=[3000])]
+
+
+class Variables(BaseModel):
+    variables: dict[str, str]
+
+
+class Kept(BaseModel):
+    name: str
+    value: str | None = Field(description="Null when it was forgotten.")
+
+
+@kit.tool("env_get", "Read environment variables", read_only=True, idempotent=True)
+async def env_get(
+    bench: Bench,
+    name: Annotated[str | None, Field(description="Of one variable. Null: all of them.")] = None,
+) -> Reply[Variables]:
+    """The environment that commands see: one variable, or all."""
+    ran = await running.run(bench, ["env", "-0"], what="env")
+    found = dict(part.partition("=")[::2] for part in ran.out.split("\0") if "=" in part)
+    found = {each: value for each, value in found.items() if each not in (*_RESERVED, "_", "SHLVL", "OLDPWD")}
+    if name is not None:
+        if name not in found:
+            raise ToolFailed(f"There is no variable {name[:80]!r}. Set it with env_set.")
+        return Reply(found[name] or "(empty)", Variables(variables={name: found[name]}))
+    lines = [f"{each}={value}" for each, value in sorted(found.items())]
+    return Reply("\n".join(lines), Variables(variables=found))
+
+
+@kit.tool("env_set", "Set an environment variable", idempotent=True)
+async def env_set(
+    bench: Bench,
+    name: Annotated[str, Field(description="Letters, digits and underscores.", examples=["DATABASE_URL"])],
+    value: Annotated[str | None, Field(description="Null forgets what was set here.")],
+) -> Reply[Kept]:
+    """Set a variable for every command, shell, program and Python run that starts from now on; or forget it.
+
+    It is kept in the sandbox, through pauses as well. What runs already does not see it.
+    """
+    if not _NAME.fullmatch(name) or name in _RESERVED:
+        raise ToolFailed(f"{name[:80]!r} cannot be set. A name has letters, digits and underscores, e.g. MY_TOKEN.")
+    if value is not None and "\0" in value:
+        raise ToolFailed("A variable cannot hold a NUL character.")
+    async with turn(bench, environment.file(bench)):
+        variables = await environment.remembered(bench)
+        variables.pop(name, None)
+        if value is not None:
+            variables[name] = value
+        if sum(len(each.encode()) + len(text.encode()) for each, text in variables.items()) > environment.MAX_BYTES:
+            raise ToolFailed(f"Variables may have {environment.MAX_BYTES} bytes in all. Keep this in a file instead.")
+        await environment.remember(bench, variables)
+    said = f"Forgot {name}." if value is None else f"Set {name} for commands that start from now on."
+    return Reply(said, Kept(name=name, value=value))
+
+
+class Processes(BaseModel):
+    processes: list[inspection.Process]
+
+
+@kit.tool("process_list", "List processes", read_only=True, idempotent=True)
+async def process_list(
+    bench: Bench,
+    filter: Annotated[str | None, Field(description="Only those whose command line has this text.")] = None,
+) -> Reply[Processes]:
+    """Every process in the sandbox: its id, parent, memory, CPU time and command line.
+
+    Commands that were started by tools are in task_list as well, with their output.
+    """
+    found = await inspection.processes(bench)
+    if filter is not None:
+        found = [process for process in found if filter.lower() in process.command.lower()]
+    lines = [
+        f"{process.pid:>7} {process.ppid:>7} {process.state} {process.memory // 1024:>8} K "
+        f"{process.cpu_seconds:>8.2f} s  {process.command[:200]}"
+        for process in found
+    ]
+    head = f"{'PID':>7} {'PARENT':>7} S {'MEMORY':>10} {'CPU':>10}  COMMAND"
+    return Reply("\n".join([head, *lines]), Processes(processes=found))
+
+
+class OpenPort(BaseModel):
+    port: int
+    address: str = Field(description="Where it listens.")
+    process: str | None = Field(description="Whose it is, where that can be seen.")
+    pid: int | None
+    url: str = Field(description="Where a person can open it.")
+
+
+class Ports(BaseModel):
+    ports: list[OpenPort]
+
+
+class Exposed(BaseModel):
+    port: int
+    url: str
+    listening: bool
+
+
+@kit.tool("port_list", "List open ports", read_only=True, idempotent=True)
+async def port_list(bench: Bench) -> Reply[Ports]:
+    """The TCP ports on which something listens in the sandbox, with the address at which a person can open each."""
+    found = [
+        OpenPort(
+            port=each.port, address=each.address, process=each.process, pid=each.pid, url=bench.port_url(each.port)
+        )
+        for each in await inspection.listening(bench)
+    ]
+    lines = [f"{each.port}  {each.process or ''}  {each.url}" for each in found]
+    return Reply("\n".join(lines) or "Nothing listens.", Ports(ports=found))
+
+
+@kit.tool("expose_port", "Get the address of a port", read_only=True, idempotent=True)
+async def expose_port(bench: Bench, port: Port) -> Reply[Exposed]:
+    """The URL at which a person can open a port of the sandbox in a browser: to show a web app that you started.
+
+    Start the server first, with run_command and background.
+    """
+    listening = any(each.port == port for each in await inspection.listening(bench))
+    url = bench.port_url(port)
+    note = "" if listening else f" Nothing listens on port {port} yet: start the server with run_command, background."
+    return Reply(f"{url}{note}", Exposed(port=port, url=url, listening=listening))

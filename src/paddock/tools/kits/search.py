@@ -1,0 +1,203 @@
+"""Finding files by their names, and lines by what is in them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BaseModel, Field
+
+from paddock.machine.base import FileType
+from paddock.tools import searching
+from paddock.tools.bench import Bench
+from paddock.tools.reading import tidy
+from paddock.tools.searching import Match
+from paddock.tools.tool import Kit, Reply
+
+kit = Kit("search")
+
+Item = TypeVar("Item")
+
+Where = Annotated[str, Field(description="Where to search: absolute, or relative to /workspace.", examples=["src"])]
+Skip = Annotated[int, Field(ge=0, description="How many results to skip: next_offset of the answer before.")]
+Glob = Annotated[str | None, Field(description="Only files whose path fits.", examples=["*.py", "src/**/*.{ts,tsx}"])]
+
+
+class Files(BaseModel):
+    path: str
+    files: list[str]
+    total: int
+    next_offset: int | None = Field(description="Where to go on. Null at the end.")
+
+
+class FoundLine(BaseModel):
+    file: str
+    line: int
+    text: str
+    match: bool = Field(description="False for a line of the context.")
+
+
+class Counted(BaseModel):
+    file: str
+    matches: int
+
+
+class Found(BaseModel):
+    lines: list[FoundLine] = Field(description="In the mode `content`.")
+    files: list[Counted] = Field(description="In the other modes.")
+    total_files: int
+    total_matches: int
+    next_offset: int | None = Field(description="Where to go on. Null at the end.")
+
+
+class Hits(BaseModel):
+    names: list[str] = Field(description="Files whose name has the text.")
+    lines: list[FoundLine]
+    total_names: int
+    total_lines: int
+
+
+@kit.tool("glob_files", "Find files by name", langchain="file_glob", read_only=True, idempotent=True)
+async def glob_files(
+    bench: Bench,
+    pattern: Annotated[
+        str, Field(min_length=1, description="`*`, `?`, `**`, `[…]`, `{a,b}`.", examples=["**/*.py", "*.{json,toml}"])
+    ],
+    path: Where = ".",
+    offset: Skip = 0,
+    limit: Annotated[int, Field(ge=1, le=5000, description="How many at most.")] = 200,
+) -> Reply[Files]:
+    """Find files by a pattern of their paths, sorted. A pattern without a slash fits in every directory.
+
+    Leaves out .git, node_modules, caches and virtual environments unless the pattern or the path names them.
+    """
+    where = tidy(bench.path(path))
+    await bench.machine.list_directory(where, 1, user=bench.user)
+    found = [f"{where.rstrip('/')}/{each}" for each in await searching.find(bench, where, pattern)]
+    page, more = _page(found, offset, limit)
+    lines = [*page, *_rest(len(found), more)]
+    return Reply(
+        "\n".join(lines) or f"No file below {where} fits {pattern}.",
+        Files(path=where, files=page, total=len(found), next_offset=more),
+    )
+
+
+@kit.tool("grep_files", "Search in files", langchain="file_grep", read_only=True, idempotent=True)
+async def grep_files(
+    bench: Bench,
+    pattern: Annotated[str, Field(min_length=1, description="A regular expression.", examples=[r"def \w+_id\("])],
+    path: Where = ".",
+    glob: Glob = None,
+    mode: Annotated[
+        Literal["content", "files", "count"],
+        Field(description="Lines with their numbers; only the files; or how many in each."),
+    ] = "content",
+    ignore_case: Annotated[bool, Field(description="Upper and lower case are the same.")] = False,
+    literal: Annotated[bool, Field(description="The pattern is plain text, no expression.")] = False,
+    context: Annotated[int, Field(ge=0, le=20, description="Lines to show before and after each.")] = 0,
+    multiline: Annotated[bool, Field(description="The pattern may span lines. Needs ripgrep in the sandbox.")] = False,
+    offset: Skip = 0,
+    limit: Annotated[int, Field(ge=1, le=2000, description="How many lines or files at most.")] = 250,
+) -> Reply[Found]:
+    """Search what is in files for a regular expression.
+
+    Uses ripgrep where the sandbox has it, else grep -E: keep to what both know. Leaves out binary files, .git,
+    node_modules, caches and virtual environments unless the path or glob names them. Long lines are cut.
+    """
+    where = tidy(bench.path(path))
+    found = await searching.grep(
+        bench,
+        where,
+        pattern,
+        glob=glob,
+        ignore_case=ignore_case,
+        literal=literal,
+        context=context,
+        multiline=multiline,
+    )
+    matches = sum(match.count for match in found)
+    counted = [Counted(file=match.path, matches=match.count) for match in found]
+    lines = _lines(found)
+    if mode == "content":
+        kept, more = _page(lines, offset, limit)
+        kept, more = _fitting(kept, offset, more, bench.inline)
+        data = Found(lines=kept, files=[], total_files=len(found), total_matches=matches, next_offset=more)
+        said = [*_grouped(kept), *_rest(len(lines), more)]
+    else:
+        some, more = _page(counted, offset, limit)
+        data = Found(lines=[], files=some, total_files=len(found), total_matches=matches, next_offset=more)
+        said = [each.file if mode == "files" else f"{each.file}: {each.matches}" for each in some]
+        said += _rest(len(found), more)
+    return Reply("\n".join(said) or f"Nothing below {where} fits {pattern!r}.", data)
+
+
+@kit.tool("search_files", "Search for a text", langchain="file_search", read_only=True, idempotent=True)
+async def search_files(
+    bench: Bench,
+    query: Annotated[str, Field(min_length=1, description="Plain text, in upper or lower case.")],
+    path: Where = ".",
+    glob: Glob = None,
+    limit: Annotated[int, Field(ge=1, le=1000, description="How many names, and how many lines, at most.")] = 100,
+) -> Reply[Hits]:
+    """Where does a text appear? Finds files whose name has it, and lines that have it, whatever the case.
+
+    The first look around in a project. For regular expressions, pages and context use grep_files; for patterns of
+    names, glob_files.
+    """
+    where = tidy(bench.path(path))
+    found = await searching.grep(
+        bench, where, query, glob=glob, ignore_case=True, literal=True, context=0, multiline=False
+    )
+    below = [] if "\n" in query else await _named(bench, where, query, glob)
+    lines = _lines(found)
+    kept, more = _fitting(lines[:limit], 0, None, bench.inline)
+    data = Hits(names=below[:limit], lines=kept, total_names=len(below), total_lines=len(lines))
+    said = [f"Files whose name has it ({len(below)}):", *below[:limit]] if below else []
+    said += [f"Lines that have it ({len(lines)}):", *_grouped(kept)] if lines else []
+    if len(lines) > len(kept) or more:
+        said.append("… there are more: narrow it with path or glob, or page through with grep_files.")
+    return Reply("\n".join(said) or f"{query!r} is nowhere below {where}.", data)
+
+
+async def _named(bench: Bench, where: str, query: str, glob: str | None) -> list[str]:
+    if (await bench.machine.stat(where, follow=True, user=bench.user)).type is not FileType.DIRECTORY:
+        return []
+    every = await searching.find(bench, where, glob or "**")
+    return [f"{where.rstrip('/')}/{each}" for each in every if query.lower() in each.rsplit("/", 1)[-1].lower()]
+
+
+def _lines(found: list[Match]) -> list[FoundLine]:
+    return [
+        FoundLine(file=match.path, line=number, text=text, match=matches)
+        for match in found
+        for number, text, matches in match.lines
+    ]
+
+
+def _grouped(lines: list[FoundLine]) -> list[str]:
+    """Each file named once, above its lines."""
+    said: list[str] = []
+    file = None
+    for each in lines:
+        if each.file != file:
+            file = each.file
+            said.append(file)
+        said.append(f"{each.line:6}{':' if each.match else ' '} {each.text}")
+    return said
+
+
+def _page(items: list[Item], offset: int, limit: int) -> tuple[list[Item], int | None]:
+    end = offset + limit
+    return items[offset:end], end if end < len(items) else None
+
+
+def _fitting(lines: list[FoundLine], offset: int, more: int | None, room: int) -> tuple[list[FoundLine], int | None]:
+    """As many as an answer holds."""
+    for number, line in enumerate(lines):
+        room -= len(line.text) + 10
+        if room < 0 and number:
+            return lines[:number], offset + number
+    return lines, more
+
+
+def _rest(total: int, more: int | None) -> list[str]:
+    return [] if more is None else [f"… {total - more} more: go on with offset {more}."]

@@ -1,0 +1,138 @@
+"""Reading files for a model: pages of numbered lines, and pictures."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass, field
+
+from paddock.machine.base import FileInfo
+from paddock.tools.bench import Bench
+from paddock.tools.tool import ToolFailed
+
+MAX_PICTURE = 5 << 20
+MAX_LINE = 2000
+_MAX_COUNTED = 256 << 20
+"""Bytes that are read at most to count lines."""
+_BEGINNING = 8192
+
+
+@dataclass
+class Page:
+    lines: list[str] = field(default_factory=list)
+    """With their ends."""
+    total: int | None = 0
+    more: bool = False
+    cut: bool = False
+
+
+def tidy(path: str) -> str:
+    """Without ``.``, ``..``, and slashes that mean nothing."""
+    return "/" + posixpath.normpath(path).lstrip("/")
+
+
+async def beginning(bench: Bench, path: str) -> bytes:
+    return b"".join([chunk async for chunk in bench.machine.read_file(path, 0, _BEGINNING, user=bench.user)])
+
+
+def picture_type(begin: bytes) -> str | None:
+    if begin.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if begin.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if begin.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if begin[:4] == b"RIFF" and begin[8:12] == b"WEBP":
+        return "image/webp"
+    return None
+
+
+async def picture(bench: Bench, info: FileInfo, path: str) -> bytes:
+    if info.size > MAX_PICTURE:
+        raise ToolFailed(
+            f"{path} is a picture of {info.size} bytes; at most {MAX_PICTURE} can be shown. "
+            "Make a smaller copy with a program, through run_command, and read that."
+        )
+    return b"".join([chunk async for chunk in bench.machine.read_file(path, user=bench.user)])
+
+
+async def lines(bench: Bench, path: str, offset: int, limit: int) -> Page:
+    """From line ``offset`` on, as many as are asked for and fit; all others are counted only."""
+    page, counter = Page(), _Lines(offset, limit, bench.inline)
+    async for chunk in bench.machine.read_file(path, user=bench.user):
+        counter.feed(chunk)
+        if counter.seen > _MAX_COUNTED and counter.full:
+            page.total = None
+            break
+    counter.end()
+    if page.total is not None:
+        page.total = counter.number
+    page.lines, page.cut = counter.taken, counter.cut
+    page.more = page.total is None or offset + len(page.lines) <= page.total
+    return page
+
+
+class _Lines:
+    """Takes a file apart without holding more of it than the lines that are wanted."""
+
+    def __init__(self, offset: int, limit: int, room: int) -> None:
+        self._offset, self._limit, self._room = offset, limit, room
+        self._line = bytearray()
+        self._length = 0
+        self.number = 0
+        """Of lines that have ended."""
+        self.seen = 0
+        self.full = False
+        self.taken: list[str] = []
+        self.cut = False
+
+    def feed(self, chunk: bytes) -> None:
+        self.seen += len(chunk)
+        if not self._wanted_in(chunk):
+            self.number += chunk.count(b"\n")
+            at = chunk.rfind(b"\n")
+            self._length = self._length + len(chunk) if at < 0 else len(chunk) - at - 1
+            return
+        *ended, rest = chunk.split(b"\n")
+        for part in ended:
+            self._add(part)
+            self._finish(b"\n")
+        self._add(rest)
+
+    def end(self) -> None:
+        if self._length:
+            self._finish(b"")
+
+    def _wanted_in(self, chunk: bytes) -> bool:
+        """Whether a line of this chunk may be one of those that are asked for."""
+        return not self.full and self.number + chunk.count(b"\n") + 1 >= self._offset
+
+    def _add(self, part: bytes) -> None:
+        # Four bytes are the longest that a character has; what is cut later can be cut here.
+        self._line += part[: max(0, 4 * MAX_LINE + 8 - len(self._line))]
+        self._length += len(part)
+
+    def _finish(self, ending: bytes) -> None:
+        self.number += 1
+        if self._offset <= self.number and not self.full:
+            text = (bytes(self._line) + (ending if self._length == len(self._line) else b"")).decode(errors="replace")
+            if len(text.rstrip("\r\n")) > MAX_LINE:
+                text, self.cut = text[:MAX_LINE] + " …\n", True
+            if self.taken and len(text) > self._room:
+                self.full = True
+            else:
+                self._room -= len(text) + 8
+                self.taken.append(text)
+                self.full = len(self.taken) >= self._limit
+        self._line.clear()
+        self._length = 0
+
+
+def numbered(page: Page, offset: int) -> str:
+    if not page.lines:
+        return "The file is empty."
+    said = [f"{number:6}\t{line.rstrip(chr(13) + chr(10))}" for number, line in enumerate(page.lines, offset)]
+    if page.more:
+        last = offset + len(page.lines) - 1
+        of = "a very large file" if page.total is None else f"{page.total} lines"
+        said.append(f"(lines {offset}-{last} of {of}; read on with offset {last + 1})")
+    return "\n".join(said)

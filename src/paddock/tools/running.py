@@ -1,0 +1,188 @@
+"""Running programs for tools: in the environment that the sandbox's user has, with news while it takes long."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from paddock import errors
+from paddock.ids import new_process_id
+from paddock.machine.base import OutputChunk, ProcessInfo, ProcessSpec, Stream
+from paddock.tools import environment
+from paddock.tools.bench import Bench
+from paddock.tools.tool import ToolFailed
+
+BEAT = 3.0
+"""Seconds between two words to whoever waits."""
+LABEL = "paddock tool: "
+"""How the label of a process begins that a tool runs for itself; no task of the model's."""
+NOT_FOUND = 127
+
+_READ = 1 << 18
+_EXEC = '[ -r "$0" ] && . "$0"; exec "$@"'
+_SHELL = (
+    '[ -r "$0" ] && . "$0"; [ -x /bin/bash ] && exec /bin/bash -c "$1"; '
+    'b=$(command -v bash) && exec "$b" -c "$1"; exec /bin/sh -c "$1"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    info: ProcessInfo
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def ok(self) -> bool:
+        return self.info.exit_code == 0
+
+    @property
+    def out(self) -> str:
+        return self.stdout.decode(errors="replace")
+
+    @property
+    def err(self) -> str:
+        return self.stderr.decode(errors="replace")
+
+
+def program(bench: Bench, argv: Sequence[str]) -> list[str]:
+    """The command line of a program in the remembered environment."""
+    return ["/bin/sh", "-c", _EXEC, environment.file(bench), *argv]
+
+
+def shell(bench: Bench, command: str) -> list[str]:
+    """The same for a command of bash, or of sh where there is no bash."""
+    return ["/bin/sh", "-c", _SHELL, environment.file(bench), command]
+
+
+async def run(
+    bench: Bench,
+    argv: Sequence[str],
+    *,
+    what: str,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    seconds: float = 60.0,
+    limit: int = 4 << 20,
+    stdin: bytes | None = None,
+) -> Ran:
+    """A program that a tool needs, to its end. One that takes longer is ended, and so is one whose caller leaves."""
+    spec = ProcessSpec(
+        process_id=new_process_id(),
+        argv=program(bench, argv),
+        cwd=cwd or bench.workspace,
+        env=environment.given(env or {}),
+        user=bench.user,
+        stdin=stdin is not None,
+        hard_timeout=seconds + 30,  # should this server go away in the middle
+        label=f"{LABEL}{what}",
+    )
+    machine = bench.machine
+    try:
+        if stdin is not None:
+            await machine.spawn(spec)
+            with suppress(errors.ProcessEnded):  # it may not care for it
+                await machine.write_stdin(spec.process_id, stdin)
+                await machine.close_stdin(spec.process_id)
+        info, stdout, stderr = await machine.run(spec, min(BEAT, seconds), limit)
+        if info.running:
+            info = await wait(bench, info, seconds - BEAT, what)
+            stdout = await read(bench, info, Stream.STDOUT, 0, limit)
+            stderr = await read(bench, info, Stream.STDERR, 0, limit)
+    except asyncio.CancelledError:
+        await _end(bench, spec.process_id)
+        raise
+    if info.running:
+        await _end(bench, spec.process_id)
+        raise ToolFailed(f"{what} took longer than {seconds:g} s and was ended. Try a smaller piece, or run_command.")
+    return Ran(info, stdout.data, stderr.data)
+
+
+async def wait(bench: Bench, info: ProcessInfo, seconds: float, what: str) -> ProcessInfo:
+    """One that has run for a beat already, at its end or when the time is over. Says every few seconds how far it is."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    deadline = begun + seconds
+    while info.running and (left := deadline - loop.time()) > 0:
+        said = await last_line(bench, await bench.machine.process(info.process_id))
+        await bench.progress(f"{what}: {BEAT + loop.time() - begun:.0f} s. {said}".strip())
+        info = await bench.machine.wait(info.process_id, min(left, BEAT))
+    return info
+
+
+async def output(
+    bench: Bench, process_id: str, offset: int = 0, seconds: float | None = None, stderr_offset: int = 0
+) -> AsyncGenerator[OutputChunk | None, None]:
+    """Its output as it comes, until it has ended or the time is over. None when nothing came for a while."""
+    loop = asyncio.get_running_loop()
+    deadline = None if seconds is None else loop.time() + seconds
+    chunks = bench.machine.follow(process_id, offset, stderr_offset)
+    step: asyncio.Future[OutputChunk | None] | None = None
+    try:
+        while deadline is None or loop.time() < deadline:
+            # A task, because a timeout must not end the step itself: what it was about to bring would be lost.
+            step = step or asyncio.ensure_future(_next(chunks))
+            await asyncio.wait({step}, timeout=BEAT if deadline is None else min(BEAT, deadline - loop.time()))
+            if not step.done():
+                yield None
+                continue
+            chunk, step = step.result(), None
+            if chunk is None:
+                return
+            yield chunk
+    finally:
+        if step is not None:
+            step.cancel()
+            await asyncio.wait({step})
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()
+
+
+async def _next(chunks: AsyncIterator[OutputChunk]) -> OutputChunk | None:
+    return await anext(chunks, None)
+
+
+async def last_line(bench: Bench, info: ProcessInfo) -> str:
+    for stream, size in ((Stream.STDOUT, info.stdout_size), (Stream.STDERR, info.stderr_size)):
+        if size:
+            chunk = await bench.machine.read_output(info.process_id, stream, max(0, size - 300), 300)
+            lines = chunk.data.decode(errors="replace").strip().splitlines()
+            if lines:
+                return lines[-1][-200:]
+    return ""
+
+
+async def read(bench: Bench, info: ProcessInfo, stream: Stream, offset: int, limit: int) -> OutputChunk:
+    """From there on, as far as it goes; where the spool has dropped bytes, what comes after the hole."""
+    begin, data = offset, bytearray()
+    while len(data) < limit:
+        wanted = min(_READ, limit - len(data))
+        chunk = await bench.machine.read_output(info.process_id, stream, begin + len(data), wanted)
+        if not chunk.data:
+            break
+        if chunk.offset > begin + len(data):
+            begin, data = chunk.offset, bytearray()
+        data += chunk.data
+    return OutputChunk(stream, begin, bytes(data))
+
+
+def whole_characters(chunk: OutputChunk, ended: bool) -> tuple[str, int]:
+    """As text, and where to read on: a character whose rest has not come yet is left for the next time."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(chunk.data, final=ended)
+    return text, chunk.end - len(decoder.getstate()[0])
+
+
+def needs(ran: Ran, name: str, how: str) -> None:
+    """Raises when the program is not there at all."""
+    if ran.info.exit_code == NOT_FOUND:
+        raise ToolFailed(f"{name} is not installed in this sandbox. {how}")
+
+
+async def _end(bench: Bench, process_id: str) -> None:
+    with suppress(errors.ProcessEnded, errors.ProcessNotFound):
+        await bench.machine.signal(process_id, signal.SIGKILL)

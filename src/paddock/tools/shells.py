@@ -1,0 +1,199 @@
+"""Shells that last: one bash on a terminal per name, which keeps its directory, variables and programs between calls.
+
+The shell marks in its output where each command begins (its number) and, by its prompt, where it ended (number, exit
+code, directory). So whoever looks at the output knows what belongs to which command and whether the shell is free,
+and no server has to remember anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import secrets
+import shlex
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+
+from paddock import errors
+from paddock.machine.base import ProcessInfo, ProcessSpec, Stream, TerminalSize
+from paddock.tools import environment, running
+from paddock.tools.bench import Bench
+from paddock.tools.excerpt import once
+from paddock.tools.tool import ToolFailed
+
+_SIZE = TerminalSize(rows=50, cols=200)
+_LABEL = re.compile(r"shell (\S+) #(\d{1,9})")
+_TAIL = 1 << 16
+_READY_SECONDS = 60.0
+_GATHERED = 8 << 20
+
+_MARK = re.compile(r"\x1e(?:B([0-9a-f]+)|E([0-9a-f]*);(\d+);([^\x1e]*))\x1e")
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+
+_RC = """[ -n "$BASH" ] && [ -r ~/.bashrc ] && . ~/.bashrc
+[ -r {environment} ] && . {environment}
+stty -echo 2>/dev/null
+unset PROMPT_COMMAND HISTFILE ENV
+PS1='\x1eE${{paddock_command-}};$?;$PWD\x1e' PS2=
+"""
+_START = (
+    'export PAGER=cat GIT_PAGER=cat TERM=dumb; b=$(command -v bash) && exec "$b" --noprofile --rcfile "$0" '
+    '--noediting -i; ENV="$0" exec /bin/sh -i'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What came of one command so far."""
+
+    output: str
+    exit_code: int | None
+    """None while it runs, or when the shell itself has ended."""
+    cwd: str | None
+    shell_ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    info: ProcessInfo
+    tail: str
+    """The last of its output, with marks."""
+
+    @property
+    def free(self) -> bool:
+        marks = list(_MARK.finditer(self.tail))
+        return bool(marks) and marks[-1][1] is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the last command that has ended."""
+        return next((int(mark[3]) for mark in reversed(list(_MARK.finditer(self.tail))) if mark[3] is not None), None)
+
+    @property
+    def cwd(self) -> str | None:
+        return next((mark[4] for mark in reversed(list(_MARK.finditer(self.tail))) if mark[4] is not None), None)
+
+
+async def every(bench: Bench) -> dict[str, ProcessInfo]:
+    """The latest shell of each name."""
+    found: dict[str, tuple[int, ProcessInfo]] = {}
+    for process in await bench.machine.processes():
+        label = _LABEL.fullmatch(process.label)
+        if label and process.process_id == _process_id(bench, label[1], int(label[2])):
+            found[label[1]] = max(found.get(label[1], (0, process)), (int(label[2]), process), key=lambda each: each[0])
+    return {name: process for name, (_, process) in found.items()}
+
+
+async def existing(bench: Bench, name: str) -> ProcessInfo:
+    process = (await every(bench)).get(name)
+    if process is None or not process.running:
+        raise ToolFailed(f"No shell {name!r} is open. shell_run opens it; shell_list shows those that are.")
+    return process
+
+
+async def opened(bench: Bench, name: str, cwd: str) -> tuple[ProcessInfo, bool]:
+    """The shell of this name, and whether it is new."""
+    process = (await every(bench)).get(name)
+    if process is not None and process.running:
+        return process, False
+    number = 1
+    if process is not None:
+        number += int(process.label.rpartition("#")[2])
+    rc = f"{bench.folder}/shells/rc"
+    script = _RC.format(environment=shlex.quote(environment.file(bench)))
+    await bench.machine.write_file(rc, once(script.encode()), user=bench.user)
+    spec = ProcessSpec(
+        process_id=_process_id(bench, name, number),
+        argv=["/bin/sh", "-c", _START, rc],
+        cwd=cwd,
+        user=bench.user,
+        terminal=_SIZE,
+        stdin=True,
+        label=f"shell {name} #{number}",
+    )
+    info = await bench.machine.spawn(spec)
+    await _follow(bench, info, 0, _READY_SECONDS, lambda text: _MARK.search(text) is not None)
+    return info, True
+
+
+async def state(bench: Bench, info: ProcessInfo) -> State:
+    now = await bench.machine.process(info.process_id)
+    chunk = await running.read(bench, now, Stream.STDOUT, max(0, now.stdout_size - _TAIL), _TAIL)
+    return State(now, chunk.data.decode(errors="replace"))
+
+
+async def begin(bench: Bench, info: ProcessInfo, command: str) -> tuple[str, int]:
+    """Give it a command. Answers with the command's number, and where its output begins."""
+    number = secrets.token_hex(6)
+    path = f"{bench.folder}/shells/{number}.sh"
+    await bench.machine.write_file(path, once(f"{command}\n".encode()), user=bench.user)
+    offset = (await bench.machine.process(info.process_id)).stdout_size
+    # By a file, because a command may be longer than a terminal's line and have quotes of every kind.
+    line = f"paddock_command={number}; printf '\\036B%s\\036' {number}; . {shlex.quote(path)}\n"
+    await send(bench, info, line.encode())
+    # Not before it has taken the line: what is typed next must not be read by this command.
+    await _follow(bench, info, offset, _READY_SECONDS, lambda text: f"\x1eB{number}\x1e" in text)
+    return number, offset
+
+
+async def send(bench: Bench, info: ProcessInfo, data: bytes) -> None:
+    try:
+        await bench.machine.write_stdin(info.process_id, data)
+    except errors.ProcessEnded:
+        raise ToolFailed("The shell has ended meanwhile. shell_run opens a new one.") from None
+
+
+async def until_done(bench: Bench, info: ProcessInfo, number: str, offset: int, seconds: float) -> Seen:
+    text = await _follow(bench, info, offset, seconds, lambda text: _ended(text, number) is not None)
+    begun = text.find(f"\x1eB{number}\x1e")
+    end = _ended(text, number)
+    if end is None:
+        ended = not (await bench.machine.process(info.process_id)).running
+        return Seen(plain(text[max(begun, 0) :]), None, None, ended)
+    with suppress(errors.PaddockError):
+        await bench.machine.remove(f"{bench.folder}/shells/{number}.sh", user=bench.user)
+    return Seen(plain(text[max(begun, 0) : end.start()]), int(end[3]), end[4])
+
+
+async def until_quiet(bench: Bench, info: ProcessInfo, offset: int, seconds: float) -> str:
+    """What it writes from there on until it waits for a command again, or the time is over."""
+    return plain(await _follow(bench, info, offset, seconds, lambda text: bool(re.search(r"\x1eE[^\x1e]*\x1e$", text))))
+
+
+def plain(text: str) -> str:
+    """Without marks, colours and what only a terminal understands."""
+    text = _ESCAPES.sub("", _MARK.sub("", text)).replace("\r\n", "\n")
+    return re.sub(r"[^\n]*\r(?=[^\n])", "", text).replace("\x07", "")
+
+
+def _ended(text: str, number: str) -> re.Match[str] | None:
+    begun = text.find(f"\x1eB{number}\x1e")
+    if begun < 0:
+        return None
+    return next((mark for mark in _MARK.finditer(text, begun) if mark[2] == number), None)
+
+
+async def _follow(bench: Bench, info: ProcessInfo, offset: int, seconds: float, done: Callable[[str], bool]) -> str:
+    """The output from there on, until it is what is waited for, the shell has ended, or the time is over."""
+    loop = asyncio.get_running_loop()
+    begun = told = loop.time()
+    data = bytearray()
+    async with aclosing(running.output(bench, info.process_id, offset, seconds)) as chunks:
+        async for chunk in chunks:
+            if chunk is not None:
+                data += chunk.data
+                del data[: max(0, len(data) - _GATHERED)]
+                if b"\x1e" in chunk.data and done(data.decode(errors="replace")):
+                    break
+            if loop.time() - told >= running.BEAT:
+                told = loop.time()
+                await bench.progress(f"Running: {told - begun:.0f} s, {len(data)} bytes of output.")
+    return data.decode(errors="replace")
+
+
+def _process_id(bench: Bench, name: str, number: int) -> str:
+    """A machine starts no second process under one id: two calls at once open one shell."""
+    named = f"shell\n{bench.machine.sandbox_id}\n{name}\n{number}"
+    return "p_" + hashlib.sha256(named.encode()).hexdigest()[:16]

@@ -1,0 +1,80 @@
+"""Variables that last, processes, and ports."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.tools.workbench import Workbench
+
+PATIENCE = 60
+
+
+async def test_a_variable_lasts_for_every_kind_of_command(work: Workbench) -> None:
+    await work.does("env_set", name="LASTING", value='it\'s $HOME\n"two" lines')
+    expected = 'it\'s $HOME\n"two" lines'
+    assert (await work.does("run_command", command='printf %s "$LASTING"'))["stdout"] == expected
+    assert await work.shell('printf %s "$LASTING"') == expected
+    assert (await work.does("env_get", name="LASTING"))["variables"] == {"LASTING": expected}
+    await work.does("env_set", name="LASTING", value=None)
+    assert "env_set" in await work.fails("env_get", name="LASTING")
+    assert await work.shell('printf %s "$LASTING"') == ""
+
+
+async def test_what_is_given_for_one_command_wins(work: Workbench) -> None:
+    await work.does("env_set", name="WINNER", value="kept")
+    await work.does("env_set", name="FROM_SANDBOX", value="changed")
+    data = await work.does("run_command", command="echo $WINNER $FROM_SANDBOX", env={"WINNER": "given"})
+    assert data["stdout"] == "given changed\n"
+    assert await work.shell("WINNER=mine bash -c 'echo $WINNER'") == "mine\n"
+    for name in ("WINNER", "FROM_SANDBOX"):
+        await work.does("env_set", name=name, value=None)
+    assert await work.shell("echo $FROM_SANDBOX") == "yes\n"
+
+
+async def test_root_does_not_run_what_the_user_wrote(work: Workbench) -> None:
+    await work.does("env_set", name="SNEAKY", value="1")
+    assert await work.shell("echo [$SNEAKY]", user="root") == "[]\n"
+    await work.does("env_set", name="SNEAKY", value=None)
+
+
+async def test_variables_set_at_the_same_time_are_all_kept(work: Workbench) -> None:
+    names = [f"TOGETHER_{number}" for number in range(6)]
+    await asyncio.gather(*(work.does("env_set", name=name, value=name) for name in names))
+    variables = (await work.does("env_get"))["variables"]
+    assert [variables.get(name) for name in names] == names
+    for name in names:
+        await work.does("env_set", name=name, value=None)
+
+
+async def test_a_name_that_is_none_is_refused(work: Workbench) -> None:
+    for name in ("A B", "1A", "", "A;touch x", "BASH_ENV"):
+        assert "cannot be set" in await work.fails("env_set", name=name, value="x")
+
+
+async def test_processes_are_listed_with_their_command_lines(work: Workbench) -> None:
+    task = (await work.does("run_command", command="exec -a 'odd (name) \\ x' sleep 600", background=True))["task_id"]
+    async with asyncio.timeout(PATIENCE):
+        while not (found := (await work.does("process_list", filter="odd (name)"))["processes"]):
+            await asyncio.sleep(0.05)
+    assert found[0]["command"] == "odd (name) \\ x 600"
+    assert found[0]["memory"] > 0
+    assert found[0]["uid"] not in (None, 0)
+    everything = await work.does("process_list")
+    assert 1 in [process["pid"] for process in everything["processes"]]
+    assert not [process for process in everything["processes"] if "CLK_TCK" in process["command"]]
+    await work.does("task_stop", task_id=task)
+
+
+async def test_ports_are_listed_with_their_addresses(work: Workbench) -> None:
+    port = 23_000 + int(work.folder[-4:], 16) % 5000
+    exposed = await work.does("expose_port", port=port)
+    assert not exposed["listening"]
+    task = (await work.does("run_command", command=f"python3 -m http.server {port}", background=True))["task_id"]
+    async with asyncio.timeout(PATIENCE):
+        while not (await work.does("expose_port", port=port))["listening"]:
+            await asyncio.sleep(0.05)
+    [mine] = [each for each in (await work.does("port_list"))["ports"] if each["port"] == port]
+    assert mine["address"] == "0.0.0.0"
+    assert mine["process"].startswith("python")
+    assert str(port) in mine["url"]
+    await work.does("task_stop", task_id=task)

@@ -103,7 +103,7 @@ async def run(
 
 
 async def wait(bench: Bench, info: ProcessInfo, seconds: float, what: str) -> ProcessInfo:
-    """One that has run for a beat already, at its end or when the time is over. Says every few seconds how far it is."""
+    """One that has run for a beat already, at its end or when the time is over. Says every few seconds how it goes."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     deadline = begun + seconds

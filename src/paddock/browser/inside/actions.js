@@ -4,47 +4,11 @@ const fs = require('node:fs');
 const path = require('node:path');
 const { Failed } = require('./failure.js');
 const { ACTION_MS, NAVIGATION_MS, firstLine } = require('./browser.js');
+const { list, picture, report, settle, within } = require('./report.js');
 const { describe, withElement } = require('./targets.js');
 
-const SETTLE_MS = 3000;
 const POPUP_MS = 200;
-const MOST_PIXELS = 8000;
 const EVALUATE_MS = 30_000;
-
-// Where it is now, and a picture if one is wanted.
-async function report(browser, page, args = {}, more = {}) {
-  await settle(browser.current && !browser.current.isClosed() ? browser.current : page);
-  const now = browser.current && !browser.current.isClosed() ? browser.current : page;
-  const answer = { url: now.url(), title: await now.title().catch(() => ''), ...more };
-  if (args.screenshot) answer.picture = await picture(now, {});
-  return answer;
-}
-
-// Long enough for what an action sets off, without waiting for pages that never come to rest.
-async function settle(page) {
-  if (page.isClosed()) return;
-  await page.waitForLoadState('load', { timeout: SETTLE_MS }).catch(() => undefined);
-  const drawn = page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
-  await within(drawn, 1000).catch(() => undefined);
-}
-
-async function picture(page, { full, locator }) {
-  const options = { type: 'png', timeout: 15_000, animations: 'disabled', caret: 'initial' };
-  let taken;
-  if (locator) taken = await locator.screenshot(options);
-  else if (full) {
-    const size = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.scrollHeight]);
-    const clip = { x: 0, y: 0, width: Math.min(size[0], MOST_PIXELS), height: Math.min(size[1], MOST_PIXELS) };
-    taken = await page.screenshot({ ...options, fullPage: true, clip });
-  } else taken = await page.screenshot(options);
-  return taken.toString('base64');
-}
-
-function within(promise, ms) {
-  let timer;
-  const late = new Promise((_, reject) => (timer = setTimeout(() => reject(new Error('late')), ms)));
-  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
-}
 
 function hasPoint({ x, y }) {
   return x !== undefined && x !== null && y !== undefined && y !== null;
@@ -52,14 +16,17 @@ function hasPoint({ x, y }) {
 
 async function navigate(browser, args) {
   const page = await browser.page({ fresh: true });
-  const url = /^(https?|file|data|about|blob|view-source):/i.test(args.url) ? args.url : `${/^(localhost|127\.|\[::1\]|0\.0\.0\.0)/.test(args.url) ? 'http' : 'https'}://${args.url}`;
+  const url = /^(https?|file|data|about|blob|view-source):/i.test(args.url)
+    ? args.url
+    : `${/^(localhost|127\.|\[::1\]|0\.0\.0\.0)/.test(args.url) ? 'http' : 'https'}://${args.url}`;
   let response;
   try {
     response = await page.goto(url, { waitUntil: args.wait_until || 'load', timeout: NAVIGATION_MS });
   } catch (problem) {
     const said = firstLine(problem);
     if (page.isClosed() && !args.again) return navigate(browser, { ...args, again: true });
-    if (/Timeout/.test(said)) browser.note(`The page had not finished loading after ${NAVIGATION_MS / 1000} s; what there is can be used.`);
+    if (/Timeout/.test(said))
+      browser.note(`The page had not finished loading after ${NAVIGATION_MS / 1000} s; what there is can be used.`);
     else if (/Download is starting/.test(said)) await settle(page);
     else throw new Failed(`${url} could not be opened: ${said.replace(/^page\.goto: /, '')}. ${advice(said)}`);
   }
@@ -85,7 +52,10 @@ async function step(browser, direction, args) {
 async function click(browser, args) {
   const page = await browser.page();
   const options = { button: args.button || 'left', clickCount: args.double ? 2 : 1 };
-  const opened = page.context().waitForEvent('page', { timeout: POPUP_MS + ACTION_MS }).catch(() => null);
+  const opened = page
+    .context()
+    .waitForEvent('page', { timeout: POPUP_MS + ACTION_MS })
+    .catch(() => null);
   if (hasPoint(args)) await page.mouse.click(args.x, args.y, options);
   else await withElement(page, args, (element) => element.click(options));
   await within(opened, POPUP_MS).catch(() => null); // a tab that it opens is what is reported then
@@ -96,7 +66,9 @@ async function type(browser, args) {
   const page = await browser.page();
   if (args.ref || args.selector || args.label) {
     const target = { ...args, text: args.label };
-    await withElement(page, target, (element) => (args.slowly ? element.pressSequentially(args.text) : element.fill(args.text)));
+    await withElement(page, target, (element) =>
+      args.slowly ? element.pressSequentially(args.text) : element.fill(args.text),
+    );
     if (args.submit) await withElement(page, target, (element) => element.press('Enter'));
   } else {
     await page.keyboard.type(args.text);
@@ -110,14 +82,17 @@ async function press(browser, args) {
   try {
     await page.keyboard.press(args.key);
   } catch (problem) {
-    throw new Failed(`${firstLine(problem)}. Keys are named like Enter, Tab, Escape, ArrowDown, PageDown, a, Control+A.`);
+    throw new Failed(
+      `${firstLine(problem)}. Keys are named like Enter, Tab, Escape, ArrowDown, PageDown, a, Control+A.`,
+    );
   }
   return report(browser, page, args);
 }
 
 async function scroll(browser, args) {
   const page = await browser.page();
-  if (args.ref || args.selector || args.text) await withElement(page, args, (element) => element.scrollIntoViewIfNeeded());
+  if (args.ref || args.selector || args.text)
+    await withElement(page, args, (element) => element.scrollIntoViewIfNeeded());
   else {
     const far = args.amount || 600;
     const [dx, dy] = { down: [0, far], up: [0, -far], right: [far, 0], left: [-far, 0] }[args.direction || 'down'];
@@ -126,18 +101,36 @@ async function scroll(browser, args) {
       await page.mouse.wheel(dx, dy);
     } else await page.evaluate(([x, y]) => window.scrollBy({ left: x, top: y, behavior: 'instant' }), [dx, dy]);
   }
-  const position = await page.evaluate(() => [Math.round(scrollX), Math.round(scrollY), document.documentElement.scrollHeight, innerHeight]);
-  return report(browser, page, args, { scroll: { x: position[0], y: position[1], height: position[2], view: position[3] } });
+  const position = await page.evaluate(() => [
+    Math.round(scrollX),
+    Math.round(scrollY),
+    document.documentElement.scrollHeight,
+    innerHeight,
+  ]);
+  return report(browser, page, args, {
+    scroll: { x: position[0], y: position[1], height: position[2], view: position[3] },
+  });
 }
 
 async function select(browser, args) {
   const page = await browser.page();
   const chosen = await withElement(page, args, async (element) => {
-    const options = await element.evaluate((node) => (node.options ? [...node.options].map((one) => [one.value, one.label]) : null));
-    if (options === null) throw new Failed(`The element with ${describe(args)} is no list of options. Click it, and then what it opens.`);
+    const options = await element.evaluate((node) =>
+      node.options ? [...node.options].map((one) => [one.value, one.label]) : null,
+    );
+    if (options === null)
+      throw new Failed(`The element with ${describe(args)} is no list of options. Click it, and then what it opens.`);
     const missing = args.values.filter((value) => !options.some((one) => one.includes(value)));
-    if (missing.length) throw new Failed(`There is no option ${missing.map((one) => JSON.stringify(one)).join(', ')}. There are: ${options.map(([, label]) => JSON.stringify(label)).join(', ').slice(0, 1500)}.`);
-    return element.selectOption(args.values.map((value) => (options.some(([given]) => given === value) ? { value } : { label: value })));
+    if (missing.length)
+      throw new Failed(
+        `There is no option ${missing.map((one) => JSON.stringify(one)).join(', ')}. There are: ${options
+          .map(([, label]) => JSON.stringify(label))
+          .join(', ')
+          .slice(0, 1500)}.`,
+      );
+    return element.selectOption(
+      args.values.map((value) => (options.some(([given]) => given === value) ? { value } : { label: value })),
+    );
   });
   return report(browser, page, args, { selected: chosen });
 }
@@ -173,11 +166,18 @@ async function point(page, target) {
 async function wait(browser, args) {
   const page = await browser.page();
   const timeout = (args.seconds || 10) * 1000;
-  const wanted = args.text ? page.getByText(args.text).first() : args.selector ? page.locator(args.selector).first() : null;
+  const wanted = args.text
+    ? page.getByText(args.text).first()
+    : args.selector
+      ? page.locator(args.selector).first()
+      : null;
   if (wanted) {
     const state = args.gone ? 'hidden' : 'visible';
     await wanted.waitFor({ state, timeout }).catch((problem) => {
-      if (/Timeout/.test(firstLine(problem))) throw new Failed(`${JSON.stringify(args.text || args.selector)} was not ${args.gone ? 'gone' : 'there'} after ${timeout / 1000} s. browser_snapshot shows what is.`);
+      if (/Timeout/.test(firstLine(problem)))
+        throw new Failed(
+          `${JSON.stringify(args.text || args.selector)} was not ${args.gone ? 'gone' : 'there'} after ${timeout / 1000} s. browser_snapshot shows what is.`,
+        );
       throw new Failed(firstLine(problem));
     });
   } else await page.waitForTimeout(timeout);
@@ -190,15 +190,24 @@ async function evaluate(browser, args) {
     const value = await within(page.evaluate(args.expression), EVALUATE_MS);
     return report(browser, page, args, { value: value === undefined ? null : value });
   } catch (problem) {
-    if (problem.message === 'late') throw new Failed(`The script did not end within ${EVALUATE_MS / 1000} s. If the page hangs, use browser_close and open it again.`);
-    throw new Failed(String(problem.message || problem).replace(/^page\.evaluate: /, '').split('\n    at eval')[0].slice(0, 2000));
+    if (problem.message === 'late')
+      throw new Failed(
+        `The script did not end within ${EVALUATE_MS / 1000} s. If the page hangs, use browser_close and open it again.`,
+      );
+    throw new Failed(
+      String(problem.message || problem)
+        .replace(/^page\.evaluate: /, '')
+        .split('\n    at eval')[0]
+        .slice(0, 2000),
+    );
   }
 }
 
 async function tabs(browser, args) {
   const page = await browser.page({ fresh: args.action === 'new' });
   const pages = browser.pages;
-  if (args.index !== undefined && args.index !== null && !pages[args.index]) throw new Failed(`There is no tab ${args.index}; there are 0 to ${pages.length - 1}.`);
+  if (args.index !== undefined && args.index !== null && !pages[args.index])
+    throw new Failed(`There is no tab ${args.index}; there are 0 to ${pages.length - 1}.`);
   if (args.action === 'new') {
     browser.opening = true;
     browser.current = await browser.context.newPage().finally(() => (browser.opening = false));
@@ -216,21 +225,21 @@ async function tabs(browser, args) {
   return report(browser, browser.current, args, { tabs: await list(browser) });
 }
 
-async function list(browser) {
-  return Promise.all(browser.pages.map(async (page, index) => ({ index, url: page.url(), title: await within(page.title(), 2000).catch(() => ''), current: page === browser.current })));
-}
-
 async function screenshot(browser, args) {
   const page = await browser.page();
   const named = args.ref || args.selector || args.text;
-  const taken = named ? await withElement(page, args, (locator) => picture(page, { locator })) : await picture(page, { full: args.full_page });
+  const taken = named
+    ? await withElement(page, args, (locator) => picture(page, { locator }))
+    : await picture(page, { full: args.full_page });
   return { ...(await report(browser, page)), picture: taken };
 }
 
 async function snapshot(browser, args) {
   const page = await browser.page();
   await settle(page);
-  const tree = args.selector ? await withElement(page, args, (element) => element.ariaSnapshot({ mode: 'ai' })) : await page.ariaSnapshot({ mode: 'ai' });
+  const tree = args.selector
+    ? await withElement(page, args, (element) => element.ariaSnapshot({ mode: 'ai' }))
+    : await page.ariaSnapshot({ mode: 'ai' });
   return report(browser, page, args, { snapshot: tree });
 }
 
@@ -245,7 +254,12 @@ async function log(browser, args, kind, isTrouble) {
 async function pdf(browser, args) {
   const page = await browser.page();
   fs.mkdirSync(path.dirname(args.path), { recursive: true });
-  const made = await page.pdf({ path: args.path, format: args.format || 'A4', landscape: Boolean(args.landscape), printBackground: true });
+  const made = await page.pdf({
+    path: args.path,
+    format: args.format || 'A4',
+    landscape: Boolean(args.landscape),
+    printBackground: true,
+  });
   return report(browser, page, {}, { path: args.path, size: made.length });
 }
 
@@ -255,15 +269,37 @@ async function close(browser) {
 }
 
 async function status(browser) {
-  return { url: browser.current ? browser.current.url() : '', title: '', running: browser.running, tabs: await list(browser) };
+  return {
+    url: browser.current ? browser.current.url() : '',
+    title: '',
+    running: browser.running,
+    tabs: await list(browser),
+  };
 }
 
 const ACTIONS = {
-  navigate, click, type, press, scroll, select, hover, drag, wait, evaluate, tabs, screenshot, snapshot, pdf, close, status,
+  navigate,
+  click,
+  type,
+  press,
+  scroll,
+  select,
+  hover,
+  drag,
+  wait,
+  evaluate,
+  tabs,
+  screenshot,
+  snapshot,
+  pdf,
+  close,
+  status,
   back: (browser, args) => step(browser, 'back', args),
   forward: (browser, args) => step(browser, 'forward', args),
-  console: (browser, args) => log(browser, args, 'console', (one) => ['error', 'exception', 'warning'].includes(one.type)),
-  network: (browser, args) => log(browser, args, 'network', (one) => one.failed || one.status === null || one.status >= 400),
+  console: (browser, args) =>
+    log(browser, args, 'console', (one) => ['error', 'exception', 'warning'].includes(one.type)),
+  network: (browser, args) =>
+    log(browser, args, 'network', (one) => one.failed || one.status === null || one.status >= 400),
 };
 
-module.exports = { ACTIONS, within };
+module.exports = { ACTIONS };

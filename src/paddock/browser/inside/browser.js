@@ -45,7 +45,10 @@ class Browser {
     if (lost !== null) {
       this.lost = null;
       const where = lost && lost !== 'about:blank' ? ` It was at ${lost}.` : '';
-      if (!fresh) throw new Failed(`The browser had ended and was started anew.${where} Open the page again with browser_navigate.`);
+      if (!fresh)
+        throw new Failed(
+          `The browser had ended and was started anew.${where} Open the page again with browser_navigate.`,
+        );
       this.note('The browser had ended and was started anew.');
     }
     if (!this.current || this.current.isClosed()) {
@@ -121,10 +124,22 @@ class Browser {
       this.note('A new tab was opened, and is the current one now.');
     }
     this.current = page;
-    page.on('console', (message) => keep(record.console, { type: message.type(), text: message.text().slice(0, 2000), at: where(message.location()) }));
-    page.on('pageerror', (error) => keep(record.console, { type: 'exception', text: String(error.stack || error).slice(0, 2000), at: '' }));
-    page.on('requestfinished', async (request) => keep(record.network, entry(request, await request.response().catch(() => null))));
-    page.on('requestfailed', (request) => keep(record.network, { ...entry(request, null), failed: (request.failure() || {}).errorText || 'failed' }));
+    page.on('console', (message) =>
+      keep(record.console, {
+        type: message.type(),
+        text: message.text().slice(0, 2000),
+        at: where(message.location()),
+      }),
+    );
+    page.on('pageerror', (error) =>
+      keep(record.console, { type: 'exception', text: String(error.stack || error).slice(0, 2000), at: '' }),
+    );
+    page.on('requestfinished', async (request) =>
+      keep(record.network, entry(request, await request.response().catch(() => null))),
+    );
+    page.on('requestfailed', (request) =>
+      keep(record.network, { ...entry(request, null), failed: (request.failure() || {}).errorText || 'failed' }),
+    );
     page.on('dialog', (dialog) => this.answerDialog(dialog));
     page.on('download', (download) => this.save(download));
     page.on('crash', () => this.crashed(page));
@@ -135,7 +150,9 @@ class Browser {
 
   async answerDialog(dialog) {
     const stays = dialog.type() === 'alert' || dialog.type() === 'beforeunload';
-    this.note(`The page showed a ${dialog.type()}: ${JSON.stringify(dialog.message().slice(0, 500))}. It was ${stays ? 'accepted' : 'dismissed'}.`);
+    this.note(
+      `The page showed a ${dialog.type()}: ${JSON.stringify(dialog.message().slice(0, 500))}. It was ${stays ? 'accepted' : 'dismissed'}.`,
+    );
     await (stays ? dialog.accept() : dialog.dismiss()).catch(() => undefined);
   }
 
@@ -162,8 +179,11 @@ class Browser {
   // A failure that no action expected, in words.
   async explain(problem) {
     const said = firstLine(problem);
-    if (!this.context) return `The browser ended: ${said}. The next call starts it anew; open the page again with browser_navigate.`;
-    if (/Executable doesn't exist|Failed to launch/.test(said)) return `Chromium did not start: ${String(problem.message).slice(0, 1500)}`;
+    if (said === 'late') return 'The page did not answer in time; it may be busy for ever. browser_close ends it.';
+    if (!this.context)
+      return `The browser ended: ${said}. The next call starts it anew; open the page again with browser_navigate.`;
+    if (/Executable doesn't exist|Failed to launch/.test(said))
+      return `Chromium did not start: ${String(problem.message).slice(0, 1500)}`;
     return said;
   }
 }
@@ -171,8 +191,12 @@ class Browser {
 function proxy() {
   const server = process.env.HTTPS_PROXY || process.env.https_proxy || process.env.HTTP_PROXY || process.env.http_proxy;
   if (!server) return [];
-  const direct = (process.env.NO_PROXY || process.env.no_proxy || 'localhost,127.0.0.1').split(',').map((name) => name.trim());
-  const names = direct.filter(Boolean).map((name) => (name.startsWith('.') ? `*${name}` : name.includes('::') ? `[${name}]` : name));
+  const direct = (process.env.NO_PROXY || process.env.no_proxy || 'localhost,127.0.0.1')
+    .split(',')
+    .map((name) => name.trim());
+  const names = direct
+    .filter(Boolean)
+    .map((name) => (name.startsWith('.') ? `*${name}` : name.includes('::') ? `[${name}]` : name));
   return [`--proxy-server=${server}`, `--proxy-bypass-list=${names.join(';')}`];
 }
 
@@ -186,11 +210,19 @@ function where({ url, lineNumber }) {
 }
 
 function entry(request, response) {
-  return { method: request.method(), url: request.url().slice(0, 2000), type: request.resourceType(), status: response ? response.status() : null };
+  return {
+    method: request.method(),
+    url: request.url().slice(0, 2000),
+    type: request.resourceType(),
+    status: response ? response.status() : null,
+  };
 }
 
 function firstLine(problem) {
-  return String((problem && problem.message) || problem).replace(/\x1b\[\d+m/g, '').split('\n')[0].slice(0, 500);
+  return String((problem && problem.message) || problem)
+    .replace(/\x1b\[\d+m/g, '')
+    .split('\n')[0]
+    .slice(0, 500);
 }
 
 module.exports = { Browser, VIEWPORT, ACTION_MS, NAVIGATION_MS, firstLine };

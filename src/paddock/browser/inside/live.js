@@ -1,7 +1,8 @@
 'use strict';
 // The live view: Chromium's own screencast of the current tab to everybody who watches, and their hands on it.
-const { ACTIONS, within } = require('./actions.js');
+const { ACTIONS } = require('./actions.js');
 const { VIEWPORT } = require('./browser.js');
+const { list } = require('./report.js');
 
 const FRAME_MS = 80;
 const BEHIND = 1 << 20; // bytes that a slow viewer may be behind before it misses frames
@@ -25,7 +26,10 @@ class LiveView {
     };
     viewer.onText = (text) => this.hear(text);
     if (this.frame) viewer.send(this.frame);
-    this.browser.page({ fresh: true }).then(() => this.changed(), (problem) => viewer.send({ type: 'problem', text: String(problem.message || problem).split('\n')[0] }));
+    this.browser.page({ fresh: true }).then(
+      () => this.changed(),
+      (problem) => viewer.send({ type: 'problem', text: String(problem.message || problem).split('\n')[0] }),
+    );
   }
 
   // Something may be another than before: the tabs, the current one, who watches.
@@ -45,7 +49,12 @@ class LiveView {
       this.cast = { page, session };
       session.on('Page.screencastFrame', (frame) => this.show(session, frame));
       await page.bringToFront().catch(() => undefined);
-      await session.send('Page.startScreencast', { format: 'jpeg', quality: 70, maxWidth: VIEWPORT.width, maxHeight: VIEWPORT.height });
+      await session.send('Page.startScreencast', {
+        format: 'jpeg',
+        quality: 70,
+        maxWidth: VIEWPORT.width,
+        maxHeight: VIEWPORT.height,
+      });
     }
     if (this.viewers.size) await this.tellTabs();
   }
@@ -58,15 +67,17 @@ class LiveView {
   }
 
   async tellTabs() {
-    const tabs = await Promise.all(this.browser.pages.map(async (page, index) => ({ index, url: page.url(), title: await within(page.title(), 1000).catch(() => ''), current: page === this.browser.current })));
-    for (const viewer of this.viewers) viewer.send({ type: 'tabs', running: this.browser.running, tabs, size: VIEWPORT });
+    const tabs = await list(this.browser);
+    for (const viewer of this.viewers)
+      viewer.send({ type: 'tabs', running: this.browser.running, tabs, size: VIEWPORT });
   }
 
   async hear(text) {
     try {
       await this.act(JSON.parse(text));
     } catch (problem) {
-      for (const viewer of this.viewers) viewer.send({ type: 'problem', text: String((problem && problem.message) || problem).split('\n')[0] });
+      for (const viewer of this.viewers)
+        viewer.send({ type: 'problem', text: String((problem && problem.message) || problem).split('\n')[0] });
     }
   }
 

@@ -8,10 +8,12 @@ const { Browser } = require('./browser.js');
 const { ACTIONS } = require('./actions.js');
 const { Failed } = require('./failure.js');
 const { LiveView } = require('./live.js');
+const { within } = require('./report.js');
 const { accept } = require('./socket.js');
 
 const PORT = Number(process.env.PADDOCK_BROWSER_PORT || 6080);
 const MOST_BODY = 4 << 20;
+const MOST_MS = 120_000;
 const LOCAL = /^(localhost|127\.0\.0\.1|\[::1\])(:\d+)?$/;
 
 const browser = new Browser({
@@ -98,6 +100,8 @@ async function read(request) {
 
 // One after the other: two calls at once would act on a page that the other one has just changed.
 function call({ action, args }) {
+  // Except closing, which is for when nothing else works: what waits fails then.
+  if (action === 'close') return perform(action, {});
   const mine = turn.then(() => perform(action, args || {}));
   turn = mine.catch(() => undefined);
   return mine;
@@ -107,7 +111,7 @@ async function perform(action, args) {
   const act = Object.hasOwn(ACTIONS, action) ? ACTIONS[action] : null;
   if (!act) return { error: `There is no action ${action}.` };
   try {
-    const result = await act(browser, args);
+    const result = await within(act(browser, args), MOST_MS);
     live.changed();
     return { result: { ...result, notes: browser.takeNotes() } };
   } catch (problem) {
@@ -116,6 +120,8 @@ async function perform(action, args) {
   }
 }
 
+// Playwright may fail on behalf of a page that is gone; the others' pages live on.
+process.on('unhandledRejection', (problem) => console.error('unexpected:', problem));
 for (const sign of ['SIGTERM', 'SIGINT']) {
   process.on(sign, () => browser.close().finally(() => process.exit(0)));
 }

@@ -4,7 +4,11 @@ const crypto = require('node:crypto');
 
 const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 const MOST = 64 << 10; // what a viewer sends is small
-const TEXT = 1, BINARY = 2, CLOSE = 8, PING = 9, PONG = 10;
+const TEXT = 1,
+  BINARY = 2,
+  CLOSE = 8,
+  PING = 9,
+  PONG = 10;
 
 // The connection as a Socket, or null where it does not ask for one in a proper way.
 function accept(request, socket, head) {
@@ -13,8 +17,13 @@ function accept(request, socket, head) {
     socket.end('HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n');
     return null;
   }
-  const proof = crypto.createHash('sha1').update(key + GUID).digest('base64');
-  socket.write(`HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${proof}\r\n\r\n`);
+  const proof = crypto
+    .createHash('sha1')
+    .update(key + GUID)
+    .digest('base64');
+  socket.write(
+    `HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${proof}\r\n\r\n`,
+  );
   return new Socket(socket, head);
 }
 

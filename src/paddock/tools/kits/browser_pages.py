@@ -87,13 +87,13 @@ async def tabs(
 
 @kit.tool("browser_back", "Go back", open_world=True)
 async def back(bench: Bench, screenshot: Shot = False) -> Reply[Page]:
-    """To the page before."""
+    """Go back to the page that was open before in this tab."""
     return plain(await call(bench, "back", screenshot=screenshot))
 
 
 @kit.tool("browser_forward", "Go forward", open_world=True)
 async def forward(bench: Bench, screenshot: Shot = False) -> Reply[Page]:
-    """To the page from which browser_back came."""
+    """Go forward again to the page from which browser_back came."""
     return plain(await call(bench, "forward", screenshot=screenshot))
 
 

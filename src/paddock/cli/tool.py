@@ -135,7 +135,7 @@ def _keep(pictures: Sequence[Any], folder: Path, name: str) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     kept = []
     for number, picture in enumerate(pictures, 1):
-        path = folder / f"{name}-{number}.{picture['media_type'].rpartition('/')[2]}"
-        path.write_bytes(base64.b64decode(picture["data"]))
+        path = folder / f"{name}-{number}.{picture.media_type.rpartition('/')[2]}"
+        path.write_bytes(base64.b64decode(picture.data))
         kept.append(path)
     return kept

@@ -13,9 +13,9 @@ _HEAD = """# Tools
 
 What an agent can do in a sandbox. This page is made from the code: `python -m paddock.tools.reference docs/tools.md`.
 
-Each tool is one typed function on a sandbox of any provider. The same tools are served over
-[HTTP](api.md#tools), by the [Python client](client.md) (`call_tool`) and by the [command line](cli.md) (`paddock tool`),
-and they are what MCP and LangChain show; none of these has a tool of its own.
+Each tool is one typed function on a sandbox of any provider. The same tools are served over [HTTP](api.md#tools), by
+the [Python client](client.md) (`call_tool`) and by the [command line](cli.md) (`paddock tool`), and they are what MCP
+and LangChain show; none of these has a tool of its own.
 
 - A call runs as `user`, wakes a paused sandbox, and is counted as a command.
 - An answer has a short `text` for a model, the same as `data` for programs, and pictures where there are any.
@@ -25,8 +25,8 @@ and they are what MCP and LangChain show; none of these has a tool of its own.
 - Calls that take long say every few seconds how far they are, to those who listen (MCP).
 - Nothing is needed in the sandbox but a shell, and what a tool is about: git, Python, curl. What is missing is said.
 
-Marks: *reads* changes nothing; *destroys* may overwrite or end what cannot be had back; *repeatable* has the same effect
-when it is done twice; *outside* reaches beyond the sandbox.
+Marks: *reads* changes nothing; *destroys* may overwrite or end what cannot be had back; *repeatable* has the same
+effect when it is done twice; *outside* reaches beyond the sandbox.
 """
 
 

@@ -103,14 +103,14 @@ async def run(
 
 
 async def wait(bench: Bench, info: ProcessInfo, seconds: float, what: str) -> ProcessInfo:
-    """The process at its end, or when the time is over. Says every few seconds how far it is."""
+    """One that has run for a beat already, at its end or when the time is over. Says every few seconds how it goes."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     deadline = begun + seconds
     while info.running and (left := deadline - loop.time()) > 0:
+        said = await last_line(bench, await bench.machine.process(info.process_id))
+        await bench.progress(f"{what}: {BEAT + loop.time() - begun:.0f} s. {said}".strip())
         info = await bench.machine.wait(info.process_id, min(left, BEAT))
-        if info.running:
-            await bench.progress(f"{what}: {loop.time() - begun:.0f} s. {await last_line(bench, info)}".strip())
     return info
 
 

@@ -270,6 +270,18 @@ async def test_ports_are_opened_for_others(client: Driver, box: str) -> None:
     assert (await client.create_ticket(box)).url is None
 
 
+async def test_an_mcp_server_is_registered_and_removed(client: Driver, box: str) -> None:
+    made = await client.put_mcp_server(box, "off", {"command": "true", "env": {"KEY": "secret"}, "disabled": True})
+    assert made.name == "off" and made.env == {"KEY": "***"}
+    assert (await client.get_mcp_server(box, "off")).status == "disabled"
+    document = {"mcpServers": {"other": {"command": "true", "disabled": True}}}
+    assert [each.name for each in await client.put_mcp_servers(box, document)] == ["off", "other"]
+    assert (await client.delete_mcp_server(box, "off")).success
+    assert [each.name for each in await client.list_mcp_servers(box)] == ["other"]
+    assert (await client.delete_mcp_servers(box)).success
+    assert await client.list_mcp_servers(box) == []
+
+
 async def test_a_service_is_registered_and_removed(client: Driver, box: str) -> None:
     command = "python3 -m http.server 8000"
     made = await client.put_service(box, "web", 8000, command, ready_path="/", ready_timeout=20)

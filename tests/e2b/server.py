@@ -65,6 +65,7 @@ class PaddockServer:
         deadline = time.monotonic() + _START_SECONDS
         while not _listens(self.port):
             if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
                 raise RuntimeError(f"the server did not start: {self.log.read_text(errors='replace')[-4000:]}")
             time.sleep(0.02)
 

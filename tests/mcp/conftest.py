@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.e2b.server import PaddockServer, delete_all
 from tests.mcp.world import OUTSIDE, Box, create
 
+HERE = Path(__file__).parent
 # They run in sandboxes, or in environments of their own.
 collect_ignore = ["clients", "servers"]
 
@@ -44,3 +46,10 @@ def new_box(paddock: PaddockServer) -> Iterator[Callable[..., Box]]:
     yield make
     for each in made:
         each.delete()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A busy machine may take a minute to start a server."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(400))

@@ -19,7 +19,7 @@ JAVASCRIPT = Environment(
     Language.JAVASCRIPT,
     (
         "@modelcontextprotocol/sdk@1.32.2",
-        "@modelcontextprotocol/inspector-cli@0.17.2",
+        "@modelcontextprotocol/inspector@0.17.2",
         "@modelcontextprotocol/server-everything@2026.8.31",
     ),
 )

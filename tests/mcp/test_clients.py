@@ -18,7 +18,7 @@ from tests.mcp.world import Box, create
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 CLIENTS = Path(__file__).parent / "clients"
-SECONDS = 240
+SECONDS = 400
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_the_javascript_sdk_lists_and_calls_tools(sandbox: Box, tmp_path: Path) 
 def test_the_inspector_lists_the_tools(sandbox: Box) -> None:
     listed = run(
         [
-            prepared(JAVASCRIPT).program("mcp-inspector-cli"),
+            prepared(JAVASCRIPT).program("mcp-inspector"),
             *("--cli", sandbox.mcp_url),
             *("--transport", "http", "--method", "tools/list"),
             *("--header", f"Authorization: Bearer {sandbox.mcp_token}"),

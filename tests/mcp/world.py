@@ -19,7 +19,7 @@ from tests.e2b.server import PaddockServer
 OUTSIDE = "127.0.0.9"
 """An address of this host that sandboxes are let through to, unlike all its others."""
 PLAIN = (Path(__file__).parent / "servers" / "plain.py").read_text()
-PATIENCE = 60.0
+PATIENCE = 120.0
 T = TypeVar("T")
 ERAS = ("legacy", "auto")
 

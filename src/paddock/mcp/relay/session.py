@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -24,6 +25,7 @@ from paddock.tools.bench import Progress
 from paddock.tools.tool import Outcome, Picture
 
 MOST_TOOLS = 500
+LONGEST_SCHEMA = 64 * 1024
 _PAGES = 50
 _SESSION_LOST = "Session terminated"
 """What the SDK says when a server does not know its own session any more, because it was restarted."""
@@ -171,12 +173,17 @@ def _known(tool: types.Tool) -> KnownTool:
         name=tool.name,
         title=tool.title or hints.title or tool.name,
         description=(tool.description or "")[:LONGEST_DESCRIPTION],
-        input_schema=tool.input_schema,
-        output_schema=schema,
+        input_schema=_capped(tool.input_schema) or {"type": "object"},
+        output_schema=None if schema is None else _capped(schema),
         read_only=read_only,
         destructive=not read_only if hints.destructive_hint is None else hints.destructive_hint,
         idempotent=bool(hints.idempotent_hint),
     )
+
+
+def _capped(schema: dict[str, Any]) -> dict[str, Any] | None:
+    """Without those that would drown everything else in a listing."""
+    return schema if len(json.dumps(schema)) <= LONGEST_SCHEMA else None
 
 
 def _outcome(answer: types.CallToolResult) -> Outcome:

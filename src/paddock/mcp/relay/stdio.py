@@ -19,7 +19,6 @@ from typing import Any
 import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
-from pydantic import ValidationError
 
 from paddock import errors
 from paddock.machine.base import Machine, ProcessInfo, ProcessSpec, Stream
@@ -139,13 +138,13 @@ class StdioWire:
             return None
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValidationError:
+            if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+                session, _, given = str(message.id).partition(":")
+                if session != self._session:
+                    return None
+                message = message.model_copy(update={"id": json.loads(given)})
+        except ValueError:  # pydantic's and json's alike
             return None
-        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-            session, _, given = str(message.id).partition(":")
-            if session != self._session:
-                return None
-            message = message.model_copy(update={"id": json.loads(given)})
         return SessionMessage(message)
 
 

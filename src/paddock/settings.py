@@ -11,7 +11,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
@@ -61,6 +61,22 @@ class Settings(BaseSettings):
     """Machines of the default template and size that stand ready for a create. 0 turns the pool off."""
     pool_max: int = Field(default=16, ge=0, le=1000, validation_alias="PADDOCK_POOL_MAX")
     """The most that stand ready, of all shapes together, when there is much demand."""
+    installation: str = Field(default="", pattern="^[A-Za-z0-9._-]{0,64}$", validation_alias="PADDOCK_INSTALLATION")
+    """Whose machines those at a vendor are. Empty: made up and kept in the home directory; replicas must share one."""
+    e2b_api_key: SecretStr = Field(default=SecretStr(""), validation_alias="E2B_API_KEY")
+    """The key of the E2B account that the provider ``e2b`` makes machines with."""
+    e2b_template_id: str = Field(default="base", min_length=1, validation_alias="E2B_TEMPLATE_ID")
+    """The template at E2B of a sandbox whose creator named none."""
+    e2b_timeout: int = Field(default=1800, ge=60, le=86_400, validation_alias="E2B_TIMEOUT")
+    """Seconds after which E2B stops a machine that no server looks after any more. Renewed while one runs."""
+    e2b_backstop: Literal["pause", "kill"] = Field(default="pause", validation_alias="PADDOCK_E2B_BACKSTOP")
+    """What E2B does with such a machine."""
+    e2b_api_url: str = Field(default="", validation_alias="E2B_API_URL")
+    """Another service that speaks E2B's protocol; as in E2B's SDK."""
+    e2b_sandbox_url: str = Field(default="", validation_alias="E2B_SANDBOX_URL")
+    """Where the machines of such a service are reached; as in E2B's SDK."""
+    e2b_domain: str = Field(default="", validation_alias="E2B_DOMAIN")
+    """The domain of E2B, where it is not E2B's own; as in its SDK."""
     fake_faults: Path | None = Field(default=None, validation_alias="PADDOCK_FAKE_FAULTS")
     """A JSON file of faults for the fake provider to inject; for tests."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from paddock.providers.base import Provider, Resources, SandboxSpec
 from paddock.providers.fake import FakeProvider
 from paddock.providers.local import LocalProvider
 from tests.conformance.shell import Shell
+from tests.vendor.account import Account, an_account
 
 PROVIDERS: dict[str, Callable[[Path, Path], Provider]] = {
     "fake": lambda home, shared: FakeProvider(home / "fake"),
@@ -20,6 +21,13 @@ PROVIDERS: dict[str, Callable[[Path, Path], Provider]] = {
 }
 """How a server process would build each one; twice on the same home means the same state. What every test may share
 (layers made of the host) is in a second folder."""
+
+
+@pytest.fixture(scope="session")
+def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+    """E2B is played by a second Paddock, a server of its own; its sandboxes are local ones."""
+    with an_account(tmp_path_factory.mktemp("vendor") / "home") as found:
+        yield found
 
 
 class Installation:
@@ -50,12 +58,16 @@ class Installation:
         return SandboxSpec(**{**given, **changes})  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=list(PROVIDERS))
+@pytest.fixture(params=[*PROVIDERS, pytest.param("e2b", marks=pytest.mark.vendor)])
 async def installation(
     request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Installation]:
     shared = tmp_path_factory.getbasetemp() / "made"
-    made = Installation(lambda: PROVIDERS[request.param](tmp_path, shared))
+    if request.param == "e2b":
+        account: Account = request.getfixturevalue("account")
+        made = Installation(lambda: account.provider(tmp_path))
+    else:
+        made = Installation(lambda: PROVIDERS[request.param](tmp_path, shared))
     await made.provider.start()
     yield made
     for found in await made.provider.list():

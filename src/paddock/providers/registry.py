@@ -8,7 +8,7 @@ from paddock.settings import Settings
 
 KNOWN = ("local", "docker", "kubernetes", "e2b", "daytona", "fake")
 """Every name that ``SANDBOX_PROVIDER`` understands."""
-AVAILABLE = ("local", "fake")
+AVAILABLE = ("local", "e2b", "fake")
 """Those that this version can start."""
 
 
@@ -39,6 +39,10 @@ def build_providers(settings: Settings, clock: Clock, name: str | None = None) -
         from paddock.providers.local import LocalProvider
 
         return {name: LocalProvider.from_settings(settings, clock)}
+    if name == "e2b":
+        from paddock.providers.e2b import e2b_provider
+
+        return {name: e2b_provider(settings, clock)}
     from paddock.providers.fake import FakeProvider, Faults
 
     faults = Faults.from_file(settings.fake_faults) if settings.fake_faults else None

@@ -1,0 +1,28 @@
+"""The provider ``e2b``: machines at E2B, or at whatever speaks its protocol, through E2B's own SDK."""
+
+from __future__ import annotations
+
+from paddock import errors
+from paddock.clock import Clock
+from paddock.providers.vendor.provider import VendorProvider
+from paddock.settings import Settings
+
+
+def e2b_provider(settings: Settings, clock: Clock) -> VendorProvider:
+    try:
+        from paddock.providers.e2b.vendor import E2BVendor
+    except ModuleNotFoundError as error:
+        raise errors.ProviderRefused(
+            "The provider e2b needs E2B's SDK, which is not installed: pip install 'paddock[e2b]'"
+        ) from error
+    vendor = E2BVendor(
+        settings.e2b_api_key.get_secret_value(),
+        template=settings.e2b_template_id,
+        at_end=settings.e2b_backstop,
+        api_url=settings.e2b_api_url,
+        sandbox_url=settings.e2b_sandbox_url,
+        domain=settings.e2b_domain,
+    )
+    return VendorProvider(
+        vendor, settings.home / "e2b", clock, lease=settings.e2b_timeout, installation=settings.installation
+    )

@@ -1,0 +1,190 @@
+"""E2B behind the vendor's interface, by its official SDK and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from e2b import (
+    AsyncSandbox,
+    CommandExitException,
+    SandboxInfo,
+    SandboxNotFoundException,
+    SandboxQuery,
+    SandboxState,
+)
+
+from paddock import errors
+from paddock.machine.agent.bridge import Endpoint
+from paddock.providers.base import IsolationLevel, IsolationReport, Layer, MachineState
+from paddock.providers.e2b.failures import answered, translated
+from paddock.providers.e2b.network import settings_of
+from paddock.providers.vendor.base import AGENT_PORT, Done, Order, Vendor, VendorMachine
+
+CLOUD = "e2b.app"
+_RETRIES = 4
+"""By the SDK, for answers that say "later": with growing pauses, or as long as E2B asks for."""
+_REQUEST_SECONDS = 40.0
+_SCRIPT_SECONDS = 40.0
+_PAGE = 100
+_MOST_PAGES = 1000
+
+
+class E2BVendor(Vendor):
+    name = "e2b"
+    title = "E2B"
+
+    def __init__(
+        self,
+        api_key: str,
+        *,
+        template: str = "base",
+        at_end: Literal["pause", "kill"] = "pause",
+        api_url: str = "",
+        sandbox_url: str = "",
+        domain: str = "",
+    ) -> None:
+        """``at_end``: what E2B does with a machine whose lease nobody renews."""
+        self._key = api_key
+        self._template = template
+        self._at_end = at_end
+        self._sandbox_url = sandbox_url.rstrip("/")
+        self._own_cloud = not api_url and not sandbox_url and domain in ("", CLOUD)
+        given = {"api_key": api_key, "api_url": api_url, "sandbox_url": sandbox_url, "domain": domain}
+        self._options: dict[str, Any] = {name: value for name, value in given.items() if value}
+        self._options |= {"request_timeout": _REQUEST_SECONDS, "retries": _RETRIES}
+        self._handles: dict[str, AsyncSandbox] = {}
+        self._tries: dict[str, int] = {}
+
+    async def start(self) -> None:
+        if not self._key:
+            raise errors.ProviderRefused("The provider e2b needs a key: set E2B_API_KEY to one of your E2B account.")
+        with translated("list its machines"):
+            await AsyncSandbox.list(limit=1, **self._options).next_items()
+
+    def templates(self) -> list[str]:
+        return [self._template]
+
+    def secret(self, purpose: str) -> str:
+        return hmac.new(self._key.encode(), f"paddock {purpose}".encode(), hashlib.sha256).hexdigest()
+
+    def isolation(self) -> IsolationReport | None:
+        """Of E2B's own cloud what E2B says; of others that speak its protocol nothing is known."""
+        if not self._own_cloud:
+            return None
+        layer = Layer("virtual machine", True, "E2B runs every sandbox in a Firecracker machine of its own.")
+        return IsolationReport(IsolationLevel.HARDENED, (layer,))
+
+    async def create(self, order: Order) -> VendorMachine:
+        wishes = settings_of(order.egress)
+        with translated("make a machine"):
+            try:
+                made = await AsyncSandbox.create(
+                    template=order.template_id,
+                    timeout=order.lease,
+                    metadata=dict(order.metadata),
+                    lifecycle={"on_timeout": self._at_end, "auto_resume": False},
+                    idempotency_key=self._idempotency_key(order.sandbox_id),
+                    **wishes,
+                    **self._options,
+                )
+            except Exception as error:
+                if answered(error):  # an answer is remembered there: the next try must not hear it again
+                    self._tries[order.sandbox_id] = self._tries.get(order.sandbox_id, 0) + 1
+                if getattr(error, "status_code", None) == 404:
+                    raise errors.TemplateNotFound(f"E2B has no template {order.template_id!r}.") from error
+                raise
+            self._tries.pop(order.sandbox_id, None)
+            self._handles[made.sandbox_id] = made
+            return _machine(await made.get_info())
+
+    async def get(self, reference: str) -> VendorMachine | None:
+        with translated("look at a machine", asking=True):
+            try:
+                return _machine(await AsyncSandbox.get_info(reference, **self._options))
+            except SandboxNotFoundException:
+                return None
+
+    async def list(self, metadata: Mapping[str, str]) -> list[VendorMachine]:
+        query = SandboxQuery(metadata=dict(metadata), state=[SandboxState.RUNNING, SandboxState.PAUSED])
+        found: list[VendorMachine] = []
+        with translated("list its machines", asking=True):
+            pages = AsyncSandbox.list(query=query, limit=_PAGE, **self._options)
+            for _ in range(_MOST_PAGES):
+                found += [_machine(info) for info in await pages.next_items()]
+                if not pages.has_next:
+                    break
+            else:
+                raise errors.ProviderUnavailable("E2B's list of machines does not end.")
+        # What was asked for is checked: a service that does not know the filter would show others' machines.
+        return [machine for machine in found if metadata.items() <= machine.metadata.items()]
+
+    async def pause(self, reference: str, *, keep_memory: bool) -> None:
+        self._handles.pop(reference, None)
+        with translated("pause a machine", reference=reference):
+            await AsyncSandbox.pause(reference, mode="full" if keep_memory else "filesystem", **self._options)
+
+    async def resume(self, reference: str, lease: int) -> None:
+        with translated("resume a machine", reference=reference):
+            self._handles[reference] = await AsyncSandbox.connect(reference, timeout=lease, **self._options)
+
+    async def renew(self, reference: str, lease: int) -> None:
+        with translated("renew a lease", reference=reference):
+            await AsyncSandbox.set_timeout(reference, lease, **self._options)
+
+    async def delete(self, reference: str) -> None:
+        self._handles.pop(reference, None)
+        with translated("delete a machine", reference=reference):
+            await AsyncSandbox.kill(reference, **self._options)
+
+    async def endpoint(self, reference: str) -> Endpoint:
+        handle = await self._handle(reference)
+        headers = {}
+        if handle.traffic_access_token:
+            headers["E2B-Traffic-Access-Token"] = handle.traffic_access_token
+        if not self._sandbox_url:
+            return Endpoint(f"wss://{handle.get_host(AGENT_PORT)}", headers)
+        scheme, _, rest = self._sandbox_url.partition("://")
+        url = f"{'ws' if scheme == 'http' else 'wss'}://{rest}"
+        return Endpoint(url, {**headers, "E2b-Sandbox-Id": reference, "E2b-Sandbox-Port": str(AGENT_PORT)})
+
+    async def upload(self, reference: str, files: Mapping[str, bytes], user: str) -> None:
+        handle = await self._handle(reference)
+        with translated("take the agent in", reference=reference):
+            await handle.files.write_files([{"path": path, "data": data} for path, data in files.items()], user=user)
+
+    async def run(self, reference: str, script: str, user: str) -> Done:
+        handle = await self._handle(reference)
+        with translated("start the agent", reference=reference):
+            try:
+                done = await handle.commands.run(script, user=user, timeout=_SCRIPT_SECONDS)
+            except CommandExitException as error:
+                return Done(error.exit_code, error.stdout + error.stderr)
+            return Done(done.exit_code, done.stdout + done.stderr)
+
+    async def _handle(self, reference: str) -> AsyncSandbox:
+        """Of a machine that runs: to ask for one makes a paused one run."""
+        handle = self._handles.get(reference)
+        if handle is None:
+            with translated("reach a machine", reference=reference):
+                # Never shortens what it has left; a lease is longer.
+                handle = await AsyncSandbox.connect(reference, timeout=1, **self._options)
+            self._handles[reference] = handle
+        return handle
+
+    def _idempotency_key(self, sandbox_id: str) -> str:
+        tried = self._tries.get(sandbox_id, 0)
+        return hashlib.sha256(f"{self.secret('create')} {sandbox_id} {tried}".encode()).hexdigest()
+
+
+def _machine(info: SandboxInfo) -> VendorMachine:
+    return VendorMachine(
+        reference=info.sandbox_id,
+        state=MachineState.PAUSED if info.state is SandboxState.PAUSED else MachineState.RUNNING,
+        metadata=info.metadata,
+        started_at=info.started_at.timestamp(),
+        cpu=float(info.cpu_count),
+        memory_mb=info.memory_mb,
+    )

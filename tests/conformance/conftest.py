@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,9 @@ PROVIDERS: dict[str, Callable[[Path, Path], Provider]] = {
 (layers made of the host) is in a second folder."""
 
 
+_ALWAYS_AT_A_VENDOR = ("test_lifecycle.py", "test_ports.py", "test_terminal.py")
+
+
 @pytest.fixture(scope="session")
 def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
     """E2B is played by a second Paddock, a server of its own; its sandboxes are local ones."""
@@ -33,8 +37,10 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
 class Installation:
     """One provider's state, and the Provider object that works on it now."""
 
-    def __init__(self, build: Callable[[], Provider]) -> None:
+    def __init__(self, build: Callable[[], Provider], *, sizes: bool = True) -> None:
+        """``sizes``: machines are made as large as asked for, and not as large as their template says."""
         self.build = build
+        self.sizes = sizes
         self.provider = build()
 
     async def restart(self) -> Provider:
@@ -58,14 +64,30 @@ class Installation:
         return SandboxSpec(**{**given, **changes})  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=[*PROVIDERS, pytest.param("e2b", marks=pytest.mark.vendor)])
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Machines at a vendor are the same agent behind a longer way: what that way could change runs always, and all of
+    it with ``PADDOCK_TEST_VENDOR=all``."""
+    if os.environ.get("PADDOCK_TEST_VENDOR") == "all":
+        return
+    left_out = [
+        item
+        for item in items
+        if item.get_closest_marker("vendor")
+        and item.path.parent == Path(__file__).parent
+        and item.path.name not in _ALWAYS_AT_A_VENDOR
+    ]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(params=[*PROVIDERS, pytest.param("e2b", marks=[pytest.mark.vendor, pytest.mark.timeout(300)])])
 async def installation(
     request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Installation]:
     shared = tmp_path_factory.getbasetemp() / "made"
     if request.param == "e2b":
         account: Account = request.getfixturevalue("account")
-        made = Installation(lambda: account.provider(tmp_path))
+        made = Installation(lambda: account.provider(tmp_path), sizes=False)
     else:
         made = Installation(lambda: PROVIDERS[request.param](tmp_path, shared))
     await made.provider.start()

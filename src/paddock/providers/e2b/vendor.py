@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 from collections.abc import Mapping
@@ -30,6 +31,9 @@ _REQUEST_SECONDS = 40.0
 _SCRIPT_SECONDS = 40.0
 _PAGE = 100
 _MOST_PAGES = 1000
+_CREATE_ATTEMPTS = 6
+_FIRST_PAUSE = 0.25
+_NOT_FOUND, _CONFLICT = 404, 409
 
 
 class E2BVendor(Vendor):
@@ -78,27 +82,45 @@ class E2BVendor(Vendor):
         return IsolationReport(IsolationLevel.HARDENED, (layer,))
 
     async def create(self, order: Order) -> VendorMachine:
+        """Under a key that makes it one request however often it is sent, also by another server at the same time."""
+        for attempt in range(_CREATE_ATTEMPTS):
+            try:
+                made = await self._make(order)
+            except _UnderWay:
+                found = await self.list(order.metadata)
+                if found:
+                    return found[0]
+                await asyncio.sleep(_FIRST_PAUSE * 2**attempt)
+                continue
+            machine = await self.get(made.sandbox_id)
+            if machine is not None:
+                self._handles[made.sandbox_id] = made
+                return machine
+            self._next_try(order)  # the answer of long ago: that one was made, and deleted since
+        raise errors.ProviderUnavailable("E2B has not made the machine yet that it was asked for before.")
+
+    async def _make(self, order: Order) -> AsyncSandbox:
         wishes = settings_of(order.egress)
         with translated("make a machine"):
             try:
-                made = await AsyncSandbox.create(
+                return await AsyncSandbox.create(
                     template=order.template_id,
                     timeout=order.lease,
                     metadata=dict(order.metadata),
                     lifecycle={"on_timeout": self._at_end, "auto_resume": False},
-                    idempotency_key=self._idempotency_key(order.sandbox_id),
+                    idempotency_key=self._idempotency_key(order),
                     **wishes,
                     **self._options,
                 )
             except Exception as error:
+                status = getattr(error, "status_code", None)
+                if status == _CONFLICT:
+                    raise _UnderWay("E2B is making this machine already.") from error
                 if answered(error):  # an answer is remembered there: the next try must not hear it again
-                    self._tries[order.sandbox_id] = self._tries.get(order.sandbox_id, 0) + 1
-                if getattr(error, "status_code", None) == 404:
+                    self._next_try(order)
+                if status == _NOT_FOUND:
                     raise errors.TemplateNotFound(f"E2B has no template {order.template_id!r}.") from error
                 raise
-            self._tries.pop(order.sandbox_id, None)
-            self._handles[made.sandbox_id] = made
-            return _machine(await made.get_info())
 
     async def get(self, reference: str) -> VendorMachine | None:
         with translated("look at a machine", asking=True):
@@ -174,9 +196,16 @@ class E2BVendor(Vendor):
             self._handles[reference] = handle
         return handle
 
-    def _idempotency_key(self, sandbox_id: str) -> str:
-        tried = self._tries.get(sandbox_id, 0)
-        return hashlib.sha256(f"{self.secret('create')} {sandbox_id} {tried}".encode()).hexdigest()
+    def _idempotency_key(self, order: Order) -> str:
+        wanted = f"{order.metadata} {self._tries.get(order.sandbox_id, 0)}"
+        return hmac.new(self._key.encode(), f"create {wanted}".encode(), hashlib.sha256).hexdigest()
+
+    def _next_try(self, order: Order) -> None:
+        self._tries[order.sandbox_id] = self._tries.get(order.sandbox_id, 0) + 1
+
+
+class _UnderWay(errors.ProviderUnavailable):
+    """The same request has come before, and has no answer yet; or another answer than this request would have."""
 
 
 def _machine(info: SandboxInfo) -> VendorMachine:

@@ -54,9 +54,10 @@ class Guest:
     def reference(self) -> str:
         return self.found.reference
 
-    def rest(self) -> None:
-        """It is about to be paused: nothing more is asked of it until it wakes."""
-        self.paused = True
+    async def hang_up(self) -> None:
+        """It sleeps: what was connected is not any more, and shall not be mistaken for it later."""
+        self._way = None
+        await self._bridge.close()
 
     async def wake(self) -> None:
         """It runs again, perhaps afresh. Returns when its agent answers."""

@@ -26,14 +26,14 @@ class Kept:
     """Of one sandbox, what its machine does not tell itself."""
 
     sandbox_id: str
-    created_at: float
     env: Mapping[str, str]
     labels: Mapping[str, str]
     resources: Resources
 
     @classmethod
-    def of(cls, spec: SandboxSpec, now: float) -> Self:
-        return cls(spec.sandbox_id, now, spec.env, spec.labels, spec.resources)
+    def of(cls, spec: SandboxSpec) -> Self:
+        """The same for the same spec, whenever that is: a create that is repeated must be the same request."""
+        return cls(spec.sandbox_id, spec.env, spec.labels, spec.resources)
 
     @classmethod
     def read(cls, machine: VendorMachine) -> Self | None:
@@ -42,7 +42,6 @@ class Kept:
             kept = _unpack(machine.metadata[_KEPT])
             return cls(
                 sandbox_id=machine.metadata[SANDBOX],
-                created_at=float(kept["created_at"]),
                 env=_texts(kept["env"]),
                 labels=_texts(kept["labels"]),
                 resources=Resources(**kept["resources"]),
@@ -54,7 +53,6 @@ class Kept:
         resources = self.resources
         packed = _pack(
             {
-                "created_at": self.created_at,
                 "env": dict(self.env),
                 "labels": dict(self.labels),
                 "resources": {name: getattr(resources, name) for name in ("cpu", "memory_mb", "disk_mb", "pids")},
@@ -68,11 +66,11 @@ class Kept:
         return {INSTALLATION: installation, SANDBOX: self.sandbox_id, _KEPT: packed}
 
     def found(self, machine: VendorMachine) -> Found:
-        return Found(self.sandbox_id, machine.state, machine.reference, self.created_at, self.labels)
+        return Found(self.sandbox_id, machine.state, machine.reference, machine.started_at, self.labels)
 
 
 def _pack(kept: dict[str, Any]) -> str:
-    return base64.b64encode(zlib.compress(json.dumps(kept, separators=(",", ":")).encode(), 9)).decode()
+    return base64.b64encode(zlib.compress(json.dumps(kept, separators=(",", ":"), sort_keys=True).encode(), 9)).decode()
 
 
 def _unpack(text: str) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class VendorProvider(Provider):
             if asleep and keep_memory:
                 return
             guest = self._hold(machine)
-            guest.rest()
+            guest.paused = True
             try:
                 if asleep:  # its memory is kept, and shall not be: it has to wake for that
                     await self._vendor.resume(machine.reference, self._lease_seconds)
@@ -94,7 +94,7 @@ class VendorProvider(Provider):
             except (errors.ProviderRefused, errors.TooManyRequests, errors.Unsupported):
                 guest.paused = asleep
                 raise
-            await self._forget(sandbox_id)
+            await guest.hang_up()
 
     async def resume(self, sandbox_id: str) -> None:
         async with self._turn(sandbox_id):
@@ -181,7 +181,7 @@ class VendorProvider(Provider):
         return {INSTALLATION: self._installation, SANDBOX: sandbox_id}
 
     def _order(self, spec: SandboxSpec) -> Order:
-        metadata = Kept.of(spec, self._clock.now()).metadata(self._installation)
+        metadata = Kept.of(spec).metadata(self._installation)
         return Order(spec.sandbox_id, spec.template_id, metadata, self._lease_seconds, spec.egress, spec.resources)
 
     def _check(self, spec: SandboxSpec) -> None:

@@ -60,9 +60,10 @@ class Guest:
         await self._bridge.close()
 
     async def wake(self) -> None:
-        """It runs again, perhaps afresh. Returns when its agent answers."""
+        """It runs, perhaps again and afresh. Returns when its agent answers."""
+        if self.paused:
+            await self.hang_up()
         self.paused = False
-        self._way = None
         self.found = replace(self.found, state=MachineState.RUNNING)
         await self.machine.usage()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ _TAKEN, _NO_USERS, _NO_USER, _OTHER_MACHINE = 3, 4, 8, 7
 
 _SCRIPT = """
 [ "$(uname -m)" = {architecture} ] || {{ uname -m; exit 7; }}
-cd {folder} && chmod 700 . && chmod 700 agent.new && mv -f agent.new agent || exit 9
+cd {folder} && chmod 700 . && chmod 700 {fresh} && mv -f {fresh} agent || exit 9
 {prepare}
 exec ./agent remote --port {port} --state {folder}/state --token {folder}/token --mode {mode}
 """
@@ -58,13 +59,19 @@ async def install(vendor: Vendor, reference: str, token: str) -> None:
 
 
 async def _attempt(vendor: Vendor, reference: str, token: str, place: _Place, architecture: str) -> Done:
+    fresh = f"agent.{secrets.token_hex(4)}"  # another server may be at it at the same time
     files = {
-        f"{place.folder}/agent.new": await asyncio.to_thread(_agent, architecture),
+        f"{place.folder}/{fresh}": await asyncio.to_thread(_agent, architecture),
         f"{place.folder}/token": token.encode(),
     }
     await vendor.upload(reference, files, place.user)
     script = _SCRIPT.format(
-        architecture=architecture, folder=place.folder, prepare=place.prepare, port=AGENT_PORT, mode=place.mode
+        architecture=architecture,
+        folder=place.folder,
+        fresh=fresh,
+        prepare=place.prepare,
+        port=AGENT_PORT,
+        mode=place.mode,
     )
     return await vendor.run(reference, script, place.user)
 

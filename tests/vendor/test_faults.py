@@ -13,7 +13,9 @@ import pytest
 from paddock import errors
 from paddock.machine.base import ProcessSpec, ProcessStatus
 from paddock.providers.base import MachineState, Mount, Resources, SandboxSpec
+from paddock.providers.registry import NoProvider, default_provider
 from paddock.providers.vendor.provider import VendorProvider
+from paddock.settings import Settings
 from tests.vendor.account import Account
 from tests.vendor.road import Road, Trouble, a_road_to
 
@@ -76,9 +78,28 @@ async def run(provider: VendorProvider, sandbox_id: str, command: str, user: str
 
 
 async def test_a_key_that_is_not_accepted_is_named(account: Account, tmp_path: Path) -> None:
-    for key in ("", "e2b_" + "0" * 40):
-        with pytest.raises(errors.ProviderRefused, match="E2B_API_KEY"):
-            await account.provider(tmp_path, api_key=key).start()
+    with pytest.raises(errors.ProviderRefused, match="E2B_API_KEY"):
+        await account.provider(tmp_path, api_key="e2b_" + "0" * 40).start()
+
+
+def test_a_server_without_a_key_is_told_so_before_it_starts() -> None:
+    with pytest.raises(NoProvider, match="E2B_API_KEY"):
+        default_provider(Settings(SANDBOX_PROVIDER="e2b", E2B_API_KEY=""))
+
+
+async def test_a_server_starts_while_the_vendor_does_not_answer(
+    provider: VendorProvider, account: Account, road: Road, tmp_path: Path
+) -> None:
+    spec = a_spec()
+    await provider.create(spec)
+    road.closed = True
+    restarted = account.provider(tmp_path, api_url=f"{road.url}/e2b", sandbox_url=road.url)
+    await restarted.start()
+    with pytest.raises(errors.ProviderUnavailable):
+        await restarted.list()
+    road.closed = False
+    assert await run(restarted, spec.sandbox_id, "echo up") == "up"
+    await restarted.close()
 
 
 async def test_too_many_requests_are_waited_out(provider: VendorProvider, road: Road) -> None:

@@ -28,6 +28,11 @@ def default_provider(settings: Settings) -> str:
         )
     if name == "local" and (problems := local_problems()):
         raise NoProvider(_nothing_to_make_sandboxes_with(problems, chosen=bool(settings.sandbox_provider)))
+    if name == "e2b":
+        from paddock.providers import e2b
+
+        if lack := e2b.problem(settings):
+            raise NoProvider(lack)
     return name
 
 

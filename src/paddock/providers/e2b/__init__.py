@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from paddock import errors
+from importlib.util import find_spec
+
 from paddock.clock import Clock
 from paddock.providers.vendor.provider import VendorProvider
 from paddock.settings import Settings
 
 
+def problem(settings: Settings) -> str | None:
+    """What is missing before it can even be tried."""
+    if find_spec("e2b") is None:
+        return "The provider e2b needs E2B's SDK, which is not installed: pip install 'paddock[e2b]'"
+    if not settings.e2b_api_key.get_secret_value():
+        return "The provider e2b needs a key: set E2B_API_KEY to one of your E2B account."
+    return None
+
+
 def e2b_provider(settings: Settings, clock: Clock) -> VendorProvider:
-    try:
-        from paddock.providers.e2b.vendor import E2BVendor
-    except ModuleNotFoundError as error:
-        raise errors.ProviderRefused(
-            "The provider e2b needs E2B's SDK, which is not installed: pip install 'paddock[e2b]'"
-        ) from error
+    from paddock.providers.e2b.vendor import E2BVendor  # the SDK, which nobody else shall have to load
+
     vendor = E2BVendor(
         settings.e2b_api_key.get_secret_value(),
         template=settings.e2b_template_id,

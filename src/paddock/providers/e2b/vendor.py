@@ -8,6 +8,7 @@ import hmac
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import structlog
 from e2b import (
     AsyncSandbox,
     CommandExitException,
@@ -23,6 +24,8 @@ from paddock.providers.base import IsolationLevel, IsolationReport, Layer, Machi
 from paddock.providers.e2b.failures import answered, translated
 from paddock.providers.e2b.network import settings_of
 from paddock.providers.vendor.base import AGENT_PORT, Done, Order, Vendor, VendorMachine
+
+log = structlog.get_logger(__name__)
 
 CLOUD = "e2b.app"
 _RETRIES = 4
@@ -63,10 +66,12 @@ class E2BVendor(Vendor):
         self._tries: dict[str, int] = {}
 
     async def start(self) -> None:
-        if not self._key:
-            raise errors.ProviderRefused("The provider e2b needs a key: set E2B_API_KEY to one of your E2B account.")
-        with translated("list its machines"):
-            await AsyncSandbox.list(limit=1, **self._options).next_items()
+        """A key that is refused is said at once. An E2B that does not answer may do so later: sandboxes wait for it."""
+        try:
+            with translated("list its machines"):
+                await AsyncSandbox.list(limit=1, **self._options).next_items()
+        except errors.ProviderUnavailable as error:
+            log.warning("E2B does not answer", problem=error.message)
 
     def templates(self) -> list[str]:
         return [self._template]

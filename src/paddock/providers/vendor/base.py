@@ -56,7 +56,7 @@ class Vendor(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Look whether the vendor answers and takes our credentials, or raise with what the operator can do."""
+        """Raise where the vendor does not take our credentials, with what the operator can do about it."""
 
     async def close(self) -> None:  # noqa: B027 - there may be nothing to let go of
         """Let go of what this process holds."""

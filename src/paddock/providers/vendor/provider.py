@@ -63,7 +63,7 @@ class VendorProvider(Provider):
             machine = await self._find(spec.sandbox_id)
             if machine is None:
                 machine = await self._vendor.create(self._order(spec))
-            guest = self._hold(machine)
+            guest = await self._hold(machine)
             if guest.paused:  # a create that was cut short long ago: it must run in the end
                 await self._vendor.resume(guest.reference, self._lease_seconds)
             _check_size(self._vendor, spec, machine)
@@ -85,7 +85,7 @@ class VendorProvider(Provider):
             asleep = machine.state is MachineState.PAUSED
             if asleep and keep_memory:
                 return
-            guest = self._hold(machine)
+            guest = await self._hold(machine)
             guest.paused = True
             try:
                 if asleep:  # its memory is kept, and shall not be: it has to wake for that
@@ -101,7 +101,7 @@ class VendorProvider(Provider):
             machine = await self._known(sandbox_id)
             if machine.state is MachineState.PAUSED:
                 await self._vendor.resume(machine.reference, self._lease_seconds)
-            await self._hold(machine).wake()
+            await (await self._hold(machine)).wake()
 
     async def delete(self, sandbox_id: str) -> None:
         async with self._turn(sandbox_id):
@@ -122,7 +122,7 @@ class VendorProvider(Provider):
                 machine = await self._known(sandbox_id)
                 if machine.state is MachineState.PAUSED:
                     raise errors.Conflict(f"Sandbox {sandbox_id!r} is paused: resume it first.")
-                guest = self._hold(machine)
+                guest = await self._hold(machine)
                 guest.paused = False
         return guest.machine
 
@@ -161,7 +161,7 @@ class VendorProvider(Provider):
             raise errors.SandboxNotFound.by_id(sandbox_id)
         return machine
 
-    def _hold(self, machine: VendorMachine) -> Guest:
+    async def _hold(self, machine: VendorMachine) -> Guest:
         kept = Kept.read(machine)
         if kept is None:
             raise errors.ProviderUnavailable(
@@ -169,6 +169,7 @@ class VendorProvider(Provider):
             )
         guest = self._guests.get(kept.sandbox_id)
         if guest is None or guest.reference != machine.reference:
+            await self._forget(kept.sandbox_id)
             guest = Guest(machine, kept, self._vendor, self._clock, self._spool_limit)
             self._guests[kept.sandbox_id] = guest
         return guest

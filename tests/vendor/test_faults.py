@@ -84,7 +84,7 @@ async def test_a_key_that_is_not_accepted_is_named(account: Account, tmp_path: P
 
 def test_a_server_without_a_key_is_told_so_before_it_starts() -> None:
     with pytest.raises(NoProvider, match="E2B_API_KEY"):
-        default_provider(Settings(SANDBOX_PROVIDER="e2b", E2B_API_KEY=""))
+        default_provider(Settings(SANDBOX_PROVIDER="e2b", E2B_API_KEY="", _env_file=None))
 
 
 async def test_a_server_starts_while_the_vendor_does_not_answer(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from paddock.client import SyncSandboxClient
 
-_START_SECONDS = 60.0
+_START_SECONDS = 240.0
 _STOP_SECONDS = 60.0
 _OUTSIDE = "127.0.0.9"
 """An address of this host that sandboxes are let through to."""

@@ -18,6 +18,8 @@ from starlette.websockets import WebSocket
 from paddock import __version__, errors
 from paddock.api import docs_page, openapi
 from paddock.api.auth import RateLimiter
+from paddock.api.compat.daytona.app import leave_daytona, mount_daytona
+from paddock.api.compat.daytona.errors import daytona_response
 from paddock.api.compat.e2b.control.app import create_control
 from paddock.api.compat.e2b.envd.app import create_envd
 from paddock.api.compat.e2b.errors import e2b_response
@@ -42,6 +44,7 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
             yield
         finally:
             app.state.stopping.set()
+            await leave_daytona(app)
             await house.close()
 
     app = FastAPI(
@@ -63,11 +66,12 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
         app.include_router(router)
     app.include_router(docs_page.router)
     app.mount("/e2b", create_control(house, app.state.limiter))
+    mount_daytona(app, house, app.state.limiter)
     openapi.install(app)
     _answer_failures(app)
     app.add_middleware(BodyLimitMiddleware, settings=house.settings)
     app.add_middleware(HousePorts, envd=create_envd(house))
-    app.add_middleware(RequestMiddleware, shapes={"/e2b/": e2b_response})
+    app.add_middleware(RequestMiddleware, shapes={"/e2b/": e2b_response, "/daytona/": daytona_response})
     return app
 
 

@@ -26,6 +26,7 @@ Shape = Callable[[Exception], Response]
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _FILES = re.compile(r"/sandboxes/[^/]+/files")
+_TOOLBOX_FILES = re.compile(r"/daytona/toolbox/[^/]+/files/(?:bulk-upload|upload|upload-v2)")
 
 
 class RequestMiddleware:
@@ -112,6 +113,8 @@ class BodyLimitMiddleware:
         if path == "/sandboxes/write-file":
             return self._file
         if scope["method"] == "PUT" and _FILES.fullmatch(path):
+            return None
+        if scope["method"] == "POST" and _TOOLBOX_FILES.fullmatch(path):
             return None
         return self._json
 

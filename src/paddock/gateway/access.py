@@ -18,13 +18,15 @@ from paddock.clock import Clock
 from paddock.gateway.request import (
     COOKIE,
     COOKIES,
+    PREVIEW_HEADER,
+    PREVIEW_PARAMETER,
     SECURE_COOKIE,
     TRAFFIC_HEADER,
     PortRequest,
 )
 from paddock.lifecycle.accounts import Accounts, Principal
 from paddock.lifecycle.invitations import LINK_PARAMETER, TICKET_PARAMETER
-from paddock.lifecycle.tokens import Tokens
+from paddock.lifecycle.tokens import Tokens, link_digest
 from paddock.store.records import Sandbox
 
 TICKET_COOKIE_SECONDS = 12 * 3600.0
@@ -69,7 +71,7 @@ class Access:
             return Admitted(secret, self._new_cookie(request, sandbox, expires_at, secure) if navigates else None)
         if sandbox.public_ports or (who is not None and (who.is_admin or who.user_id == sandbox.owner_id)):
             return Admitted(secret)
-        if (token := request.header(TRAFFIC_HEADER)) is not None:
+        if (token := _traffic_token(request)) is not None:
             if not self._tokens.check_traffic(sandbox.key, token):
                 raise Refused(Why.BAD_TOKEN)
             return Admitted(secret)
@@ -91,7 +93,8 @@ class Access:
         """Until when who shows this may come in; None where it is not good."""
         port = request.destination.port
         if link := request.parameter(LINK_PARAMETER):
-            return self._tokens.check_link(sandbox.key, port, link)
+            ended = link_digest(link) in (sandbox.daytona or {}).get("ended_links", ())
+            return None if ended else self._tokens.check_link(sandbox.key, port, link)
         try:
             ticket = await self._tokens.redeem(request.parameter(TICKET_PARAMETER) or "")
         except errors.Unauthorized:
@@ -112,6 +115,12 @@ class Access:
         age = max(0, int(expires_at - self._clock.now()))
         parts = [f"{name}={value}", f"Path={prefix}/", f"Max-Age={age}", "HttpOnly", "SameSite=Lax"]
         return "; ".join([*parts, "Secure"] if secure else parts)
+
+
+def _traffic_token(request: PortRequest) -> str | None:
+    """As E2B's clients send it, or as Daytona's do: by a header, or in the address."""
+    shown = request.header(TRAFFIC_HEADER), request.header(PREVIEW_HEADER), request.parameter(PREVIEW_PARAMETER)
+    return next((token for token in shown if token is not None), None)
 
 
 def _keys(request: PortRequest) -> list[tuple[str, str]]:

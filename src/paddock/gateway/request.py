@@ -17,6 +17,8 @@ from paddock.gateway.address import HOUSE_PORTS, ID_HEADER, PORT_HEADER, Destina
 from paddock.lifecycle.invitations import LINK_PARAMETER, TICKET_PARAMETER
 
 TRAFFIC_HEADER = "e2b-traffic-access-token"
+PREVIEW_HEADER = "x-daytona-preview-token"
+PREVIEW_PARAMETER = "DAYTONA_SANDBOX_AUTH_KEY"
 COOKIE = "paddock_port"
 SECURE_COOKIE = "__Host-paddock_port"
 """Browsers take a cookie of this name only over TLS, for one host, from that host itself (RFC 6265bis, 4.1.3)."""
@@ -30,7 +32,7 @@ _SIGNS = re.compile(
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)([^#]*)")
 _HOST = re.compile(rb"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _SLASHES = re.compile(r"\A[/\\]+")
-_NOT_FORWARDED = frozenset({ID_HEADER, PORT_HEADER, TRAFFIC_HEADER, "host"})
+_NOT_FORWARDED = frozenset({ID_HEADER, PORT_HEADER, TRAFFIC_HEADER, PREVIEW_HEADER, "host"})
 _ADDED = frozenset({"x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-prefix"})
 
 
@@ -81,7 +83,7 @@ class PortRequest:
         path, mark, query = self.target.partition(b"?")
         if not mark:
             return self.target
-        own = (LINK_PARAMETER.encode(), TICKET_PARAMETER.encode())
+        own = (LINK_PARAMETER.encode(), TICKET_PARAMETER.encode(), PREVIEW_PARAMETER.encode())
         kept = [pair for pair in query.split(b"&") if pair.partition(b"=")[0] not in own]
         return path + b"?" + b"&".join(kept) if kept and kept != [b""] else path
 

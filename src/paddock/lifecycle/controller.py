@@ -30,6 +30,7 @@ from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.engine import Engine, due
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
 from paddock.lifecycle.journal import Journal
+from paddock.lifecycle.naming import check_name
 from paddock.lifecycle.planning import NATIVE, Traits, check_timeout, plan, renamed
 from paddock.lifecycle.rows import Rows
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME
@@ -272,6 +273,7 @@ class Controller:
                     holder = claim.sandbox_id
                 if holder == sandbox.sandbox_id:
                     await self._accounts.check_quota(connection, sandbox)
+                    await check_name(connection, sandbox)
                     await self._engine.add(connection, sandbox)
             self._bus.publish(holder)
             return holder == sandbox.sandbox_id

@@ -172,10 +172,15 @@ class Engine:
             found = [of(DeadlineKind.IDLE, sandbox.on_timeout, *due(now, max(sandbox.timeout, least)))]
             if sandbox.max_lifetime is not None:
                 found.append(of(DeadlineKind.LIFETIME, sandbox.on_timeout, *due(now, sandbox.max_lifetime)))
-            return found
-        if sandbox.state in {State.PAUSED, State.FAILED}:
-            return [of(DeadlineKind.RETENTION, TimeoutAction.DELETE, now + self._settings.paused_retention)]
-        return []
+        elif sandbox.state in {State.PAUSED, State.FAILED}:
+            own = sandbox.retention if sandbox.state is State.PAUSED else None
+            kept = self._settings.paused_retention if own is None else own
+            found = [of(DeadlineKind.RETENTION, TimeoutAction.DELETE, now + kept)]
+        else:
+            return []
+        if sandbox.ends_at is not None:
+            found.append(of(DeadlineKind.END, TimeoutAction.DELETE, sandbox.ends_at))
+        return found
 
     async def _enter(
         self,

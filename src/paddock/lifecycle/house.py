@@ -26,6 +26,7 @@ from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.events import Events
 from paddock.lifecycle.files import Files
 from paddock.lifecycle.idempotency import Idempotency
+from paddock.lifecycle.intervals import Stopping
 from paddock.lifecycle.invitations import Invitations
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.logbook import Logbook
@@ -92,6 +93,9 @@ class House:
             server_id=self.server_id,
         )
         self.terms = Terms(clock, self.store, self.controller, self.transitions, self.engine, self.journal)
+        self.stopping = Stopping(
+            settings, clock, self.store, self.controller, self.transitions, self.engine, self.journal
+        )
         self.roster = Roster(self.store)
         self.sampling = Sampling(clock, self.store, self.engine)
         self.invitations = Invitations(settings, clock, self.controller, self.tokens)

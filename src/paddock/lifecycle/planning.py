@@ -14,16 +14,25 @@ from paddock.models import CreateSandbox, EgressRules, Isolation, State, Timeout
 from paddock.settings import Settings
 from paddock.store.records import Sandbox
 
+NEVER = 2_000_000_000
+"""Seconds, some 63 years: a timeout or a retention that is turned off."""
+
 
 @dataclass(frozen=True, slots=True)
 class Traits:
     """What a sandbox may be made with that the native API has no words for."""
 
+    timeout: int | None = None
+    """In the place of the request's, where the server's maximum does not bound it."""
     timeout_from: TimeoutFrom = TimeoutFrom.ACTIVITY
     host_mask: str | None = None
     keep_memory: bool = True
     alias: str | None = None
     network: Mapping[str, Any] | None = None
+    name: str | None = None
+    retention: int | None = None
+    ends_at: float | None = None
+    daytona: Mapping[str, Any] | None = None
     env: Callable[[Sandbox], Mapping[str, str]] = lambda sandbox: {}
     """Variables that tell it who it is. What its creator set wins over them."""
     fingerprint: str = ""
@@ -32,11 +41,16 @@ class Traits:
     def dress(self, plain: Sandbox) -> Sandbox:
         return replace(
             plain,
+            timeout=self.timeout or plain.timeout,
             timeout_from=self.timeout_from,
             host_mask=self.host_mask,
             keep_memory=self.keep_memory,
             alias=self.alias,
             network=self.network,
+            name=self.name,
+            retention=self.retention,
+            ends_at=self.ends_at,
+            daytona=self.daytona,
             env={**self.env(plain), **plain.env},
         )
 

@@ -23,6 +23,8 @@ from paddock.ids import is_sandbox_id
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.idempotency import REMEMBERED_SECONDS
 from paddock.lifecycle.journal import Journal
+from paddock.lifecycle.naming import with_free_name
+from paddock.lifecycle.planning import NEVER
 from paddock.lifecycle.transitions import Transitions
 from paddock.models import Isolation, State, TimeoutAction, TimeoutFrom
 from paddock.providers.base import Found, MachineState, Mount, Provider
@@ -131,6 +133,7 @@ class Reconciler:
         try:
             async with self._store.write() as connection:
                 kept = await events.last_seq(connection, sandbox.sandbox_id)
+                sandbox = await with_free_name(connection, sandbox)
                 await self._engine.add(connection, replace(sandbox, event_seq=kept))
                 await events.append(
                     connection, sandbox.sandbox_id, self._clock.now(), ("sandbox.adopted", {"cause": "reconcile"})
@@ -222,7 +225,7 @@ def _from_labels(provider: str, machine: Found, now: float, settings: Settings) 
             version=1,
             lease_owner=None,
             attempts=0,
-            timeout=min(int(kept["timeout"]), settings.max_timeout),
+            timeout=NEVER if kept["timeout"] == NEVER else min(int(kept["timeout"]), settings.max_timeout),
             on_timeout=TimeoutAction(kept["on_timeout"]),
             max_lifetime=kept["max_lifetime"],
             cpu=float(kept["cpu"]),
@@ -250,6 +253,10 @@ def _from_labels(provider: str, machine: Found, now: float, settings: Settings) 
             state_changed_at=now,
             deleted_at=None,
             event_seq=0,
+            name=None if kept.get("name") is None else str(kept["name"]),
+            retention=None if kept.get("retention") is None else int(kept["retention"]),
+            ends_at=None if kept.get("ends_at") is None else float(kept["ends_at"]),
+            daytona=None if kept.get("daytona") is None else dict(kept["daytona"]),
         )
     except (KeyError, ValueError, TypeError, AttributeError, PaddockError):
         return None

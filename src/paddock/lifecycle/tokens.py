@@ -58,6 +58,10 @@ class Tokens:
     def check_traffic(self, key: str, token: str) -> bool:
         return _same(self.traffic(key), token)
 
+    def file_key(self, key: str, rotated: int) -> str:
+        """What Daytona's clients sign URLs of the sandbox's files with, until it is rotated."""
+        return self._mac("files", key, rotated)
+
     # For one port, until a time
 
     def sign_link(self, key: str, port: int, expires_at: float) -> str:
@@ -126,6 +130,11 @@ class Tokens:
 def _same(expected: str, given: str) -> bool:
     """In a time that says nothing about where they differ."""
     return hmac.compare_digest(expected.encode(), given.encode(errors="surrogateescape"))
+
+
+def link_digest(link: str) -> str:
+    """By which a link is known that was called back before its time."""
+    return _digest(link)[:32]
 
 
 def _digest(ticket: str) -> str:

@@ -73,9 +73,14 @@ async def get(connection: AsyncConnection, sandbox_id: str, kind: DeadlineKind) 
     return _record(row) if row else None
 
 
-async def remove(connection: AsyncConnection, sandbox_id: str) -> None:
-    """All of them."""
-    await connection.execute(_REMOVE, {"id": sandbox_id})
+async def remove(connection: AsyncConnection, sandbox_id: str, kind: DeadlineKind | None = None) -> None:
+    """All of them, or the one of this kind."""
+    if kind is None:
+        await connection.execute(_REMOVE, {"id": sandbox_id})
+    else:
+        await connection.execute(
+            delete(deadlines).where(deadlines.c.sandbox_id == sandbox_id, deadlines.c.kind == kind)
+        )
 
 
 async def claim(connection: AsyncConnection, server_id: str, now: float, until: float, limit: int) -> list[Deadline]:

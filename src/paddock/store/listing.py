@@ -77,8 +77,13 @@ def _conditions(connection: AsyncConnection, wanted: Wanted) -> list[Any]:
         found.append(sandboxes.c.started_at >= wanted.started_after)
     if wanted.template is not None:
         found.append(_made_from(wanted.template))
+    return found + metadata_conditions(connection, wanted.metadata)
+
+
+def metadata_conditions(connection: AsyncConnection, metadata: Mapping[str, str]) -> list[Any]:
+    """That every one of these pairs is there."""
     holds = _sqlite_holds if connection.dialect.name == "sqlite" else _postgres_holds
-    return found + [holds(name, value) for name, value in wanted.metadata.items()]
+    return [holds(name, value) for name, value in metadata.items()]
 
 
 def _made_from(template: Template) -> _Condition:

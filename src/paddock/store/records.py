@@ -17,6 +17,8 @@ class DeadlineKind(StrEnum):
     """Absolute, from creation on."""
     RETENTION = "retention"
     """A paused sandbox is deleted after this."""
+    END = "end"
+    """Absolute, whatever the state: when this has come the sandbox is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,14 @@ class Sandbox:
     state_changed_at: float
     deleted_at: float | None
     event_seq: int
+    name: str | None = None
+    """What its creator calls it: no two of an owner's living sandboxes have the same."""
+    retention: int | None = None
+    """Seconds after which it is deleted once it is paused; None: the server's own."""
+    ends_at: float | None = None
+    """When it is deleted, whatever its state."""
+    daytona: Mapping[str, Any] | None = None
+    """What a Daytona client set that nobody else has words for; None where it was made otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from paddock.models import Isolation, State, TimeoutAction, TimeoutFrom
 from paddock.store.database import CHANGED
 from paddock.store.records import Sandbox
 from paddock.store.swift import prepared
-from paddock.store.tables import ALIVE, LIVE, UNFINISHED, sandboxes, servers
+from paddock.store.tables import ALIVE, LIVE, NAMED, UNFINISHED, sandboxes, servers
 
 _FIELDS = tuple(field.name for field in fields(Sandbox))
 COLUMNS = [sandboxes.c[name] for name in _FIELDS]
@@ -60,6 +60,13 @@ async def get(connection: AsyncConnection, sandbox_id: str, *, lock: bool = Fals
 
 async def get_by_key(connection: AsyncConnection, key: str) -> Sandbox | None:
     row = (await connection.execute(_GET_BY_KEY, {"wanted": key})).mappings().first()
+    return record(row) if row else None
+
+
+async def get_by_name(connection: AsyncConnection, owner_id: str, name: str) -> Sandbox | None:
+    """Of all that are not deleted."""
+    query = select(*COLUMNS).where(NAMED, sandboxes.c.name == name, sandboxes.c.owner_id == owner_id)
+    row = (await connection.execute(query)).mappings().first()
     return record(row) if row else None
 
 
@@ -238,5 +245,9 @@ def labels_of(sandbox: Sandbox) -> Mapping[str, str]:
         "keep_memory": sandbox.keep_memory,
         "alias": sandbox.alias,
         "created_at": sandbox.created_at,
+        "name": sandbox.name,
+        "retention": sandbox.retention,
+        "ends_at": sandbox.ends_at,
+        "daytona": sandbox.daytona,
     }
     return {"paddock.sandbox": json.dumps(kept)}

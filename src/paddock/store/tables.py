@@ -37,6 +37,7 @@ BigInt = BigInteger().with_variant(Integer, "sqlite")
 # Written out in indexes and queries alike: a partial index is only used where the query says the same, word for word.
 ALIVE = text("state != 'deleted'")
 LIVE = text("state IN ('creating', 'running', 'pausing', 'resuming')")
+NAMED = text("state != 'deleted' AND name IS NOT NULL")
 UNFINISHED = text("state IN ('creating', 'pausing', 'resuming', 'deleting')")
 
 sandboxes = Table(
@@ -82,6 +83,10 @@ sandboxes = Table(
     Column("state_changed_at", Time, nullable=False),
     Column("deleted_at", Time),
     Column("event_seq", Integer, nullable=False),
+    Column("name", Text),
+    Column("retention", Integer),
+    Column("ends_at", Time),
+    Column("daytona", JSON(none_as_null=True)),
 )
 
 # One index for each way of listing: newest first, by everybody, by owner, by user label; deleted ones by state only.
@@ -111,6 +116,14 @@ Index(
     sandboxes.c.state,
     sandboxes.c.created_at,
     sandboxes.c.sandbox_id,
+)
+Index(
+    "ix_sandboxes_name",
+    sandboxes.c.name,
+    sandboxes.c.owner_id,
+    unique=True,
+    sqlite_where=NAMED,
+    postgresql_where=NAMED,
 )
 Index("ix_sandboxes_live", sandboxes.c.owner_id, sqlite_where=LIVE, postgresql_where=LIVE)
 Index(

@@ -1,0 +1,24 @@
+"""Daytona's control plane, mounted at ``/daytona/api``."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Response
+
+from paddock.api.auth import RateLimiter
+from paddock.api.compat.daytona.control import absent, lists, metrics, ports, sandboxes
+from paddock.api.compat.daytona.errors import API
+from paddock.api.compat.daytona.route import plain_app
+from paddock.lifecycle.house import House
+
+# In the order in which they are tried: fixed paths stand before `/sandbox/{sandbox_id}`.
+_ROUTERS = (lists.router, absent.router, ports.router, metrics.router, sandboxes.router)
+
+
+def create_control(house: House, limiter: RateLimiter) -> FastAPI:
+    app = plain_app("Daytona on Paddock", house, limiter, _ROUTERS, API)
+    app.add_api_route("/health", _health, methods=["GET"])
+    return app
+
+
+async def _health() -> Response:
+    return Response(b'{"status":"ok"}', media_type="application/json")

@@ -1,0 +1,84 @@
+"""Ways to a sandbox's ports and files for those without a key: previews, links, the key that signs file URLs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from paddock.api.auth import Calling
+from paddock.api.compat.daytona.control.shapes import toolbox_url
+from paddock.api.compat.daytona.errors import DaytonaError, not_available
+from paddock.api.compat.daytona.route import DaytonaRoute, SandboxHere
+from paddock.lifecycle.intervals import Intervals, intervals_of
+from paddock.lifecycle.tokens import link_digest
+
+router = APIRouter(route_class=DaytonaRoute)
+
+Port = Annotated[int, Path(ge=1, le=65535)]
+_LONGEST_LINK = 86_400
+_MOST_ENDED = 500
+
+
+@router.get("/sandbox/{sandbox_id}/ports/{port}/preview-url")
+async def preview(sandbox: SandboxHere, caller: Calling, port: Port) -> dict[str, Any]:
+    house = caller.house
+    url = house.settings.port_url(sandbox.key, port, "")
+    return {"sandboxId": sandbox.key, "url": url, "token": house.tokens.traffic(sandbox.key)}
+
+
+@router.get("/sandbox/{sandbox_id}/ports/{port}/signed-preview-url")
+async def signed_preview(
+    sandbox: SandboxHere,
+    caller: Calling,
+    port: Port,
+    seconds: Annotated[int, Query(alias="expiresInSeconds", ge=1, le=_LONGEST_LINK)] = 60,
+) -> dict[str, Any]:
+    link = caller.house.invitations.link_to(sandbox, port, seconds)
+    return {"sandboxId": sandbox.key, "port": port, "token": link.token, "url": link.url}
+
+
+@router.post("/sandbox/{sandbox_id}/ports/{port}/signed-preview-url/{token}/expire")
+async def expire_preview(sandbox: SandboxHere, caller: Calling, port: Port, token: str) -> Response:
+    """From now on it opens nothing. A browser that has come by it already keeps its cookie."""
+    expires_at = caller.house.tokens.check_link(sandbox.key, port, token)
+    if expires_at is None:
+        raise DaytonaError(404, "Signed preview URL not found, or expired already")
+    now = caller.house.clock.now()
+
+    def end(known: Intervals) -> Intervals:
+        left = {digest: until for digest, until in known.ended_links.items() if until > now}
+        if len(left) >= _MOST_ENDED:
+            raise DaytonaError(429, "Too many signed preview URLs were expired before their time; make them shorter")
+        return replace(known, ended_links={**left, link_digest(token): expires_at})
+
+    await caller.house.stopping.change(caller.who, sandbox.sandbox_id, end)
+    return Response(status_code=200)
+
+
+@router.get("/sandbox/{sandbox_id}/signing-key")
+async def signing_key(sandbox: SandboxHere, caller: Calling) -> Response:
+    rotated = intervals_of(sandbox).keys_rotated
+    return JSONResponse(caller.house.tokens.file_key(sandbox.key, rotated))
+
+
+@router.post("/sandbox/{sandbox_id}/signing-key/rotate")
+async def rotate_signing_key(sandbox: SandboxHere, caller: Calling) -> Response:
+    """Every file URL that was signed before is worth nothing now."""
+    changed = await caller.house.stopping.change(
+        caller.who, sandbox.sandbox_id, lambda known: replace(known, keys_rotated=known.keys_rotated + 1)
+    )
+    return JSONResponse(caller.house.tokens.file_key(sandbox.key, intervals_of(changed).keys_rotated))
+
+
+@router.get("/sandbox/{sandbox_id}/toolbox-proxy-url")
+async def proxy_url(sandbox: SandboxHere, caller: Calling, request: Request) -> dict[str, Any]:
+    return {"url": toolbox_url(caller, request)}
+
+
+@router.post("/sandbox/{sandbox_id}/ssh-access")
+@router.delete("/sandbox/{sandbox_id}/ssh-access")
+async def ssh_access(sandbox: SandboxHere, caller: Calling) -> Response:
+    raise not_available("SSH access is")

@@ -1,0 +1,1 @@
+"""The toolbox: what is done inside one sandbox, played by the server on Machine."""

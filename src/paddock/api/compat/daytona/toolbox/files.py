@@ -1,0 +1,198 @@
+"""Files: look, make, move, delete, search, replace. What is in them comes and goes by :mod:`.transfer`."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from paddock import errors
+from paddock.api.compat.daytona.control.requests import DaytonaRequest
+from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
+from paddock.api.compat.daytona.toolbox.inside import Inside, InsideHere, ToolboxRoute, bad_path
+from paddock.clock import iso
+from paddock.machine.base import FileInfo, FileType, ProcessStatus
+from paddock.models import Text
+
+router = APIRouter(prefix="/{sandbox_id}/files", route_class=ToolboxRoute)
+
+_SEARCH_SECONDS = 120.0
+_MAX_FOUND = 32 << 20
+_MAX_REPLACED = 64 << 20
+_LETTERS = "rwxrwxrwx"
+
+FilePath = Annotated[str, Query(min_length=1, max_length=4095)]
+
+
+class Replace(DaytonaRequest):
+    files: list[Text]
+    pattern: Text
+    new_value: Text
+
+
+@router.get("")
+async def list_files(
+    inside: InsideHere, path: str = "", depth: Annotated[int, Query(ge=1, le=100)] = 1
+) -> list[dict[str, Any]]:
+    where = inside.resolve(path)
+    entries = await inside.machine.list_directory(where, depth, user=inside.user)
+    return [shown(info) for info in entries]
+
+
+@router.get("/info")
+async def file_info(inside: InsideHere, path: FilePath) -> dict[str, Any]:
+    return shown(await inside.machine.stat(inside.resolve(path), follow=True, user=inside.user))
+
+
+@router.post("/folder")
+async def create_folder(inside: InsideHere, path: FilePath, mode: str = "0755") -> Response:
+    where, bits = inside.resolve(path), _bits(mode)
+    await inside.machine.make_directory(where, inside.user)
+    await _as_program(inside, ["chmod", f"{bits:o}", "--", where])
+    return Response(status_code=201)
+
+
+@router.delete("")
+async def delete_file(inside: InsideHere, path: FilePath, recursive: bool = False) -> Response:
+    where = inside.resolve(path)
+    info = await inside.machine.stat(where, user=inside.user)
+    if info.type is FileType.DIRECTORY and not recursive:
+        raise bad_path(f"{where} is a directory; delete it with recursive=true")
+    await inside.machine.remove(where, recursive, user=inside.user)
+    await inside.use.record(event=("file.removed", {"path": where}))
+    return Response(status_code=204)
+
+
+@router.post("/move")
+async def move_file(inside: InsideHere, source: FilePath, destination: FilePath) -> Response:
+    start, end = inside.resolve(source), inside.resolve(destination)
+    await inside.machine.move(start, end, user=inside.user)
+    await inside.use.record(event=("file.moved", {"source": start, "destination": end}))
+    return Response(status_code=200)
+
+
+@router.post("/permissions")
+async def set_permissions(
+    inside: InsideHere,
+    path: FilePath,
+    mode: str = "",
+    owner: Annotated[str, Query(max_length=64)] = "",
+    group: Annotated[str, Query(max_length=64)] = "",
+) -> Response:
+    """Who it belongs to is root's to say, as whom the caller may act anyway."""
+    where = inside.resolve(path)
+    await inside.machine.stat(where, user=inside.user)
+    if mode:
+        await _as_program(inside, ["chmod", f"{_bits(mode):o}", "--", where])
+    if owner or group:
+        await _as_program(inside, ["chown", f"{owner}:{group}" if group else owner, "--", where], user="root")
+    return Response(status_code=200)
+
+
+@router.get("/find")
+async def find_in_files(inside: InsideHere, path: FilePath, pattern: Text) -> list[dict[str, Any]]:
+    """Lines that hold the text, of all files that are text."""
+    where = inside.resolve(path)
+    await inside.machine.stat(where, follow=True, user=inside.user)
+    argv = ["grep", "-rHnIZ", "--no-messages", "-F", "-e", pattern, "--", where]
+    found = []
+    for record in (await _search(inside, argv, fine=(0, 1, 2))).split(b"\n"):
+        name, mark, rest = record.partition(b"\0")
+        number, _, text = rest.partition(b":")
+        if mark and number.isdigit():
+            found.append({"file": _text(name), "line": int(number), "content": _text(text)})
+    return sorted(found, key=lambda match: (str(match["file"]).split("/"), match["line"]))
+
+
+@router.get("/search")
+async def search_files(inside: InsideHere, path: FilePath, pattern: Text) -> dict[str, Any]:
+    """Paths whose last part matches the glob."""
+    where = inside.resolve(path)
+    await inside.machine.stat(where, follow=True, user=inside.user)
+    argv = ["find", where, "-name", pattern, "-print0"]
+    names = (await _search(inside, argv, fine=(0, 1))).split(b"\0")
+    return {"files": sorted((_text(name) for name in names if name), key=lambda name: name.split("/"))}
+
+
+@router.post("/replace")
+async def replace_in_files(inside: InsideHere, body: Replace) -> list[dict[str, Any]]:
+    """Each file for itself: the trouble of one is not the trouble of the others."""
+    if not body.pattern:
+        raise DaytonaError(400, "pattern must not be empty", source=DAEMON)
+    answers: list[dict[str, Any]] = []
+    for name in body.files:
+        try:
+            await _replace(inside, inside.resolve(name), body.pattern.encode(), body.new_value.encode())
+            answers.append({"file": name, "success": True})
+        except (errors.PaddockError, DaytonaError) as problem:
+            answers.append({"file": name, "success": False, "error": str(problem)})
+    return answers
+
+
+async def _replace(inside: Inside, path: str, pattern: bytes, new: bytes) -> None:
+    info = await inside.machine.stat(path, follow=True, user=inside.user)
+    if info.size > _MAX_REPLACED:
+        raise errors.PayloadTooLarge(f"{path} is larger than {_MAX_REPLACED} bytes")
+    data = bytearray()
+    async for chunk in inside.machine.read_file(path, user=inside.user):
+        data += chunk
+    changed = bytes(data).replace(pattern, new)
+
+    async def whole() -> AsyncIterator[bytes]:
+        yield changed
+
+    if changed != data:
+        await inside.machine.write_file(path, whole(), mode=info.mode, user=inside.user)
+
+
+def shown(info: FileInfo) -> dict[str, Any]:
+    directory = info.type is FileType.DIRECTORY
+    kind = {FileType.DIRECTORY: "d", FileType.SYMLINK: "L"}.get(info.type, "-")
+    letters = "".join(letter if info.mode >> (8 - place) & 1 else "-" for place, letter in enumerate(_LETTERS))
+    return {
+        "name": info.name,
+        "path": info.path,
+        "isDir": directory,
+        "size": info.size,
+        "mode": kind + letters,
+        "permissions": f"{info.mode & 0o7777:04o}",
+        "owner": info.owner,
+        "group": info.group,
+        "modTime": iso(info.modified_at),
+        "modifiedAt": iso(info.modified_at),
+    }
+
+
+async def _search(inside: Inside, argv: list[str], fine: tuple[int, ...]) -> bytes:
+    """What a program of the sandbox says. Where it cannot look everywhere, what it found still counts."""
+    spec = inside.spec(argv, label=" ".join(argv), hard_timeout=_SEARCH_SECONDS)
+    info, stdout, stderr = await inside.machine.run(spec, None, _MAX_FOUND)
+    if info.status is ProcessStatus.TIMED_OUT:
+        raise DaytonaError(408, "the search took too long", "PROCESS_EXECUTION_TIMEOUT", DAEMON)
+    if info.exit_code not in fine:
+        raise DaytonaError(500, f"{argv[0]} failed: {_text(stderr.data)[:500]}", "FILE_READ_FAILED", DAEMON)
+    return stdout.data
+
+
+async def _as_program(inside: Inside, argv: list[str], user: str | None = None) -> None:
+    info, _, stderr = await inside.machine.run(inside.spec(argv, label=" ".join(argv), user=user, hard_timeout=30))
+    if info.exit_code != 0:
+        said = _text(stderr.data).strip()[:500] or f"{posixpath.basename(argv[0])} failed"
+        code = "FILE_ACCESS_DENIED" if "not permitted" in said else None
+        raise DaytonaError(403 if code else 400, said, code, DAEMON)
+
+
+def _bits(mode: str) -> int:
+    try:
+        bits = int(mode or "0755", 8)
+    except ValueError:
+        bits = -1
+    if not 0 <= bits <= 0o7777:
+        raise DaytonaError(400, f"invalid mode {mode[:20]!r}: octal digits, for example 0755", source=DAEMON)
+    return bits
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")

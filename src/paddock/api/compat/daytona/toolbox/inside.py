@@ -1,0 +1,163 @@
+"""A request that was let into a sandbox, with all that the toolbox needs to act there."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Request, WebSocket
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.websockets import WebSocketDisconnect, WebSocketState
+
+from paddock import errors, ids
+from paddock.api.auth import Caller, Calling, admit
+from paddock.api.compat.daytona.errors import DAEMON, DaytonaError, daytona_response
+from paddock.api.compat.daytona.route import DaytonaRoute
+from paddock.lifecycle.controller import Use
+from paddock.lifecycle.intervals import Intervals, intervals_of
+from paddock.machine.base import DEFAULT_USER, WORKSPACE, Machine, ProcessSpec, TerminalSize
+from paddock.store.records import Sandbox
+
+BASH = "/bin/bash"
+_MAX_ARGUMENT = 120_000
+"""A little less than the kernel takes in one argument."""
+_LABEL = 1000
+_MERGED = 'exec "$0" "$@" 2>&1'
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    caller: Caller
+    use: Use
+    kept: Intervals
+
+    @property
+    def machine(self) -> Machine:
+        return self.use.machine
+
+    @property
+    def sandbox(self) -> Sandbox:
+        return self.use.sandbox
+
+    @property
+    def user(self) -> str:
+        return self.kept.user or DEFAULT_USER
+
+    @property
+    def home(self) -> str:
+        return "/root" if self.user == "root" else f"/home/{self.user}"
+
+    def resolve(self, path: str) -> str:
+        """Where a path leads: relative ones start at the work directory, ``~`` is the user's home."""
+        if "\0" in path:
+            raise bad_path("A path must not contain a NUL character")
+        if path == "~" or path.startswith("~/"):
+            path = self.home + path[1:]
+        plain = "/" + posixpath.normpath(posixpath.join(WORKSPACE, path)).lstrip("/")
+        if len(plain.encode(errors="replace")) > 4095:
+            raise bad_path("The path is too long")
+        return plain
+
+    def spec(
+        self,
+        argv: Sequence[str],
+        *,
+        label: str,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        terminal: TerminalSize | None = None,
+        stdin: bool = False,
+        hard_timeout: float | None = None,
+        note: bytes = b"",
+    ) -> ProcessSpec:
+        unset = [word for name in self.kept.unset if name not in (env or {}) for word in ("-u", name)]
+        return ProcessSpec(
+            process_id=ids.new_process_id(),
+            argv=["/usr/bin/env", *unset, *argv] if unset else list(argv),
+            cwd=self.resolve(cwd) if cwd else WORKSPACE,
+            env={**self.kept.env, **(env or {})},
+            user=user or self.user,
+            terminal=terminal,
+            stdin=stdin,
+            hard_timeout=hard_timeout,
+            label=label[:_LABEL],
+            note=note,
+        )
+
+    async def read(self, path: str, limit: int = 1 << 20) -> bytes | None:
+        """A small file of ours; None where it is not there."""
+        data = bytearray()
+        try:
+            async for chunk in self.machine.read_file(path, 0, limit, user=self.user):
+                data += chunk
+        except errors.PathNotFound:
+            return None
+        return bytes(data)
+
+    async def write(self, path: str, data: bytes) -> None:
+        async def whole() -> AsyncIterator[bytes]:
+            yield data
+
+        await self.machine.write_file(path, whole(), user=self.user)
+
+
+def merged(command: str) -> tuple[list[str], bytes | None]:
+    """The arguments that run a command in a shell with both its streams on one, and what to feed to it.
+
+    One that is longer than an argument can be is read from the shell's input.
+    """
+    if len(command.encode(errors="replace")) <= _MAX_ARGUMENT:
+        return [BASH, "-c", _MERGED, BASH, "-c", command], None
+    return [BASH, "-c", _MERGED, BASH, "-s"], command.encode(errors="replace")
+
+
+def bad_path(message: str) -> DaytonaError:
+    return DaytonaError(400, message, "INVALID_FILE_PATH", DAEMON)
+
+
+class ToolboxRoute(DaytonaRoute):
+    source = DAEMON
+
+
+@asynccontextmanager
+async def entered(caller: Caller, sandbox_id: str) -> AsyncIterator[Inside]:
+    sandbox = await caller.house.stopping.find(caller.who, sandbox_id)
+    async with caller.house.controller.use(caller.who, sandbox.sandbox_id) as use:
+        yield Inside(caller, use, intervals_of(use.sandbox))
+
+
+async def _inside(request: Request, caller: Calling, sandbox_id: Annotated[str, Path()]) -> AsyncIterator[Inside]:
+    async with entered(caller, sandbox_id) as inside:
+        yield inside
+
+
+InsideHere = Annotated[Inside, Depends(_inside)]
+
+
+async def serve_socket(
+    websocket: WebSocket, sandbox_id: str, work: Callable[[Inside], Coroutine[Any, Any, None]]
+) -> None:
+    """Let the caller in and do this. What goes wrong before the handshake is answered by its status, as clients expect;
+    later the connection is closed with the reason."""
+    try:
+        async with entered(await admit(websocket), sandbox_id) as inside:
+            await work(inside)
+    except WebSocketDisconnect:
+        return
+    except RuntimeError:
+        # How starlette says that the client left while we were sending.
+        if WebSocketState.DISCONNECTED not in (websocket.client_state, websocket.application_state):
+            raise
+    except (DaytonaError, errors.PaddockError, RequestValidationError, ValidationError) as problem:
+        told = RequestValidationError(problem.errors()) if isinstance(problem, ValidationError) else problem
+        answer = daytona_response(told, source=DAEMON, path=websocket.scope["path"], method="GET")
+        if websocket.application_state is WebSocketState.CONNECTING:
+            await websocket.send_denial_response(answer)
+        elif websocket.application_state is WebSocketState.CONNECTED:
+            reason = str(told).encode()[:120].decode(errors="ignore")
+            await websocket.close(1011, reason)

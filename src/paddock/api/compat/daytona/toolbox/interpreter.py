@@ -1,0 +1,164 @@
+"""The code interpreter: contexts that remember, and code that is run in them over a WebSocket."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import aclosing, suppress
+from typing import Any
+
+from fastapi import APIRouter, WebSocket
+from pydantic import Field
+
+from paddock import errors
+from paddock.api.compat.daytona.control.requests import DaytonaRequest
+from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
+from paddock.api.compat.daytona.toolbox.inside import Inside, InsideHere, ToolboxRoute, serve_socket
+from paddock.api.sockets import converse
+from paddock.clock import iso
+from paddock.lifecycle.code import Printed, TimedOut
+from paddock.models import CodeContext, CodeError, CreateCodeContext, Env, RunCode, Text
+from paddock.models.code import is_context_id
+
+router = APIRouter(prefix="/{sandbox_id}/process/interpreter", route_class=ToolboxRoute)
+
+TIMED_OUT = 4008
+_DEFAULT_SECONDS = 600.0
+_LONGEST_SECONDS = 86_400.0
+_LANGUAGE = "python"
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class NewContext(DaytonaRequest):
+    cwd: Text | None = None
+    language: Text | None = None
+
+
+class Execute(DaytonaRequest):
+    code: Text
+    context_id: Text | None = None
+    envs: Env = Field(default_factory=dict)
+    timeout: float | None = None
+
+
+@router.post("/context")
+async def create_context(inside: InsideHere, body: NewContext | None = None) -> dict[str, Any]:
+    body = body or NewContext()
+    if (body.language or _LANGUAGE) != _LANGUAGE:
+        raise DaytonaError(400, f"unsupported language {str(body.language)[:50]!r}: python only", source=DAEMON)
+    asked = CreateCodeContext(language=_LANGUAGE, cwd=inside.resolve(body.cwd or ""))
+    house, who = inside.caller.house, inside.caller.who
+    context = await house.code.create_context(who, inside.sandbox.sandbox_id, asked)
+    made_at = iso(house.clock.now())
+    await inside.write(_mark(inside, context.context_id), made_at.encode())
+    return _shown(context, made_at)
+
+
+@router.get("/context")
+async def list_contexts(inside: InsideHere) -> dict[str, Any]:
+    """Those that were made here. The default ones, and those of other clients of the sandbox, are not among them."""
+    house, who = inside.caller.house, inside.caller.who
+    found = []
+    for context in await house.code.contexts(who, inside.sandbox.sandbox_id):
+        made_at = await inside.read(_mark(inside, context.context_id), 100)
+        if made_at is not None:
+            found.append(_shown(context, made_at.decode(errors="replace")))
+    return {"contexts": found}
+
+
+@router.delete("/context/{context_id}")
+async def delete_context(inside: InsideHere, context_id: str) -> dict[str, Any]:
+    house, who = inside.caller.house, inside.caller.who
+    if not is_context_id(context_id):
+        raise DaytonaError(404, f"context {context_id[:100]} not found", source=DAEMON)
+    await house.code.remove_context(who, inside.sandbox.sandbox_id, context_id)
+    with suppress(errors.PathNotFound):
+        await inside.machine.remove(_mark(inside, context_id), user=inside.user)
+    return {"message": "Context deleted successfully"}
+
+
+@router.websocket("/execute")
+async def execute(websocket: WebSocket, sandbox_id: str) -> None:
+    """One message says what to run; what it prints, and how it fails, comes as messages; then the connection ends."""
+
+    async def run(inside: Inside) -> None:
+        await websocket.accept()
+        try:
+            asked = Execute.model_validate_json(await websocket.receive_text())
+            request = RunCode(
+                sandbox_id=inside.sandbox.sandbox_id,
+                code=asked.code,
+                context_id=asked.context_id or None,
+                language=None if asked.context_id else _LANGUAGE,
+                timeout=_seconds(asked.timeout),
+                env={**inside.kept.env, **asked.envs},
+            )
+        except ValueError:
+            await websocket.close(1008, "the request is not valid: code, contextId, envs, timeout")
+            return
+        await converse(_run(websocket, inside, request), _until_left(websocket))
+
+    await serve_socket(websocket, sandbox_id, run)
+
+
+async def _run(websocket: WebSocket, inside: Inside, request: RunCode) -> None:
+    late = False
+    try:
+        async with aclosing(inside.caller.house.code.stream(inside.caller.who, request)) as happenings:
+            async for happening in happenings:
+                late |= isinstance(happening, TimedOut)
+                if (message := _message(happening)) is not None:
+                    await websocket.send_text(json.dumps(message))
+    except (errors.CodeContextNotFound, errors.InterpreterMissing, errors.InterpreterFailed) as problem:
+        await websocket.close(1008, problem.message.encode()[:120].decode(errors="ignore"))
+        return
+    if late:
+        await websocket.close(TIMED_OUT, "Execution timed out")
+        return
+    await websocket.send_text(json.dumps({"type": "control", "text": "completed"}))
+    await websocket.close(1000)
+
+
+def _message(happening: Any) -> dict[str, str] | None:
+    match happening:
+        case Printed(stream, text):
+            return {"type": stream, "text": text}
+        case TimedOut():
+            return None
+        case CodeError():
+            trace = happening.traceback
+            text = trace if isinstance(trace, str) else "\n".join(trace)
+            return {
+                "type": "error",
+                "name": happening.name,
+                "value": happening.value,
+                "traceback": _COLOURS.sub("", text),
+            }
+    return None
+
+
+def _seconds(timeout: float | None) -> float:
+    """0 is no limit, which comes to the longest there is."""
+    if timeout is None:
+        return _DEFAULT_SECONDS
+    return _LONGEST_SECONDS if timeout <= 0 else min(timeout, _LONGEST_SECONDS)
+
+
+async def _until_left(websocket: WebSocket) -> None:
+    while (await websocket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+def _mark(inside: Inside, context_id: str) -> str:
+    """A file in the sandbox that says that, and when, a context was made here: no restart of ours forgets it."""
+    return f"{inside.home}/.daytona/contexts/{context_id}"
+
+
+def _shown(context: CodeContext, made_at: str) -> dict[str, Any]:
+    return {
+        "id": context.context_id,
+        "cwd": context.cwd,
+        "language": context.language,
+        "active": True,
+        "createdAt": made_at,
+    }

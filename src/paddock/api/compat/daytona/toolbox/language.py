@@ -1,0 +1,197 @@
+"""Language servers, where one is installed in the sandbox: told of files, asked for symbols and completions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+
+from paddock.api.compat.daytona.control.requests import DaytonaRequest
+from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
+from paddock.api.compat.daytona.toolbox.inside import BASH, Inside, InsideHere, ToolboxRoute
+from paddock.api.compat.daytona.toolbox.language_server import LanguageServer
+from paddock.models import Text
+
+router = APIRouter(prefix="/{sandbox_id}/lsp", route_class=ToolboxRoute)
+
+_PYTHON = ("pyright-langserver --stdio", "basedpyright-langserver --stdio", "pylsp", "jedi-language-server")
+_SCRIPT = ("typescript-language-server --stdio",)
+PROGRAMS = {"python": _PYTHON, "typescript": _SCRIPT, "javascript": _SCRIPT}
+_INSTALL = {"python": "pip install python-lsp-server", "typescript": "npm install -g typescript-language-server"}
+_MAX_DOCUMENT = 16 << 20
+_MOST = 1000
+Language = Annotated[str, Query(alias="languageId")]
+Project = Annotated[str, Query(alias="pathToProject")]
+Servers = dict[tuple[str, str, str], LanguageServer]
+
+
+class Which(DaytonaRequest):
+    language_id: Text
+    path_to_project: Text
+
+
+class Document(Which):
+    uri: Text
+
+
+class Position(DaytonaRequest):
+    line: int = Field(ge=0)
+    character: int = Field(ge=0)
+
+
+class Completions(Document):
+    position: Position
+    context: dict[str, Any] | None = None
+
+
+@router.post("/start")
+async def start(inside: InsideHere, request: Request, body: Which) -> Response:
+    servers, key = _servers(request), _key(inside, body)
+    known = servers.get(key)
+    if known is None or not known.alive:
+        servers[key] = await _start(inside, body, key[2])
+    return Response(status_code=200)
+
+
+@router.post("/stop")
+async def stop(inside: InsideHere, request: Request, body: Which) -> Response:
+    server = _get(inside, request, body)
+    del _servers(request)[_key(inside, body)]
+    await server.stop()
+    return Response(status_code=200)
+
+
+@router.post("/did-open")
+async def did_open(inside: InsideHere, request: Request, body: Document) -> Response:
+    server = _get(inside, request, body)
+    text = await inside.read(_path(inside, body.uri), _MAX_DOCUMENT)
+    if text is None:
+        raise DaytonaError(404, f"{body.uri[:500]} is not there", "FILE_NOT_FOUND", DAEMON)
+    document = {
+        "uri": body.uri,
+        "languageId": body.language_id,
+        "version": 1,
+        "text": text.decode(errors="replace"),
+    }
+    await server.tell("textDocument/didOpen", {"textDocument": document})
+    server.open_documents.add(body.uri)
+    return Response(status_code=200)
+
+
+@router.post("/did-close")
+async def did_close(inside: InsideHere, request: Request, body: Document) -> Response:
+    server = _get(inside, request, body)
+    await server.tell("textDocument/didClose", {"textDocument": {"uri": body.uri}})
+    server.open_documents.discard(body.uri)
+    return Response(status_code=200)
+
+
+@router.post("/completions")
+async def completions(inside: InsideHere, request: Request, body: Completions) -> dict[str, Any]:
+    server = _get(inside, request, body)
+    asked: dict[str, Any] = {"textDocument": {"uri": body.uri}, "position": body.position.model_dump()}
+    found = await server.ask("textDocument/completion", asked | ({"context": body.context} if body.context else {}))
+    whole: dict[str, Any] = found if isinstance(found, dict) else {"isIncomplete": False, "items": found or []}
+    items = [_item(each) for each in whole.get("items", ()) if isinstance(each, dict) and "label" in each]
+    return {"isIncomplete": bool(whole.get("isIncomplete")), "items": items}
+
+
+@router.get("/document-symbols")
+async def document_symbols(
+    inside: InsideHere, request: Request, language: Language, project: Project, uri: str
+) -> list[dict[str, Any]]:
+    server = _get(inside, request, Which(language_id=language, path_to_project=project))
+    found = await server.ask("textDocument/documentSymbol", {"textDocument": {"uri": uri}})
+    return list(_symbols(found or (), uri))
+
+
+@router.get("/workspacesymbols")
+@router.get("/workspace-symbols")
+async def workspace_symbols(
+    inside: InsideHere, request: Request, query: str, language: Language, project: Project
+) -> list[dict[str, Any]]:
+    server = _get(inside, request, Which(language_id=language, path_to_project=project))
+    return list(_symbols(await server.ask("workspace/symbol", {"query": query}) or (), ""))
+
+
+async def _start(inside: Inside, body: Which, root: str) -> LanguageServer:
+    await inside.machine.stat(root, follow=True, user=inside.user)
+    program = await _installed(inside, body.language_id)
+    argv = [BASH, "-c", f"exec {program}"]
+    spec = inside.spec(argv, label=f"language server {program}", cwd=root, stdin=True)
+    server = LanguageServer(inside.machine, spec)
+    try:
+        await server.start(root)
+    except BaseException:
+        await server.stop()
+        raise
+    return server
+
+
+async def _installed(inside: Inside, language: str) -> str:
+    programs = PROGRAMS.get(language)
+    if programs is None:
+        raise DaytonaError(400, f"unsupported language {language[:50]!r}: {', '.join(PROGRAMS)}", source=DAEMON)
+    script = "".join(f"command -v {each.split()[0]} >/dev/null && echo '{each}' && exit\n" for each in programs)
+    _, stdout, _ = await inside.machine.run(inside.spec([BASH, "-c", script], label="find a language server"))
+    if found := stdout.data.decode(errors="replace").strip():
+        return found
+    names = ", ".join(each.split()[0] for each in programs)
+    hint = _INSTALL["python" if language == "python" else "typescript"]
+    message = f"No language server for {language} is installed in this sandbox ({names}). Install one: {hint}"
+    raise DaytonaError(501, message, "NOT_SUPPORTED", DAEMON)
+
+
+def _servers(request: Request) -> Servers:
+    known: Servers = request.app.state.language_servers
+    for key in [key for key, server in known.items() if not server.alive]:
+        del known[key]
+    if len(known) >= _MOST:
+        raise DaytonaError(503, "too many language servers run on this server", source=DAEMON)
+    return known
+
+
+def _key(inside: Inside, which: Which) -> tuple[str, str, str]:
+    return inside.sandbox.sandbox_id, which.language_id, inside.resolve(which.path_to_project)
+
+
+def _get(inside: Inside, request: Request, which: Which) -> LanguageServer:
+    server = _servers(request).get(_key(inside, which))
+    if server is None:
+        message = f"LSP server not initialized: start one for {which.language_id[:50]} in {which.path_to_project[:500]}"
+        raise DaytonaError(400, message, "LSP_SERVER_NOT_INITIALIZED", DAEMON)
+    return server
+
+
+def _path(inside: Inside, uri: str) -> str:
+    return inside.resolve(unquote(urlsplit(uri).path) if uri.startswith("file://") else uri)
+
+
+def _item(found: dict[str, Any]) -> dict[str, Any]:
+    """In the types that clients insist on: a documentation that is a text becomes an object."""
+    texts = ("label", "detail", "filterText", "insertText", "sortText")
+    item: dict[str, Any] = {name: str(found[name]) for name in texts if found.get(name) is not None}
+    if isinstance(found.get("kind"), int):
+        item["kind"] = found["kind"]
+    if found.get("documentation") is not None:
+        said = found["documentation"]
+        item["documentation"] = said if isinstance(said, dict) else {"kind": "plaintext", "value": str(said)}
+    return item
+
+
+def _symbols(found: Any, uri: str) -> Iterator[dict[str, Any]]:
+    """One list of all, also of those inside others."""
+    for symbol in found:
+        if not isinstance(symbol, dict) or "name" not in symbol:
+            continue
+        place = symbol.get("location") or {"uri": uri, "range": symbol.get("selectionRange") or symbol.get("range")}
+        nowhere = {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 0}}
+        yield {
+            "name": str(symbol["name"]),
+            "kind": int(symbol.get("kind", 1)),
+            "location": {"uri": str(place.get("uri", uri)), "range": place.get("range") or nowhere},
+        }
+        yield from _symbols(symbol.get("children") or (), uri)

@@ -1,0 +1,262 @@
+"""Sessions: a shell that remembers, and the commands that were run in it.
+
+The shell is a process of the sandbox, and everything about its commands is in files beside it, in the user's home: what
+was asked for, both streams, the exit code. So all of it is there after a restart of the server, and no row is written
+for a command. A session lasts as long as its folder and its process are known; one whose shell has ended (by
+``exit 3``, say) can still be read, and runs nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from paddock import errors
+from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
+from paddock.api.compat.daytona.toolbox.inside import BASH, Inside
+from paddock.machine.base import FileType, OutputChunk, ProcessInfo, ProcessStatus, Stream
+
+_MAX_ID = 80
+_MAX_LOG = 64 << 20
+_PIECE = 1 << 20
+_LONGEST_LINE = 8192
+_LOOK_SECONDS = (0.02, 0.25)
+_INPUT_SECONDS = 30.0
+# File descriptor 9 tells which command is next, 8 is told when it has ended. Only what may be given input has a pipe.
+_SHELL = r"""
+exec 9<&0 8>&1 </dev/null
+while IFS=' ' read -r -u 9 __how __where; do
+  if [ "$__how" = open ]; then
+    mkfifo "$__where/input"
+    . "$__where/command" <>"$__where/input" >>"$__where/stdout" 2>>"$__where/stderr" 8>&- 9<&-
+  else
+    . "$__where/command" </dev/null >>"$__where/stdout" 2>>"$__where/stderr" 8>&- 9<&-
+  fi
+  printf '%s' "$?" >"$__where/exit"
+  printf '%s\n' "$__where" >&8
+done
+"""
+_FEED = r"""
+for _ in {1..200}; do [ -p "$0" ] && break; sleep 0.05; done
+text=$(cat; printf x)
+if [ -n "$1" ]; then printf '%s' "${text%x}" >>"$1"; fi
+printf '%s' "${text%x}" >"$0"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    command_id: str
+    text: str
+    exit_code: int | None
+
+    def shown(self) -> dict[str, object]:
+        found: dict[str, object] = {"id": self.command_id, "command": self.text}
+        return found if self.exit_code is None else {**found, "exitCode": self.exit_code}
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    stdout: bytes
+    stderr: bytes
+
+    def shown(self) -> dict[str, str]:
+        stdout, stderr = (text.decode(errors="replace") for text in (self.stdout, self.stderr))
+        return {"output": stdout + stderr, "stdout": stdout, "stderr": stderr}
+
+
+class Session:
+    """One that is there. ``shell`` is its process as it was when it was looked up."""
+
+    def __init__(self, inside: Inside, session_id: str, shell: ProcessInfo) -> None:
+        self.session_id = session_id
+        self.shell = shell
+        self._inside = inside
+        self._folder = _folder(inside, session_id)
+
+    async def commands(self) -> list[Command]:
+        """In the order in which they were sent."""
+        entries = await self._inside.machine.list_directory(self._folder, 2, user=self._inside.user)
+        sent = sorted((each for each in entries if each.name == "command"), key=lambda each: each.modified_at)
+        return [await self.command(each.path.split("/")[-2]) for each in sent]
+
+    async def command(self, command_id: str) -> Command:
+        if not _is_command_id(command_id):
+            raise _no_command(command_id)
+        where = f"{self._folder}/{command_id}"
+        text = await self._inside.read(f"{where}/command")
+        if text is None:
+            raise _no_command(command_id)
+        code = await self._exit_code(where)
+        return Command(command_id, text.decode(errors="replace").removesuffix("\n"), code)
+
+    async def run(self, text: str, *, wait: bool, quiet: bool) -> str:
+        """The id of the command; with ``wait`` it has ended when this returns."""
+        if not self.shell.running:
+            raise DaytonaError(410, f"session {self.session_id} has ended", "SESSION_ENDED", DAEMON)
+        machine, command_id = self._inside.machine, str(uuid.uuid4())
+        where = f"{self._folder}/{command_id}"
+        await self._inside.write(f"{where}/command", text.encode(errors="replace") + b"\n")
+        if quiet:
+            await self._inside.write(f"{where}/quiet", b"")
+        line = f"{'closed' if wait else 'open'} {where}\n"
+        try:
+            await machine.write_stdin(self.shell.process_id, line.encode())
+        except errors.ProcessEnded:
+            raise DaytonaError(410, f"session {self.session_id} has ended", "SESSION_ENDED", DAEMON) from None
+        if wait:
+            await self._ended(where)
+        return command_id
+
+    async def logs(self, command_id: str) -> Logs:
+        await self.command(command_id)
+        where = f"{self._folder}/{command_id}"
+        stdout, stderr = [await self._inside.read(f"{where}/{name}", _MAX_LOG) or b"" for name in ("stdout", "stderr")]
+        return Logs(stdout, stderr)
+
+    async def follow(self, command_id: str) -> AsyncGenerator[OutputChunk, None]:
+        """Its output from the beginning on, as it comes, until it has ended."""
+        await self.command(command_id)
+        where = f"{self._folder}/{command_id}"
+        offsets = {Stream.STDOUT: 0, Stream.STDERR: 0}
+        shortest, longest = _LOOK_SECONDS
+        pause = shortest
+        while True:
+            over = await self._exit_code(where) is not None
+            news = False
+            for stream, offset in list(offsets.items()):
+                while data := await self._piece(f"{where}/{stream.value}", offset):
+                    news = True
+                    yield OutputChunk(stream, offset, data)
+                    offset += len(data)
+                offsets[stream] = offset
+            if over:
+                return
+            pause = shortest if news else min(longest, pause * 1.5)
+            await asyncio.sleep(pause)
+
+    async def send(self, command_id: str, text: str) -> None:
+        """A line for the command that reads it. It is part of what the log shows, unless that was not wanted."""
+        if (await self.command(command_id)).exit_code is not None:
+            told = f"command {command_id} has already completed"
+            raise DaytonaError(410, told, "COMMAND_ALREADY_COMPLETED", DAEMON)
+        where, machine = f"{self._folder}/{command_id}", self._inside.machine
+        quiet = await self._inside.read(f"{where}/quiet") is not None
+        argv = [BASH, "-c", _FEED, f"{where}/input", "" if quiet else f"{where}/stdout"]
+        spec = self._inside.spec(argv, label="session input", stdin=True, hard_timeout=_INPUT_SECONDS)
+        await machine.spawn(spec)
+        await machine.write_stdin(spec.process_id, (text if text.endswith("\n") else text + "\n").encode())
+        await machine.close_stdin(spec.process_id)
+        if (await machine.wait(spec.process_id, _INPUT_SECONDS)).exit_code != 0:
+            raise DaytonaError(400, "the command does not read any input", source=DAEMON)
+
+    async def delete(self) -> None:
+        with suppress(errors.ProcessEnded, errors.ProcessNotFound):
+            await self._inside.machine.signal(self.shell.process_id, signal.SIGKILL)
+            await self._inside.machine.wait(self.shell.process_id, 10)
+        with suppress(errors.PathNotFound):
+            await self._inside.machine.remove(self._folder, recursive=True, user=self._inside.user)
+
+    async def _ended(self, where: str) -> None:
+        """Event by event: the shell says which command it has come to the end of. Or it has ended itself."""
+        heard = b""
+        chunks = self._inside.machine.follow(self.shell.process_id, self.shell.stdout_size, self.shell.stderr_size)
+        try:
+            async for chunk in chunks:
+                heard += chunk.data
+                if f"{where}\n".encode() in heard:
+                    return
+                heard = heard[-_LONGEST_LINE:]
+        finally:
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
+
+    async def _exit_code(self, where: str) -> int | None:
+        """None while it runs. A command that ended the shell itself ended as the shell did."""
+        if (code := await self._said(where)) is not None:
+            return code
+        shell = await self._inside.machine.process(self.shell.process_id)
+        if shell.running:
+            return None
+        if (code := await self._said(where)) is not None:
+            return code
+        return -1 if shell.exit_code is None else shell.exit_code
+
+    async def _said(self, where: str) -> int | None:
+        said = await self._inside.read(f"{where}/exit", 8)
+        return int(said) if said and said.isdigit() else None
+
+    async def _piece(self, path: str, offset: int) -> bytes:
+        data = bytearray()
+        with suppress(errors.PathNotFound):
+            async for chunk in self._inside.machine.read_file(path, offset, _PIECE, user=self._inside.user):
+                data += chunk
+        return bytes(data)
+
+
+async def create(inside: Inside, session_id: str) -> None:
+    if not session_id or any(sign in session_id for sign in "/\0") or len(session_id) > _MAX_ID:
+        raise DaytonaError(400, f"a session id has 1 to {_MAX_ID} characters, none of them a slash", source=DAEMON)
+    if await _find(inside, session_id) is not None:
+        raise DaytonaError(409, f"session {session_id} already exists", "SESSION_ALREADY_EXISTS", DAEMON)
+    folder = _folder(inside, session_id)
+    with suppress(errors.PathNotFound):  # of one that went with a stop of the sandbox
+        await inside.machine.remove(folder, recursive=True, user=inside.user)
+    spec = inside.spec([BASH, "-c", _SHELL], label=f"session {session_id}", stdin=True)
+    await inside.write(f"{folder}/process", spec.process_id.encode())
+    await inside.machine.spawn(spec)
+
+
+async def get(inside: Inside, session_id: str) -> Session:
+    found = await _find(inside, session_id)
+    if found is None:
+        raise DaytonaError(404, f"session {session_id[:200]} not found", "PROCESS_NOT_FOUND", DAEMON)
+    return found
+
+
+async def every(inside: Inside) -> list[Session]:
+    try:
+        entries = await inside.machine.list_directory(_root(inside), 1, user=inside.user)
+    except errors.PathNotFound:
+        return []
+    names = [unquote(entry.name) for entry in entries if entry.type is FileType.DIRECTORY]
+    found = [await _find(inside, name) for name in names]
+    return sorted((each for each in found if each is not None), key=lambda each: each.shell.started_at)
+
+
+async def _find(inside: Inside, session_id: str) -> Session | None:
+    if not session_id or "\0" in session_id or len(session_id) > _MAX_ID:
+        return None
+    process_id = await inside.read(f"{_folder(inside, session_id)}/process", 100)
+    if process_id is None:
+        return None
+    try:
+        shell = await inside.machine.process(process_id.decode(errors="replace"))
+    except (errors.ProcessNotFound, errors.Invalid):
+        return None
+    return None if shell.status is ProcessStatus.LOST else Session(inside, session_id, shell)
+
+
+def _root(inside: Inside) -> str:
+    return f"{inside.home}/.daytona/sessions"
+
+
+def _folder(inside: Inside, session_id: str) -> str:
+    # A dot is no folder's name, and two are a way out of one.
+    return f"{_root(inside)}/{quote(session_id, safe='').replace('.', '%2E')}"
+
+
+def _is_command_id(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False
+
+
+def _no_command(command_id: str) -> DaytonaError:
+    return DaytonaError(404, f"command {command_id[:200]} not found", "PROCESS_NOT_FOUND", DAEMON)

@@ -1,0 +1,33 @@
+"""Names of sandboxes: which there may be, and that no two living ones of an owner have the same."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paddock.errors import AlreadyExists, Invalid
+from paddock.store import sandboxes
+from paddock.store.records import Sandbox
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,126}[A-Za-z0-9])?", re.ASCII)
+
+
+async def check_name(connection: AsyncConnection, sandbox: Sandbox) -> None:
+    """In the transaction that adds it. An index sees to it that two at once do not both pass."""
+    name = sandbox.name
+    if name is None:
+        return
+    if not _NAME.fullmatch(name):
+        raise Invalid(
+            f"{name[:200]!r} cannot be a name: letters, digits, '.', '_', '-' and blanks inside, at most 128 of them."
+        )
+    if await sandboxes.get_by_name(connection, sandbox.owner_id, name) is not None:
+        raise AlreadyExists(f"Sandbox with name {name} already exists", details={"name": name})
+
+
+async def with_free_name(connection: AsyncConnection, sandbox: Sandbox) -> Sandbox:
+    """One that is taken back keeps its name, unless that has gone to another meanwhile."""
+    taken = sandbox.name is not None and await sandboxes.get_by_name(connection, sandbox.owner_id, sandbox.name)
+    return replace(sandbox, name=None) if taken else sandbox

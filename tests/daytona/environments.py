@@ -1,0 +1,96 @@
+"""Daytona's SDK, and LangChain's package on it, as their users install them: each in a place of its own in ``build/``.
+
+An environment is made again only when its pins change. A registry that does not answer is tried again; when it still
+does not, nothing can be said about the SDK, and the tests are skipped with that reason.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+CACHE = Path(__file__).resolve().parents[2] / "build" / "daytona"
+_INSTALL_SECONDS = 900
+_TRIES = 3
+
+
+class Unavailable(Exception):
+    """It cannot be installed now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    name: str
+    packages: tuple[str, ...]
+
+    @property
+    def folder(self) -> Path:
+        return CACHE / self.name
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+
+_RUNNER = ("pytest==9.0.1", "pytest-timeout==2.4.0")
+SDK = Environment("sdk", ("daytona==0.226.1", *_RUNNER))
+# The suite of langchain-tests says what deepagents 0.6 does; 0.7 changed its mind about globs and overwriting.
+LANGCHAIN = Environment(
+    "langchain",
+    (
+        "daytona==0.226.1",
+        "langchain-daytona==0.0.7",
+        "deepagents==0.6.12",
+        "langchain-tests==1.1.9",
+        "pytest-asyncio==1.4.0",
+        "pytest-timeout==2.4.0",
+    ),
+)
+
+
+def prepare(environment: Environment) -> None:
+    """Install it, unless it is there already. Several processes may ask at once."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    stamp = environment.folder / "installed"
+    pins = hashlib.sha256(json.dumps([sys.version, *environment.packages]).encode()).hexdigest()
+    with locked(CACHE / f"{environment.name}.lock"):
+        if stamp.exists() and stamp.read_text() == pins:
+            return
+        shutil.rmtree(environment.folder, ignore_errors=True)
+        venv.create(environment.folder, with_pip=True)
+        _install(environment)
+        stamp.write_text(pins)
+
+
+def _install(environment: Environment) -> None:
+    command = [environment.python, "-m", "pip", "install", "-q", *environment.packages]
+    said = ""
+    for attempt in range(_TRIES):
+        time.sleep(5 * attempt)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_SECONDS)
+        except subprocess.TimeoutExpired:
+            said = f"took longer than {_INSTALL_SECONDS} s"
+            continue
+        if done.returncode == 0:
+            return
+        said = (done.stdout + done.stderr)[-1000:]
+    raise Unavailable(f"cannot install {', '.join(environment.packages)}: {said}")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Nobody else is in here with the same file."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

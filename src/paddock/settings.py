@@ -77,6 +77,18 @@ class Settings(BaseSettings):
     """Where the machines of such a service are reached; as in E2B's SDK."""
     e2b_domain: str = Field(default="", validation_alias="E2B_DOMAIN")
     """The domain of E2B, where it is not E2B's own; as in its SDK."""
+    daytona_api_key: SecretStr = Field(default=SecretStr(""), validation_alias="DAYTONA_API_KEY")
+    """The key of the Daytona account that the provider ``daytona`` makes machines with."""
+    daytona_api_url: str = Field(default="", validation_alias="DAYTONA_API_URL")
+    """Where Daytona's API is, if not at Daytona's own; as in its SDK."""
+    daytona_server_url: str = Field(default="", validation_alias="DAYTONA_SERVER_URL")
+    """The older name of the same."""
+    daytona_target: str = Field(default="", validation_alias="DAYTONA_TARGET")
+    """The region that machines are made in."""
+    daytona_snapshot: str = Field(default="", validation_alias="PADDOCK_DAYTONA_SNAPSHOT")
+    """The snapshot of a sandbox whose creator named no template. Empty: Daytona's default."""
+    daytona_lease: int = Field(default=1800, ge=60, le=86_400, validation_alias="PADDOCK_DAYTONA_LEASE")
+    """Seconds after which Daytona stops a machine that no server looks after any more. Renewed while one runs."""
     fake_faults: Path | None = Field(default=None, validation_alias="PADDOCK_FAKE_FAULTS")
     """A JSON file of faults for the fake provider to inject; for tests."""
 

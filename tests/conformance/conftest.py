@@ -14,7 +14,7 @@ from paddock.providers.base import Provider, Resources, SandboxSpec
 from paddock.providers.fake import FakeProvider
 from paddock.providers.local import LocalProvider
 from tests.conformance.shell import Shell
-from tests.vendor.account import Account, an_account
+from tests.vendor.account import Account, DaytonaAccount, an_account
 
 PROVIDERS: dict[str, Callable[[Path, Path], Provider]] = {
     "fake": lambda home, shared: FakeProvider(home / "fake"),
@@ -31,6 +31,12 @@ _ALWAYS_AT_A_VENDOR = ("test_lifecycle.py", "test_ports.py", "test_terminal.py")
 def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
     """E2B is played by a second Paddock, a server of its own; its sandboxes are local ones."""
     with an_account(tmp_path_factory.mktemp("vendor") / "home") as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def daytona_account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+    with an_account(tmp_path_factory.mktemp("vendor") / "home", DaytonaAccount) as found:
         yield found
 
 
@@ -74,19 +80,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items
         if item.get_closest_marker("vendor")
         and item.path.parent == Path(__file__).parent
-        and item.path.name not in _ALWAYS_AT_A_VENDOR
+        and (item.path.name not in _ALWAYS_AT_A_VENDOR or "[daytona" in item.name)
     ]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 
 
-@pytest.fixture(params=[*PROVIDERS, pytest.param("e2b", marks=[pytest.mark.vendor, pytest.mark.timeout(300)])])
+_AT_A_VENDOR = [pytest.mark.vendor, pytest.mark.timeout(300)]
+_ACCOUNTS = {"e2b": "account", "daytona": "daytona_account"}
+
+
+@pytest.fixture(params=[*PROVIDERS, *(pytest.param(name, marks=_AT_A_VENDOR) for name in _ACCOUNTS)])
 async def installation(
     request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Installation]:
     shared = tmp_path_factory.getbasetemp() / "made"
-    if request.param == "e2b":
-        account: Account = request.getfixturevalue("account")
+    if request.param in _ACCOUNTS:
+        account: Account = request.getfixturevalue(_ACCOUNTS[request.param])
         made = Installation(lambda: account.provider(tmp_path), sizes=False)
     else:
         made = Installation(lambda: PROVIDERS[request.param](tmp_path, shared))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 from paddock.clock import Clock
 from paddock.providers.base import Provider
 from paddock.settings import Settings
 
 KNOWN = ("local", "docker", "kubernetes", "e2b", "daytona", "fake")
 """Every name that ``SANDBOX_PROVIDER`` understands."""
-AVAILABLE = ("local", "e2b", "fake")
+AVAILABLE = ("local", "e2b", "daytona", "fake")
 """Those that this version can start."""
+
+_VENDORS = ("e2b", "daytona")
 
 
 class NoProvider(ValueError):
@@ -28,11 +33,8 @@ def default_provider(settings: Settings) -> str:
         )
     if name == "local" and (problems := local_problems()):
         raise NoProvider(_nothing_to_make_sandboxes_with(problems, chosen=bool(settings.sandbox_provider)))
-    if name == "e2b":
-        from paddock.providers import e2b
-
-        if lack := e2b.problem(settings):
-            raise NoProvider(lack)
+    if name in _VENDORS and (lack := _vendor(name).problem(settings)):
+        raise NoProvider(lack)
     return name
 
 
@@ -44,14 +46,17 @@ def build_providers(settings: Settings, clock: Clock, name: str | None = None) -
         from paddock.providers.local import LocalProvider
 
         return {name: LocalProvider.from_settings(settings, clock)}
-    if name == "e2b":
-        from paddock.providers.e2b import e2b_provider
-
-        return {name: e2b_provider(settings, clock)}
+    if name in _VENDORS:
+        return {name: _vendor(name).provider(settings, clock)}
     from paddock.providers.fake import FakeProvider, Faults
 
     faults = Faults.from_file(settings.fake_faults) if settings.fake_faults else None
     return {name: FakeProvider(settings.home / "fake", clock, faults)}
+
+
+def _vendor(name: str) -> Any:
+    """The package of a provider at somebody else's; its SDK is loaded when it is used."""
+    return import_module(f"paddock.providers.{name}")
 
 
 def local_problems() -> list[str]:

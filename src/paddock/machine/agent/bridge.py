@@ -12,6 +12,8 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
@@ -113,6 +115,7 @@ class Bridge:
                 ping_timeout=_PONG_SECONDS,
                 max_size=_LARGEST_MESSAGE,
                 max_queue=_AHEAD,
+                **_loopback(endpoint.url),
             )
         except InvalidStatus as error:
             status = error.response.status_code
@@ -181,6 +184,12 @@ class _Relay:
         poll = select.poll()
         poll.register(self._end, 0)  # a hang-up is told without being asked for
         return bool(poll.poll(0))
+
+
+def _loopback(url: str) -> dict[str, Any]:
+    """Names below ``localhost`` are this host (RFC 6761), which not every resolver knows."""
+    host = urlsplit(url).hostname or ""
+    return {"host": "127.0.0.1"} if host.endswith(".localhost") else {}
 
 
 def _check_open(word: str | bytes) -> None:

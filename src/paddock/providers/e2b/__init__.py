@@ -18,7 +18,7 @@ def problem(settings: Settings) -> str | None:
     return None
 
 
-def e2b_provider(settings: Settings, clock: Clock) -> VendorProvider:
+def provider(settings: Settings, clock: Clock) -> VendorProvider:
     from paddock.providers.e2b.vendor import E2BVendor  # the SDK, which nobody else shall have to load
 
     vendor = E2BVendor(

@@ -49,6 +49,7 @@ int identity_resolve(const char *user, struct identity *identity) {
     identity->gid = account->gid;
     identity->group_count = 0;
     if (mode == MODE_SINGLE && identity->uid != 0 && identity->uid != USER_UID) return EINVAL;
+    if (mode == MODE_OWN && identity->uid != geteuid()) return EINVAL;
     if (mode == MODE_RANGE && identity->uid != 0) {
         identity->group_count = account_groups(account->name, identity->groups, MAX_GROUPS);
     }
@@ -56,7 +57,7 @@ int identity_resolve(const char *user, struct identity *identity) {
 }
 
 int identity_enter(const struct identity *identity) {
-    if (mode == MODE_PLAIN || identity->uid == 0) return 0;
+    if (mode == MODE_PLAIN || mode == MODE_OWN || identity->uid == 0) return 0;
     if (mode == MODE_SINGLE) return capabilities_lower() ? 0 : EPERM;
     if (setgroups(identity->group_count, identity->groups) < 0) return EINVAL;
     /* Leaving 0, the file system uid takes the capabilities over files with it. */
@@ -68,7 +69,7 @@ int identity_enter(const struct identity *identity) {
 }
 
 void identity_leave(const struct identity *identity) {
-    if (mode == MODE_PLAIN || identity->uid == 0) return;
+    if (mode == MODE_PLAIN || mode == MODE_OWN || identity->uid == 0) return;
     if (mode == MODE_SINGLE) {
         if (!capabilities_raise()) abort();
         return;
@@ -79,7 +80,7 @@ void identity_leave(const struct identity *identity) {
 }
 
 bool identity_become(const struct identity *identity) {
-    if (mode == MODE_PLAIN) return true;
+    if (mode == MODE_PLAIN || mode == MODE_OWN) return true;
     if (mode == MODE_SINGLE) {
         if (identity->uid == 0) return true;
         /* Entering gives every capability over the new namespace; the program that follows gets none of them. */

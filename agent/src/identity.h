@@ -8,6 +8,7 @@ enum mode {
     MODE_RANGE,  /* uid 0 of a user namespace with many ids */
     MODE_SINGLE, /* uid 0 of a user namespace with one id; `user` is the same id in a second namespace */
     MODE_PLAIN,  /* one id, whatever it is, for everybody */
+    MODE_OWN,    /* one id, whatever it is, and nobody else */
 };
 
 enum { MAX_GROUPS = 32, USER_UID = 1000 };

@@ -9,12 +9,14 @@
 #include <unistd.h>
 
 #include "birth.h"
+#include "bridge.h"
 #include "child.h"
 #include "connection.h"
 #include "directory.h"
 #include "null.h"
 #include "privileges.h"
 #include "process.h"
+#include "remote.h"
 #include "sudo.h"
 #include "text.h"
 
@@ -23,6 +25,7 @@ enum { IDLE_MS = 1000, FROZEN_MS = 500, EXIT_USAGE = 2 };
 struct options {
     int listen, state, filter;
     const char *sudo, *birth, *keep;
+    struct remote *remote; /* NULL: on a machine of Paddock's own */
 };
 
 int null_descriptor = -1;
@@ -40,7 +43,8 @@ _Noreturn static void die(const char *what) {
 _Noreturn static void usage(void) {
     static const char text[] = "usage: paddock-agent serve --listen FD --state FD --mode range|single|plain "
                                "[--filter FD] [--sudo PATH]\n"
-                               "       paddock-agent serve --birth PATH --keep PATH --mode range|plain [--sudo PATH]\n";
+                               "       paddock-agent serve --birth PATH --keep PATH --mode range|plain [--sudo PATH]\n"
+                               "       paddock-agent remote --port N --state PATH --token PATH --mode range|own\n";
     if (write(2, text, sizeof text - 1) < 0) exit(1);
     exit(EXIT_USAGE);
 }
@@ -59,7 +63,7 @@ static void parse_mode(const char *text) {
 }
 
 static struct options parse_options(int argc, char **argv) {
-    struct options options = {-1, -1, -1, SUDO_SOCKET, NULL, NULL};
+    struct options options = {-1, -1, -1, SUDO_SOCKET, NULL, NULL, NULL};
     bool has_mode = false;
     if (argc < 2 || argc % 2 || strcmp(argv[1], "serve") != 0) usage();
     for (int i = 2; i < argc; i += 2) {
@@ -81,6 +85,25 @@ static struct options parse_options(int argc, char **argv) {
     bool born = options.birth && options.keep && options.listen < 0 && options.state < 0 && options.filter < 0;
     if (!has_mode || !(inherited || (born && mode != MODE_SINGLE))) usage();
     return options;
+}
+
+static struct options parse_remote(int argc, char **argv) {
+    static struct remote remote;
+    const char *port = NULL, *state = NULL, *token = NULL, *as = NULL;
+    if (argc != 10) usage();
+    for (int i = 2; i < argc; i += 2) {
+        if (strcmp(argv[i], "--port") == 0) port = argv[i + 1];
+        else if (strcmp(argv[i], "--state") == 0) state = argv[i + 1];
+        else if (strcmp(argv[i], "--token") == 0) token = argv[i + 1];
+        else if (strcmp(argv[i], "--mode") == 0) as = argv[i + 1];
+    }
+    if (!port || !state || !token || *token != '/' || !as) usage();
+    if (strcmp(as, "range") == 0) mode = MODE_RANGE;
+    else if (strcmp(as, "own") == 0) mode = MODE_OWN;
+    else usage();
+    if (mode == MODE_RANGE && !remote_has_users()) exit(EXIT_NO_USERS);
+    if (!remote_prepare(port, state, token, &remote)) die("cannot begin");
+    return (struct options){-1, remote.state, -1, NULL, NULL, NULL, &remote};
 }
 
 static int compare(const void *left, const void *right) { return *(const int *)left - *(const int *)right; }
@@ -121,25 +144,32 @@ static void be_born(struct options *options) {
     if (options->state < 0) die("no place for records");
 }
 
+static bool listen_for_servers(const struct options *options) {
+    struct remote *remote = options->remote;
+    return remote ? bridge_listen(remote->listen, remote->token) : connections_listen(options->listen);
+}
+
 static void become_agent(struct options *options) {
     umask(022);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     child_defaults();
-    close_others(options);
+    if (!options->remote) close_others(options);
     if (!open_null()) die("no empty input");
     if (options->birth) be_born(options);
     if (options->filter >= 0 && !filters_read(options->filter)) die("the filter cannot be read");
     if (options->filter >= 0) close(options->filter);
     if (mode == MODE_SINGLE && !user_namespace_make()) die("no second user namespace");
-    if (!privileges_drop()) die("privileges cannot be dropped");
+    /* Elsewhere the machine itself is the fence, and its root keeps what its owner gave it. */
+    if (!options->remote && !privileges_drop()) die("privileges cannot be dropped");
     state_directory = options->state;
     if (!records_load()) die("the state directory cannot be read");
-    if (!loop_start() || !reaper_start() || !connections_listen(options->listen)) die("cannot listen");
-    sudo_listen(options->sudo);
+    if (!loop_start() || !reaper_start() || !listen_for_servers(options)) die("cannot listen");
+    if (options->sudo) sudo_listen(options->sudo);
     if (!agent_filter_install()) die("the filter cannot be installed");
     /* In plain mode, which is for tests, what a sanitizer says must be heard. */
     for (int fd = 0; mode != MODE_PLAIN && fd < 3; fd++) dup2(null_descriptor, fd);
+    if (options->remote) remote_ready(options->remote);
 }
 
 static void rest(void) {
@@ -174,7 +204,8 @@ int main(int argc, char **argv, char **env) {
     const char *name = argc ? strrchr(argv[0], '/') : NULL;
     name = name ? name + 1 : argc ? argv[0] : "";
     if (strcmp(name, "sudo") == 0) return sudo_main(argc, argv, env);
-    struct options options = parse_options(argc, argv);
+    bool elsewhere = argc > 1 && strcmp(argv[1], "remote") == 0;
+    struct options options = elsewhere ? parse_remote(argc, argv) : parse_options(argc, argv);
     become_agent(&options);
     serve();
 }

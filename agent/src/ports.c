@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "actions.h"
+#include "ports.h"
 
 enum { MAX_LISTENERS = 64, BACKLOG = 512 };
 
@@ -77,21 +78,26 @@ static void on_dialing(struct source *source, uint32_t events) {
     else connected(dialing);
 }
 
-static void dial_on(struct dialing *dialing) {
+int port_connect(uint16_t port, bool version6) {
     struct sockaddr_storage address;
-    socklen_t length = local_address(&address, dialing->second, dialing->port);
+    socklen_t length = local_address(&address, version6, port);
     int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-        refused(dialing, errno);
-        return;
-    }
-    int error = connect(fd, (struct sockaddr *)&address, length) < 0 ? errno : 0;
-    if ((error && error != EINPROGRESS) || !loop_add(&dialing->source, fd, EPOLLOUT, on_dialing)) {
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, length) == 0 || errno == EINPROGRESS) return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+static void dial_on(struct dialing *dialing) {
+    int fd = port_connect(dialing->port, dialing->second);
+    int error = fd < 0 ? errno : 0;
+    if (fd >= 0 && loop_add(&dialing->source, fd, EPOLLOUT, on_dialing)) return;
+    if (fd >= 0) {
+        error = errno;
         close(fd);
-        refused(dialing, error);
-    } else if (!error) {
-        connected(dialing);
     }
+    refused(dialing, error);
 }
 
 void do_dial(struct connection *c, uint32_t id, uint16_t port) {
@@ -103,8 +109,7 @@ void do_dial(struct connection *c, uint32_t id, uint16_t port) {
     dial_on(dialing);
 }
 
-/* A listener that is kept, made if need be; -1 with errno. */
-static int listener(uint16_t port, uint8_t kind) {
+int port_listener(uint16_t port, uint8_t kind) {
     for (unsigned i = 0; i < listener_count; i++) {
         if (listeners[i].port == port && listeners[i].kind == kind) return listeners[i].fd;
     }
@@ -131,7 +136,7 @@ static int listener(uint16_t port, uint8_t kind) {
 }
 
 void do_listen(struct connection *c, uint32_t id, uint16_t port, uint8_t kind) {
-    int fd = listener(port, kind);
+    int fd = port_listener(port, kind);
     int copy = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (copy < 0) {
         answer_error(c, id, errno, "this port cannot be listened on");

@@ -11,7 +11,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
@@ -77,6 +77,34 @@ class Settings(BaseSettings):
     """The engine's runtime for sandboxes; empty: its default."""
     docker_read_only: bool = Field(default=False, validation_alias="PADDOCK_DOCKER_READ_ONLY")
     """Whether the root of containers is read-only; ``/workspace``, ``/home``, ``/tmp`` and ``/run`` are not."""
+    installation: str = Field(default="", pattern="^[A-Za-z0-9._-]{0,64}$", validation_alias="PADDOCK_INSTALLATION")
+    """Whose machines those at a vendor are. Empty: made up and kept in the home directory; replicas must share one."""
+    e2b_api_key: SecretStr = Field(default=SecretStr(""), validation_alias="E2B_API_KEY")
+    """The key of the E2B account that the provider ``e2b`` makes machines with."""
+    e2b_template_id: str = Field(default="base", min_length=1, validation_alias="E2B_TEMPLATE_ID")
+    """The template at E2B of a sandbox whose creator named none."""
+    e2b_timeout: int = Field(default=1800, ge=60, le=86_400, validation_alias="E2B_TIMEOUT")
+    """Seconds after which E2B stops a machine that no server looks after any more. Renewed while one runs."""
+    e2b_backstop: Literal["pause", "kill"] = Field(default="pause", validation_alias="PADDOCK_E2B_BACKSTOP")
+    """What E2B does with such a machine."""
+    e2b_api_url: str = Field(default="", validation_alias="E2B_API_URL")
+    """Another service that speaks E2B's protocol; as in E2B's SDK."""
+    e2b_sandbox_url: str = Field(default="", validation_alias="E2B_SANDBOX_URL")
+    """Where the machines of such a service are reached; as in E2B's SDK."""
+    e2b_domain: str = Field(default="", validation_alias="E2B_DOMAIN")
+    """The domain of E2B, where it is not E2B's own; as in its SDK."""
+    daytona_api_key: SecretStr = Field(default=SecretStr(""), validation_alias="DAYTONA_API_KEY")
+    """The key of the Daytona account that the provider ``daytona`` makes machines with."""
+    daytona_api_url: str = Field(default="", validation_alias="DAYTONA_API_URL")
+    """Where Daytona's API is, if not at Daytona's own; as in its SDK."""
+    daytona_server_url: str = Field(default="", validation_alias="DAYTONA_SERVER_URL")
+    """The older name of the same."""
+    daytona_target: str = Field(default="", validation_alias="DAYTONA_TARGET")
+    """The region that machines are made in."""
+    daytona_snapshot: str = Field(default="", validation_alias="PADDOCK_DAYTONA_SNAPSHOT")
+    """The snapshot of a sandbox whose creator named no template. Empty: Daytona's default."""
+    daytona_lease: int = Field(default=1800, ge=60, le=86_400, validation_alias="PADDOCK_DAYTONA_LEASE")
+    """Seconds after which Daytona stops a machine that no server looks after any more. Renewed while one runs."""
     fake_faults: Path | None = Field(default=None, validation_alias="PADDOCK_FAKE_FAULTS")
     """A JSON file of faults for the fake provider to inject; for tests."""
 

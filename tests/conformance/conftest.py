@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from paddock.providers.fake import FakeProvider
 from paddock.providers.local import LocalProvider
 from tests.conformance.shell import Shell
 from tests.docker import engine
+from tests.vendor.account import Account, DaytonaAccount, an_account
 
 PROVIDERS: dict[str, Callable[[Path, Path], Provider]] = {
     "fake": lambda home, shared: FakeProvider(home / "fake"),
@@ -25,11 +27,29 @@ PROVIDERS: dict[str, Callable[[Path, Path], Provider]] = {
 (layers made of the host) is in a second folder."""
 
 
+_ALWAYS_AT_A_VENDOR = ("test_lifecycle.py", "test_ports.py", "test_terminal.py")
+
+
+@pytest.fixture(scope="session")
+def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+    """E2B is played by a second Paddock, a server of its own; its sandboxes are local ones."""
+    with an_account(tmp_path_factory.mktemp("vendor") / "home") as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def daytona_account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+    with an_account(tmp_path_factory.mktemp("vendor") / "home", DaytonaAccount) as found:
+        yield found
+
+
 class Installation:
     """One provider's state, and the Provider object that works on it now."""
 
-    def __init__(self, build: Callable[[], Provider]) -> None:
+    def __init__(self, build: Callable[[], Provider], *, sizes: bool = True) -> None:
+        """``sizes``: machines are made as large as asked for, and not as large as their template says."""
         self.build = build
+        self.sizes = sizes
         self.provider = build()
 
     async def restart(self) -> Provider:
@@ -53,12 +73,36 @@ class Installation:
         return SandboxSpec(**{**given, **changes})  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=list(PROVIDERS))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Machines at a vendor are the same agent behind a longer way: what that way could change runs always, and all of
+    it with ``PADDOCK_TEST_VENDOR=all``."""
+    if os.environ.get("PADDOCK_TEST_VENDOR") == "all":
+        return
+    left_out = [
+        item
+        for item in items
+        if item.get_closest_marker("vendor")
+        and item.path.parent == Path(__file__).parent
+        and (item.path.name not in _ALWAYS_AT_A_VENDOR or "[daytona" in item.name)
+    ]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+_AT_A_VENDOR = [pytest.mark.vendor, pytest.mark.timeout(300)]
+_ACCOUNTS = {"e2b": "account", "daytona": "daytona_account"}
+
+
+@pytest.fixture(params=[*PROVIDERS, *(pytest.param(name, marks=_AT_A_VENDOR) for name in _ACCOUNTS)])
 async def installation(
     request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Installation]:
     shared = tmp_path_factory.getbasetemp() / "made"
-    made = Installation(lambda: PROVIDERS[request.param](tmp_path, shared))
+    if request.param in _ACCOUNTS:
+        account: Account = request.getfixturevalue(_ACCOUNTS[request.param])
+        made = Installation(lambda: account.provider(tmp_path), sizes=False)
+    else:
+        made = Installation(lambda: PROVIDERS[request.param](tmp_path, shared))
     await made.provider.start()
     yield made
     for found in await made.provider.list():

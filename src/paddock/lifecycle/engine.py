@@ -26,6 +26,7 @@ from paddock.errors import (
     SandboxNotFound,
     StoreUnavailable,
     TemplateNotFound,
+    TooManyRequests,
     Unsupported,
 )
 from paddock.lifecycle import checkout, states
@@ -119,7 +120,7 @@ class Engine:
                 return await self._finish(sandbox, State.DELETED, {})
             await self._finish(sandbox, State.FAILED, {}, reason="The provider no longer has this sandbox.")
             raise
-        except (ProviderRefused, TemplateNotFound, Unsupported, Invalid) as error:
+        except (ProviderRefused, TemplateNotFound, TooManyRequests, Unsupported, Invalid) as error:
             await self._give_way(sandbox, operation, error)
             raise
         except PaddockError as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 from paddock.clock import Clock
 from paddock.errors import PaddockError
@@ -11,8 +13,10 @@ from paddock.settings import Settings
 
 KNOWN = ("local", "docker", "kubernetes", "e2b", "daytona", "fake")
 """Every name that ``SANDBOX_PROVIDER`` understands."""
-AVAILABLE = ("local", "docker", "fake")
+AVAILABLE = ("local", "docker", "e2b", "daytona", "fake")
 """Those that this version can start."""
+
+_VENDORS = ("e2b", "daytona")
 
 
 class NoProvider(ValueError):
@@ -22,10 +26,10 @@ class NoProvider(ValueError):
 def default_provider(settings: Settings) -> str:
     """The one that the settings name, or the best of their list, or the best that this machine can run."""
     for name in settings.sandbox_providers:
-        _check(name, "SANDBOX_PROVIDERS")
+        _check(name, "SANDBOX_PROVIDERS", settings)
     named = settings.sandbox_provider or next(iter(settings.sandbox_providers), "")
     if named:
-        _check(named, "SANDBOX_PROVIDER")
+        _check(named, "SANDBOX_PROVIDER", settings)
         if named == "local" and (problems := local_problems()):
             raise NoProvider(f"SANDBOX_PROVIDER=local cannot make sandboxes on this machine: {_numbered(problems)}")
         return named
@@ -78,13 +82,16 @@ def _build(name: str, settings: Settings, clock: Clock) -> Provider:
             return DockerProvider.from_settings(settings, clock)
         except PaddockError as error:
             raise NoProvider(error.message) from error
+    if name in _VENDORS:
+        provider: Provider = _vendor(name).provider(settings, clock)
+        return provider
     from paddock.providers.fake import FakeProvider, Faults
 
     faults = Faults.from_file(settings.fake_faults) if settings.fake_faults else None
     return FakeProvider(settings.home / "fake", clock, faults)
 
 
-def _check(name: str, setting: str) -> None:
+def _check(name: str, setting: str, settings: Settings) -> None:
     if name not in KNOWN:
         raise NoProvider(f"{setting}={name!r} is not a provider. Known: {', '.join(KNOWN)}.")
     if name not in AVAILABLE:
@@ -92,6 +99,13 @@ def _check(name: str, setting: str) -> None:
             f"{setting}={name!r} is not part of this version yet. Available: {', '.join(AVAILABLE)}. "
             "Unset it to take the default."
         )
+    if name in _VENDORS and (lack := _vendor(name).problem(settings)):
+        raise NoProvider(lack)
+
+
+def _vendor(name: str) -> Any:
+    """The package of a provider at somebody else's; its SDK is loaded when it is used."""
+    return import_module(f"paddock.providers.{name}")
 
 
 def _numbered(problems: Sequence[str]) -> str:

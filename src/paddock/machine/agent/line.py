@@ -29,8 +29,11 @@ class Line:
         connect: Connect,
         reply_seconds: float = REPLY_SECONDS,
         ready: Callable[[], None] = lambda: None,
+        *,
+        descriptors: bool = True,
     ) -> None:
         """``ready`` raises where the machine cannot answer now, because it is frozen or gone."""
+        self._descriptors = descriptors
         self.reply_seconds = reply_seconds
         self._ready = ready
         self._sandbox_id = sandbox_id
@@ -94,7 +97,8 @@ class Line:
     async def _open(self) -> Link:
         try:
             async with asyncio.timeout(self.reply_seconds):
-                return await Link.open(await self._connect(), self.reply_seconds)
+                connection = await self._connect()
+                return await Link.open(connection, self.reply_seconds, descriptors=self._descriptors)
         except TimeoutError:
             raise errors.ProviderTimeout(f"Sandbox {self._sandbox_id!r} cannot be reached: no answer.") from None
         except OSError as error:

@@ -64,11 +64,12 @@ class Link:
         self._loop.add_reader(connection, self._read)
 
     @classmethod
-    async def open(cls, connection: socket.socket, seconds: float) -> Link:
-        """Over a connected unix socket, which is the link's from now on."""
+    async def open(cls, connection: socket.socket, seconds: float, *, descriptors: bool = True) -> Link:
+        """Over a connected unix socket, which is the link's from now on. ``descriptors``: they can travel over it."""
         link = cls(connection)
+        offered = KNOWS_DETAILS | KNOWS_SHORTCUTS | (PASSES_DESCRIPTORS if descriptors else 0)
         try:
-            payload = Writer().u32(VERSION).u32(PASSES_DESCRIPTORS | KNOWS_DETAILS | KNOWS_SHORTCUTS)
+            payload = Writer().u32(VERSION).u32(offered)
             features = await link.call(Request.HELLO, payload, Call(Answer.HELLO_OK, _read_hello), seconds)
             link.details = bool(features & KNOWS_DETAILS)
             link.shortcuts = bool(features & KNOWS_SHORTCUTS)

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
 
 from paddock.clock import Clock, SystemClock
 from paddock.machine.agent import failures
@@ -32,6 +33,11 @@ from paddock.machine.base import (
     Watch,
 )
 
+if TYPE_CHECKING:
+    from paddock.machine.agent.bridge import Bridge
+    from paddock.machine.agent.far_ports import FarPorts
+    from paddock.machine.agent.inline import InlineTransfer
+
 SPOOL_LIMIT = 16 << 20
 
 
@@ -49,19 +55,32 @@ class AgentMachine(Machine):
         clock: Clock | None = None,
         reply_seconds: float = REPLY_SECONDS,
         ready: Callable[[], None] = lambda: None,
+        bridge: Bridge | None = None,
     ) -> None:
-        """``ready`` raises where the machine cannot answer now, because it is frozen or gone."""
+        """``ready`` raises where the machine cannot answer now, because it is frozen or gone.
+
+        ``bridge``: the agent is behind a network, which descriptors do not pass, and ports are reached this way.
+        """
         self.sandbox_id = sandbox_id
-        self._line = Line(sandbox_id, connect, reply_seconds, ready)
+        self._line = Line(sandbox_id, connect, reply_seconds, ready, descriptors=bridge is None)
         self._processes = Processes(self._line, environment, spool_limit)
         self._files = Files(self._line)
-        self._transfer = Transfer(self._line, self._files)
-        self._ports = Ports(self._line)
+        self._transfer: Transfer | InlineTransfer
+        self._ports: Ports | FarPorts
+        if bridge is None:
+            self._transfer, self._ports = Transfer(self._line, self._files), Ports(self._line)
+        else:
+            # What no sandbox on this host needs is not loaded for it.
+            from paddock.machine.agent.far_ports import FarPorts
+            from paddock.machine.agent.inline import InlineTransfer
+
+            self._transfer, self._ports = InlineTransfer(self._line, self._files), FarPorts(self._line, bridge)
         self._measure = stats
         self._clock = clock or SystemClock()
 
     async def aclose(self) -> None:
         self._processes.close()
+        await self._ports.close()
         await self._line.close()
 
     # Processes

@@ -48,6 +48,9 @@ class Ports:
             return await self._ask(Request.LISTEN, Writer().u16(port), port, kind)
         return await self._ask(Request.LISTEN_ON, Writer().u16(port).u8(kind), port, kind)
 
+    async def close(self) -> None:
+        """Sockets are their users'; there is nothing else to let go of."""
+
     async def _ask(self, request: Request, payload: Writer, port: int, kind: Listening | None) -> socket.socket:
         if not 0 < port < 1 << 16:
             raise errors.Invalid(f"{port} is not the number of a port.")

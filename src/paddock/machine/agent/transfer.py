@@ -21,8 +21,8 @@ from paddock.machine.base import ATTRIBUTES, FileInfo, FileType
 from paddock.machine.pouring import Pourable
 from paddock.machine.threads import in_thread
 
-_READ, _REPLACE, _IN_PLACE = 0, 1, 2
-_MODE_AS_IT_IS = 0xFFFFFFFF
+READ, REPLACE, IN_PLACE = 0, 1, 2
+MODE_AS_IT_IS = 0xFFFFFFFF
 _PIECE = 1 << 20
 _SMALL = 256 * 1024
 _MAX_PIECES = 512
@@ -37,10 +37,10 @@ class Transfer:
         if offset < 0 or (limit is not None and limit < 0):
             raise errors.Invalid("offset and limit must not be negative")
         path = plain(path)
-        opened = await self._open(path, _READ, _MODE_AS_IT_IS, user)
+        opened = await self._open(path, READ, MODE_AS_IT_IS, user)
         fd = opened.descriptor
         try:
-            _release(opened.link, opened.value)
+            release(opened.link, opened.value)
             size = os.fstat(fd).st_size
             left = limit
             while left is None or left > 0:
@@ -64,8 +64,8 @@ class Transfer:
         attributes: Mapping[str, str] | None,
     ) -> FileInfo:
         path = plain(path)
-        how = _REPLACE if atomic else _IN_PLACE
-        opened = await self._open(path, how, _MODE_AS_IT_IS if mode is None else mode, user, owner, attributes)
+        how = REPLACE if atomic else IN_PLACE
+        opened = await self._open(path, how, MODE_AS_IT_IS if mode is None else mode, user, owner, attributes)
         fd, link, token = opened.descriptor, opened.link, opened.value
         try:
             try:
@@ -76,10 +76,10 @@ class Transfer:
             call = Call(Answer.ENTRY, entry_of(path))
             return await link.call(Request.COMMIT, Writer().u32(token), call, self._line.reply_seconds)
         except Refusal as refusal:
-            _release(link, token)
+            release(link, token)
             raise failures.of_path(refusal, path) from None
         except BaseException:
-            _release(link, token)
+            release(link, token)
             raise
 
     async def _open(
@@ -91,16 +91,10 @@ class Transfer:
         owner: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> Handed[int]:
-        request, payload = Request.OPEN, Writer().text(user)
-        if owner is None and attributes is None:
-            payload.text(path).u8(how).u32(mode)
-        else:
-            request = Request.OPEN_FOR
-            payload.text(owner or "").text(path).u8(how).u32(mode).text("" if attributes is None else ATTRIBUTES)
-            payload.texts(part for name, value in (attributes or {}).items() for part in (ATTRIBUTES + name, value))
+        request, payload = open_request(path, how, mode, user, owner, attributes)
         decode_entry = entry_of(path)
 
-        access = os.O_RDONLY if how == _READ else os.O_WRONLY
+        access = os.O_RDONLY if how == READ else os.O_WRONLY
 
         def decode(body: Reader, fd: int) -> int:
             token = body.u32()
@@ -109,25 +103,36 @@ class Transfer:
             return token
 
         try:
-            return await self._line.call(
-                request, payload, lambda: Handover(Answer.OPENED, decode, _release), again=True
-            )
+            return await self._line.call(request, payload, lambda: Handover(Answer.OPENED, decode, release), again=True)
         except Refusal as refusal:
-            if refusal.number == errno.EINVAL:
-                await self._blame_the_kind(path, user)
+            await blame_the_kind(refusal, self._files, path, user)
             raise failures.of_path(refusal, path) from None
 
-    async def _blame_the_kind(self, path: str, user: str) -> None:
-        """The agent says EINVAL both of an unknown user and of a FIFO or a device: raise if it is the latter."""
-        try:
-            found = await self._files.stat(path, True, user)
-        except errors.PathNotFound:
-            return
-        if found.type is FileType.OTHER:
-            raise errors.PathConflict(f"{path!r} is not a regular file.", details={"path": path[:1000]})
+
+def open_request(
+    path: str, how: int, mode: int, user: str, owner: str | None, attributes: Mapping[str, str] | None
+) -> tuple[Request, Writer]:
+    payload = Writer().text(user)
+    if owner is None and attributes is None:
+        return Request.OPEN, payload.text(path).u8(how).u32(mode)
+    payload.text(owner or "").text(path).u8(how).u32(mode).text("" if attributes is None else ATTRIBUTES)
+    payload.texts(part for name, value in (attributes or {}).items() for part in (ATTRIBUTES + name, value))
+    return Request.OPEN_FOR, payload
 
 
-def _release(link: Link, token: int) -> None:
+async def blame_the_kind(refusal: Refusal, files: Files, path: str, user: str) -> None:
+    """The agent says EINVAL both of an unknown user and of a FIFO or a device: raise if it is the latter."""
+    if refusal.number != errno.EINVAL:
+        return
+    try:
+        found = await files.stat(path, True, user)
+    except errors.PathNotFound:
+        return
+    if found.type is FileType.OTHER:
+        raise errors.PathConflict(f"{path!r} is not a regular file.", details={"path": path[:1000]})
+
+
+def release(link: Link, token: int) -> None:
     link.tell(Request.CLOSE, Writer().u32(token))
 
 

@@ -1,0 +1,10 @@
+/* The agent over a network: WebSockets that carry frames, or the bytes of a port. docs/agent-protocol.md. */
+#ifndef PADDOCK_BRIDGE_H
+#define PADDOCK_BRIDGE_H
+
+#include <stdbool.h>
+
+/* `fd` listens; `token`: the file with the secret that every visitor must show. Read anew for each. */
+bool bridge_listen(int fd, const char *token);
+
+#endif

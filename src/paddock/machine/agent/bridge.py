@@ -1,0 +1,206 @@
+"""The way to an agent over a network: WebSockets to the bridge inside, each handed out as one end of a pair of sockets.
+
+So whoever speaks to an agent, or to a port, need not know that it is far away. Half-close and back-pressure are kept:
+the message ``end`` stands for the one, and nothing is read ahead of what the other end takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+
+from paddock import errors
+from paddock.machine.agent.failures import Refusal
+from paddock.machine.agent.wire import ProtocolError
+
+TOKEN_HEADER = "X-Paddock-Token"  # noqa: S105 - the header's name, not a token
+_PREFIX = "/paddock/v1"
+_PIECE = 64 * 1024
+_LARGEST_MESSAGE = 1 << 20
+_AHEAD = 4
+"""Messages read before somebody takes them."""
+_OPEN_SECONDS = 30.0
+_CLOSE_SECONDS = 5.0
+_PING_SECONDS = 20.0
+_PONG_SECONDS = 60.0
+_LOOK_SECONDS = 1.0
+_LARGEST_ERRNO = 4095
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the bridge is: ``ws://`` or ``wss://``, and what its front doors ask to be shown."""
+
+    url: str
+    headers: Mapping[str, str]
+
+
+class BridgeRefused(errors.ProviderUnavailable):
+    """Whoever answers there will not let us in: no bridge, another token, or a proxy that knows of no such machine."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.http_status = status
+
+
+class Bridge:
+    def __init__(self, endpoint: Callable[[], Awaitable[Endpoint]]) -> None:
+        self._endpoint = endpoint
+        self._relays: set[asyncio.Task[None]] = set()
+
+    async def link(self) -> socket.socket:
+        """A new connection to the agent, to speak frames over."""
+        return self._relayed(await self._open("/link", _OPEN_SECONDS))
+
+    async def dial(self, port: int) -> socket.socket:
+        """Connected to a port inside; a :class:`Refusal` where nothing listens."""
+        return self._relayed(await self._open(f"/dial/{port}", _OPEN_SECONDS))
+
+    async def accept(self, port: int, kind: int) -> ClientConnection:
+        """The next connection that somebody inside makes to this port, whenever that is. To be given to ``serve``."""
+        return await self._open(f"/accept/{port}/{kind}", None)
+
+    def serve(self, channel: ClientConnection, end: socket.socket) -> None:
+        """Carry bytes between an opened channel and this socket, which is the bridge's from now on."""
+        task = asyncio.create_task(_Relay(channel, end).run())
+        self._relays.add(task)
+        task.add_done_callback(self._relays.discard)
+
+    async def close(self) -> None:
+        for task in list(self._relays):
+            task.cancel()
+        await asyncio.gather(*self._relays, return_exceptions=True)
+
+    def _relayed(self, channel: ClientConnection) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setblocking(False)
+        self.serve(channel, theirs)
+        return ours
+
+    async def _open(self, path: str, patience: float | None) -> ClientConnection:
+        """Through the handshake, and the agent's own word that the way is open."""
+        channel = await self._connect(path)
+        try:
+            async with asyncio.timeout(patience):
+                _check_open(await channel.recv())
+        except (ConnectionClosed, TimeoutError) as error:
+            await _hang_up(channel)
+            raise BridgeRefused("The sandbox's agent did not open the way.") from error
+        except BaseException:
+            await asyncio.shield(_hang_up(channel))
+            raise
+        return channel
+
+    async def _connect(self, path: str) -> ClientConnection:
+        endpoint = await self._endpoint()
+        try:
+            return await connect(
+                endpoint.url.rstrip("/") + _PREFIX + path,
+                additional_headers=dict(endpoint.headers),
+                user_agent_header=None,
+                compression=None,
+                open_timeout=_OPEN_SECONDS,
+                close_timeout=_CLOSE_SECONDS,
+                ping_interval=_PING_SECONDS,
+                ping_timeout=_PONG_SECONDS,
+                max_size=_LARGEST_MESSAGE,
+                max_queue=_AHEAD,
+                **_loopback(endpoint.url),
+            )
+        except InvalidStatus as error:
+            status = error.response.status_code
+            raise BridgeRefused(f"The way to the sandbox's agent is closed (HTTP {status}).", status) from error
+        except (OSError, TimeoutError, InvalidHandshake, InvalidURI) as error:
+            raise BridgeRefused(f"The sandbox's agent cannot be reached: {error or 'no answer'}.") from error
+
+
+class _Relay:
+    """One channel and one socket, until both directions are over or either end is gone."""
+
+    def __init__(self, channel: ClientConnection, end: socket.socket) -> None:
+        self._channel = channel
+        self._end = end
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self) -> None:
+        inward, outward = asyncio.create_task(self._inward()), asyncio.create_task(self._outward())
+        left: set[asyncio.Task[bool]] = {inward, outward}
+        try:
+            while not (inward.done() and outward.done()):
+                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                if not all(task.result() for task in done):
+                    return
+                # The end of one direction also was the way to hear that all is over: from now on somebody looks.
+                left.add(asyncio.create_task(self._near_end_gone() if inward in done else self._far_end_gone()))
+        finally:
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+            self._end.close()
+            await asyncio.shield(_hang_up(self._channel))
+
+    async def _inward(self) -> bool:
+        """True when this direction ended as it should, and the other may go on."""
+        with suppress(OSError, ConnectionClosed):
+            while data := await self._loop.sock_recv(self._end, _PIECE):
+                await self._channel.send(data)
+            if not self._gone():
+                await self._channel.send("end")
+                return True
+        return False
+
+    async def _outward(self) -> bool:
+        with suppress(OSError, ConnectionClosed):
+            async for message in self._channel:
+                if isinstance(message, bytes):
+                    await self._loop.sock_sendall(self._end, message)
+                elif message == "end":
+                    self._end.shutdown(socket.SHUT_WR)
+                    return True
+                else:
+                    break
+        return False
+
+    async def _near_end_gone(self) -> bool:
+        while not self._gone():  # noqa: ASYNC110 - of a socket that is half closed already, nothing but a look tells
+            await asyncio.sleep(_LOOK_SECONDS)
+        return False
+
+    async def _far_end_gone(self) -> bool:
+        await self._channel.wait_closed()
+        return False
+
+    def _gone(self) -> bool:
+        poll = select.poll()
+        poll.register(self._end, 0)  # a hang-up is told without being asked for
+        return bool(poll.poll(0))
+
+
+def _loopback(url: str) -> dict[str, Any]:
+    """Names below ``localhost`` are this host (RFC 6761), which not every resolver knows."""
+    host = urlsplit(url).hostname or ""
+    return {"host": "127.0.0.1"} if host.endswith(".localhost") else {}
+
+
+def _check_open(word: str | bytes) -> None:
+    if word == "open":
+        return
+    kind, _, number = word.partition(" ") if isinstance(word, str) else ("", "", "")
+    if kind == "error" and number.isascii() and number.isdigit() and 0 < int(number[:5]) <= _LARGEST_ERRNO:
+        raise Refusal(int(number), "")
+    raise ProtocolError("The sandbox's agent opens a way with words that it must not use.")
+
+
+async def _hang_up(channel: ClientConnection) -> None:
+    with suppress(OSError, ConnectionClosed, TimeoutError):
+        await channel.close()

@@ -1,0 +1,1 @@
+"""Sandboxes at a vendor's: machines that somebody else runs, with Paddock's own agent inside, over the network."""

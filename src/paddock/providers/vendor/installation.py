@@ -1,0 +1,97 @@
+"""Bringing the agent into a vendor's machine, and starting it there. Every step may be repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddock import errors
+from paddock.providers.vendor.base import AGENT_PORT, Done, Vendor
+
+_BIN = Path(__file__).parents[2] / "bin"
+_NAMES = {"arm64": "aarch64", "amd64": "x86_64"}
+_TAKEN, _NO_USERS, _NO_USER, _OTHER_MACHINE = 3, 4, 8, 7
+
+_SCRIPT = """
+[ "$(uname -m)" = {architecture} ] || {{ uname -m; exit 7; }}
+cd {folder} && chmod 700 . && chmod 700 {fresh} && mv -f {fresh} agent || exit 9
+{prepare}
+exec ./agent remote --port {port} --state {folder}/state --token {folder}/token --mode {mode}
+"""
+_USER = """
+id user >/dev/null 2>&1 || useradd -m -s /bin/bash user >/dev/null 2>&1 || adduser -D user >/dev/null || exit 8
+[ -d /workspace ] || { mkdir -p /workspace && chown user: /workspace; } || exit 8
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where and as whom the agent runs: as root it acts for every user, else for itself alone."""
+
+    user: str
+    folder: str
+    mode: str
+    prepare: str
+
+
+_FOR_ALL = _Place("root", "/var/lib/paddock", "range", _USER)
+_FOR_ONE = _Place("user", "/home/user/.paddock", "own", "")
+
+
+async def install(vendor: Vendor, reference: str, token: str) -> None:
+    """The agent listens when this returns; it may have done so before, and then knows this token from now on."""
+    architecture = platform.machine()
+    place = _FOR_ALL
+    for _ in range(3):
+        done = await _attempt(vendor, reference, token, place, architecture)
+        if done.exit_code in (0, _TAKEN):
+            return
+        if done.exit_code == _NO_USERS and place is _FOR_ALL:
+            place = _FOR_ONE
+        elif done.exit_code == _OTHER_MACHINE and done.output.strip() != architecture:
+            architecture = done.output.strip()
+        else:
+            break
+    raise errors.ProviderUnavailable(_why(vendor, done))
+
+
+async def _attempt(vendor: Vendor, reference: str, token: str, place: _Place, architecture: str) -> Done:
+    fresh = f"agent.{secrets.token_hex(4)}"  # another server may be at it at the same time
+    files = {
+        f"{place.folder}/{fresh}": await asyncio.to_thread(_agent, architecture),
+        f"{place.folder}/token": token.encode(),
+    }
+    await vendor.upload(reference, files, place.user)
+    script = _SCRIPT.format(
+        architecture=architecture,
+        folder=place.folder,
+        fresh=fresh,
+        prepare=place.prepare,
+        port=AGENT_PORT,
+        mode=place.mode,
+    )
+    return await vendor.run(reference, script, place.user)
+
+
+def _agent(architecture: str) -> bytes:
+    name = _NAMES.get(architecture, architecture)
+    path = _BIN / name / "paddock-agent"
+    try:
+        if not name.isalnum() and name != "x86_64":
+            raise FileNotFoundError(path)
+        return path.read_bytes()
+    except OSError as error:
+        raise errors.ProviderRefused(
+            f"Paddock's agent was not built for {name[:40]!r}, which the machine is. Install a Paddock whose wheel has "
+            "it, or build it with the ziglang package."
+        ) from error
+
+
+def _why(vendor: Vendor, done: Done) -> str:
+    said = done.output.strip()[-500:] or f"exit code {done.exit_code}"
+    if done.exit_code == _NO_USER:
+        said = "the template has no user 'user' and no way to make one"
+    return f"Paddock's agent could not be started in the machine at {vendor.title}: {said}."

@@ -1,0 +1,86 @@
+"""What is kept at the vendor beside each machine, so that every server finds it again and knows whose it is."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from paddock import errors
+from paddock.providers.base import Found, Resources, SandboxSpec
+from paddock.providers.vendor.base import VendorMachine
+
+INSTALLATION = "paddock-installation"
+SANDBOX = "paddock-sandbox"
+_KEPT = "paddock-kept"
+_MOST = 12 * 1024
+"""Bytes as they are kept. Vendors say little about what they take; this much is taken by those we know."""
+_MOST_UNPACKED = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Of one sandbox, what its machine does not tell itself."""
+
+    sandbox_id: str
+    env: Mapping[str, str]
+    labels: Mapping[str, str]
+    resources: Resources
+
+    @classmethod
+    def of(cls, spec: SandboxSpec) -> Self:
+        """The same for the same spec, whenever that is: a create that is repeated must be the same request."""
+        return cls(spec.sandbox_id, spec.env, spec.labels, spec.resources)
+
+    @classmethod
+    def read(cls, machine: VendorMachine) -> Self | None:
+        """None where it is not as we write it: then it is not ours to touch."""
+        try:
+            kept = _unpack(machine.metadata[_KEPT])
+            return cls(
+                sandbox_id=machine.metadata[SANDBOX],
+                env=_texts(kept["env"]),
+                labels=_texts(kept["labels"]),
+                resources=Resources(**kept["resources"]),
+            )
+        except (KeyError, ValueError, TypeError, AttributeError, zlib.error):
+            return None
+
+    def metadata(self, installation: str) -> dict[str, str]:
+        resources = self.resources
+        packed = _pack(
+            {
+                "env": dict(self.env),
+                "labels": dict(self.labels),
+                "resources": {name: getattr(resources, name) for name in ("cpu", "memory_mb", "disk_mb", "pids")},
+            }
+        )
+        if len(packed) > _MOST:
+            raise errors.Invalid(
+                "The sandbox's variables and metadata together are too large to be kept at the provider "
+                f"({len(packed)} bytes of {_MOST}). Put the larger ones into a file of the sandbox."
+            )
+        return {INSTALLATION: installation, SANDBOX: self.sandbox_id, _KEPT: packed}
+
+    def found(self, machine: VendorMachine) -> Found:
+        return Found(self.sandbox_id, machine.state, machine.reference, machine.started_at, self.labels)
+
+
+def _pack(kept: dict[str, Any]) -> str:
+    return base64.b64encode(zlib.compress(json.dumps(kept, separators=(",", ":"), sort_keys=True).encode(), 9)).decode()
+
+
+def _unpack(text: str) -> dict[str, Any]:
+    unpacking = zlib.decompressobj()
+    data = unpacking.decompress(base64.b64decode(text, validate=True), _MOST_UNPACKED)
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError("not what we keep")
+    return found
+
+
+def _texts(given: Mapping[str, Any]) -> dict[str, str]:
+    return {str(name): str(value) for name, value in given.items()}

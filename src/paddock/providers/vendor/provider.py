@@ -1,0 +1,229 @@
+"""The provider of machines at a vendor: the lifecycle's promises, kept with nothing but what every vendor can do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import secrets
+from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
+
+from paddock import errors
+from paddock.clock import Clock, SystemClock
+from paddock.machine.agent.machine import SPOOL_LIMIT
+from paddock.machine.base import Machine
+from paddock.providers.base import Found, IsolationReport, MachineState, Provider, SandboxSpec
+from paddock.providers.vendor.base import Order, Vendor, VendorMachine
+from paddock.providers.vendor.guest import Guest
+from paddock.providers.vendor.lease import Lease
+from paddock.providers.vendor.metadata import INSTALLATION, SANDBOX, Kept
+
+
+class VendorProvider(Provider):
+    def __init__(
+        self,
+        vendor: Vendor,
+        home: Path,
+        clock: Clock | None = None,
+        *,
+        lease: int,
+        installation: str = "",
+        spool_limit: int = SPOOL_LIMIT,
+    ) -> None:
+        """``installation``: whose machines these are; made up, and kept in ``home``, where it is empty."""
+        self.name = vendor.name
+        self._vendor = vendor
+        self._home = home
+        self._clock = clock or SystemClock()
+        self._lease_seconds = lease
+        self._given_installation = installation
+        self._spool_limit = spool_limit
+        self._guests: dict[str, Guest] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._lease = Lease(vendor, lease, self._machines)
+
+    async def start(self) -> None:
+        await self._vendor.start()
+        self._lease.start()
+
+    async def close(self) -> None:
+        await self._lease.close()
+        guests, self._guests = list(self._guests.values()), {}
+        for guest in guests:
+            await guest.let_go()
+        await self._vendor.close()
+
+    async def templates(self) -> list[str]:
+        return self._vendor.templates()
+
+    async def create(self, spec: SandboxSpec) -> Found:
+        async with self._turn(spec.sandbox_id):
+            self._check(spec)
+            machine = await self._find(spec.sandbox_id)
+            if machine is None:
+                machine = await self._vendor.create(self._order(spec))
+            guest = await self._hold(machine)
+            if guest.paused:  # a create that was cut short long ago: it must run in the end
+                await self._vendor.resume(guest.reference, self._lease_seconds)
+            _check_size(self._vendor, spec, machine)
+            await guest.wake()
+            return guest.kept.found(guest.found)
+
+    async def inspect(self, sandbox_id: str) -> Found | None:
+        machine = await self._look(sandbox_id)
+        kept = Kept.read(machine) if machine else None
+        return kept.found(machine) if machine and kept else None
+
+    async def list(self) -> list[Found]:
+        machines = await self._machines()
+        return [kept.found(machine) for machine in machines if (kept := Kept.read(machine))]
+
+    async def pause(self, sandbox_id: str, *, keep_memory: bool = True) -> None:
+        async with self._turn(sandbox_id):
+            machine = await self._known(sandbox_id)
+            asleep = machine.state is MachineState.PAUSED
+            if asleep and keep_memory:
+                return
+            guest = await self._hold(machine)
+            guest.paused = True
+            try:
+                if asleep:  # its memory is kept, and shall not be: it has to wake for that
+                    await self._vendor.resume(machine.reference, self._lease_seconds)
+                await self._vendor.pause(machine.reference, keep_memory=keep_memory)
+            except (errors.ProviderRefused, errors.TooManyRequests, errors.Unsupported):
+                guest.paused = asleep
+                raise
+            await guest.hang_up()
+
+    async def resume(self, sandbox_id: str) -> None:
+        async with self._turn(sandbox_id):
+            machine = await self._known(sandbox_id)
+            if machine.state is MachineState.PAUSED:
+                await self._vendor.resume(machine.reference, self._lease_seconds)
+            await (await self._hold(machine)).wake()
+
+    async def delete(self, sandbox_id: str) -> None:
+        async with self._turn(sandbox_id):
+            guest = self._guests.get(sandbox_id)
+            found = {machine.reference for machine in await self._vendor.list(self._of(sandbox_id))}
+            if guest is not None:
+                guest.deleted = True
+                found.add(guest.reference)
+            for reference in found:
+                await self._vendor.delete(reference)
+            await self._forget(sandbox_id)
+        self._turns.pop(sandbox_id, None)
+
+    async def attach(self, sandbox_id: str) -> Machine:
+        guest = self._guests.get(sandbox_id)
+        if guest is None or guest.paused:
+            async with self._turn(sandbox_id):
+                machine = await self._known(sandbox_id)
+                if machine.state is MachineState.PAUSED:
+                    raise errors.Conflict(f"Sandbox {sandbox_id!r} is paused: resume it first.")
+                guest = await self._hold(machine)
+                guest.paused = False
+        return guest.machine
+
+    async def isolation(self, sandbox_id: str) -> IsolationReport:
+        await self._known(sandbox_id)
+        report = self._vendor.isolation()
+        if report is None:
+            raise errors.Unsupported(f"{self._vendor.title} does not say how it isolates its machines here.")
+        return report
+
+    # Finding machines
+
+    @functools.cached_property
+    def _installation(self) -> str:
+        return self._given_installation or _installation(self._home / "installation")
+
+    async def _machines(self) -> Sequence[VendorMachine]:
+        """One for each sandbox. Of two for the same, the first counts; nobody renews the other, so it ends."""
+        return _first_of_each(await self._vendor.list({INSTALLATION: self._installation}))
+
+    async def _find(self, sandbox_id: str) -> VendorMachine | None:
+        found = _first_of_each(await self._vendor.list(self._of(sandbox_id)))
+        return found[0] if found else None
+
+    async def _look(self, sandbox_id: str) -> VendorMachine | None:
+        """As it is now; by its reference where that is known, which is never behind."""
+        guest = self._guests.get(sandbox_id)
+        if guest is not None:
+            return await self._vendor.get(guest.reference)
+        return await self._find(sandbox_id)
+
+    async def _known(self, sandbox_id: str) -> VendorMachine:
+        machine = await self._look(sandbox_id)
+        if machine is None:
+            await self._forget(sandbox_id)
+            raise errors.SandboxNotFound.by_id(sandbox_id)
+        return machine
+
+    async def _hold(self, machine: VendorMachine) -> Guest:
+        kept = Kept.read(machine)
+        if kept is None:
+            raise errors.ProviderUnavailable(
+                f"The record of a machine at {self._vendor.title} ({machine.reference}) cannot be read."
+            )
+        guest = self._guests.get(kept.sandbox_id)
+        if guest is None or guest.reference != machine.reference:
+            await self._forget(kept.sandbox_id)
+            guest = Guest(machine, kept, self._vendor, self._clock, self._spool_limit)
+            self._guests[kept.sandbox_id] = guest
+        return guest
+
+    async def _forget(self, sandbox_id: str) -> None:
+        if (guest := self._guests.pop(sandbox_id, None)) is not None:
+            await guest.let_go()
+
+    def _of(self, sandbox_id: str) -> dict[str, str]:
+        return {INSTALLATION: self._installation, SANDBOX: sandbox_id}
+
+    def _order(self, spec: SandboxSpec) -> Order:
+        metadata = Kept.of(spec).metadata(self._installation)
+        return Order(spec.sandbox_id, spec.template_id, metadata, self._lease_seconds, spec.egress, spec.resources)
+
+    def _check(self, spec: SandboxSpec) -> None:
+        """What is asked for is given or refused."""
+        title = self._vendor.title
+        if spec.mounts:
+            raise errors.Unsupported(f"A machine at {title} cannot mount directories of this host.")
+        report = self._vendor.isolation()
+        if spec.isolation is not None and (report is None or report.level.rank < spec.isolation.rank):
+            raise errors.Unsupported(f"{title} does not promise the isolation level {spec.isolation.value!r} here.")
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, sandbox_id: str) -> AsyncIterator[None]:
+        async with self._turns.setdefault(sandbox_id, asyncio.Lock()):
+            yield
+
+
+def _first_of_each(machines: Iterable[VendorMachine]) -> list[VendorMachine]:
+    first: dict[str, VendorMachine] = {}
+    for machine in sorted(machines, key=lambda one: (one.started_at, one.reference)):
+        if sandbox_id := machine.metadata.get(SANDBOX):
+            first.setdefault(sandbox_id, machine)
+    return list(first.values())
+
+
+def _check_size(vendor: Vendor, spec: SandboxSpec, machine: VendorMachine) -> None:
+    """How large a machine is, its template says; a smaller one than asked for will not do."""
+    wanted = spec.resources
+    if machine.cpu < wanted.cpu or machine.memory_mb < wanted.memory_mb:
+        raise errors.Unsupported(
+            f"Machines of the template {spec.template_id!r} at {vendor.title} have {machine.cpu:g} cores and "
+            f"{machine.memory_mb} MiB; {wanted.cpu:g} and {wanted.memory_mb} were asked for. Ask for less, or name a "
+            "larger template."
+        )
+
+
+def _installation(path: Path) -> str:
+    """A name of its own, so that two installations with one account leave each other's machines alone."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError), path.open("x") as file:
+        file.write(secrets.token_hex(8))
+    if not (name := path.read_text().strip()):
+        raise errors.ProviderUnavailable(f"{path} is empty: it holds the name of this installation at its provider.")
+    return name

@@ -24,7 +24,7 @@ PROVIDERS: dict[str, Callable[[Path, Path], Provider]] = {
 (layers made of the host) is in a second folder."""
 
 
-_ALWAYS_AT_A_VENDOR = ("test_lifecycle.py", "test_ports.py", "test_terminal.py")
+_ALWAYS_AT_A_VENDOR = ("test_lifecycle.py",)
 
 
 class Installation:

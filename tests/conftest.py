@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,3 +56,21 @@ def local_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaddockSe
     """``paddock up`` on the ``local`` provider, for those who build agents on it."""
     with serving(tmp_path_factory.mktemp("paddock") / "home") as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """E2B is played by a second Paddock, a server of its own; its sandboxes are local ones. One for all who ask."""
+    from tests.vendor.account import an_account
+
+    with an_account(tmp_path_factory.mktemp("vendor") / "home") as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def daytona_account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """And so is Daytona."""
+    from tests.vendor.account import DaytonaAccount, an_account
+
+    with an_account(tmp_path_factory.mktemp("vendor") / "home", DaytonaAccount) as found:
+        yield found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from paddock.providers.fake import FakeProvider
 from paddock.providers.local import LocalProvider
 from tests.conformance.shell import Shell
 from tests.docker import engine
-from tests.vendor.account import Account, DaytonaAccount, an_account
+from tests.vendor.account import Account
 
 PROVIDERS: dict[str, Callable[[Path, Path], Provider]] = {
     "fake": lambda home, shared: FakeProvider(home / "fake"),
@@ -27,20 +27,7 @@ PROVIDERS: dict[str, Callable[[Path, Path], Provider]] = {
 (layers made of the host) is in a second folder."""
 
 
-_ALWAYS_AT_A_VENDOR = ("test_lifecycle.py", "test_ports.py", "test_terminal.py")
-
-
-@pytest.fixture(scope="session")
-def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
-    """E2B is played by a second Paddock, a server of its own; its sandboxes are local ones."""
-    with an_account(tmp_path_factory.mktemp("vendor") / "home") as found:
-        yield found
-
-
-@pytest.fixture(scope="session")
-def daytona_account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
-    with an_account(tmp_path_factory.mktemp("vendor") / "home", DaytonaAccount) as found:
-        yield found
+_ALWAYS_AT_A_VENDOR = ("test_lifecycle.py",)
 
 
 class Installation:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.agent.conftest import build
-from tests.vendor.account import Account, an_account
 from tests.vendor.remote_agent import ORDINARY, RemoteAgent, a_remote_agent
 
 
@@ -36,10 +35,4 @@ def agent_of_root() -> Iterator[RemoteAgent]:
 @pytest.fixture
 def agent_of_a_user() -> Iterator[RemoteAgent]:
     with a_remote_agent(build("paddock-agent"), "own", ORDINARY if os.getuid() == 0 else os.getuid()) as found:
-        yield found
-
-
-@pytest.fixture(scope="session")
-def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
-    with an_account(tmp_path_factory.mktemp("vendor") / "home") as found:
         yield found

@@ -37,13 +37,25 @@ class Road:
         self.closed = False
         """Nobody gets through."""
         self._travellers: set[asyncio.StreamWriter] = set()
+        self._journeys: set[asyncio.Task[None]] = set()
 
     def cut(self) -> None:
         """Everybody who is on the way now is lost."""
         for writer in list(self._travellers):
             writer.transport.abort()
 
-    async def travel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def depart(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        journey = asyncio.create_task(self._travel(reader, writer))
+        self._journeys.add(journey)
+        journey.add_done_callback(self._journeys.discard)
+
+    async def close(self) -> None:
+        self.cut()
+        for journey in list(self._journeys):
+            journey.cancel()
+        await asyncio.gather(*self._journeys, return_exceptions=True)
+
+    async def _travel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._travellers.add(writer)
         try:
             with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -93,10 +105,10 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 @asynccontextmanager
 async def a_road_to(target: str) -> AsyncIterator[Road]:
     road = Road(target)
-    server = await asyncio.start_server(road.travel, "127.0.0.1", 0)
+    server = await asyncio.start_server(road.depart, "127.0.0.1", 0)
     road.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield road
     finally:
         server.close()
-        road.cut()
+        await road.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,17 +12,16 @@ from paddock import errors
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.providers.base import MachineState
 from paddock.providers.vendor.provider import VendorProvider
-from tests.vendor.account import Account, DaytonaAccount, an_account
+from tests.vendor.account import Account
 from tests.vendor.road import Trouble, a_road_to
 from tests.vendor.test_faults import a_spec, run
 
 pytestmark = [pytest.mark.vendor, pytest.mark.timeout(900)]
 
 
-@pytest.fixture(scope="module")
-def daytona(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
-    with an_account(tmp_path_factory.mktemp("daytona") / "home", DaytonaAccount) as found:
-        yield found
+@pytest.fixture
+def daytona(daytona_account: Account) -> Account:
+    return daytona_account
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +223,9 @@ async def test_an_agent_that_died_is_brought_again(provider: VendorProvider) -> 
     await provider.create(spec)
     machine = await provider.attach(spec.sandbox_id)
     await machine.spawn(ProcessSpec("long", ["sleep", "1000"], "/"))
-    await machine.spawn(ProcessSpec("killer", ["sh", "-c", "kill -9 $PPID"], "/", user="root"))
+    await machine.spawn(ProcessSpec("killer", ["sh", "-c", "read x; kill -9 $PPID"], "/", user="root", stdin=True))
+    with suppress(errors.ProviderUnavailable):  # nobody may be left to say that it was heard
+        await machine.write_stdin("killer", b"now\n")
     async with asyncio.timeout(PATIENCE):
         while (await _status(machine, "long")) is not ProcessStatus.LOST:
             await asyncio.sleep(0.1)

@@ -21,15 +21,7 @@ from paddock.egress.records import EgressReport
 from paddock.egress.resolve import HostResolver
 from paddock.machine.agent.machine import SPOOL_LIMIT
 from paddock.machine.base import Machine
-from paddock.providers.base import (
-    Found,
-    InsideService,
-    IsolationReport,
-    MachineState,
-    Provider,
-    SandboxSpec,
-    Shape,
-)
+from paddock.providers.base import Found, InsideService, IsolationReport, MachineState, Provider, SandboxSpec, Shape
 from paddock.providers.local import disk, quota
 from paddock.providers.local.builder import Builder, usual
 from paddock.providers.local.chores import Chores

@@ -38,12 +38,13 @@ def clock() -> ManualClock:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """A second try (scripts/test.sh) tells the sum of both, since its own summary is of a handful of tests."""
     counts = {kind: len(terminalreporter.stats.get(kind, ())) for kind in ("passed", "failed", "error", "skipped")}
-    if config.cache is None or hasattr(config, "workerinput"):
+    cache = getattr(config, "cache", None)  # absent with -p no:cacheprovider
+    if cache is None or hasattr(config, "workerinput"):
         return
     if "PADDOCK_SECOND_TRY" not in os.environ:
-        config.cache.set("paddock/first_try", counts)
+        cache.set("paddock/first_try", counts)
         return
-    first = config.cache.get("paddock/first_try", dict.fromkeys(counts, 0))
+    first = cache.get("paddock/first_try", dict.fromkeys(counts, 0))
     passed, broken = first["passed"] + counts["passed"], counts["failed"] + counts["error"]
     terminalreporter.section("both tries together")
     terminalreporter.line(

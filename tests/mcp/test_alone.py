@@ -87,6 +87,18 @@ async def test_it_speaks_over_standard_input_and_output(workspace: Path) -> None
     assert "plain.py" in result.content[0].text  # type: ignore[union-attr]
 
 
+async def test_an_agent_that_it_asks_may_not_do_everything_unasked(workspace: Path, tmp_path: Path) -> None:
+    """Here no sandbox is around it."""
+    program = tmp_path / "claude"
+    program.write_text('#!/bin/sh\nprintf \'{"type":"result","is_error":false,"result":"%s"}\' "$*"\n')
+    program.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    words = [*COMMAND[1:], "--stdio", "--workspace", str(workspace)]
+    async with Client(StdioServerParameters(command=COMMAND[0], args=words, env=env)) as client:
+        result = await client.call_tool("claude_code", {"prompt": "hello"})
+    assert "--permission-mode acceptEdits" in result.content[0].text  # type: ignore[union-attr]
+
+
 def test_a_user_that_there_is_not_is_said_so() -> None:
     done = subprocess.run([*COMMAND, "--user", "nobody-here"], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1 and "no user 'nobody-here'" in done.stderr

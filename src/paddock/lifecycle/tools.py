@@ -72,6 +72,7 @@ class Tools:
             reach=lambda port: self._reach(use, port),
             port_url=lambda port: self._invitations.exposed_url(use.sandbox, port),
             progress=progress,
+            confined=True,
         )
 
     async def _reach(self, use: Use, port: int) -> Connection:

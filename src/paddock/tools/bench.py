@@ -34,7 +34,7 @@ class Bench:
     progress: Progress = unheard
     """Tell whoever waits what is going on. For calls that take more than a few seconds."""
     inline: int = INLINE
-    confined: bool = True
+    confined: bool = False
     """What is done here stays in a sandbox. Where it does not, agents ask before they act."""
 
     @property

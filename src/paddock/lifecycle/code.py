@@ -32,6 +32,8 @@ from paddock.settings import Settings
 log = structlog.get_logger(__name__)
 
 _LABEL = 1000
+_START_SECONDS = 5.0
+"""The first moments of a server belong to those who wait for it: packing takes a core for a second or two."""
 _FORMATS = {"html", "markdown", "svg", "png", "jpeg", "pdf", "latex", "json", "javascript", "data", "chart"}
 
 
@@ -85,8 +87,8 @@ class Code:
         self._beforehand: set[asyncio.Task[None]] = set()
 
     def prepare(self) -> None:
-        """Have what is sent into sandboxes made in the background."""
-        self._do_beforehand(self._installation.prepare())
+        """Have what is sent into sandboxes made in the background, unless the first code makes it before."""
+        self._do_beforehand(self._prepare())
 
     def warm_up(self, key: str) -> None:
         """Have the interpreter of a sandbox start in the background, for one that is sure to be asked to run code."""
@@ -164,6 +166,10 @@ class Code:
         task = asyncio.create_task(work, name="interpreter, beforehand")
         self._beforehand.add(task)
         task.add_done_callback(self._beforehand.discard)
+
+    async def _prepare(self) -> None:
+        await asyncio.sleep(_START_SECONDS)
+        await self._installation.prepare()
 
     async def _warm_up(self, key: str) -> None:
         try:

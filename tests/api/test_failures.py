@@ -62,7 +62,7 @@ async def test_every_other_route_needs_a_key(
     for path, operations in app.openapi()["paths"].items():
         if path == "/health":
             continue
-        names = {"key_id": 1, "user_id": "x", "context_id": "x", "name": "x"}
+        names = {"key_id": 1, "user_id": "x", "context_id": "x", "name": "x", "tool": "x"}
         url = path.format(sandbox_id=MISSING, process_id="p_0000000000000000", **names)
         for method in operations:
             answer = await stranger.request(method, url, headers=headers)

@@ -23,7 +23,7 @@ def body(**fields: Any) -> bytes:
 
 def comparable(value: Any) -> Any:
     if isinstance(value, dict):
-        unlike = UNLIKE | {"expires_at", "mcp_url", "vscode_url"}
+        unlike = UNLIKE | {"expires_at", "mcp_url", "mcp_token", "vscode_url"}
         return {name: comparable(item) for name, item in value.items() if name not in unlike}
     return [comparable(item) for item in value] if isinstance(value, list) else value
 

@@ -31,6 +31,19 @@ async def test_it_is_deleted_where_its_policy_says_so(world: World) -> None:
     assert await world.machines() == {}
 
 
+async def test_why_it_is_gone_is_known_also_after_a_try_that_failed(world: World) -> None:
+    sandbox_id = (await world.create(timeout=5, on_timeout="delete")).sandbox.sandbox_id
+    world.faults.add("delete", FaultKind.FAIL, times=2)
+    await world.pass_time(5)
+    await world.house.scheduler.tick()
+    between = (await world.row(sandbox_id)).reason
+    assert between is not None and between.startswith("Its timeout struck. delete has not finished: ")
+    for _ in range(2):
+        await world.house.reconciler.finish(patient=False)
+    row = await world.row(sandbox_id)
+    assert (row.state, row.reason) == (State.DELETED, "Its timeout struck.")
+
+
 async def test_activity_pushes_the_deadline_out(world: World) -> None:
     sandbox_id = (await world.create(timeout=100)).sandbox.sandbox_id
     for _ in range(5):
@@ -153,7 +166,7 @@ async def test_a_pause_that_fails_is_tried_until_it_succeeds(world: World) -> No
     for _ in range(2):
         await world.house.reconciler.finish(patient=False)
     assert await world.state(sandbox_id) is State.PAUSED
-    assert (await world.row(sandbox_id)).reason is None, "the trouble is over, and so is its reason"
+    assert (await world.row(sandbox_id)).reason == "Its timeout struck.", "the trouble is over, and so is word of it"
     assert (await world.event_types(sandbox_id)).count("pausing") == 1
 
 

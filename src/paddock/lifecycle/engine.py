@@ -226,8 +226,8 @@ class Engine:
         self, sandbox: Sandbox, state: State, values: dict[str, Any], reason: str | None = None
     ) -> Sandbox:
         """Write the outcome. If another server took this transition over meanwhile, its word counts, not ours."""
-        if reason is None and state in {State.PAUSED, State.DELETED} and not sandbox.attempts:
-            reason = sandbox.reason  # why it was begun; after a failed try it says only why it had not finished
+        if reason is None and state in {State.PAUSED, State.DELETED}:
+            reason = _begun(sandbox)
         try:
             async with self._store.write(swift=True) as connection:
                 done = await self._enter(connection, sandbox, state, {}, lease_owner=None, reason=reason, **values)
@@ -276,7 +276,7 @@ class Engine:
                 sandbox,
                 lease_owner=None,
                 attempts=attempts,
-                reason=f"{OPERATIONS[sandbox.state].name} has not finished: {error}"[:500],
+                reason=f"{_begun(sandbox) or ''} {_unfinished(sandbox)}{error}".strip()[:500],
                 state_changed_at=self._clock.now(),
             )
         self._bus.publish(sandbox.sandbox_id)
@@ -333,6 +333,15 @@ def spec_of(sandbox: Sandbox) -> SandboxSpec:
         isolation=None if sandbox.isolation is None else IsolationLevel(sandbox.isolation.value),
         mounts=tuple(Mount(**mount) for mount in sandbox.mounts),
     )
+
+
+def _unfinished(sandbox: Sandbox) -> str:
+    return f"{OPERATIONS[sandbox.state].name} has not finished: "
+
+
+def _begun(sandbox: Sandbox) -> str | None:
+    """Why its transition was begun, without what a failed try added."""
+    return (sandbox.reason or "").partition(_unfinished(sandbox))[0].strip() or None
 
 
 def _why(cause: str) -> str | None:

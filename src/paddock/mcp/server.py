@@ -18,6 +18,7 @@ from paddock import __version__, errors
 from paddock.mcp import answers
 from paddock.mcp.desk import Desk
 from paddock.mcp.endpoint import DESK
+from paddock.tools import catalogue
 
 INSTRUCTIONS = (
     "Tools that act in one sandbox: files, commands, code, a browser. Work happens in /workspace; relative paths begin "
@@ -63,7 +64,15 @@ def serve(desk: Desk | None) -> Server[Any]:
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        get_tool_input_schema=_input_schema,
     )
+
+
+def _input_schema(name: str) -> dict[str, Any] | None:
+    """Against which the SDK checks arguments that travel as headers. Without this it lists all tools before each call;
+    whether a tool of a user's server wants such headers is that server's business."""
+    tool = catalogue.TOOLS.get(name)
+    return None if tool is None else tool.input_schema
 
 
 async def _call(ctx: Context, desk: Desk, params: types.CallToolRequestParams) -> types.CallToolResult:

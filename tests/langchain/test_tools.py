@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the first one waits
 PROMISED = {
     *("file_read", "file_write", "file_delete", "file_list", "file_search", "shell_exec", "shell_interactive"),
     *("git_clone", "git_commit", "git_push", "git_status", "python_exec", "pip_install", "http_request"),
-    *("env_get", "env_set", "process_list"),
+    *("browser_open", "env_get", "env_set", "process_list"),
 }
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

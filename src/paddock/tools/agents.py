@@ -20,7 +20,9 @@ from paddock.tools.bench import Bench
 from paddock.tools.tool import ToolFailed
 
 _MAX_LINE = 8 << 20
-_PATH = 'PATH="$PATH:$HOME/.local/bin:$HOME/.npm-global/bin"; export PATH; command -v "$1" >/dev/null || exit 127; '
+HOMES = 'PATH="$PATH:$HOME/.local/bin:$HOME/.npm-global/bin"; export PATH; '
+"""For a shell that looks for what a user installed for himself."""
+_PATH = HOMES + 'command -v "$1" >/dev/null || exit 127; '
 
 
 class AgentAnswer(BaseModel):

@@ -14,8 +14,13 @@ from pydantic import ValidationError
 from paddock import errors
 from paddock.machine.base import DEFAULT_USER, WORKSPACE
 from paddock.models.mcp import McpDocument, McpServer, McpTransport
+from paddock.tools.agents import HOMES
 
-PRESETS: dict[str, tuple[str, ...]] = {"claude": ("claude", "mcp", "serve"), "codex": ("codex", "mcp-server")}
+_FIND = HOMES + 'command -v "$1" >/dev/null || { echo "$1 is not installed here." >&2; exit 127; }; exec "$@"'
+PRESETS: dict[str, tuple[str, ...]] = {
+    "claude": ("/bin/sh", "-c", _FIND, "claude", "claude", "mcp", "serve"),
+    "codex": ("/bin/sh", "-c", _FIND, "codex", "codex", "mcp-server"),
+}
 FILE = ".mcp.json"
 """In the workspace."""
 

@@ -37,6 +37,7 @@ bench: $(STAMP)-dev ## Measure; prints the tables of docs/benchmarks.md
 	@$(BIN)/python -m benchmarks.api_overhead
 	@$(BIN)/python -m benchmarks.local_provider
 	@$(BIN)/python -m benchmarks.gateway
+	@$(BIN)/python -m benchmarks.mcp
 
 lock: $(STAMP)-dev ## Choose versions of all dependencies anew
 	@sh scripts/lock.sh $(BIN)

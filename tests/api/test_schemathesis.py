@@ -66,6 +66,8 @@ KNOWS_MORE = {
     "start_process",
     "set_egress",
     "call_tool",
+    "put_mcp_server",
+    "put_mcp_servers",
     "download_file",
     "check_file",
     "upload_file",

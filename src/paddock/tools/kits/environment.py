@@ -52,7 +52,7 @@ async def env_set(
     name: Annotated[str, Field(description="Letters, digits and underscores.", examples=["DATABASE_URL"])],
     value: Annotated[str | None, Field(description="Null forgets what was set here.")],
 ) -> Reply[Kept]:
-    """Set a variable for every command, shell, program and Python run that starts from now on; or forget it.
+    """Set a variable for everything that later tools start: commands, shells, programs, Python; or forget it.
 
     It is kept in the sandbox, through pauses as well. What runs already does not see it.
     """

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "connection.h"
@@ -16,7 +18,7 @@
 #include "relay.h"
 #include "text.h"
 
-enum { MAX_VISITORS = 64, MAX_DOORS = 64, LOST_MS = 120000 };
+enum { BACKLOG = 128, MAX_VISITORS = 64, MAX_DOORS = 64, LOST_MS = 120000 };
 
 struct visitor {
     struct source source;
@@ -209,6 +211,26 @@ static void on_listener(struct source *source, uint32_t events) {
         visitors = visitor;
         visitor_count++;
     }
+}
+
+int bridge_door(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof address.sun_path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    put_text(address.sun_path, path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return -1;
+    unlink(path);
+    mode_t before = umask(0177);
+    bool done = bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, BACKLOG) == 0;
+    umask(before);
+    if (done) return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
 }
 
 bool bridge_listen(int fd, const char *token) {

@@ -4,6 +4,8 @@
 
 #include <stdbool.h>
 
+/* A unix socket that listens at this path, in place of what an earlier start left there. -1 with errno. */
+int bridge_door(const char *path);
 /* `fd` listens; `token`: the file with the secret that every visitor must show. Read anew for each. */
 bool bridge_listen(int fd, const char *token);
 

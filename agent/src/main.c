@@ -24,7 +24,7 @@ enum { IDLE_MS = 1000, FROZEN_MS = 500, EXIT_USAGE = 2 };
 
 struct options {
     int listen, state, filter;
-    const char *sudo, *birth, *keep;
+    const char *sudo, *birth, *bridge, *token, *keep;
     struct remote *remote; /* NULL: on a machine of Paddock's own */
 };
 
@@ -44,6 +44,8 @@ _Noreturn static void usage(void) {
     static const char text[] = "usage: paddock-agent serve --listen FD --state FD --mode range|single|plain "
                                "[--filter FD] [--sudo PATH]\n"
                                "       paddock-agent serve --birth PATH --keep PATH --mode range|plain [--sudo PATH]\n"
+                               "       paddock-agent serve --bridge PATH --token PATH --keep PATH --mode range|plain "
+                               "[--filter PATH] [--sudo PATH]\n"
                                "       paddock-agent remote --port N --state PATH --token PATH --mode range|own\n";
     if (write(2, text, sizeof text - 1) < 0) exit(1);
     exit(EXIT_USAGE);
@@ -55,6 +57,13 @@ static int descriptor(const char *text) {
     return (int)number;
 }
 
+/* Given by its number, or by a path. */
+static int filter_named(const char *text) {
+    int fd = *text == '/' ? open(text, O_RDONLY | O_CLOEXEC | O_NOCTTY) : descriptor(text);
+    if (fd < 0) die("no filter");
+    return fd;
+}
+
 static void parse_mode(const char *text) {
     if (strcmp(text, "range") == 0) mode = MODE_RANGE;
     else if (strcmp(text, "single") == 0) mode = MODE_SINGLE;
@@ -62,17 +71,32 @@ static void parse_mode(const char *text) {
     else usage();
 }
 
+static bool inherits(const struct options *options) {
+    return options->listen >= 0 && options->state >= 0 && !options->birth && !options->bridge && !options->token &&
+           !options->keep;
+}
+
+/* In one of the three ways, and not in two. */
+static bool well_begun(const struct options *options) {
+    if (options->listen >= 0 || options->state >= 0) return inherits(options);
+    bool born = options->birth && !options->bridge && !options->token && options->filter < 0;
+    bool bridged = options->bridge && options->token && *options->token == '/' && !options->birth;
+    return options->keep && (born || bridged);
+}
+
 static struct options parse_options(int argc, char **argv) {
-    struct options options = {-1, -1, -1, SUDO_SOCKET, NULL, NULL, NULL};
+    struct options options = {.listen = -1, .state = -1, .filter = -1, .sudo = SUDO_SOCKET};
     bool has_mode = false;
     if (argc < 2 || argc % 2 || strcmp(argv[1], "serve") != 0) usage();
     for (int i = 2; i < argc; i += 2) {
         const char *value = argv[i + 1];
         if (strcmp(argv[i], "--listen") == 0) options.listen = descriptor(value);
         else if (strcmp(argv[i], "--state") == 0) options.state = descriptor(value);
-        else if (strcmp(argv[i], "--filter") == 0) options.filter = descriptor(value);
+        else if (strcmp(argv[i], "--filter") == 0) options.filter = filter_named(value);
         else if (strcmp(argv[i], "--sudo") == 0) options.sudo = value;
         else if (strcmp(argv[i], "--birth") == 0) options.birth = value;
+        else if (strcmp(argv[i], "--bridge") == 0) options.bridge = value;
+        else if (strcmp(argv[i], "--token") == 0) options.token = value;
         else if (strcmp(argv[i], "--keep") == 0) options.keep = value;
         else if (strcmp(argv[i], "--mode") == 0) {
             parse_mode(value);
@@ -81,9 +105,7 @@ static struct options parse_options(int argc, char **argv) {
             usage();
         }
     }
-    bool inherited = options.listen >= 0 && options.state >= 0 && !options.birth && !options.keep;
-    bool born = options.birth && options.keep && options.listen < 0 && options.state < 0 && options.filter < 0;
-    if (!has_mode || !(inherited || (born && mode != MODE_SINGLE))) usage();
+    if (!has_mode || !(mode == MODE_SINGLE ? inherits(&options) : well_begun(&options))) usage();
     return options;
 }
 
@@ -103,7 +125,7 @@ static struct options parse_remote(int argc, char **argv) {
     else usage();
     if (mode == MODE_RANGE && !remote_has_users()) exit(EXIT_NO_USERS);
     if (!remote_prepare(port, state, token, &remote)) die("cannot begin");
-    return (struct options){-1, remote.state, -1, NULL, NULL, NULL, &remote};
+    return (struct options){.listen = -1, .state = remote.state, .filter = -1, .remote = &remote};
 }
 
 static int compare(const void *left, const void *right) { return *(const int *)left - *(const int *)right; }
@@ -137,16 +159,18 @@ static bool open_null(void) {
     return null_descriptor >= 3;
 }
 
-/* What others inherit. Nothing else runs yet in this container, so whoever answers at that path is the server. */
+/* What others inherit. Nothing else runs yet in this container, so whoever answers at the path of birth is the server. */
 static void be_born(struct options *options) {
-    if (!birth(options->birth, &options->listen, &options->filter)) die("nobody gave birth");
+    if (options->bridge) options->listen = bridge_door(options->bridge);
+    else if (!birth(options->birth, &options->listen, &options->filter)) die("nobody gave birth");
+    if (options->listen < 0) die("no door");
     options->state = birth_place(options->keep);
     if (options->state < 0) die("no place for records");
 }
 
 static bool listen_for_servers(const struct options *options) {
-    struct remote *remote = options->remote;
-    return remote ? bridge_listen(remote->listen, remote->token) : connections_listen(options->listen);
+    if (options->remote) return bridge_listen(options->remote->listen, options->remote->token);
+    return options->bridge ? bridge_listen(options->listen, options->token) : connections_listen(options->listen);
 }
 
 static void become_agent(struct options *options) {
@@ -156,7 +180,7 @@ static void become_agent(struct options *options) {
     child_defaults();
     if (!options->remote) close_others(options);
     if (!open_null()) die("no empty input");
-    if (options->birth) be_born(options);
+    if (options->keep) be_born(options);
     if (options->filter >= 0 && !filters_read(options->filter)) die("the filter cannot be read");
     if (options->filter >= 0) close(options->filter);
     if (mode == MODE_SINGLE && !user_namespace_make()) die("no second user namespace");

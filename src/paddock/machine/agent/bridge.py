@@ -42,6 +42,8 @@ class Endpoint:
 
     url: str
     headers: Mapping[str, str]
+    connect: Callable[[], Awaitable[socket.socket]] | None = None
+    """Where it is not found by its address: gives a connected stream socket, which is the bridge's from then on."""
 
 
 class BridgeRefused(errors.ProviderUnavailable):
@@ -115,7 +117,7 @@ class Bridge:
                 ping_timeout=_PONG_SECONDS,
                 max_size=_LARGEST_MESSAGE,
                 max_queue=_AHEAD,
-                **_loopback(endpoint.url),
+                **await _way(endpoint),
             )
         except InvalidStatus as error:
             status = error.response.status_code
@@ -186,9 +188,12 @@ class _Relay:
         return bool(poll.poll(0))
 
 
-def _loopback(url: str) -> dict[str, Any]:
-    """Names below ``localhost`` are this host (RFC 6761), which not every resolver knows."""
-    host = urlsplit(url).hostname or ""
+async def _way(endpoint: Endpoint) -> dict[str, Any]:
+    """How the connection below the WebSocket is made."""
+    if endpoint.connect is not None:
+        return {"unix": True, "sock": await endpoint.connect()}
+    host = urlsplit(endpoint.url).hostname or ""
+    # Names below ``localhost`` are this host (RFC 6761), which not every resolver knows.
     return {"host": "127.0.0.1"} if host.endswith(".localhost") else {}
 
 

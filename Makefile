@@ -7,10 +7,10 @@ STAMP  := $(VENV)/.paddock
 NATIVE := hatch_build.py $(wildcard agent/flags agent/src/* agent/launch/* agent/probe/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast format lint types bench lock clean check
+.PHONY: help run test test-fast conformance format lint types bench lock clean check
 
 help: ## This list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 run: $(STAMP)-run ## Set everything up and start Paddock
 	@$(BIN)/paddock up
@@ -20,6 +20,9 @@ test: $(STAMP)-dev ## Set everything up and run all tests
 
 test-fast: $(STAMP)-dev ## Run the tests that take seconds
 	@$(BIN)/python -m pytest -q -n 2 -m "not slow"
+
+conformance: $(STAMP)-dev ## Hold every provider to the same promises; writes docs/providers.md
+	@PYTHON=$(BIN)/python sh scripts/conformance.sh
 
 format: $(STAMP)-dev ## Put the code in shape
 	@$(BIN)/ruff format .

@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 TREE = "document.querySelector('.explorer-folders-view')?.innerText.includes('hello.py')"
-FILE = "[...document.querySelectorAll('.explorer-folders-view .monaco-list-row')].find(r => r.innerText.includes('hello.py'))"
+FILE = "[...document.querySelectorAll('.explorer-folders-view .monaco-list-row')].find(r => /hello/.test(r.innerText))"
 EDITOR = "document.querySelector('.monaco-editor .view-lines')?.innerText.replaceAll('\\u00a0', ' ').includes(%r)"
 
 

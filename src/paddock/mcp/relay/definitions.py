@@ -19,8 +19,8 @@ from paddock.tools.agents import HOMES
 _INSTALLED = HOMES + 'command -v "$1" >/dev/null || { echo "$1 is not installed here." >&2; exit 127; }; '
 # A Codex without that command takes its name for a prompt, and says nothing of use.
 _HAS_SERVER = (
-    '"$@" --help 2>/dev/null | grep -q "codex mcp-server" || { echo "$(codex --version) has no MCP server: 0.154.0 took '
-    'it out. Install @openai/codex@0.153.4, or use the tool codex, which needs none." >&2; exit 1; }; '
+    '"$@" --help 2>/dev/null | grep -q "codex mcp-server" || { echo "$(codex --version) has no MCP server: 0.154.0 '
+    'took it out. Install @openai/codex@0.153.4, or use the tool codex, which needs none." >&2; exit 1; }; '
 )
 _RUN = 'exec "$@"'
 PRESETS: dict[str, tuple[str, ...]] = {

@@ -61,7 +61,7 @@ def having(new_box: Callable[..., Box]) -> Having:
 
 def give_model(box: Box) -> None:
     box.write("/workspace/model.py", MODEL)
-    task = box.call("run_command", command="python3 model.py", background=True)["data"]["task_id"]
+    task = box.call("run_command", command="python3 model.py | tee model.log", background=True)["data"]["task_id"]
     assert "listening" in box.call("task_output", task_id=task, stdout_offset=0, wait=60)["text"]
     box.call("env_set", name="ANTHROPIC_BASE_URL", value="http://127.0.0.1:3300")
     box.call("env_set", name="ANTHROPIC_API_KEY", value="none")
@@ -119,3 +119,18 @@ def test_a_codex_that_has_no_server_of_its_own_is_said_to_be_so(having: Having) 
     box = having(NEWEST_CODEX)
     box.put("codex", preset="codex").raise_for_status()
     assert "@openai/codex@0.153.4" in box.wait_for("codex", "failed")["reason"]
+
+
+def test_claude_code_in_the_sandbox_finds_its_tools(having: Having) -> None:
+    box = having(CLAUDE)
+    header = '--header "Authorization: Bearer $PADDOCK_MCP_TOKEN"'
+    box.run(f'claude mcp add --transport http paddock "$PADDOCK_MCP_URL" {header}')
+    assert "Connected" in box.run("claude mcp list 2>&1")
+
+
+def test_codex_in_the_sandbox_offers_its_tools_to_the_model(having: Having) -> None:
+    box = having(NEWEST_CODEX)
+    give_model(box)
+    box.run('codex mcp add paddock --url "$PADDOCK_MCP_URL" --bearer-token-env-var PADDOCK_MCP_TOKEN')
+    assert not box.call("codex", prompt="say something", timeout=300)["failed"]
+    assert "browser_navigate" in box.run("cat /workspace/model.log")

@@ -17,7 +17,7 @@ PATCH = """*** Begin Patch
 FILES = [
     Call("write_file", {"path": "calls/a.txt", "content": "one\ntwo\n"}, "a.txt", {"size": 8}),
     Call("read_file", {"path": "calls/a.txt"}, "two"),
-    Call("read_file", {"path": "/nowhere"}, "/nowhere", fails=True),
+    Call("read_file", {"path": "/nowhere"}, "list_directory", fails=True),
     Call("edit_file", {"path": "calls/a.txt", "old_string": "one", "new_string": "three"}),
     Call("multi_edit", {"path": "calls/a.txt", "edits": [{"old_string": "two", "new_string": "four"}]}),
     Call("list_directory", {"path": "calls"}, "a.txt"),

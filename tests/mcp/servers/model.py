@@ -1,4 +1,7 @@
-"""In the place of a model: answers Claude Code's and Codex's requests in their makers' words, always with the same."""
+"""In the place of a model: answers Claude Code's and Codex's requests in their makers' words, always with the same.
+
+It prints the tools that it was offered.
+"""
 
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,6 +37,7 @@ class Model(BaseHTTPRequestHandler):
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
         path = self.path.partition("?")[0]
+        print("offered:", json.dumps(asked.get("tools", [])), flush=True)
         if path == "/v1/responses":
             self.stream(openai())
         elif path == "/v1/messages":

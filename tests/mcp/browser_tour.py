@@ -12,8 +12,9 @@ PAGE = """<!doctype html><title>Tour</title><style>body { margin: 0; height: 300
   ondrop="seen.textContent = 'dropped'">Bin</div>
 <label>Name <input id="name" onkeydown="if (event.key == 'Enter') seen.textContent = 'hello ' + this.value"></label>
 <select id="colour"><option value="r">Red</option><option value="g">Green</option></select>
-<button onclick="seen.textContent = 'clicked'; console.error('it broke'); fetch('/missing')">Click me</button>
-<p id="seen"></p>"""
+<button onclick="seen.textContent = 'clicked'; console.error('it broke'); fetch('/missing').then(() => {
+  asked.textContent = 'was answered' })">Click me</button>
+<p id="seen"></p><p id="asked"></p>"""
 SERVER = f"""
 import http.server, pathlib
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -39,6 +40,7 @@ GLANCE = [
 """Enough to see that a client can use the browser."""
 TOUR = [
     *GLANCE,
+    shows("was answered"),
     Call("browser_network", {"errors_only": True}, f"404 GET {URL}/missing", {"entries": [{"status": 404}]}),
     Call("browser_console", {"errors_only": True}, "it broke", {"entries": [{"type": "error"}]}),
     Call("browser_snapshot", {}, 'button "Click me"', {"title": "Tour"}),

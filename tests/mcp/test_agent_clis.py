@@ -128,8 +128,9 @@ def test_claude_code_in_the_sandbox_finds_its_tools(having: Having) -> None:
     assert "Connected" in box.run("claude mcp list 2>&1")
 
 
-def test_codex_in_the_sandbox_offers_its_tools_to_the_model(having: Having) -> None:
-    box = having(NEWEST_CODEX)
+@pytest.mark.parametrize("environment", [CODEX, NEWEST_CODEX], ids=["codex", "newest codex"])
+def test_codex_in_the_sandbox_offers_its_tools_to_the_model(having: Having, environment: Environment) -> None:
+    box = having(environment)
     give_model(box)
     box.run('codex mcp add paddock --url "$PADDOCK_MCP_URL" --bearer-token-env-var PADDOCK_MCP_TOKEN')
     assert not box.call("codex", prompt="say something", timeout=300)["failed"]

@@ -74,7 +74,7 @@ NETWORK = [
         "http_request", {"url": "http://localhost:3100/x"}, "a teapot at /x", {"status": 418, "body": "a teapot at /x"}
     ),
     Call("port_list", {}, "3100", {"ports": [{"port": 3100}]}),
-    Call("expose_port", {"port": 3100}, "3100-", {"listening": True}),
+    Call("expose_port", {"port": 3100}, "3100", {"listening": True}),
     Call("task_stop", {"task_id": "@task_id", "signal": "KILL"}),
 ]
 

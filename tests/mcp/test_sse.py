@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 
-from tests.mcp.world import OUTSIDE, PATIENCE, Box, wait
+from tests.e2b.server import PaddockServer, delete_all
+from tests.mcp.world import OUTSIDE, PATIENCE, Box, create, wait
 
 
 def _application() -> Any:
@@ -90,3 +92,31 @@ def test_the_hosts_loopback_is_out_of_reach(new_box: Callable[..., Box], type_: 
     with serving(socket.create_server(("127.0.0.1", 0))) as url:
         box.put("older", type=type_, url=url).raise_for_status()
         assert box.wait_for("older", "failed")["reason"]
+
+
+@pytest.fixture
+def talkative(tmp_path: Path) -> Iterator[PaddockServer]:
+    """One that writes down as much as it can."""
+    server = PaddockServer(tmp_path / "home", PADDOCK_EGRESS_REACHABLE=f"{OUTSIDE}/32", PADDOCK_LOG_LEVEL="debug")
+    server.start()
+    try:
+        yield server
+    finally:
+        try:
+            delete_all(server)
+        finally:
+            server.stop()
+
+
+def test_what_is_secret_in_an_address_is_neither_told_nor_logged(talkative: PaddockServer) -> None:
+    box = create(talkative)
+    with serving(socket.create_server((OUTSIDE, 0))) as url:
+        elsewhere = url.replace("/sse", "/nothing")
+        for name, type_, at in (("works", "sse", url), ("older", "sse", elsewhere), ("newer", "http", elsewhere)):
+            box.put(name, type=type_, url=f"{at}?key=very-secret").raise_for_status()
+        box.wait_for("works", "ready")
+        told = [box.wait_for(name, "failed") for name in ("older", "newer")]
+    told.append(box.wait_for("works", "failed"))
+    assert "404" in told[0]["reason"]
+    assert "very-secret" not in str(told)
+    assert "very-secret" not in talkative.log.read_text()

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
+import httpx2
 import mcp_types as types
 from mcp.client.client import Client
 from mcp.client.sse import sse_client
@@ -30,6 +31,12 @@ LONGEST_SCHEMA = 64 * 1024
 _PAGES = 50
 _SESSION_LOST = "Session terminated"
 """What the SDK says when a server does not know its own session any more, because it was restarted."""
+_REFUSALS = {
+    401: "Give it the headers that it wants.",
+    403: "Give it the headers that it wants.",
+    404: "Look at its url, and whether it speaks this type.",
+    405: "Look at its url, and whether it speaks this type.",
+}
 
 
 class Session:
@@ -64,6 +71,8 @@ class Session:
                 self.ended.set()
                 raise Failed("it ended during the call, and is being restarted.") from problem
             return Outcome(problem.error.message, failed=True)
+        except httpx2.HTTPError as problem:
+            return Outcome(_why(problem, seconds), failed=True)
         except RuntimeError as problem:  # its structured content does not fit its own schema
             return Outcome(str(problem), failed=True)
         return _outcome(answer)
@@ -186,6 +195,11 @@ def _why(problem: BaseException, seconds: float) -> str:
         return f"It did not answer within {seconds:g} s."
     if isinstance(problem, MCPError):
         return problem.error.message
+    if isinstance(
+        problem, httpx2.HTTPStatusError
+    ):  # which has the whole address in its words, with what is secret there
+        status = problem.response.status_code
+        return f"It answered with HTTP {status}. {_REFUSALS.get(status, '')}".rstrip()
     return str(problem) or type(problem).__name__
 
 

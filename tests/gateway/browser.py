@@ -48,16 +48,39 @@ class Page:
         await self.call("Page.enable")
         await self.call("Page.navigate", url=url)
 
+    async def resize(self, width: int, height: int) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        await self.call("Emulation.setDeviceMetricsOverride", **size)
+
+    async def click(self, element: str) -> None:
+        """In the middle of what the expression finds."""
+        box = await self.evaluate(f"(({element}).getBoundingClientRect()).toJSON()")
+        at = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2, "button": "left", "clickCount": 1}
+        for kind in ("mousePressed", "mouseReleased"):
+            await self.call("Input.dispatchMouseEvent", type=kind, **at)
+
+    async def write(self, text: str) -> None:
+        """Where the focus is."""
+        await self.call("Input.insertText", text=text)
+
+    async def press(self, key: str, *, ctrl: bool = False) -> None:
+        code = {"Enter": 13, "Home": 36, "`": 192}.get(key) or ord(key.upper())
+        named = {"code": "Backquote"} if key == "`" else {}
+        keys = {"key": key, "windowsVirtualKeyCode": code, "modifiers": 2 if ctrl else 0, **named}
+        typed = {"text": "\r"} if key == "Enter" else {}
+        await self.call("Input.dispatchKeyEvent", type="keyDown", **keys, **typed)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", **keys)
+
     async def screenshot(self, path: Path) -> None:
         taken = await self.call("Page.captureScreenshot", format="png")
         path.write_bytes(base64.b64decode(taken["data"]))
 
 
 @asynccontextmanager
-async def chromium(profile: Path) -> AsyncIterator[Page]:
-    assert CHROMIUM is not None
+async def chromium(profile: Path, program: str | None = CHROMIUM) -> AsyncIterator[Page]:
+    assert program is not None
     process = await asyncio.create_subprocess_exec(
-        CHROMIUM,
+        program,
         "--headless=new",
         "--no-sandbox",
         "--disable-gpu",

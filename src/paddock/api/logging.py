@@ -38,8 +38,10 @@ def configure_logging(settings: Settings) -> None:
     root.setLevel(max(level, logging.INFO))
     # One line per request is ours to write.
     logging.getLogger("uvicorn.access").disabled = True
-    for talkative in ("httpx", "alembic"):
+    for talkative in ("httpx", "httpx2", "alembic"):  # the addresses of users' servers may hold secrets
         logging.getLogger(talkative).setLevel(logging.WARNING)
+    # What goes wrong with a user's MCP server is told in its status; this would write traces, with its address in them.
+    logging.getLogger("mcp.client").disabled = True
 
 
 def _for_people() -> list[structlog.typing.Processor]:

@@ -37,6 +37,10 @@ def add(
         list[str] | None, typer.Argument(metavar="CMD...", help="The program and its arguments, after --.")
     ] = None,
     url: Annotated[str | None, typer.Option(metavar="URL", help="Instead of a program: where it is reached.")] = None,
+    type_: Annotated[
+        Literal["http", "sse"] | None,
+        typer.Option("--type", help="How it speaks there: sse is the older way. [default: http]"),
+    ] = None,
     header: Annotated[
         list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="Sent with every request to it.")
     ] = None,
@@ -53,6 +57,7 @@ def add(
         "command": words[0] if words else None,
         "args": words[1:] if words else None,
         "url": url,
+        "type": type_,
         "headers": pairs(header, "--header"),
         "env": pairs(env, "--env"),
         "cwd": cwd,

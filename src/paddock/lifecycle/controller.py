@@ -37,7 +37,7 @@ from paddock.lifecycle.transitions import Transitions, cannot
 from paddock.machine.base import Machine
 from paddock.models import CreateSandbox, State, TimeoutAction, TimeoutFrom
 from paddock.settings import Settings
-from paddock.store import deadlines, sandboxes
+from paddock.store import deadlines, mcp_servers, sandboxes
 from paddock.store.database import Store
 from paddock.store.records import Deadline, DeadlineKind, Page, Sandbox
 
@@ -153,9 +153,10 @@ class Controller:
         provider, template_id = await self._templates.choose(request.provider, request.template_id)
         plain = replace(plain, provider=provider, template_id=template_id)
         used_as = "" if idempotency_key is None else traits.fingerprint or fingerprint("create", request)
+        servers = {name: server.stored() for name, server in request.mcp_servers.items()}
         while True:
             try:
-                created, new = await self._create(who, traits.dress(plain), used_as, idempotency_key)
+                created, new = await self._create(who, traits.dress(plain), servers, used_as, idempotency_key)
                 return self._seen_new(created) if new else await self._seen(created)
             except IntegrityError:  # the id is taken already: one in four thousand million, for a user's first
                 plain = renamed(plain)
@@ -248,7 +249,9 @@ class Controller:
         now = self._clock.now()
         return plan(who, request, self._settings, provider=provider, server_id=self._server_id, now=now)
 
-    async def _create(self, who: Principal, sandbox: Sandbox, used_as: str, key: str | None) -> tuple[Sandbox, bool]:
+    async def _create(
+        self, who: Principal, sandbox: Sandbox, servers: Mapping[str, Any], used_as: str, key: str | None
+    ) -> tuple[Sandbox, bool]:
         """The new sandbox; or, where the idempotency key was used before, the one that it made then. And which."""
         holder = sandbox.sandbox_id
 
@@ -262,6 +265,7 @@ class Controller:
                     await self._accounts.check_quota(connection, sandbox)
                     await check_name(connection, sandbox)
                     await self._engine.add(connection, sandbox)
+                    await mcp_servers.add(connection, sandbox.sandbox_id, servers)
             self._bus.publish(holder)
             return holder == sandbox.sandbox_id
 

@@ -86,6 +86,10 @@ class McpServers:
                 await stored.put(connection, stored.Stored(sandbox_id, name, server.stored(), tools))
         return await self._overview(sandbox)
 
+    async def begin(self, who: Principal, sandbox_id: str) -> None:
+        """Start those that the sandbox was made with, so that their tools are there when somebody first asks."""
+        await self._overview((await self._controller.get(who, sandbox_id)).sandbox)
+
     async def list(self, who: Principal, sandbox_id: str) -> Overview:
         """Wakes nobody, and starts nothing."""
         return await self._overview((await self._controller.get(who, sandbox_id)).sandbox, start=False)

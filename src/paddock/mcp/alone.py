@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paddock import errors
+from paddock import browser, errors, interpreter
 from paddock.machine.agent.machine import AgentMachine
-from paddock.machine.base import DEFAULT_USER, WORKSPACE
+from paddock.machine.base import DEFAULT_USER, WORKSPACE, Connection
 from paddock.mcp.relay.definitions import Definition
 from paddock.mcp.relay.names import is_relayed
 from paddock.mcp.relay.relay import Relay
@@ -37,6 +37,12 @@ CALL_SECONDS = 60.0
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _SECRETS = ("PADDOCK_MCP_TOKEN",)
 """Of ours, and of no use to what runs here."""
+_NOT_HERE = {
+    interpreter.PORT: "The code interpreter is a service of a Paddock server, and does not run on this machine. "
+    "Use run_command with python3.",
+    browser.PORT: "The browser is a service of a Paddock server, and does not run on this machine. "
+    "Playwright's own MCP server can stand in for it: name it in .mcp.json.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +113,7 @@ class MachineDesk:
             tool = await self._relays.find(name, CALL_SECONDS)
         bench = Bench(
             machine=self._machine,
-            reach=self._machine.dial,
+            reach=self._reach,
             port_url=lambda port: f"http://localhost:{port}/",
             user=self._place.user,
             home=self._place.home,
@@ -118,6 +124,12 @@ class MachineDesk:
 
     async def close(self) -> None:
         await self._relays.close()
+
+    async def _reach(self, port: int) -> Connection:
+        try:
+            return await self._machine.dial(port)
+        except errors.Conflict as problem:  # nobody listens, and nobody is here to start it
+            raise errors.Unsupported(_NOT_HERE.get(port, problem.message)) from problem
 
     def _relay(self, name: str, definition: Definition, declared: Declared) -> Relay:
         async def attach() -> AgentMachine:

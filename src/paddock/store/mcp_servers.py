@@ -6,13 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.store.swift import prepared
 from paddock.store.tables import mcp_servers
 
+_ADD = prepared(insert(mcp_servers))
 _CLEAR = prepared(delete(mcp_servers).where(mcp_servers.c.sandbox_id == bindparam("id")))
 
 
@@ -23,6 +24,13 @@ class Stored:
     definition: Mapping[str, Any]
     """Holds secrets: never to be shown or logged."""
     tools: Sequence[Mapping[str, Any]] | None = None
+
+
+async def add(connection: AsyncConnection, sandbox_id: str, definitions: Mapping[str, Mapping[str, Any]]) -> None:
+    """Those of a sandbox that is being made in the same transaction."""
+    if definitions:
+        rows = [asdict(Stored(sandbox_id, name, definition)) for name, definition in definitions.items()]
+        await connection.execute(_ADD, rows)
 
 
 async def put(connection: AsyncConnection, server: Stored) -> None:

@@ -35,8 +35,6 @@ KITS: Sequence[Kit] = (
     browser_pages.kit,
     environment.kit,
     todo.kit,
-    browser.kit,
-    browser_pages.kit,
     agents.kit,
 )
 

@@ -32,6 +32,7 @@ _TOLD = (
 """What can go wrong inside a sandbox is news for the model, not a failure of the call."""
 _NOT_TOLD = (errors.SandboxNotFound, errors.SandboxGone, errors.SandboxFailed, errors.SandboxBusy, errors.Asleep)
 """That the sandbox itself cannot be had is."""
+_LOOK = "list_directory shows what is there; glob_files finds a file by its name."
 
 
 class ToolFailed(errors.PaddockError):
@@ -121,6 +122,8 @@ class Tool:
             reply = await self.function(bench, **values)
         except _NOT_TOLD:
             raise
+        except errors.PathNotFound as problem:
+            return Outcome(f"{problem.message} {_LOOK}", failed=True)
         except (ToolFailed, *_TOLD) as problem:
             return Outcome(problem.message, failed=True)
         return Outcome(reply.text, reply.data.model_dump(mode="json"), reply.pictures)

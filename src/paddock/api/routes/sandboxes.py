@@ -51,7 +51,7 @@ async def create_sandbox(body: CreateSandbox, caller: Calling, idempotency_key: 
     house, command = caller.house, None
     seen = await house.controller.create(caller.who, body, idempotency_key)
     if body.mcp_servers:
-        await house.mcp_servers.put(caller.who, seen.sandbox.sandbox_id, body.mcp_servers)
+        await house.mcp_servers.begin(caller.who, seen.sandbox.sandbox_id)
     if body.command is not None:
         command = await house.commands.run_first(caller.who, seen, body.command, body.command_timeout)
     # Written out here: it is of the declared model already, and checking that again costs as much as writing it.

@@ -16,10 +16,16 @@ from paddock.machine.base import DEFAULT_USER, WORKSPACE
 from paddock.models.mcp import McpDocument, McpServer, McpTransport
 from paddock.tools.agents import HOMES
 
-_FIND = HOMES + 'command -v "$1" >/dev/null || { echo "$1 is not installed here." >&2; exit 127; }; exec "$@"'
+_INSTALLED = HOMES + 'command -v "$1" >/dev/null || { echo "$1 is not installed here." >&2; exit 127; }; '
+# A Codex without that command takes its name for a prompt, and says nothing of use.
+_HAS_SERVER = (
+    '"$@" --help 2>/dev/null | grep -q "codex mcp-server" || { echo "$(codex --version) has no MCP server: 0.154.0 '
+    'took it out. Install @openai/codex@0.153.4, or use the tool codex, which needs none." >&2; exit 1; }; '
+)
+_RUN = 'exec "$@"'
 PRESETS: dict[str, tuple[str, ...]] = {
-    "claude": ("/bin/sh", "-c", _FIND, "claude", "claude", "mcp", "serve"),
-    "codex": ("/bin/sh", "-c", _FIND, "codex", "codex", "mcp-server"),
+    "claude": ("/bin/sh", "-c", _INSTALLED + _RUN, "claude", "claude", "mcp", "serve"),
+    "codex": ("/bin/sh", "-c", _INSTALLED + _HAS_SERVER + _RUN, "codex", "codex", "mcp-server"),
 }
 FILE = ".mcp.json"
 """In the workspace."""

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import anyio
+import httpx2
 import mcp_types as types
 from mcp.client.client import Client
 from mcp.client.sse import sse_client
@@ -29,6 +31,12 @@ LONGEST_SCHEMA = 64 * 1024
 _PAGES = 50
 _SESSION_LOST = "Session terminated"
 """What the SDK says when a server does not know its own session any more, because it was restarted."""
+_REFUSALS = {
+    401: "Give it the headers that it wants.",
+    403: "Give it the headers that it wants.",
+    404: "Look at its url, and whether it speaks this type.",
+    405: "Look at its url, and whether it speaks this type.",
+}
 
 
 class Session:
@@ -63,6 +71,8 @@ class Session:
                 self.ended.set()
                 raise Failed("it ended during the call, and is being restarted.") from problem
             return Outcome(problem.error.message, failed=True)
+        except httpx2.HTTPError as problem:
+            return Outcome(_why(problem, seconds), failed=True)
         except RuntimeError as problem:  # its structured content does not fit its own schema
             return Outcome(str(problem), failed=True)
         return _outcome(answer)
@@ -86,9 +96,10 @@ async def connect(
         if definition.transport is McpTransport.STDIO:
             wire = stdio.StdioWire(machine, await stdio.start(machine, name, definition))
             transport, ended, said = wire.connect(), wire.ended, lambda: wire.last_words
+        elif definition.transport is McpTransport.SSE:
+            transport = _over_events(definition, dial, ended)
         else:
-            http = await stack.enter_async_context(remote.client(dial, definition.headers))
-            transport = _over_http(definition, http)
+            transport = _over_http(definition, dial)
         client = Client(
             transport,
             message_handler=heard,
@@ -139,17 +150,41 @@ async def _until_ended(client: Client, ended: asyncio.Event) -> AsyncIterator[No
 
 
 @asynccontextmanager
-async def _over_http(definition: Definition, http: Any) -> AsyncIterator[Any]:
-    if definition.transport is McpTransport.HTTP:
-        async with streamable_http_client(definition.url, http_client=http) as streams:
-            yield streams
-        return
-
-    def the_same(headers: Any = None, timeout: Any = None, auth: Any = None) -> Any:
-        return http
-
-    async with sse_client(definition.url, httpx_client_factory=the_same) as streams:
+async def _over_http(definition: Definition, dial: remote.Dial | None) -> AsyncIterator[Any]:
+    async with (
+        remote.client(dial, definition.headers) as http,
+        streamable_http_client(definition.url, http_client=http) as streams,
+    ):
         yield streams
+
+
+@asynccontextmanager
+async def _over_events(
+    definition: Definition, dial: remote.Dial | None, ended: asyncio.Event
+) -> AsyncIterator[tuple[Any, Any]]:
+    """The older kind: all that the server says comes in one stream, whose end is its own."""
+
+    def guarded(headers: Any = None, timeout: Any = None, auth: Any = None) -> Any:
+        return remote.client(dial, definition.headers)
+
+    async with sse_client(definition.url, httpx_client_factory=guarded) as (said, sent):
+        to_client, received = anyio.create_memory_object_stream[Any](16)
+
+        async def pass_on() -> None:
+            try:
+                async with to_client:
+                    async for message in said:
+                        await to_client.send(message)
+            finally:
+                ended.set()
+
+        passing = asyncio.create_task(pass_on(), name="mcp server's events")
+        try:
+            yield received, sent
+        finally:
+            passing.cancel()
+            await asyncio.gather(passing, return_exceptions=True)
+            await received.aclose()
 
 
 def _why(problem: BaseException, seconds: float) -> str:
@@ -160,6 +195,11 @@ def _why(problem: BaseException, seconds: float) -> str:
         return f"It did not answer within {seconds:g} s."
     if isinstance(problem, MCPError):
         return problem.error.message
+    if isinstance(
+        problem, httpx2.HTTPStatusError
+    ):  # which has the whole address in its words, with what is secret there
+        status = problem.response.status_code
+        return f"It answered with HTTP {status}. {_REFUSALS.get(status, '')}".rstrip()
     return str(problem) or type(problem).__name__
 
 

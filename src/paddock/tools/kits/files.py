@@ -141,8 +141,7 @@ async def edit_file(
         _encoded(replaced.text)
         info = await save(bench, where, before, replaced.text)
     data = Edited(path=where, replacements=replaced.count, first_line=replaced.first_line, size=info.size)
-    times = "1 place" if replaced.count == 1 else f"{replaced.count} places"
-    return Reply(f"Changed {times} in {where}, the first at line {replaced.first_line}.", data)
+    return Reply(_changed(data), data)
 
 
 class Edit(BaseModel):
@@ -174,7 +173,7 @@ async def multi_edit(
         _encoded(text)
         info = await save(bench, where, before, text)
     data = Edited(path=where, replacements=count, first_line=first, size=info.size)
-    return Reply(f"Changed {count} places in {where}, the first at line {first}.", data)
+    return Reply(_changed(data), data)
 
 
 @kit.tool("list_directory", "List a directory", langchain="file_list", read_only=True, idempotent=True)
@@ -197,7 +196,7 @@ async def list_directory(
     if more is not None:
         lines.append(f"… {len(found) - more} more: go on with offset {more}.")
     listing = Listing(path=where, entries=entries, total=len(found), next_offset=more)
-    return Reply("\n".join([f"{where}: {len(found)} entries", *lines]), listing)
+    return Reply("\n".join([f"{where}: {len(found)} {'entry' if len(found) == 1 else 'entries'}", *lines]), listing)
 
 
 @kit.tool("delete_file", "Delete a file or directory", langchain="file_delete", destructive=True)
@@ -245,6 +244,11 @@ async def _stat(bench: Bench, path: str) -> FileInfo | None:
         return await bench.machine.stat(path, follow=True, user=bench.user)
     except errors.NotFound:
         return None
+
+
+def _changed(done: Edited) -> str:
+    places = "1 place" if done.replacements == 1 else f"{done.replacements} places"
+    return f"Changed {places} in {done.path}, the first at line {done.first_line}."
 
 
 def _encoded(text: str) -> bytes:

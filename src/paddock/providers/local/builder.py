@@ -64,8 +64,7 @@ class Builder:
             shelf.lay_out(self._addons)
         if (missing := self._programs.problem()) is not None:
             raise errors.ProviderRefused(missing)
-        self._filters = program(platform.machine())
-        self._launcher = Launcher(self._programs.launcher, self._filters)
+        self._launcher = Launcher(self._programs.launcher, program(platform.machine()))
         self.host = machine.look(self._yard.root, self._programs, self._launcher)
         if self.host.problems:
             raise errors.ProviderRefused(" ".join(self.host.problems))
@@ -98,7 +97,7 @@ class Builder:
         if spec.isolation is not IsolationLevel.HARDENED:
             return self._namespaces
         if self._gvisor is None:
-            self._gvisor = Gvisor(self.host, runsc.find(self._wanted, self.host), self._filters)
+            self._gvisor = Gvisor(self.host, runsc.find(self._wanted, self.host))
         return self._gvisor
 
     async def start(self, folder: Path, record: Record, settle: Callable[[Path], Path]) -> tuple[Path, Record]:

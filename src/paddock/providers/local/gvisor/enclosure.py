@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import json
 import os
+import platform
 import re
 import socket
 import time
@@ -18,7 +19,7 @@ from paddock.machine.agent.bridge import TOKEN_HEADER, Bridge, Endpoint
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer, Resources
 from paddock.providers.local import disk
 from paddock.providers.local.enclosure import Enclosure, Laid, Way
-from paddock.providers.local.gvisor import bundle, door
+from paddock.providers.local.gvisor import bundle, door, filters
 from paddock.providers.local.gvisor.runsc import Runsc
 from paddock.providers.local.host import Host
 from paddock.providers.local.plan import Site
@@ -35,10 +36,9 @@ _NOISE = re.compile(r"^(\*\*\* Warning|[IWD]\d{4} )")
 
 
 class Gvisor(Enclosure):
-    def __init__(self, host: Host, runsc: Runsc, filters: bytes) -> None:
+    def __init__(self, host: Host, runsc: Runsc) -> None:
         self._host = host
         self._runsc = runsc
-        self._filters = filters
 
     def report(self) -> IsolationReport:
         layers = [layer for layer in self._host.report().layers if layer.name != _KERNEL]
@@ -52,7 +52,7 @@ class Gvisor(Enclosure):
         )
 
     def lay(self, site: Site) -> Laid:
-        door.make(site.folder, site.root_id, self._filters)
+        door.make(site.folder, site.root_id, filters.program(platform.machine()))
         config = site.folder / bundle.FOLDER / bundle.CONFIG
         config.write_text(json.dumps(bundle.configuration(site)))
         config.chmod(0o644)

@@ -135,6 +135,7 @@ def _mounts(site: Site) -> Iterator[dict[str, Any]]:
     yield {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro", "nosuid", "nodev", "noexec"]}
     yield _memory("/dev/shm", shared, "mode=1777")  # noqa: S108 - the guest's
     yield _memory("/run", "size=16m", "mode=755")
+    yield _memory(INSIDE, "size=64k", "mode=755")
     yield _bound("/parts/tmp", "/tmp")  # noqa: S108 - else runsc puts one there that is in memory
     for name in ("agent", "bin", DOOR, "keep"):
         yield _bound(f"/parts/{name}", f"{INSIDE}/{name}")

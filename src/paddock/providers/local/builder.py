@@ -80,7 +80,7 @@ class Builder:
     def require(self, spec: SandboxSpec) -> None:
         """What was asked for is given or refused, never less."""
         level = self.host.level
-        if spec.isolation is IsolationLevel.HARDENED:
+        if kind(spec) is Gvisor:
             self._require_kernel(spec)
         elif spec.isolation is not None and spec.isolation.rank > level.rank:
             raise errors.ProviderRefused(
@@ -93,8 +93,8 @@ class Builder:
         self._require_mounts(spec)
 
     def enclosure(self, spec: SandboxSpec) -> Enclosure:
-        """A kernel of its own costs much, so only who asks for it gets one."""
-        if spec.isolation is not IsolationLevel.HARDENED:
+        """Raises where this machine has none such."""
+        if kind(spec) is Namespaces:
             return self._namespaces
         if self._gvisor is None:
             self._gvisor = Gvisor(self.host, runsc.find(self._wanted, self.host))
@@ -147,8 +147,8 @@ class Builder:
         """Its processes, mounts, group and ids; only its files are left then, and nobody's."""
         record = Record.load(gone)
         if record is not None:
-            if record.running is not None and record.running.alive():
-                self.enclosure(record.spec).abandon(record.running.pid)
+            if self.host.disk_image and record.running is not None and record.running.alive():
+                kind(record.spec).abandon(record.running.pid)
             self._end(record)
 
     def bury(self, folder: Path, record: Record) -> None:
@@ -223,9 +223,7 @@ class Builder:
                     f"{mount.source!r} is not for mounting: Paddock's own folder, with every disk, is in it."
                 )
 
-    def _site(
-        self, folder: Path, spec: SandboxSpec, template: Template, slot: int | None, group: Group | None
-    ) -> Site:
+    def _site(self, folder: Path, spec: SandboxSpec, template: Template, slot: int | None, group: Group | None) -> Site:
         full = spec.egress.mode is EgressMode.FULL and self.host.nft is not None
         return Site(
             stage=self._yard.stage,
@@ -255,6 +253,11 @@ class Builder:
             group.remove()
         if slot is not None:
             uids.release(slot)
+
+
+def kind(spec: SandboxSpec) -> type[Enclosure]:
+    """A kernel of its own costs much, so only who asks for it gets one."""
+    return Gvisor if spec.isolation is IsolationLevel.HARDENED else Namespaces
 
 
 def usual(disk_mb: int) -> Resources:

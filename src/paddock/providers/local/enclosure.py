@@ -64,12 +64,16 @@ class Enclosure(ABC):
     async def arrive(self, folder: Path, laid: Laid, alive: Callable[[], bool]) -> None:
         """Wait until its agent can be reached, or raise with why it never will."""
 
-    @abstractmethod
-    def way(self, folder: Callable[[], Path]) -> Way: ...
+    # Of one that lives, whatever this machine could start now
 
+    @staticmethod
     @abstractmethod
-    def abandon(self, pid: int) -> None:
-        """Its disk is about to be deleted: what is not written yet need not be."""
+    def way(folder: Callable[[], Path]) -> Way: ...
+
+    @staticmethod
+    @abstractmethod
+    def abandon(pid: int) -> None:
+        """Its disk is about to be deleted: what is not written yet need not be. Only where it has an image."""
 
 
 class Namespaces(Enclosure):
@@ -93,12 +97,13 @@ class Namespaces(Enclosure):
     async def arrive(self, folder: Path, laid: Laid, alive: Callable[[], bool]) -> None:
         """Whoever connects waits in the listener's queue."""
 
-    def way(self, folder: Callable[[], Path]) -> Way:
+    @staticmethod
+    def way(folder: Callable[[], Path]) -> Way:
         async def connect() -> socket.socket:
             return launch.connect(folder(), SOCKET)
 
         return Way(connect)
 
-    def abandon(self, pid: int) -> None:
-        if self._host.disk_image:
-            disk.abandon(f"/proc/{pid}/fd/{launch.STATE_FD}")
+    @staticmethod
+    def abandon(pid: int) -> None:
+        disk.abandon(f"/proc/{pid}/fd/{launch.STATE_FD}")

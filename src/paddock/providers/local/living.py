@@ -18,7 +18,7 @@ from paddock.machine.base import MachineStats
 from paddock.providers.base import InsideService
 from paddock.providers.local import outlet
 from paddock.providers.local.door import Door
-from paddock.providers.local.enclosure import Enclosure
+from paddock.providers.local.enclosure import Way
 from paddock.providers.local.outlet import Outlet
 from paddock.providers.local.record import Record, Running, start_time
 
@@ -39,7 +39,7 @@ class Living:
         clock: Clock,
         way_out: Outlet,
         spool_limit: int,
-        enclosure: Enclosure,
+        way: Callable[[Callable[[], Path]], Way],
         inside: InsideService | None = None,
     ) -> None:
         self.folder = folder
@@ -51,7 +51,7 @@ class Living:
         self._clock = clock
         self._pidfd: int | None = None
         self._on_end: Callable[[Living], None] = lambda _: None
-        self._way = enclosure.way(lambda: self.folder)
+        self._way = way(lambda: self.folder)
         self.machine = AgentMachine(
             record.spec.sandbox_id,
             self._way.connect,

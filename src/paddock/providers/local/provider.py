@@ -21,19 +21,11 @@ from paddock.egress.records import EgressReport
 from paddock.egress.resolve import HostResolver
 from paddock.machine.agent.machine import SPOOL_LIMIT
 from paddock.machine.base import Machine
-from paddock.providers.base import (
-    Found,
-    InsideService,
-    IsolationLevel,
-    IsolationReport,
-    MachineState,
-    Provider,
-    SandboxSpec,
-    Shape,
-)
+from paddock.providers.base import Found, InsideService, IsolationReport, MachineState, Provider, SandboxSpec, Shape
 from paddock.providers.local import disk, quota
-from paddock.providers.local.builder import Builder, usual
+from paddock.providers.local.builder import Builder, kind, usual
 from paddock.providers.local.chores import Chores
+from paddock.providers.local.enclosure import Namespaces
 from paddock.providers.local.gvisor.runsc import Wanted
 from paddock.providers.local.living import Living
 from paddock.providers.local.outlet import Outlet
@@ -183,8 +175,7 @@ class LocalProvider(Provider):
                 living.outlet.update(policy)
 
     async def egress(self, sandbox_id: str) -> EgressReport:
-        record = self._known(sandbox_id)
-        living = self._living.get(sandbox_id)
+        record, living = self._known(sandbox_id), self._living.get(sandbox_id)
         return living.outlet.report() if living else self._outlet(record).report()
 
     async def connect_out(self, sandbox_id: str, host: str, port: int, seconds: float) -> Outward:
@@ -198,11 +189,9 @@ class LocalProvider(Provider):
     # Machines made in advance
 
     def shape_of(self, spec: SandboxSpec) -> Shape | None:
-        if spec.mounts or spec.egress.mode is EgressMode.FULL or not self._builder.host.adjusts(spec.resources):
-            return None
-        if spec.isolation is IsolationLevel.HARDENED:
-            return None
-        return Shape(spec.template_id, spec.resources.disk_mb)
+        plain = not spec.mounts and spec.egress.mode is not EgressMode.FULL and kind(spec) is Namespaces
+        adjusts = plain and self._builder.host.adjusts(spec.resources)
+        return Shape(spec.template_id, spec.resources.disk_mb) if adjusts else None
 
     async def warm(self, shape: Shape) -> None:
         spec = SandboxSpec(
@@ -393,8 +382,8 @@ class LocalProvider(Provider):
         log.warning("sandbox ended", sandbox_id=living.record.spec.sandbox_id)
 
     def _hold(self, folder: Path, record: Record) -> Living:
-        way_out, enclosure = self._outlet(record), self._builder.enclosure(record.spec)
-        return Living(folder, record, self._clock, way_out, self._spool_limit, enclosure, self._inside)
+        way = kind(record.spec).way
+        return Living(folder, record, self._clock, self._outlet(record), self._spool_limit, way, self._inside)
 
     def _outlet(self, record: Record) -> Outlet:
         return Outlet(record.spec.egress, self._reach, self._resolver)

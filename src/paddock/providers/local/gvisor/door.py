@@ -48,9 +48,7 @@ async def connect(folder: Path, patience: float = 0.0) -> socket.socket:
             return _connect(folder)
         except OSError as error:
             if time.monotonic() >= deadline:
-                raise errors.ProviderUnavailable(
-                    f"The sandbox's agent cannot be reached: {error.strerror}."
-                ) from error
+                raise errors.ProviderUnavailable(f"The sandbox's agent cannot be reached: {error.strerror}.") from error
         await asyncio.sleep(_PAUSE)
 
 

@@ -69,16 +69,15 @@ class Gvisor(Enclosure):
                 return
             except errors.ProviderUnavailable:
                 if not alive():
-                    raise errors.ProviderRefused(
-                        f"The guest's kernel ended at once: {_complaint(laid)}"
-                    ) from None
+                    raise errors.ProviderRefused(f"The guest's kernel ended at once: {_complaint(laid)}") from None
                 if time.monotonic() > deadline:
                     raise errors.ProviderTimeout(
                         f"The guest did not start within {_START_SECONDS:g} s: {_complaint(laid)}"
                     ) from None
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def way(self, folder: Callable[[], Path]) -> Way:
+    @staticmethod
+    def way(folder: Callable[[], Path]) -> Way:
         async def connect() -> socket.socket:
             return await door.connect(folder(), _START_SECONDS)
 
@@ -88,7 +87,8 @@ class Gvisor(Enclosure):
         bridge = Bridge(endpoint)
         return Way(bridge.link, bridge)
 
-    def abandon(self, pid: int) -> None:
+    @staticmethod
+    def abandon(pid: int) -> None:
         # By the root of runsc itself, where nothing of the guest's making is on the way.
         disk.abandon(f"/proc/{pid}/root{bundle.KEEP}")
 

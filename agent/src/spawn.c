@@ -55,6 +55,8 @@ static bool is_terminal_maker(int fd) {
     return fstat(fd, &found) == 0 && S_ISCHR(found.st_mode) && found.st_rdev == makedev(5, 2);
 }
 
+bool terminals_by_name;
+
 /* The other end of a terminal; by its name only where the kernel cannot hand it out (gVisor). */
 static int other_end(int terminal) {
     const int flags = O_RDWR | O_NOCTTY | O_CLOEXEC;
@@ -64,6 +66,7 @@ static int other_end(int terminal) {
     int fd = ioctl(terminal, TIOCGPTPEER, flags);
     if (fd >= 0 || (errno != ENOTTY && errno != EINVAL)) return fd;
     if (ioctl(terminal, TIOCGPTN, &number) < 0) return -1;
+    terminals_by_name = true;
     put_number(put_text(path, "/dev/pts/"), number);
     fd = open(path, flags | O_NOFOLLOW);
     if (fd < 0 || (fstat(fd, &found) == 0 && S_ISCHR(found.st_mode) && isatty(fd))) return fd;

@@ -17,8 +17,13 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PLATFORMS = ("systrap", "ptrace")
 """Best first. Not ``kvm``: its device would have to be opened to the ids of a sandbox."""
 _SECONDS = 30.0
-_VERSION = re.compile(r"runsc version (?:release-)?(\S+)")
-_GET = "Install it (Debian and Ubuntu: apt install runsc), or name the program in PADDOCK_RUNSC."
+_VERSION = re.compile(r"runsc version (?:release-)?(?:0\.0~)?((\d{8})\S*)")
+_OLDEST = "20240729"
+"""That this was tried with. In one of 2022, ``ls`` fails, and a terminal knows no Control-C."""
+_GET = (
+    f"Install one of {_OLDEST} or later (Debian 13: apt install runsc; others: gvisor.dev), or name the program in "
+    "PADDOCK_RUNSC."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,8 @@ def find(wanted: Wanted, host: Host) -> Runsc:
     version = _VERSION.search(_says(program, "--version"))
     if version is None:
         raise errors.ProviderRefused(f"{program} does not say which version of gVisor's runsc it is. {_GET}")
+    if version[2] < _OLDEST and not wanted.program:  # who names an older one knows what he does
+        raise errors.ProviderRefused(f"{program} is of {version[2]}, which is too old to be of use. {_GET}")
     return Runsc(program, version[1], _platform(program, wanted.platform))
 
 

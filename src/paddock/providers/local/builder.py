@@ -211,6 +211,11 @@ class Builder:
                 "Full egress and the isolation level 'hardened' do not go together: a kernel of its own has no network "
                 "but the way through the proxy. Ask for egress 'proxy' or 'none'."
             )
+        if spec.mounts:
+            raise errors.ProviderRefused(
+                "Directories of the host cannot be mounted at the isolation level 'hardened': whoever reads files for "
+                "the guest is its root, and could not keep the owners of the host's apart."
+            )
 
     def _require_mounts(self, spec: SandboxSpec) -> None:
         """Also when it is started again: the host may have changed meanwhile."""

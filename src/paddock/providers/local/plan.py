@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import resource
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from paddock import addons
-from paddock.providers.base import Mount, SandboxSpec
+from paddock.providers.base import SandboxSpec
 from paddock.providers.local import disk, uids
 from paddock.providers.local.cgroups import Group
 from paddock.providers.local.skeleton import HOSTNAME, USER_ID
@@ -60,7 +60,7 @@ OPEN_FILES = 65_536
 _RLIMIT_SIGPENDING, _SIGNALS = 11, 2048
 _RLIMIT_MSGQUEUE, _QUEUE_BYTES = 12, 65_536
 _WATCHERS = 32
-_NO_CORE = 1
+NO_CORE = 1
 """Not 0: with a piped ``core_pattern`` the kernel takes 0 as "no limit on the pipe" and starts the host's handler."""
 
 
@@ -115,7 +115,7 @@ def _steps(site: Site) -> Iterator[Step]:
     yield from _run(site)
     yield from _sys()
     yield from _addons(site)
-    yield from mounts(site, lambda _, mount: mount.target)
+    yield from _mounts(site)
     yield "hostname", HOSTNAME
     if site.rules is not None:
         yield ("routes",)
@@ -221,24 +221,23 @@ def _addons(site: Site) -> Iterator[Step]:
             yield "link", f"{addons.INSIDE}/{name}/{addons.CURRENT}", f"{addons.FOLDER}/{name}"
 
 
-def mounts(site: Site, target: Callable[[int, Mount], str]) -> Iterator[Step]:
-    for number, mount in enumerate(site.spec.mounts):
+def _mounts(site: Site) -> Iterator[Step]:
+    for mount in site.spec.mounts:
         flags = "Rr" if mount.read_only else "R"
-        place = target(number, mount)
         if site.privileged:
             owner = Path(mount.source).stat()
             # An id map cannot be put on mounts below another one: only the directory's own file system is shown.
             flags = flags.replace("R", "") or "-"
-            yield "mapped", mount.source, place, flags, owner.st_uid, owner.st_gid, site.root_id + USER_ID
+            yield "mapped", mount.source, mount.target, flags, owner.st_uid, owner.st_gid, site.root_id + USER_ID
         else:
-            yield "bind", mount.source, place, flags
+            yield "bind", mount.source, mount.target, flags
 
 
 def _limits(site: Site) -> Iterator[Step]:
     """Inside, so that they count what is in this sandbox only. Those of cgroups are better where there are any."""
     resources = site.spec.resources
     limited = site.group.limits if site.group else frozenset()
-    yield "limit", resource.RLIMIT_CORE, _NO_CORE, _NO_CORE
+    yield "limit", resource.RLIMIT_CORE, NO_CORE, NO_CORE
     yield "limit", resource.RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES
     if not site.privileged:  # all sandboxes of an ordinary user share what the kernel counts by user
         yield "limit", _RLIMIT_SIGPENDING, _SIGNALS, _SIGNALS

@@ -6,6 +6,7 @@ more fence inside of them. Whatever ends the first process ends all of it, with 
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
 from typing import Any
 
@@ -61,8 +62,8 @@ def _steps(site: Site, runsc: Runsc) -> Iterator[Step]:
     yield from _own_parts(site)
     yield "seal", "/"
     yield "hostname", HOSTNAME
-    yield "limit", 7, _HOST_FILES, _HOST_FILES
-    yield "limit", 4, 1, 1
+    yield "limit", resource.RLIMIT_NOFILE, _HOST_FILES, _HOST_FILES
+    yield "limit", resource.RLIMIT_CORE, plan.NO_CORE, plan.NO_CORE
     yield "kernel", *_command(runsc)
 
 
@@ -77,7 +78,6 @@ def _own_parts(site: Site) -> Iterator[Step]:
         yield "link", site.template.python, "/parts/bin/python"
     if site.addons is not None:
         yield "bind", site.addons, "/parts/addons", "ri"
-    yield from plan.mounts(site, lambda number, _: f"/parts/mount-{number}")
 
 
 def _command(runsc: Runsc) -> list[str]:
@@ -105,16 +105,23 @@ def configuration(site: Site) -> dict[str, Any]:
             "cwd": "/",
             "capabilities": capabilities,
             "noNewPrivileges": True,
-            "rlimits": [
-                {"type": "RLIMIT_NOFILE", "soft": plan.OPEN_FILES, "hard": plan.OPEN_FILES},
-                {"type": "RLIMIT_CORE", "soft": 0, "hard": 0},
-            ],
+            "rlimits": [_limit("NOFILE", plan.OPEN_FILES), _limit("CORE", 0), *_own_limits(site)],
         },
         "root": {"path": "/rootfs", "readonly": False},
         "hostname": HOSTNAME,
         "mounts": list(_mounts(site)),
         "linux": {"namespaces": [{"type": kind} for kind in ("pid", "mount", "ipc", "uts", "network")]},
     }
+
+
+def _own_limits(site: Site) -> Iterator[dict[str, Any]]:
+    """What goes over a limit of the group ends the whole guest: each process has its own."""
+    yield _limit("DATA", site.spec.resources.memory_mb << 20)
+    yield _limit("NPROC", site.spec.resources.pids)
+
+
+def _limit(what: str, number: int) -> dict[str, Any]:
+    return {"type": f"RLIMIT_{what}", "soft": number, "hard": number}
 
 
 def _agent() -> list[str]:
@@ -141,8 +148,6 @@ def _mounts(site: Site) -> Iterator[dict[str, Any]]:
         yield _bound(f"/parts/{name}", f"{INSIDE}/{name}")
     if site.addons is not None:
         yield _bound("/parts/addons", addons.INSIDE, "ro")
-    for number, mount in enumerate(site.spec.mounts):
-        yield _bound(f"/parts/mount-{number}", mount.target, *(["ro"] if mount.read_only else []))
 
 
 def _bound(source: str, target: str, *options: str) -> dict[str, Any]:

@@ -41,13 +41,13 @@ def token(folder: Path) -> str:
 
 
 async def connect(folder: Path, patience: float = 0.0) -> socket.socket:
-    """``patience``: seconds that a guest which is still starting may take."""
+    """``patience``: seconds that a guest may take which is still starting, and has no socket yet."""
     deadline = time.monotonic() + patience
     while True:
         try:
             return _connect(folder)
         except OSError as error:
-            if time.monotonic() >= deadline:
+            if not isinstance(error, FileNotFoundError) or time.monotonic() >= deadline:
                 raise errors.ProviderUnavailable(f"The sandbox's agent cannot be reached: {error.strerror}.") from error
         await asyncio.sleep(_PAUSE)
 

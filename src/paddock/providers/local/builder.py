@@ -120,7 +120,7 @@ class Builder:
             await self._launcher.launch(enclosure.words(site), given.listener, commit, given.complaints)
             started = True
             if record.running is not None:
-                await enclosure.arrive(placed, given, record.running.alive)
+                await enclosure.arrive(placed, site, given, record.running.alive)
         except BaseException:
             for parts in () if started else laid:  # what runs already is ended by its record
                 await asyncio.shield(asyncio.to_thread(self._release, parts.site.uid_slot, parts.site.group))

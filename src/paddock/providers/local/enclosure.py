@@ -61,8 +61,8 @@ class Enclosure(ABC):
     def words(self, site: Site) -> list[str]: ...
 
     @abstractmethod
-    async def arrive(self, folder: Path, laid: Laid, alive: Callable[[], bool]) -> None:
-        """Wait until its agent can be reached, or raise with why it never will."""
+    async def arrive(self, folder: Path, site: Site, laid: Laid, alive: Callable[[], bool]) -> None:
+        """Wait until its agent can be reached, or raise with why it never will. ``folder``: where it is by now."""
 
     # Of one that lives, whatever this machine could start now
 
@@ -94,7 +94,7 @@ class Namespaces(Enclosure):
     def words(self, site: Site) -> list[str]:
         return plan.words(site)
 
-    async def arrive(self, folder: Path, laid: Laid, alive: Callable[[], bool]) -> None:
+    async def arrive(self, folder: Path, site: Site, laid: Laid, alive: Callable[[], bool]) -> None:
         """Whoever connects waits in the listener's queue."""
 
     @staticmethod

@@ -23,6 +23,8 @@ DOOR = "door"
 SOCKET, TOKEN, FILTER = "agent.sock", "token", "filter"
 KEEP = "/parts/keep"
 """Seen from outside: the agent's records, on the sandbox's own disk."""
+GROUP = "/sys/fs/cgroup/pids"
+"""Inside: the guest's kernel has a limit of processes of its own, which it says no at. The host's would end it."""
 _CAPABILITIES = (
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",
@@ -105,19 +107,13 @@ def configuration(site: Site) -> dict[str, Any]:
             "cwd": "/",
             "capabilities": capabilities,
             "noNewPrivileges": True,
-            "rlimits": [_limit("NOFILE", plan.OPEN_FILES), _limit("CORE", 0), *_own_limits(site)],
+            "rlimits": [_limit("NOFILE", plan.OPEN_FILES), _limit("CORE", 0)],
         },
         "root": {"path": "/rootfs", "readonly": False},
         "hostname": HOSTNAME,
         "mounts": list(_mounts(site)),
         "linux": {"namespaces": [{"type": kind} for kind in ("pid", "mount", "ipc", "uts", "network")]},
     }
-
-
-def _own_limits(site: Site) -> Iterator[dict[str, Any]]:
-    """What goes over a limit of the group ends the whole guest: each process has its own."""
-    yield _limit("DATA", site.spec.resources.memory_mb << 20)
-    yield _limit("NPROC", site.spec.resources.pids)
 
 
 def _limit(what: str, number: int) -> dict[str, Any]:
@@ -140,6 +136,7 @@ def _mounts(site: Site) -> Iterator[dict[str, Any]]:
     shared = f"size={site.shared_memory_mb}m"
     yield {"destination": "/proc", "type": "proc", "source": "proc"}
     yield {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro", "nosuid", "nodev", "noexec"]}
+    yield {"destination": GROUP, "type": "cgroup", "source": "cgroup", "options": ["pids"]}
     yield _memory("/dev/shm", shared, "mode=1777")  # noqa: S108 - the guest's
     yield _memory("/run", "size=16m", "mode=755")
     yield _memory(INSIDE, "size=64k", "mode=755")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import json
 import os
@@ -10,12 +11,13 @@ import platform
 import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
 from paddock import errors
 from paddock.machine.agent.bridge import TOKEN_HEADER, Bridge, Endpoint
+from paddock.machine.agent.machine import AgentMachine
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer, Resources
 from paddock.providers.local import disk
 from paddock.providers.local.enclosure import Enclosure, Laid, Way
@@ -29,8 +31,10 @@ _LOOK_SECONDS = 0.005
 _COMPLAINTS = 16_384
 _OWN_MEMORY_MB = 64
 """Of the guest's kernel and of the process that reads files for it."""
-_PROCESSES_EACH, _OWN_PROCESSES = 3, 128
-"""Of the host's, for each of the guest's: the one that runs its code, and threads of the kernel that serve it."""
+_OWN_PROCESSES = 128
+_PROCESSES_EACH = {"systrap": 4, "ptrace": 12}
+"""Of the host's, for each of the guest's: the one that runs its code, and threads of the kernel that serve it. More
+than were counted, so that it is the guest's own limit that is reached first."""
 _KERNEL = "kernel of its own"
 _NOISE = re.compile(r"^(\*\*\* Warning|[IWD]\d{4} )")
 
@@ -48,7 +52,7 @@ class Gvisor(Enclosure):
         return replace(
             resources,
             memory_mb=resources.memory_mb + _OWN_MEMORY_MB,
-            pids=resources.pids * _PROCESSES_EACH + _OWN_PROCESSES,
+            pids=resources.pids * _PROCESSES_EACH[self._runsc.platform] + _OWN_PROCESSES,
         )
 
     def lay(self, site: Site) -> Laid:
@@ -61,12 +65,12 @@ class Gvisor(Enclosure):
     def words(self, site: Site) -> list[str]:
         return bundle.words(site, self._runsc)
 
-    async def arrive(self, folder: Path, laid: Laid, alive: Callable[[], bool]) -> None:
+    async def arrive(self, folder: Path, site: Site, laid: Laid, alive: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _START_SECONDS
         while True:
             try:
                 (await door.connect(folder)).close()
-                return
+                break
             except errors.ProviderUnavailable:
                 if not alive():
                     raise errors.ProviderRefused(f"The guest's kernel ended at once: {_complaint(laid)}") from None
@@ -75,6 +79,21 @@ class Gvisor(Enclosure):
                         f"The guest did not start within {_START_SECONDS:g} s: {_complaint(laid)}"
                     ) from None
             await asyncio.sleep(_LOOK_SECONDS)
+        await self._limit_processes(folder, site.spec.resources.pids)
+
+    async def _limit_processes(self, folder: Path, pids: int) -> None:
+        """Before anything else runs in it. A kernel too old to have such a limit is ended by the group's."""
+        way = self.way(lambda: folder)
+        machine = AgentMachine("", way.connect, dict, bridge=way.bridge)
+        try:
+            with contextlib.suppress(errors.PathNotFound):
+                path = f"{bundle.GROUP}/pids.max"
+                await machine.stat(path, user="root")
+                await machine.write_file(path, _text(f"{pids + 1}\n"), atomic=False, user="root")
+        finally:
+            await machine.aclose()
+            if way.bridge is not None:
+                await way.bridge.close()
 
     @staticmethod
     def way(folder: Callable[[], Path]) -> Way:
@@ -91,6 +110,10 @@ class Gvisor(Enclosure):
     def abandon(pid: int) -> None:
         # By the root of runsc itself, where nothing of the guest's making is on the way.
         disk.abandon(f"/proc/{pid}/root{bundle.KEEP}")
+
+
+async def _text(text: str) -> AsyncIterator[bytes]:
+    yield text.encode()
 
 
 def _sheet() -> int:

@@ -141,8 +141,8 @@ def _mounts(site: Site) -> Iterator[dict[str, Any]]:
     yield _memory("/run", "size=16m", "mode=755")
     yield _memory(INSIDE, "size=64k", "mode=755")
     yield _bound("/parts/tmp", "/tmp")  # noqa: S108 - else runsc puts one there that is in memory
-    for name in ("agent", "bin", DOOR, "keep"):
-        yield _bound(f"/parts/{name}", f"{INSIDE}/{name}")
+    for name, options in {"agent": ["ro"], "bin": ["ro"], DOOR: [], "keep": []}.items():
+        yield _bound(f"/parts/{name}", f"{INSIDE}/{name}", *options)
     if site.addons is not None:
         yield _bound("/parts/addons", addons.INSIDE, "ro")
 

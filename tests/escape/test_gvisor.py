@@ -1,4 +1,4 @@
-"""The catalogue against a guest of gVisor's: nothing gets through to the host, and what is left concerns the guest alone."""
+"""The catalogue against a guest of gVisor's: nothing gets out of it; what is not refused concerns the guest alone."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_the_one_of_the_system_is_used_with_the_best_that_it_has(path: Path) -> 
 
 
 def test_without_one_it_is_said_where_to_get_it(path: Path) -> None:
-    with pytest.raises(errors.ProviderRefused, match="apt install runsc.*PADDOCK_RUNSC"):
+    with pytest.raises(errors.ProviderRefused, match=r"apt install runsc.*PADDOCK_RUNSC"):
         find(Wanted(), STRICT)
 
 

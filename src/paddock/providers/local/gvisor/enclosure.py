@@ -31,10 +31,11 @@ _LOOK_SECONDS = 0.005
 _COMPLAINTS = 16_384
 _OWN_MEMORY_MB = 64
 """Of the guest's kernel and of the process that reads files for it."""
-_OWN_PROCESSES = 128
-_PROCESSES_EACH = {"systrap": 4, "ptrace": 12}
+_OWN_PROCESSES = 2048
+_PROCESSES_EACH = {"systrap": 6, "ptrace": 16}
 """Of the host's, for each of the guest's: the one that runs its code, and threads of the kernel that serve it. More
-than were counted, so that it is the guest's own limit that is reached first."""
+than were counted, and room for those that it makes before it says no: the guest's own limit shall be reached first,
+for at this one its kernel ends."""
 _KERNEL = "kernel of its own"
 _NOISE = re.compile(r"^(\*\*\* Warning|[IWD]\d{4} )")
 

@@ -8,13 +8,16 @@ import pytest
 
 from paddock import errors
 from paddock.providers.base import IsolationLevel, Resources
+from paddock.providers.local import uids
 from paddock.providers.local.cgroups import Cgroups
 from paddock.providers.local.gvisor import runsc
 from paddock.providers.local.gvisor.filters import program
 from paddock.providers.local.gvisor.runsc import Wanted, find
 from paddock.providers.local.host import Host
+from paddock.providers.local.launch import Launcher
+from paddock.providers.local.programs import Programs
 from paddock.providers.local.seccomp import compiler
-from tests.local.place import Place
+from tests.local.place import Place, as_root
 
 ALL = Cgroups({}, Path("/sys/fs/cgroup"), frozenset({"memory", "cpu", "pids"}))
 STRICT = Host(True, (), True, None, ALL, None)
@@ -97,6 +100,39 @@ async def test_asking_for_it_where_it_is_not_is_refused_and_leaves_nothing(
         await place.create(isolation=None)
     finally:
         await place.clear()
+
+
+@as_root
+def test_the_launcher_wraps_a_root_and_starts_nothing_that_is_not_there(tmp_path: Path) -> None:
+    for name in ("stage", "disk", "lower/tmp"):
+        (tmp_path / name).mkdir(parents=True)
+    base = str(uids.base(uids.SLOTS))
+    folders = [word for name in ("", "/upper", "/work") for word in ("folder", f"raw/root{name}", "755", "0", "0")]
+    options = "lowerdir=lower,upperdir=disk/root/upper,workdir=disk/root/work"
+    words = [
+        *(
+            "users",
+            "range",
+            base,
+            "65536",
+            "enter",
+            str(tmp_path / "stage"),
+            "layer",
+            str(tmp_path / "disk"),
+            "raw",
+            "-",
+        ),
+        *(*folders, "layer", "raw", "disk", "i", "layer", str(tmp_path / "lower"), "lower", "ri"),
+        *("overlay", "/", base, options, "part", "/tmp", "tmp", "wrap", "rootfs", "mount", "proc", "/proc", ""),
+        *("bind", "tmp", "/parts/tmp", "-", "bind", "/bin/sh", "/rootfs/sh", "rf", "seal", "/"),
+    ]
+    launcher = Launcher(Programs.find().launcher, b"")
+    try:
+        assert launcher.attempt([*words, "done"], 60) is None
+        assert "no program" in str(launcher.attempt([*words, "kernel"], 60))
+        assert "missing" in str(launcher.attempt([*words[:-2], "part", "/missing", "name", "done"], 60))
+    finally:
+        launcher.close()
 
 
 @pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])

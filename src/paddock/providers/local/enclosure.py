@@ -11,14 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from paddock.machine.agent.bridge import Bridge
 from paddock.machine.agent.line import Connect
 from paddock.providers.base import IsolationReport, Resources
 from paddock.providers.local import disk, launch, plan
 from paddock.providers.local.host import Host
 from paddock.providers.local.plan import Site
 from paddock.providers.local.record import SOCKET
+
+if TYPE_CHECKING:
+    from paddock.machine.agent.bridge import Bridge
 
 
 @dataclass(frozen=True, slots=True)

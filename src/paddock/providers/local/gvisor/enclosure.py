@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from paddock import errors
-from paddock.machine.agent.bridge import TOKEN_HEADER, Bridge, Endpoint
 from paddock.machine.agent.machine import AgentMachine
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer, Resources
 from paddock.providers.local import disk
@@ -98,6 +97,9 @@ class Gvisor(Enclosure):
 
     @staticmethod
     def way(folder: Callable[[], Path]) -> Way:
+        # What no other sandbox on this host needs is not loaded for it.
+        from paddock.machine.agent.bridge import TOKEN_HEADER, Bridge, Endpoint
+
         async def connect() -> socket.socket:
             return await door.connect(folder(), _START_SECONDS)
 

@@ -109,28 +109,22 @@ def test_the_launcher_wraps_a_root_and_starts_nothing_that_is_not_there(tmp_path
     base = str(uids.base(uids.SLOTS))
     folders = [word for name in ("", "/upper", "/work") for word in ("folder", f"raw/root{name}", "755", "0", "0")]
     options = "lowerdir=lower,upperdir=disk/root/upper,workdir=disk/root/work"
-    words = [
-        *(
-            "users",
-            "range",
-            base,
-            "65536",
-            "enter",
-            str(tmp_path / "stage"),
-            "layer",
-            str(tmp_path / "disk"),
-            "raw",
-            "-",
-        ),
-        *(*folders, "layer", "raw", "disk", "i", "layer", str(tmp_path / "lower"), "lower", "ri"),
-        *("overlay", "/", base, options, "part", "/tmp", "tmp", "wrap", "rootfs", "mount", "proc", "/proc", ""),
-        *("bind", "tmp", "/parts/tmp", "-", "bind", "/bin/sh", "/rootfs/sh", "rf", "seal", "/"),
+    root = [
+        *("users", "range", base, "65536", "enter", str(tmp_path / "stage")),
+        *("layer", str(tmp_path / "disk"), "raw", "-", *folders, "layer", "raw", "disk", "i"),
+        *("layer", str(tmp_path / "lower"), "lower", "ri", "overlay", "/", base, options),
+    ]
+    wrapped = [
+        *("part", "/tmp", "tmp", "wrap", "rootfs", "mount", "proc", "/proc", "", "bind", "tmp", "/parts/tmp", "-"),
+        *("bind", "/bin/sh", "/sh", "rf", "seal", "/"),
     ]
     launcher = Launcher(Programs.find().launcher, b"")
     try:
-        assert launcher.attempt([*words, "done"], 60) is None
-        assert "no program" in str(launcher.attempt([*words, "kernel"], 60))
-        assert "missing" in str(launcher.attempt([*words[:-2], "part", "/missing", "name", "done"], 60))
+        if (refused := launcher.attempt([*root, "done"], 60)) is not None:
+            pytest.skip(f"no overlays on this file system: {refused}")
+        assert launcher.attempt([*root, *wrapped, "done"], 60) is None
+        assert "no program" in str(launcher.attempt([*root, *wrapped, "kernel"], 60))
+        assert "missing" in str(launcher.attempt([*root, "part", "/missing", "name", "done"], 60))
     finally:
         launcher.close()
 

@@ -18,6 +18,7 @@
 
 /* Not the cgroup namespace: it is made when the child is in its group, so that this is all that it sees. */
 #define INTO_GROUP 0x200000000ULL /* CLONE_INTO_CGROUP, which older headers do not have */
+enum { MAX_ARGUMENTS = 32, CLOSE_ON_EXEC = 4 /* CLOSE_RANGE_CLOEXEC, which older headers do not have */ };
 enum { NAMESPACES = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS };
 
 /* Whose ids the sandbox has. `range`: ids of its own, given by a privileged server; the namespaces then belong to the
@@ -125,6 +126,39 @@ static _Noreturn void become_agent(const char *path, const char *mode)
     fail("agent", path);
 }
 
+/* What is left of the plan is the command of a program that brings a kernel of its own, and the agent in it. None of
+ * our descriptors shall get into that, and nothing that it starts shall be more than it is. */
+static _Noreturn void become_kernel(struct plan *plan)
+{
+    const char *arguments[MAX_ARGUMENTS + 1];
+    size_t count = 0;
+    for (const char *word = plan_next(plan); word != NULL; word = plan_next(plan)) {
+        if (count == MAX_ARGUMENTS)
+            fail_with(E2BIG, "kernel", word);
+        arguments[count++] = word;
+    }
+    if (count == 0)
+        fail_with(EINVAL, "kernel", "no program");
+    arguments[count] = NULL;
+    char *const environment[] = {(char *)"PATH=/", NULL};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        fail("kernel", "no new privileges");
+    wait_for_go();
+    if (syscall(SYS_close_range, CONTROL_FD, ~0U, CLOSE_ON_EXEC) < 0)
+        fail("kernel", "close_range");
+    (void)execve(arguments[0], (char *const *)arguments, environment);
+    fail("kernel", arguments[0]);
+}
+
+/* From here on this process has the sandbox's root and its users, and nothing of the host's. */
+static void settle(const struct users *users)
+{
+    stage_end();
+    if (users->range && setns(users->namespace, CLONE_NEWUSER) < 0)
+        fail("users", "setns");
+    become_root();
+}
+
 static void after(struct plan *plan, const struct users *users)
 {
     stage_begin(plan_word(plan), users->namespace);
@@ -152,11 +186,11 @@ static void after(struct plan *plan, const struct users *users)
             _exit(0);
         } else if (strcmp(verb, "agent") == 0) {
             const char *path = plan_word(plan);
-            stage_end();
-            if (users->range && setns(users->namespace, CLONE_NEWUSER) < 0)
-                fail("users", "setns");
-            become_root();
+            settle(users);
             become_agent(path, users->range ? "range" : "single");
+        } else if (strcmp(verb, "kernel") == 0) {
+            settle(users);
+            become_kernel(plan);
         } else
             fail_with(EINVAL, "plan", verb);
     }

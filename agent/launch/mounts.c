@@ -237,10 +237,49 @@ static void say(const char *target, const char *text)
     put(tree, fd, target);
 }
 
+/* part PATH NAME: a directory of the sandbox's root under a name on the stage, too. */
+static void part(struct plan *plan)
+{
+    const char *path = plan_word(plan);
+    const char *name = plan_word(plan);
+    char source[64];
+    int fd = inside_open(path, O_PATH | O_DIRECTORY);
+    if (fd < 0)
+        fail("part", path);
+    (void)snprintf(source, sizeof source, "/proc/self/fd/%d", fd);
+    int tree = clone_tree(source, "-", -1);
+    if (tree < 0 || mkdir(name, 0700) < 0)
+        fail("part", path);
+    (void)close(fd);
+    int target = open(name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (target < 0)
+        fail("part", name);
+    put(tree, target, name);
+}
+
+/* wrap NAME: all that was put together becomes one directory of a new root, which has nothing else in it yet. */
+static void wrap(const char *name)
+{
+    char target[64];
+    (void)snprintf(target, sizeof target, "outer/%s", name);
+    if (mkdir("outer", 0700) < 0 || mount("paddock", "outer", "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,mode=0755") < 0 ||
+        mkdir(target, 0755) < 0)
+        fail("wrap", name);
+    inside_end();
+    if (mount("root", target, NULL, MS_MOVE, NULL) < 0 || mount("outer", "root", NULL, MS_MOVE, NULL) < 0)
+        fail("wrap", name);
+    inside_begin();
+    inside_belongs_to(0);
+}
+
 int run_mount_verb(const char *verb, struct plan *plan)
 {
     if (strcmp(verb, "layer") == 0)
         layer(plan);
+    else if (strcmp(verb, "part") == 0)
+        part(plan);
+    else if (strcmp(verb, "wrap") == 0)
+        wrap(plan_word(plan));
     else if (strcmp(verb, "image") == 0)
         image(plan);
     else if (strcmp(verb, "folder") == 0)

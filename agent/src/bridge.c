@@ -128,6 +128,7 @@ static void wait_at_door(struct relay *relay, uint16_t port, uint8_t kind) {
     else door->first = relay;
     door->last = relay;
     loop_change(&door->source, EPOLLIN);
+    relay_waits(relay);
 }
 
 static void link_up(struct relay *relay) {

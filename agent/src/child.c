@@ -15,7 +15,7 @@
 #include "shortcut.h"
 #include "text.h"
 
-enum { EXIT_NOT_FOUND = 127, EXIT_NOT_EXECUTABLE = 126, PATH_SIZE = 4096, OOM_SCORE = 500, FILLED = 6 };
+enum { EXIT_NOT_FOUND = 127, EXIT_NOT_EXECUTABLE = 126, PATH_SIZE = 4096, OOM_SCORE = 500, FILLED = 6, LONGEST_WORD = 128 * 1024 };
 
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -85,11 +85,22 @@ static char **complete_environment(const struct launch *launch) {
     return env;
 }
 
-/* As a shell looks for it; errno tells why not. */
+static bool too_long(char *const *words) {
+    for (; *words; words++) {
+        if (strlen(*words) >= LONGEST_WORD) return true;
+    }
+    return false;
+}
+
+/* As a shell looks for it; errno tells why not. What Linux would refuse is refused on every kernel. */
 static void execute(char *const *argv, char *const *env) {
     char path[PATH_SIZE];
     const char *name = argv[0], *at = env_value(env, "PATH");
     bool denied = false;
+    if (too_long(argv) || too_long(env)) {
+        errno = E2BIG;
+        return;
+    }
     if (strchr(name, '/')) {
         execve(name, argv, env);
         return;

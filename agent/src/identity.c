@@ -56,14 +56,28 @@ int identity_resolve(const char *user, struct identity *identity) {
     return 0;
 }
 
+/* Where a kernel has no ids of their own for files (gVisor), the effective ones do: real and saved stay root's, so nobody
+ * inside may signal us meanwhile. Leaving 0, they take every effective capability with them. */
+static bool files_as(uint32_t uid, uint32_t gid) {
+    static int own_ids = -1;
+    if (own_ids < 0) own_ids = setfsuid((uid_t)-1) >= 0;
+    if (own_ids) {
+        setfsgid(gid);
+        setfsuid(uid);
+        return (uint32_t)setfsuid((uid_t)-1) == uid && (uint32_t)setfsgid((gid_t)-1) == gid;
+    }
+    if (uid == 0 && setresuid((uid_t)-1, 0, (uid_t)-1) < 0) return false;
+    if (uid == 0 && !capabilities_raise()) return false;
+    if (setresgid((gid_t)-1, gid, (gid_t)-1) < 0) return false;
+    return uid == 0 || setresuid((uid_t)-1, uid, (uid_t)-1) == 0;
+}
+
 int identity_enter(const struct identity *identity) {
     if (mode == MODE_PLAIN || mode == MODE_OWN || identity->uid == 0) return 0;
     if (mode == MODE_SINGLE) return capabilities_lower() ? 0 : EPERM;
     if (setgroups(identity->group_count, identity->groups) < 0) return EINVAL;
     /* Leaving 0, the file system uid takes the capabilities over files with it. */
-    setfsgid(identity->gid);
-    setfsuid(identity->uid);
-    if ((uint32_t)setfsuid((uid_t)-1) == identity->uid && (uint32_t)setfsgid((gid_t)-1) == identity->gid) return 0;
+    if (files_as(identity->uid, identity->gid)) return 0;
     identity_leave(identity);
     return EINVAL;
 }
@@ -74,9 +88,7 @@ void identity_leave(const struct identity *identity) {
         if (!capabilities_raise()) abort();
         return;
     }
-    setfsuid(0);
-    setfsgid(0);
-    if (setgroups(0, NULL) < 0 || setfsuid((uid_t)-1) != 0 || setfsgid((gid_t)-1) != 0) abort();
+    if (!files_as(0, 0) || setgroups(0, NULL) < 0) abort();
 }
 
 bool identity_become(const struct identity *identity) {

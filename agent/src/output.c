@@ -1,5 +1,6 @@
 /* From the pipes and terminals of processes into their spools, and to whoever follows. */
 #include <errno.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -83,6 +84,16 @@ void do_read_output(struct connection *c, uint32_t id, const char *process_id, u
     answer_send(c, &w, ANS_OUTPUT, id, -1);
 }
 
+/* Linux tells those in front by itself; a kernel that knows terminals less well (gVisor) does not. */
+static bool resize(const struct process *process, int terminal, const struct winsize *size) {
+    pid_t front = 0;
+    if (terminal < 0 || ioctl(terminal, TIOCSWINSZ, size) < 0) return false;
+    if (!terminals_by_name) return true;
+    if (ioctl(terminal, TIOCGPGRP, &front) < 0 || front <= 1) front = process->pid;
+    kill(-front, SIGWINCH);
+    return true;
+}
+
 void do_resize(struct connection *c, uint32_t id, const char *process_id, uint16_t rows, uint16_t cols) {
     struct process *process = process_asked(c, id, process_id);
     if (!process) return;
@@ -91,6 +102,6 @@ void do_resize(struct connection *c, uint32_t id, const char *process_id, uint16
     if (process->status != RUNNING) answer_error(c, id, EPIPE, "the process has ended");
     else if (!process->terminal) answer_error(c, id, ENOTTY, "the process does not run on a terminal");
     else if (!rows || !cols) answer_error(c, id, EINVAL, "a terminal has at least one row and column");
-    else if (terminal->fd < 0 || ioctl(terminal->fd, TIOCSWINSZ, &size) < 0) answer_error(c, id, EPIPE, "the terminal is closed");
+    else if (!resize(process, terminal->fd, &size)) answer_error(c, id, EPIPE, "the terminal is closed");
     else answer_ok(c, id);
 }

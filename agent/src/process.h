@@ -109,4 +109,7 @@ bool spawn_settle(struct process *process);
 /* reap.c */
 bool reaper_start(void);
 
+/* Whether this kernel could not hand out the other end of a terminal; known once there was one. */
+extern bool terminals_by_name;
+
 #endif

@@ -252,6 +252,8 @@ void relay_start(struct relay *relay, int inner) {
     settle(relay, good && send_message(relay, WS_TEXT, "open", 4) && take_in(relay));
 }
 
+void relay_waits(struct relay *relay) { settle(relay, send_message(relay, WS_TEXT, "waiting", 7)); }
+
 void relay_refuse(struct relay *relay, int error) {
     char text[NAME_SIZE];
     size_t length = (size_t)(put_number(put_text(text, "error "), (uint64_t)error) - text);

@@ -29,6 +29,8 @@ struct relay {
 struct relay *relay_open(int outer, const uint8_t *early, size_t early_length);
 /* Tell the other side "open", and let bytes flow to and from this socket, which does not block. */
 void relay_start(struct relay *relay, int inner);
+/* Tell the other side "waiting": the port is taken, and whoever connects to it next is its. */
+void relay_waits(struct relay *relay);
 /* Tell the other side "error" and the number, and end it. */
 void relay_refuse(struct relay *relay, int error);
 /* Connect to a port inside, then start or refuse. */

@@ -13,6 +13,7 @@
 #include "child.h"
 #include "null.h"
 #include "process.h"
+#include "text.h"
 
 /* The ends that the agent keeps, and those that the child gets; -1: none. */
 struct ends {
@@ -54,6 +55,26 @@ static bool is_terminal_maker(int fd) {
     return fstat(fd, &found) == 0 && S_ISCHR(found.st_mode) && found.st_rdev == makedev(5, 2);
 }
 
+bool terminals_by_name;
+
+/* The other end of a terminal; by its name only where the kernel cannot hand it out (gVisor). */
+static int other_end(int terminal) {
+    const int flags = O_RDWR | O_NOCTTY | O_CLOEXEC;
+    unsigned number;
+    struct stat found;
+    char path[NAME_SIZE];
+    int fd = ioctl(terminal, TIOCGPTPEER, flags);
+    if (fd >= 0 || (errno != ENOTTY && errno != EINVAL)) return fd;
+    if (ioctl(terminal, TIOCGPTN, &number) < 0) return -1;
+    terminals_by_name = true;
+    put_number(put_text(path, "/dev/pts/"), number);
+    fd = open(path, flags | O_NOFOLLOW);
+    if (fd < 0 || (fstat(fd, &found) == 0 && S_ISCHR(found.st_mode) && isatty(fd))) return fd;
+    close(fd);
+    errno = ENODEV;
+    return -1;
+}
+
 static int open_terminal(struct ends *ends, uint16_t rows, uint16_t cols) {
     const int flags = O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK;
     int unlocked = 0;
@@ -63,7 +84,7 @@ static int open_terminal(struct ends *ends, uint16_t rows, uint16_t cols) {
     if (ends->output < 0) return errno;
     if (!is_terminal_maker(ends->output)) return ENODEV;
     if (ioctl(ends->output, TIOCSPTLCK, &unlocked) < 0) return errno;
-    int slave = ioctl(ends->output, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    int slave = other_end(ends->output);
     if (slave < 0) return errno;
     for (int i = 0; i < 3; i++) ends->child[i] = slave;
     return ioctl(slave, TIOCSWINSZ, &size) < 0 ? errno : 0;

@@ -53,6 +53,10 @@ class Settings(BaseSettings):
         default="", validation_alias="PADDOCK_MIN_ISOLATION"
     )
     """The least isolation of every sandbox; where the machine cannot give it, creates are refused. Empty: the best."""
+    runsc: str = Field(default="", validation_alias="PADDOCK_RUNSC")
+    """gVisor's program, for the isolation level ``hardened``. Empty: the ``runsc`` of the system."""
+    runsc_platform: Literal["", "systrap", "ptrace"] = Field(default="", validation_alias="PADDOCK_RUNSC_PLATFORM")
+    """How it takes over a guest's system calls. Empty: the best that this program has."""
     default_egress: Literal["none", "proxy", "full"] = Field(default="proxy", validation_alias="PADDOCK_DEFAULT_EGRESS")
     """Where a sandbox may connect to whose creator did not say."""
     egress_reachable: Annotated[tuple[str, ...], NoDecode] = Field(

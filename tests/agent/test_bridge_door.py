@@ -112,6 +112,29 @@ async def test_it_is_a_machine_like_any_other(kernel: Kernel) -> None:
         await _says(machine, "through")
 
 
+async def test_it_says_that_it_listens_before_anybody_comes(kernel: Kernel) -> None:
+    await _started(kernel)
+
+    async def endpoint() -> Endpoint:
+        return Endpoint("ws://agent", {TOKEN_HEADER: TOKEN}, kernel.connect)
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    bridge, listens = Bridge(endpoint), asyncio.Event()
+    waiting = asyncio.create_task(bridge.accept(port, 0, listens.set))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await listens.wait()
+        assert not waiting.done()
+        with socket.create_connection(("127.0.0.1", port), PATIENCE):
+            async with asyncio.timeout(PATIENCE):
+                await (await waiting).close()
+    finally:
+        waiting.cancel()
+        await bridge.close()
+
+
 async def test_its_door_is_its_owner_s_and_asks_for_the_token(kernel: Kernel) -> None:
     await _started(kernel)
     assert kernel.door.stat().st_mode & 0o777 == 0o600

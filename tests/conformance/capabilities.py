@@ -49,7 +49,8 @@ FILES = {
     "test_details": "details of processes and files (notes, owners, attributes)",
     "test_confinement": "confinement",
 }
-_CASE = re.compile(rf"\[(?:.*-)?({'|'.join(CLASSES)})(?:-.*)?\]$")
+_CASE = re.compile(rf"\[(?:.*-)?(local-gvisor|{'|'.join(CLASSES)})(?:-.*)?\]$")
+"""A guest of gVisor's is the same provider: its results are counted apart, and told in ``docs/local.md``."""
 _BEFORE_RESULTS = "\n## The same promises\n"
 
 

@@ -10,17 +10,19 @@ from pathlib import Path
 import pytest
 
 from paddock.machine.base import Machine
-from paddock.providers.base import Provider, Resources, SandboxSpec
+from paddock.providers.base import IsolationLevel, Provider, Resources, SandboxSpec
 from paddock.providers.docker import DockerProvider
 from paddock.providers.fake import FakeProvider
 from paddock.providers.local import LocalProvider
 from tests.conformance.shell import Shell
 from tests.docker import engine
+from tests.local import gvisor
 from tests.vendor.account import Account
 
 PROVIDERS: dict[str, Callable[[Path, Path], Provider]] = {
     "fake": lambda home, shared: FakeProvider(home / "fake"),
     "local": lambda home, shared: LocalProvider(home / "local", made=shared),
+    "local-gvisor": lambda home, shared: LocalProvider(home / "local", made=shared, runsc=gvisor.wanted()),
     "docker": lambda home, shared: DockerProvider(home / "docker", address=engine.address(), images=[engine.DEBIAN]),
 }
 """How a server process would build each one; twice on the same home means the same state. What every test may share
@@ -28,15 +30,23 @@ PROVIDERS: dict[str, Callable[[Path, Path], Provider]] = {
 
 
 _ALWAYS_AT_A_VENDOR = ("test_lifecycle.py",)
+_NOT_IN_A_GUEST = {
+    "test_attributes_are_pinned_to_a_file_and_replaced_as_a_whole": "gVisor has no extended attributes of files",
+    "test_attributes_of_many_are_told_in_order": "gVisor has no extended attributes of files",
+}
+"""By ``docs/local.md``, which lists them."""
 
 
 class Installation:
     """One provider's state, and the Provider object that works on it now."""
 
-    def __init__(self, build: Callable[[], Provider], *, sizes: bool = True) -> None:
+    def __init__(
+        self, build: Callable[[], Provider], *, sizes: bool = True, isolation: IsolationLevel | None = None
+    ) -> None:
         """``sizes``: machines are made as large as asked for, and not as large as their template says."""
         self.build = build
         self.sizes = sizes
+        self.isolation = isolation
         self.provider = build()
 
     async def restart(self) -> Provider:
@@ -56,6 +66,7 @@ class Installation:
             "env": {"FROM_SANDBOX": "yes", "SHADOWED": "sandbox"},
             "resources": Resources(cpu=1.0, memory_mb=256, disk_mb=512, pids=256),
             "labels": {"name": "märchen", "n": "1"},
+            "isolation": self.isolation,
         }
         return SandboxSpec(**{**given, **changes})  # type: ignore[arg-type]
 
@@ -89,7 +100,10 @@ async def installation(
         account: Account = request.getfixturevalue(_ACCOUNTS[request.param])
         made = Installation(lambda: account.provider(tmp_path), sizes=False)
     else:
-        made = Installation(lambda: PROVIDERS[request.param](tmp_path, shared))
+        level = IsolationLevel.HARDENED if request.param == "local-gvisor" else None
+        if level is not None and (reason := _NOT_IN_A_GUEST.get(request.node.originalname)) is not None:
+            pytest.skip(reason)
+        made = Installation(lambda: PROVIDERS[request.param](tmp_path, shared), isolation=level)
     await made.provider.start()
     yield made
     for found in await made.provider.list():

@@ -10,8 +10,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from paddock import errors
 from paddock.providers.base import IsolationReport
 from paddock.providers.docker import probe
+from paddock.providers.local.gvisor.runsc import Wanted, find
 from paddock.providers.local.host import Host, look
 from paddock.providers.local.launch import Launcher
 from paddock.providers.local.programs import Programs
@@ -37,7 +39,7 @@ class Diagnosis:
     """Which layers a sandbox of the local provider would have; None where it cannot run."""
 
 
-def examine(home: Path, docker_host: str = "") -> Diagnosis:
+def examine(home: Path, docker_host: str = "", runsc: Wanted | None = None) -> Diagnosis:
     """Look at the machine; blocking, well under a second. ``home`` is where sandboxes would be kept."""
     checks = [_system(), _python(), _rights()]
     programs = Programs.find()
@@ -47,6 +49,7 @@ def examine(home: Path, docker_host: str = "") -> Diagnosis:
     if host is not None:
         checks.append(_sandboxes(host))
         checks.append(_full_egress(host))
+        checks.append(_own_kernel(host, runsc or Wanted()))
     engine = probe.check(docker_host)
     checks += [_file_system(home), _free_space(home), _docker(engine)]
     local = host is not None and not host.problems
@@ -91,6 +94,14 @@ def _full_egress(host: Host) -> Check:
     if host.nft is not None:
         return Check("full egress", True, host.nft)
     return Check("full egress", False, "needs the program nft (Debian: apt install nftables); proxy and none work")
+
+
+def _own_kernel(host: Host, wanted: Wanted) -> Check:
+    """The isolation level ``hardened``, for those who ask for it."""
+    try:
+        return Check("own kernel", True, f"{find(wanted, host)}: sandboxes may ask for the isolation level hardened")
+    except errors.ProviderRefused as refusal:
+        return Check("own kernel", False, f"{refusal.message} Only the isolation level hardened needs it.")
 
 
 def _file_system(home: Path) -> Check:

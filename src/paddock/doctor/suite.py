@@ -15,7 +15,8 @@ from paddock.doctor.attempts import Attempt, Case, Outcome, Verdict
 from paddock.doctor.canaries import Canaries, set_out, unharmed
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.machine.base import Machine, ProcessInfo, ProcessSpec
-from paddock.providers.base import IsolationReport, Provider, Resources, SandboxSpec
+from paddock.providers.base import IsolationLevel, IsolationReport, Provider, Resources, SandboxSpec
+from paddock.providers.local.gvisor.runsc import Wanted
 from paddock.providers.local.programs import Programs
 from paddock.providers.local.provider import LocalProvider
 from paddock.providers.local.record import SOCKET
@@ -79,8 +80,9 @@ class Box:
 class Suite:
     """Usable inside ``opened``."""
 
-    def __init__(self, provider: LocalProvider, canaries: Canaries) -> None:
+    def __init__(self, provider: LocalProvider, canaries: Canaries, level: IsolationLevel | None = None) -> None:
         self.provider = provider
+        self._level = level
         self.canaries: dict[str, str | None] = dict(canaries)
         self._boxes: dict[EgressMode, Box] = {}
         self._absent: dict[EgressMode, str] = {}
@@ -115,6 +117,7 @@ class Suite:
             template_id=(await self.provider.templates())[0],
             resources=RESOURCES,
             egress=EgressPolicy(mode),
+            isolation=self._level,
         )
         self._made.append(sandbox_id)
         await self.provider.create(spec)
@@ -173,16 +176,16 @@ def given(canaries: Canaries, word: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def opened() -> AsyncIterator[Suite]:
+async def opened(level: IsolationLevel | None = None, runsc: Wanted | None = None) -> AsyncIterator[Suite]:
     """Sandboxes of an installation that lives in a temporary folder; needs no server, and leaves nothing behind."""
     probe_program()
     with tempfile.TemporaryDirectory(prefix="paddock-doctor-") as folder:
         root = Path(folder, "local")
-        provider = LocalProvider(root)
+        provider = LocalProvider(root, runsc=runsc)
         await provider.start()
         try:
             async with set_out(root) as canaries:
-                suite = Suite(provider, canaries)
+                suite = Suite(provider, canaries, level)
                 try:
                     await suite.begin(root)
                     yield suite

@@ -102,7 +102,7 @@ class SandboxSpec:
     """Kept by the provider beside the machine and given back by ``inspect`` and ``list``, unread."""
     egress: EgressPolicy = field(default_factory=EgressPolicy)
     isolation: IsolationLevel | None = None
-    """The least that will do; None takes the best that the machine gives."""
+    """The least that will do; None takes the best that the machine gives, short of a kernel of its own."""
     mounts: tuple[Mount, ...] = ()
 
 

@@ -67,9 +67,12 @@ class Bridge:
         """Connected to a port inside; a :class:`Refusal` where nothing listens."""
         return self._relayed(await self._open(f"/dial/{port}", _OPEN_SECONDS))
 
-    async def accept(self, port: int, kind: int) -> ClientConnection:
-        """The next connection that somebody inside makes to this port, whenever that is. To be given to ``serve``."""
-        return await self._open(f"/accept/{port}/{kind}", None)
+    async def accept(self, port: int, kind: int, waits: Callable[[], None] = lambda: None) -> ClientConnection:
+        """The next connection that somebody inside makes to this port, whenever that is. To be given to ``serve``.
+
+        ``waits`` is called when the agent says that it listens.
+        """
+        return await self._open(f"/accept/{port}/{kind}", None, waits)
 
     def serve(self, channel: ClientConnection, end: socket.socket) -> None:
         """Carry bytes between an opened channel and this socket, which is the bridge's from now on."""
@@ -89,12 +92,18 @@ class Bridge:
         self.serve(channel, theirs)
         return ours
 
-    async def _open(self, path: str, patience: float | None) -> ClientConnection:
+    async def _open(
+        self, path: str, patience: float | None, waits: Callable[[], None] | None = None
+    ) -> ClientConnection:
         """Through the handshake, and the agent's own word that the way is open."""
         channel = await self._connect(path)
         try:
             async with asyncio.timeout(patience):
-                _check_open(await channel.recv())
+                word = await channel.recv()
+                if word == "waiting" and waits is not None:
+                    waits()
+                    word = await channel.recv()
+                _check_open(word)
         except (ConnectionClosed, TimeoutError) as error:
             await _hang_up(channel)
             raise BridgeRefused("The sandbox's agent did not open the way.") from error
@@ -113,7 +122,8 @@ class Bridge:
                 compression=None,
                 open_timeout=_OPEN_SECONDS,
                 close_timeout=_CLOSE_SECONDS,
-                ping_interval=_PING_SECONDS,
+                # On this host the kernel tells of an end, and one that is frozen is not gone.
+                ping_interval=None if endpoint.connect is not None else _PING_SECONDS,
                 ping_timeout=_PONG_SECONDS,
                 max_size=_LARGEST_MESSAGE,
                 max_queue=_AHEAD,

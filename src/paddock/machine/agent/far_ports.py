@@ -81,10 +81,18 @@ class _Door:
         self._waiting: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Raises what the first channel is refused with; the agent answers at once if it cannot listen."""
-        first = asyncio.create_task(self._bridge.accept(self._port, self._kind))
-        done, _ = await asyncio.wait([first], timeout=_FIRST_PAUSE)
-        if done:
+        """Raises what the first channel is refused with; the agent says at once whether it can listen."""
+        listens = asyncio.Event()
+        first = asyncio.create_task(self._bridge.accept(self._port, self._kind, listens.set))
+        said = asyncio.create_task(listens.wait())
+        try:  # an older agent only speaks up when it cannot
+            await asyncio.wait([first, said], timeout=_FIRST_PAUSE, return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            first.cancel()
+            raise
+        finally:
+            said.cancel()
+        if first.done():
             first.result()
         self._waiting = [asyncio.create_task(self._keep(first if not number else None)) for number in range(_WAITING)]
 

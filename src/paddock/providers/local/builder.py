@@ -8,7 +8,6 @@ import os
 import platform
 import select
 import signal
-import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +18,20 @@ from paddock import errors
 from paddock.addons import shelf
 from paddock.egress.policy import EgressMode
 from paddock.machine.threads import in_thread
-from paddock.providers.base import Resources, SandboxSpec
-from paddock.providers.local import disk, launch, outlet, plan, uids
+from paddock.providers.base import IsolationLevel, Resources, SandboxSpec
+from paddock.providers.local import disk, outlet, uids
 from paddock.providers.local import host as machine
 from paddock.providers.local.cgroups import Group
 from paddock.providers.local.disk import Disks
+from paddock.providers.local.enclosure import Enclosure, Laid, Namespaces
+from paddock.providers.local.gvisor import runsc
+from paddock.providers.local.gvisor.enclosure import Gvisor
+from paddock.providers.local.gvisor.runsc import Wanted
 from paddock.providers.local.host import Host
 from paddock.providers.local.launch import Born, Launcher
 from paddock.providers.local.plan import Site
 from paddock.providers.local.programs import Programs
-from paddock.providers.local.record import SOCKET, Record, Running, boot_id, start_time
+from paddock.providers.local.record import Record, Running, boot_id, start_time
 from paddock.providers.local.seccomp.compiler import program
 from paddock.providers.local.templates import Template, Templates
 from paddock.providers.local.yard import Yard
@@ -46,8 +49,10 @@ class Builder:
     _disks: Disks
     _launcher: Launcher
 
-    def __init__(self, yard: Yard, templates: Path, addons: Path | None = None) -> None:
+    def __init__(self, yard: Yard, templates: Path, addons: Path | None = None, wanted: Wanted | None = None) -> None:
         self._yard = yard
+        self._wanted = wanted or Wanted()
+        self._gvisor: Gvisor | None = None
         self._template_folder = templates
         self._addons = addons
         self._programs = Programs.find()
@@ -63,6 +68,7 @@ class Builder:
         self.host = machine.look(self._yard.root, self._programs, self._launcher)
         if self.host.problems:
             raise errors.ProviderRefused(" ".join(self.host.problems))
+        self._namespaces = Namespaces(self.host)
         self._disks = Disks(self._yard.images, self.host.disk_image)
         self.templates = Templates(self._template_folder, self._yard.made, self.host.privileged)
 
@@ -74,7 +80,9 @@ class Builder:
     def require(self, spec: SandboxSpec) -> None:
         """What was asked for is given or refused, never less."""
         level = self.host.level
-        if spec.isolation is not None and spec.isolation.rank > level.rank:
+        if kind(spec) is Gvisor:
+            self._require_kernel(spec)
+        elif spec.isolation is not None and spec.isolation.rank > level.rank:
             raise errors.ProviderRefused(
                 f"This machine gives isolation level {level.value!r}, less than the {spec.isolation.value!r} that was "
                 "asked for. `paddock doctor` says what is missing.",
@@ -84,29 +92,42 @@ class Builder:
             raise errors.ProviderRefused("Full egress needs the program nft here (Debian: apt install nftables).")
         self._require_mounts(spec)
 
+    def enclosure(self, spec: SandboxSpec) -> Enclosure:
+        """Raises where this machine has none such."""
+        if kind(spec) is Namespaces:
+            return self._namespaces
+        if self._gvisor is None:
+            self._gvisor = Gvisor(self.host, runsc.find(self._wanted, self.host))
+        return self._gvisor
+
     async def start(self, folder: Path, record: Record, settle: Callable[[Path], Path]) -> tuple[Path, Record]:
         """Start what is in ``folder`` and, once it stands, move it where it belongs. The disk stays in any case."""
+        enclosure = self.enclosure(record.spec)
         laid: list[Parts] = []  # by a thread, which goes on to its end when this is cancelled
-        placed = folder
+        placed, started = folder, False
 
         def commit(born: Born) -> None:
             nonlocal placed, record
-            running = Running(born.pid, born.start_time, boot_id(), laid[0].uid_slot, laid[0].group)
+            site = laid[0].site
+            running = Running(born.pid, born.start_time, boot_id(), site.uid_slot, site.group)
             record = record.with_running(running)
             record.save(folder)
             placed = settle(folder)
 
         try:
-            await in_thread(lambda: laid.append(self._lay(folder, record)))
-            words = plan.words(self._site(folder, record, laid[0]))
-            await self._launcher.launch(words, laid[0].listener, commit)
+            await in_thread(lambda: laid.append(self._lay(folder, record, enclosure)))
+            site, given = laid[0].site, laid[0].given
+            await self._launcher.launch(enclosure.words(site), given.listener, commit, given.complaints)
+            started = True
+            if record.running is not None:
+                await enclosure.arrive(placed, site, given, record.running.alive)
         except BaseException:
-            for parts in laid:
-                await asyncio.shield(asyncio.to_thread(self._release, parts.uid_slot, parts.group))
+            for parts in () if started else laid:  # what runs already is ended by its record
+                await asyncio.shield(asyncio.to_thread(self._release, parts.site.uid_slot, parts.site.group))
             raise
         finally:
             for parts in laid:
-                parts.listener.close()
+                parts.given.close()
         return placed, record
 
     def rename(self, draft: Path, record: Record, yard: Yard) -> Path:
@@ -127,7 +148,7 @@ class Builder:
         record = Record.load(gone)
         if record is not None:
             if self.host.disk_image and record.running is not None and record.running.alive():
-                disk.abandon(record.running.pid)
+                kind(record.spec).abandon(record.running.pid)
             self._end(record)
 
     def bury(self, folder: Path, record: Record) -> None:
@@ -157,7 +178,7 @@ class Builder:
             uids.release_stale(self._yard.root, slots)
         self.host.cgroups.remove_empty({record.reference for record in running} | self._yard.drafts())
 
-    def _lay(self, folder: Path, record: Record) -> Parts:
+    def _lay(self, folder: Path, record: Record, enclosure: Enclosure) -> Parts:
         """All that is needed before the first process."""
         spec = record.spec
         self._require_mounts(spec)
@@ -169,11 +190,32 @@ class Builder:
             slot = uids.claim(folder) if self.host.privileged else None
             if self.host.cgroups.any:
                 group = self.host.cgroups.group(record.reference)
-                group.make(spec.resources)
-            return Parts(template, slot, group, launch.listen(folder, SOCKET))
+                group.make(enclosure.limits(spec.resources))
+            site = self._site(folder, spec, template, slot, group)
+            return Parts(site, enclosure.lay(site))
         except BaseException:
             self._release(slot, group)
             raise
+
+    def _require_kernel(self, spec: SandboxSpec) -> None:
+        try:
+            self.enclosure(spec)
+        except errors.ProviderRefused as refusal:
+            level = self.host.level.value
+            raise errors.ProviderRefused(
+                f"This machine gives isolation level {level!r}, not 'hardened'. {refusal.message}",
+                details={"level": level, "asked": IsolationLevel.HARDENED.value},
+            ) from refusal
+        if spec.egress.mode is EgressMode.FULL:
+            raise errors.ProviderRefused(
+                "Full egress and the isolation level 'hardened' do not go together: a kernel of its own has no network "
+                "but the way through the proxy. Ask for egress 'proxy' or 'none'."
+            )
+        if spec.mounts:
+            raise errors.ProviderRefused(
+                "Directories of the host cannot be mounted at the isolation level 'hardened': whoever reads files for "
+                "the guest is its root, and could not keep the owners of the host's apart."
+            )
 
     def _require_mounts(self, spec: SandboxSpec) -> None:
         """Also when it is started again: the host may have changed meanwhile."""
@@ -186,16 +228,16 @@ class Builder:
                     f"{mount.source!r} is not for mounting: Paddock's own folder, with every disk, is in it."
                 )
 
-    def _site(self, folder: Path, record: Record, parts: Parts) -> Site:
-        full = record.spec.egress.mode is EgressMode.FULL and self.host.nft is not None
+    def _site(self, folder: Path, spec: SandboxSpec, template: Template, slot: int | None, group: Group | None) -> Site:
+        full = spec.egress.mode is EgressMode.FULL and self.host.nft is not None
         return Site(
             stage=self._yard.stage,
             folder=folder,
-            template=parts.template,
-            spec=record.spec,
+            template=template,
+            spec=spec,
             agent=self._programs.agent,
-            group=parts.group,
-            uid_slot=parts.uid_slot,
+            group=group,
+            uid_slot=slot,
             disk_image=self.host.disk_image,
             addons=self._addons,
             rules=(self.host.nft, outlet.rules()) if full and self.host.nft else None,
@@ -218,6 +260,11 @@ class Builder:
             uids.release(slot)
 
 
+def kind(spec: SandboxSpec) -> type[Enclosure]:
+    """A kernel of its own costs much, so only who asks for it gets one."""
+    return Gvisor if spec.isolation is IsolationLevel.HARDENED else Namespaces
+
+
 def usual(disk_mb: int) -> Resources:
     """What a machine made in advance has; another wish is met when it is handed out."""
     return Resources(disk_mb=disk_mb)
@@ -225,10 +272,8 @@ def usual(disk_mb: int) -> Resources:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    template: Template
-    uid_slot: int | None
-    group: Group | None
-    listener: socket.socket
+    site: Site
+    given: Laid
 
 
 def kill(running: Running) -> None:

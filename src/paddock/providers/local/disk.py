@@ -24,8 +24,6 @@ _BYTES_PER_INODE = 16_384
 _FICLONE = 0x40049409
 _SHUTDOWN = 0x8004587D
 _WITHOUT_FLUSH = (2).to_bytes(4, "little")
-_STATE_FD = 6
-"""As the launcher hands it to the agent."""
 _MKFS_SECONDS = 120
 _FSCK_FIXED = 1
 _BUSY_SECONDS = 10.0
@@ -79,13 +77,13 @@ class Disks:
         return path
 
 
-def abandon(pid: int) -> None:
+def abandon(state: str) -> None:
     """Its file system is about to be deleted: what is not written yet need not be, and ending it need not wait.
 
-    The agent's state folder leads to it from outside; only root may, and where it fails the end just takes longer.
+    ``state``, the agent's own folder on it, leads there; only root may, and where it fails the end just takes longer.
     """
     with contextlib.suppress(OSError):
-        descriptor = os.open(f"/proc/{pid}/fd/{_STATE_FD}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.ioctl(descriptor, _SHUTDOWN, _WITHOUT_FLUSH)
         finally:

@@ -14,7 +14,7 @@ from pathlib import Path
 from paddock import errors
 from paddock.providers.local.record import start_time
 
-PLAN_FD, CONTROL_FD, LISTEN_FD, FILTER_FD = 0, 3, 4, 5
+PLAN_FD, CONTROL_FD, LISTEN_FD, FILTER_FD, STATE_FD = 0, 3, 4, 5, 6
 _FIRST_FREE = 64
 _SECONDS = 30.0
 _BACKLOG = 64
@@ -39,13 +39,22 @@ class Launcher:
     def close(self) -> None:
         os.close(self._filters)
 
-    async def launch(self, words: Sequence[str], listener: socket.socket, commit: Callable[[Born], None]) -> Born:
-        """``commit`` writes down who it is. Only then does the agent begin: one that nobody knows of never runs."""
+    async def launch(
+        self,
+        words: Sequence[str],
+        listener: socket.socket | None,
+        commit: Callable[[Born], None],
+        complaints: int | None = None,
+    ) -> Born:
+        """``commit`` writes down who it is. Only then does the agent begin: one that nobody knows of never runs.
+
+        ``complaints``: where what it writes to its standard error goes; else nowhere.
+        """
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control.setblocking(False)
         with control:
             with theirs:
-                launcher = self._spawn(words, theirs, listener)
+                launcher = self._spawn(words, theirs, listener, complaints)
             try:
                 async with asyncio.timeout(_SECONDS):
                     pid = int(await _expect(control, b"pid"))
@@ -67,7 +76,7 @@ class Launcher:
         with control:
             with theirs:
                 try:
-                    launcher = self._spawn(words, theirs, theirs)
+                    launcher = self._spawn(words, theirs)
                 except errors.ProviderUnavailable as error:
                     return error.message
             try:
@@ -82,7 +91,13 @@ class Launcher:
                 os.waitpid(launcher, 0)
         return "the launcher ended without a word."
 
-    def _spawn(self, words: Sequence[str], control: socket.socket, listener: socket.socket) -> int:
+    def _spawn(
+        self,
+        words: Sequence[str],
+        control: socket.socket,
+        listener: socket.socket | None = None,
+        complaints: int | None = None,
+    ) -> int:
         with contextlib.ExitStack() as opened:
 
             def hold(descriptor: int) -> int:
@@ -103,9 +118,9 @@ class Launcher:
             places = {
                 PLAN_FD: hold(plan),
                 1: hold(null),
-                2: hold(null),
+                2: hold(null if complaints is None else complaints),
                 CONTROL_FD: hold(control.fileno()),
-                LISTEN_FD: hold(listener.fileno()),
+                LISTEN_FD: hold(null if listener is None else listener.fileno()),
                 FILTER_FD: hold(filters),
             }
             actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in places.items()]

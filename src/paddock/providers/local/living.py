@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import select
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +16,11 @@ from paddock.clock import Clock
 from paddock.machine.agent.machine import AgentMachine
 from paddock.machine.base import MachineStats
 from paddock.providers.base import InsideService
-from paddock.providers.local import launch, outlet
+from paddock.providers.local import outlet
 from paddock.providers.local.door import Door
+from paddock.providers.local.enclosure import Way
 from paddock.providers.local.outlet import Outlet
-from paddock.providers.local.record import SOCKET, Record, Running, start_time
+from paddock.providers.local.record import Record, Running, start_time
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +39,7 @@ class Living:
         clock: Clock,
         way_out: Outlet,
         spool_limit: int,
+        way: Callable[[Callable[[], Path]], Way],
         inside: InsideService | None = None,
     ) -> None:
         self.folder = folder
@@ -50,14 +51,16 @@ class Living:
         self._clock = clock
         self._pidfd: int | None = None
         self._on_end: Callable[[Living], None] = lambda _: None
+        self._way = way(lambda: self.folder)
         self.machine = AgentMachine(
             record.spec.sandbox_id,
-            self._connect,
+            self._way.connect,
             self._environment,
             self._stats,
             spool_limit,
             clock=clock,
             ready=self._ready,
+            bridge=self._way.bridge,
         )
 
     @property
@@ -136,6 +139,8 @@ class Living:
         if self.door is not None:
             await self.door.close()
         await self.machine.aclose()
+        if self._way.bridge is not None:
+            await self._way.bridge.close()
 
     async def _write_stopped(self, stopped: bool) -> None:
         self.record = self.record.with_running(replace(self.running, stopped=stopped))
@@ -156,9 +161,6 @@ class Living:
             raise errors.SandboxNotFound.by_id(self.record.spec.sandbox_id)
         if self.paused:
             raise errors.Conflict(f"Sandbox {self.record.spec.sandbox_id!r} is paused: resume it first.")
-
-    async def _connect(self) -> socket.socket:
-        return launch.connect(self.folder, SOCKET)
 
     def _environment(self) -> Mapping[str, str]:
         spec = self.record.spec

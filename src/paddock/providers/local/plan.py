@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,14 +54,13 @@ _MASKED = (
     "/proc/timer_stats",
     "/proc/vmallocinfo",
 )
-_SHM_MB = 64
 _TERMINALS = 256
 """All sandboxes share the kernel's pool of terminals: none may take them all."""
-_OPEN_FILES = 65_536
+OPEN_FILES = 65_536
 _RLIMIT_SIGPENDING, _SIGNALS = 11, 2048
 _RLIMIT_MSGQUEUE, _QUEUE_BYTES = 12, 65_536
 _WATCHERS = 32
-_NO_CORE = 1
+NO_CORE = 1
 """Not 0: with a piped ``core_pattern`` the kernel takes 0 as "no limit on the pipe" and starts the host's handler."""
 
 
@@ -92,16 +91,25 @@ class Site:
         """What the sandbox's root is to whoever mounts."""
         return 0 if self.uid_slot is None else uids.base(self.uid_slot)
 
+    @property
+    def shared_memory_mb(self) -> int:
+        return min(64, max(1, self.spec.resources.memory_mb // 4))
+
+
+Step = tuple[str | int | Path, ...]
+"""A verb and its arguments."""
+
 
 def words(site: Site) -> list[str]:
-    return [str(word) for part in _parts(site) for word in part]
+    return in_words(_steps(site))
 
 
-def _parts(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
-    yield from _before(site)
-    yield "enter", site.stage
-    yield from _disk(site)
-    yield from _root(site)
+def in_words(steps: Iterable[Step]) -> list[str]:
+    return [str(word) for step in steps for word in step]
+
+
+def _steps(site: Site) -> Iterator[Step]:
+    yield from files(site)
     yield from _proc()
     yield from _dev(site)
     yield from _run(site)
@@ -116,7 +124,15 @@ def _parts(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
     yield "agent", AGENT
 
 
-def _before(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
+def files(site: Site) -> Iterator[Step]:
+    """Groups, ids, its own disk, and its root on top of the template: what is the same on every kernel."""
+    yield from _before(site)
+    yield "enter", site.stage
+    yield from _disk(site)
+    yield from _root(site)
+
+
+def _before(site: Site) -> Iterator[Step]:
     for door in site.group.doors() if site.group else ():
         yield "cgroup", door
     if site.group is not None and site.group.v2 is not None:
@@ -127,7 +143,7 @@ def _before(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
         yield "users", "single", os.geteuid(), 1
 
 
-def _disk(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
+def _disk(site: Site) -> Iterator[Step]:
     """``raw``: as it is on the disk. ``disk``: with the ids that are seen inside."""
     if site.disk_image:
         yield "image", site.folder / disk.IMAGE, "raw"
@@ -141,7 +157,7 @@ def _disk(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
     yield "state", "disk/state"
 
 
-def _root(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
+def _root(site: Site) -> Iterator[Step]:
     for overlay in site.template.overlays:
         names = []
         for number, lower in enumerate(overlay.lowers):
@@ -156,7 +172,7 @@ def _root(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
         yield "bind", site.agent, target, "rf"
 
 
-def _proc() -> Iterator[tuple[str | int | Path, ...]]:
+def _proc() -> Iterator[Step]:
     yield "mount", "proc", "/proc", ""
     for path in _READ_ONLY:
         yield "readonly", path
@@ -166,7 +182,7 @@ def _proc() -> Iterator[tuple[str | int | Path, ...]]:
     yield "say", "/proc/sys/kernel/random/boot_id", str(uuid.uuid4())
 
 
-def _dev(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
+def _dev(site: Site) -> Iterator[Step]:
     owner = f"uid={site.root_id},gid={site.root_id}"
     yield "tmpfs", "/dev", f"size=64k,nr_inodes=64,mode=755,{owner}"
     for name in _DEVICES:
@@ -174,14 +190,13 @@ def _dev(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
     # Terminals belong to the group `tty`, where there is more than one group.
     group = f",gid={site.root_id + 5}" if site.privileged else ""
     yield "devpts", "/dev/pts", f"newinstance,ptmxmode=0666,mode=0620,max={_TERMINALS}{group}"
-    shared = min(_SHM_MB, max(1, site.spec.resources.memory_mb // 4))
-    yield "tmpfs", "/dev/shm", f"size={shared}m,nr_inodes=4096,mode=1777,{owner}"  # noqa: S108
+    yield "tmpfs", "/dev/shm", f"size={site.shared_memory_mb}m,nr_inodes=4096,mode=1777,{owner}"  # noqa: S108
     for name, text in _DEV_LINKS.items():
         yield "link", text, f"/dev/{name}"
     yield "seal", "/dev"
 
 
-def _run(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
+def _run(site: Site) -> Iterator[Step]:
     owner = f"uid={site.root_id},gid={site.root_id}"
     yield "tmpfs", "/run", f"size=16m,nr_inodes=4096,mode=755,{owner}"
     yield "tmpfs", INSIDE, f"size=64k,nr_inodes=32,mode=755,{owner}"
@@ -191,14 +206,14 @@ def _run(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
         yield "link", site.template.python, f"{INSIDE}/bin/python"
 
 
-def _sys() -> Iterator[tuple[str | int | Path, ...]]:
+def _sys() -> Iterator[Step]:
     """Nothing of the host's devices and control groups; only how many processors there are."""
     yield "tmpfs", "/sys", "size=64k,nr_inodes=16,mode=755"
     yield "bind", "/sys/devices/system/cpu", "/sys/devices/system/cpu", "rRt"
     yield "seal", "/sys"
 
 
-def _addons(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
+def _addons(site: Site) -> Iterator[Step]:
     """The folder of them all, so that one which is installed later is seen at once."""
     if site.addons is not None:
         yield "bind", site.addons, addons.INSIDE, _flags(site, "rt")
@@ -206,7 +221,7 @@ def _addons(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
             yield "link", f"{addons.INSIDE}/{name}/{addons.CURRENT}", f"{addons.FOLDER}/{name}"
 
 
-def _mounts(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
+def _mounts(site: Site) -> Iterator[Step]:
     for mount in site.spec.mounts:
         flags = "Rr" if mount.read_only else "R"
         if site.privileged:
@@ -218,12 +233,12 @@ def _mounts(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
             yield "bind", mount.source, mount.target, flags
 
 
-def _limits(site: Site) -> Iterator[tuple[str | int | Path, ...]]:
+def _limits(site: Site) -> Iterator[Step]:
     """Inside, so that they count what is in this sandbox only. Those of cgroups are better where there are any."""
     resources = site.spec.resources
     limited = site.group.limits if site.group else frozenset()
-    yield "limit", resource.RLIMIT_CORE, _NO_CORE, _NO_CORE
-    yield "limit", resource.RLIMIT_NOFILE, _OPEN_FILES, _OPEN_FILES
+    yield "limit", resource.RLIMIT_CORE, NO_CORE, NO_CORE
+    yield "limit", resource.RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES
     if not site.privileged:  # all sandboxes of an ordinary user share what the kernel counts by user
         yield "limit", _RLIMIT_SIGPENDING, _SIGNALS, _SIGNALS
         yield "limit", _RLIMIT_MSGQUEUE, _QUEUE_BYTES, _QUEUE_BYTES

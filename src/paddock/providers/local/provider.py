@@ -23,8 +23,10 @@ from paddock.machine.agent.machine import SPOOL_LIMIT
 from paddock.machine.base import Machine
 from paddock.providers.base import Found, InsideService, IsolationReport, MachineState, Provider, SandboxSpec, Shape
 from paddock.providers.local import disk, quota
-from paddock.providers.local.builder import Builder, usual
+from paddock.providers.local.builder import Builder, kind, usual
 from paddock.providers.local.chores import Chores
+from paddock.providers.local.enclosure import Namespaces
+from paddock.providers.local.gvisor.runsc import Wanted
 from paddock.providers.local.living import Living
 from paddock.providers.local.outlet import Outlet
 from paddock.providers.local.record import Record
@@ -48,13 +50,14 @@ class LocalProvider(Provider):
         addons: Path | None = None,
         reachable: Sequence[str] = (),
         spool_limit: int = SPOOL_LIMIT,
+        runsc: Wanted | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._spool_limit = spool_limit
         self._reach = Reach(reachable=reachable)
         self._resolver = HostResolver()
         self._yard = Yard(root.absolute(), made)
-        self._builder = Builder(self._yard, templates or root.absolute().parent / "templates", addons)
+        self._builder = Builder(self._yard, templates or root.absolute().parent / "templates", addons, runsc)
         self._stock: Stock[Living] = Stock()
         self._living: dict[str, Living] = {}
         self._turns: dict[str, asyncio.Lock] = {}
@@ -65,7 +68,8 @@ class LocalProvider(Provider):
     @classmethod
     def from_settings(cls, settings: Settings, clock: Clock) -> Self:
         home = settings.home.absolute()
-        return cls(home / "local", clock, addons=home / "addons", reachable=settings.egress_reachable)
+        runsc = Wanted(settings.runsc, settings.runsc_platform)
+        return cls(home / "local", clock, addons=home / "addons", reachable=settings.egress_reachable, runsc=runsc)
 
     async def start(self) -> None:
         """Look at the machine, finish what a crash cut short, and take up every sandbox that lives."""
@@ -157,8 +161,7 @@ class LocalProvider(Provider):
         return living.machine
 
     async def isolation(self, sandbox_id: str) -> IsolationReport:
-        self._known(sandbox_id)
-        return self._builder.host.report()
+        return self._builder.enclosure(self._known(sandbox_id).spec).report()
 
     async def set_egress(self, sandbox_id: str, policy: EgressPolicy) -> None:
         async with self._turn(sandbox_id):
@@ -172,8 +175,7 @@ class LocalProvider(Provider):
                 living.outlet.update(policy)
 
     async def egress(self, sandbox_id: str) -> EgressReport:
-        record = self._known(sandbox_id)
-        living = self._living.get(sandbox_id)
+        record, living = self._known(sandbox_id), self._living.get(sandbox_id)
         return living.outlet.report() if living else self._outlet(record).report()
 
     async def connect_out(self, sandbox_id: str, host: str, port: int, seconds: float) -> Outward:
@@ -187,9 +189,9 @@ class LocalProvider(Provider):
     # Machines made in advance
 
     def shape_of(self, spec: SandboxSpec) -> Shape | None:
-        if spec.mounts or spec.egress.mode is EgressMode.FULL or not self._builder.host.adjusts(spec.resources):
-            return None
-        return Shape(spec.template_id, spec.resources.disk_mb)
+        plain = not spec.mounts and spec.egress.mode is not EgressMode.FULL and kind(spec) is Namespaces
+        adjusts = plain and self._builder.host.adjusts(spec.resources)
+        return Shape(spec.template_id, spec.resources.disk_mb) if adjusts else None
 
     async def warm(self, shape: Shape) -> None:
         spec = SandboxSpec(
@@ -380,7 +382,8 @@ class LocalProvider(Provider):
         log.warning("sandbox ended", sandbox_id=living.record.spec.sandbox_id)
 
     def _hold(self, folder: Path, record: Record) -> Living:
-        return Living(folder, record, self._clock, self._outlet(record), self._spool_limit, self._inside)
+        way = kind(record.spec).way
+        return Living(folder, record, self._clock, self._outlet(record), self._spool_limit, way, self._inside)
 
     def _outlet(self, record: Record) -> Outlet:
         return Outlet(record.spec.egress, self._reach, self._resolver)

@@ -41,8 +41,12 @@ def program(architecture: str) -> bytes:
 
     Each is a u32 count and that many ``struct sock_filter``, little-endian.
     """
+    return program_of(the_policy(), architecture)
+
+
+def program_of(policy: Policy, architecture: str) -> bytes:
     of = Architecture.named(architecture)
-    filters = [compile_filter(the_policy(), of, role) for role in (Role.AGENT, Role.CHILDREN)]
+    filters = [compile_filter(policy, of, role) for role in (Role.AGENT, Role.CHILDREN)]
     return b"".join(struct.pack("<I", len(code) // 8) + code for code in filters)
 
 

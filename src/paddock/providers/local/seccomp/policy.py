@@ -21,7 +21,9 @@ from paddock.providers.local.seccomp.numbers import known_names
 ALL_BITS = 0xFFFFFFFF
 
 # The same on x86-64 and aarch64. Written out, so that a filter does not depend on the system that compiles it.
-ERRORS = MappingProxyType({"EPERM": 1, "ENOSYS": 38, "EPROTONOSUPPORT": 93, "ESOCKTNOSUPPORT": 94, "EAFNOSUPPORT": 97})
+ERRORS = MappingProxyType(
+    {"EPERM": 1, "ENOSYS": 38, "EPROTONOSUPPORT": 93, "ESOCKTNOSUPPORT": 94, "EOPNOTSUPP": 95, "EAFNOSUPPORT": 97}
+)
 
 
 class Role(StrEnum):

@@ -1,0 +1,112 @@
+"""How a sandbox is shut in: which first process it gets, and how the agent is reached that this becomes or brings.
+
+Folder, disk, ids, control group, and when it lives and ends, are the same whichever it is.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paddock.machine.agent.line import Connect
+from paddock.providers.base import IsolationReport, Resources
+from paddock.providers.local import disk, launch, plan
+from paddock.providers.local.host import Host
+from paddock.providers.local.plan import Site
+from paddock.providers.local.record import SOCKET
+
+if TYPE_CHECKING:
+    from paddock.machine.agent.bridge import Bridge
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """To the agent of one sandbox."""
+
+    connect: Connect
+    bridge: Bridge | None = None
+    """Where no descriptor can be handed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """What the launcher is given besides the plan. Closed by whoever asked for it."""
+
+    listener: socket.socket | None = None
+    complaints: int | None = None
+    """Where the first process writes what goes wrong, while nobody else can say it."""
+
+    def close(self) -> None:
+        if self.listener is not None:
+            self.listener.close()
+        if self.complaints is not None:
+            os.close(self.complaints)
+
+
+class Enclosure(ABC):
+    @abstractmethod
+    def report(self) -> IsolationReport: ...
+
+    @abstractmethod
+    def limits(self, resources: Resources) -> Resources:
+        """Of its control group, so that what was asked for is there for whoever is inside."""
+
+    @abstractmethod
+    def lay(self, site: Site) -> Laid:
+        """What must be there before the first process; may be repeated for a later start."""
+
+    @abstractmethod
+    def words(self, site: Site) -> list[str]: ...
+
+    @abstractmethod
+    async def arrive(self, folder: Path, site: Site, laid: Laid, alive: Callable[[], bool]) -> None:
+        """Wait until its agent can be reached, or raise with why it never will. ``folder``: where it is by now."""
+
+    # Of one that lives, whatever this machine could start now
+
+    @staticmethod
+    @abstractmethod
+    def way(folder: Callable[[], Path]) -> Way: ...
+
+    @staticmethod
+    @abstractmethod
+    def abandon(pid: int) -> None:
+        """Its disk is about to be deleted: what is not written yet need not be. Only where it has an image."""
+
+
+class Namespaces(Enclosure):
+    """On the host's kernel: the launcher itself becomes the agent, with a socket that was made for it."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def report(self) -> IsolationReport:
+        return self._host.report()
+
+    def limits(self, resources: Resources) -> Resources:
+        return resources
+
+    def lay(self, site: Site) -> Laid:
+        return Laid(launch.listen(site.folder, SOCKET))
+
+    def words(self, site: Site) -> list[str]:
+        return plan.words(site)
+
+    async def arrive(self, folder: Path, site: Site, laid: Laid, alive: Callable[[], bool]) -> None:
+        """Whoever connects waits in the listener's queue."""
+
+    @staticmethod
+    def way(folder: Callable[[], Path]) -> Way:
+        async def connect() -> socket.socket:
+            return launch.connect(folder(), SOCKET)
+
+        return Way(connect)
+
+    @staticmethod
+    def abandon(pid: int) -> None:
+        disk.abandon(f"/proc/{pid}/fd/{launch.STATE_FD}")

@@ -1,0 +1,134 @@
+"""A guest of gVisor's as a sandbox: runsc is its first process, and our agent the guest's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import re
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+from paddock import errors
+from paddock.machine.agent.machine import AgentMachine
+from paddock.providers.base import IsolationLevel, IsolationReport, Layer, Resources
+from paddock.providers.local import disk
+from paddock.providers.local.enclosure import Enclosure, Laid, Way
+from paddock.providers.local.gvisor import bundle, door, filters
+from paddock.providers.local.gvisor.runsc import Runsc
+from paddock.providers.local.host import Host
+from paddock.providers.local.plan import Site
+
+_START_SECONDS = 60.0
+_LOOK_SECONDS = 0.005
+_COMPLAINTS = 16_384
+_OWN_MEMORY_MB = 64
+"""Of the guest's kernel and of the process that reads files for it."""
+_OWN_PROCESSES = 2048
+_PROCESSES_EACH = {"systrap": 6, "ptrace": 16}
+"""Of the host's, for each of the guest's: the one that runs its code, and threads of the kernel that serve it. More
+than were counted, and room for those that it makes before it says no: the guest's own limit shall be reached first,
+for at this one its kernel ends."""
+_KERNEL = "kernel of its own"
+_NOISE = re.compile(r"^(\*\*\* Warning|[IWD]\d{4} )")
+
+
+class Gvisor(Enclosure):
+    def __init__(self, host: Host, runsc: Runsc) -> None:
+        self._host = host
+        self._runsc = runsc
+
+    def report(self) -> IsolationReport:
+        layers = [layer for layer in self._host.report().layers if layer.name != _KERNEL]
+        return IsolationReport(IsolationLevel.HARDENED, (*layers, Layer(_KERNEL, True, str(self._runsc))))
+
+    def limits(self, resources: Resources) -> Resources:
+        return replace(
+            resources,
+            memory_mb=resources.memory_mb + _OWN_MEMORY_MB,
+            pids=resources.pids * _PROCESSES_EACH[self._runsc.platform] + _OWN_PROCESSES,
+        )
+
+    def lay(self, site: Site) -> Laid:
+        door.make(site.folder, site.root_id, filters.program(platform.machine()))
+        config = site.folder / bundle.FOLDER / bundle.CONFIG
+        config.write_text(json.dumps(bundle.configuration(site)))
+        config.chmod(0o644)
+        return Laid(complaints=_sheet())
+
+    def words(self, site: Site) -> list[str]:
+        return bundle.words(site, self._runsc)
+
+    async def arrive(self, folder: Path, site: Site, laid: Laid, alive: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                (await door.connect(folder)).close()
+                break
+            except errors.ProviderUnavailable:
+                if not alive():
+                    raise errors.ProviderRefused(f"The guest's kernel ended at once: {_complaint(laid)}") from None
+                if time.monotonic() > deadline:
+                    raise errors.ProviderTimeout(
+                        f"The guest did not start within {_START_SECONDS:g} s: {_complaint(laid)}"
+                    ) from None
+            await asyncio.sleep(_LOOK_SECONDS)
+        await self._limit_processes(folder, site.spec.resources.pids)
+
+    async def _limit_processes(self, folder: Path, pids: int) -> None:
+        """Before anything else runs in it. A kernel too old to have such a limit is ended by the group's."""
+        way = self.way(lambda: folder)
+        machine = AgentMachine("", way.connect, dict, bridge=way.bridge)
+        try:
+            with contextlib.suppress(errors.PathNotFound):
+                path = f"{bundle.GROUP}/pids.max"
+                await machine.stat(path, user="root")
+                await machine.write_file(path, _text(f"{pids + 1}\n"), atomic=False, user="root")
+        finally:
+            await machine.aclose()
+            if way.bridge is not None:
+                await way.bridge.close()
+
+    @staticmethod
+    def way(folder: Callable[[], Path]) -> Way:
+        # What no other sandbox on this host needs is not loaded for it.
+        from paddock.machine.agent.bridge import TOKEN_HEADER, Bridge, Endpoint
+
+        async def connect() -> socket.socket:
+            return await door.connect(folder(), _START_SECONDS)
+
+        async def endpoint() -> Endpoint:
+            return Endpoint("ws://sandbox", {TOKEN_HEADER: door.token(folder())}, connect)
+
+        bridge = Bridge(endpoint)
+        return Way(bridge.link, bridge)
+
+    @staticmethod
+    def abandon(pid: int) -> None:
+        # By the root of runsc itself, where nothing of the guest's making is on the way.
+        disk.abandon(f"/proc/{pid}/root{bundle.KEEP}")
+
+
+async def _text(text: str) -> AsyncIterator[bytes]:
+    yield text.encode()
+
+
+def _sheet() -> int:
+    """A file in memory that does not grow: once it is full, whoever writes is refused, and lives on."""
+    made = os.memfd_create("complaints", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(made, _COMPLAINTS)
+    fcntl.fcntl(made, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+    return made
+
+
+def _complaint(laid: Laid) -> str:
+    text = b"" if laid.complaints is None else os.pread(laid.complaints, _COMPLAINTS, 0)
+    lines = text.replace(b"\0", b"").decode(errors="replace").splitlines()
+    said = [line.strip() for line in lines if line.strip() and not _NOISE.match(line)]
+    return " ".join(said)[:1000] or "it said nothing."

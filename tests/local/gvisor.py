@@ -1,0 +1,36 @@
+"""gVisor for the tests, where it is installed: ``runsc`` on the path, or the one that ``PADDOCK_RUNSC`` names."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+import pytest
+
+from paddock import errors
+from paddock.providers.local.gvisor.runsc import Wanted, find
+from paddock.providers.local.probe import check, looked_at
+from paddock.providers.local.programs import Programs
+
+
+def wanted() -> Wanted:
+    """Skips at once where sandboxes cannot have a kernel of their own, and says why."""
+    if (reason := _missing()) is not None:
+        pytest.skip(reason)
+    return _named()
+
+
+def _named() -> Wanted:
+    return Wanted(os.environ.get("PADDOCK_RUNSC", ""), os.environ.get("PADDOCK_RUNSC_PLATFORM", ""))
+
+
+@functools.cache
+def _missing() -> str | None:
+    if problems := check():
+        return " ".join(problems)
+    try:
+        with looked_at(Programs.find()) as host:
+            find(_named(), host)
+    except errors.ProviderRefused as refusal:
+        return refusal.message
+    return None

@@ -22,6 +22,9 @@ PROVIDERS: dict[str, Callable[[Path, Path], Provider]] = {
     "fake": lambda home, shared: FakeProvider(home / "fake"),
     "local": lambda home, shared: LocalProvider(home / "local", made=shared),
     "docker": lambda home, shared: DockerProvider(home / "docker", address=engine.address(), images=[engine.DEBIAN]),
+    "docker-far": lambda home, shared: DockerProvider(
+        home / "docker", address=engine.far_address(), images=[engine.DEBIAN], way="far"
+    ),
 }
 """How a server process would build each one; twice on the same home means the same state. What every test may share
 (layers made of the host) is in a second folder."""

@@ -40,6 +40,13 @@ def address() -> Address:
     return Address.parse(os.environ.get("DOCKER_HOST", ""))
 
 
+def far_address() -> Address:
+    """Of the same engine, by the network where ``PADDOCK_TEST_DOCKER_TCP`` says how."""
+    near = address()
+    given = os.environ.get("PADDOCK_TEST_DOCKER_TCP")
+    return Address.parse(given) if given else near
+
+
 def call(method: str, path: str, **more: Any) -> httpx.Response:
     """The engine itself, past the provider: to look, and to do what somebody else would."""
     with _client(Address.parse(os.environ.get("DOCKER_HOST", ""))) as client:

@@ -113,7 +113,6 @@ class Bridge:
                 compression=None,
                 open_timeout=_OPEN_SECONDS,
                 close_timeout=_CLOSE_SECONDS,
-                ping_interval=_PING_SECONDS,
                 ping_timeout=_PONG_SECONDS,
                 max_size=_LARGEST_MESSAGE,
                 max_queue=_AHEAD,
@@ -191,10 +190,12 @@ class _Relay:
 async def _way(endpoint: Endpoint) -> dict[str, Any]:
     """How the connection below the WebSocket is made."""
     if endpoint.connect is not None:
-        return {"unix": True, "sock": await endpoint.connect()}
+        # What is below tells when it is cut, and a machine that is frozen is not gone because it answers no ping.
+        return {"unix": True, "sock": await endpoint.connect(), "ping_interval": None}
     host = urlsplit(endpoint.url).hostname or ""
     # Names below ``localhost`` are this host (RFC 6761), which not every resolver knows.
-    return {"host": "127.0.0.1"} if host.endswith(".localhost") else {}
+    here = {"host": "127.0.0.1"} if host.endswith(".localhost") else {}
+    return {**here, "ping_interval": _PING_SECONDS}
 
 
 def _check_open(word: str | bytes) -> None:

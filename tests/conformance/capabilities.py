@@ -49,7 +49,7 @@ FILES = {
     "test_details": "details of processes and files (notes, owners, attributes)",
     "test_confinement": "confinement",
 }
-_CASE = re.compile(rf"\[(?:.*-)?({'|'.join(CLASSES)})(?:-.*)?\]$")
+_CASE = re.compile(rf"\[(?:.*-)?({'|'.join(CLASSES)})(?!-far)(?:-.*)?\]$")
 _BEFORE_RESULTS = "\n## The same promises\n"
 
 

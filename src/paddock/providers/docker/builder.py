@@ -113,6 +113,8 @@ class Builder:
             (draft / FAR).write_text(self.kit.token)
             await self.kit.ready(record.spec.template_id)
         record.save(draft)
+        if birth is not None:
+            birth.mkdir(mode=0o755)
         await self._create(record, birth)
         await self._begin(draft, record)
 

@@ -48,7 +48,7 @@ _Noreturn static void usage(void) {
                                "       paddock-agent serve --bridge PATH --token PATH --keep PATH --mode range|plain "
                                "[--filter PATH] [--sudo PATH]\n"
                                "       paddock-agent remote --port N --state PATH --token PATH --mode range|own\n"
-                               "       paddock-agent trunk PATH [FILTER]\n";
+                               "       paddock-agent trunk PATH [FILTER|- [SECONDS]]\n";
     if (write(2, text, sizeof text - 1) < 0) exit(1);
     exit(EXIT_USAGE);
 }
@@ -230,7 +230,7 @@ int main(int argc, char **argv, char **env) {
     const char *name = argc ? strrchr(argv[0], '/') : NULL;
     name = name ? name + 1 : argc ? argv[0] : "";
     if (strcmp(name, "sudo") == 0) return sudo_main(argc, argv, env);
-    if ((argc == 3 || argc == 4) && strcmp(argv[1], "trunk") == 0) return trunk_main(argc, argv);
+    if (argc >= 3 && argc <= 5 && strcmp(argv[1], "trunk") == 0) return trunk_main(argc, argv);
     bool elsewhere = argc > 1 && strcmp(argv[1], "remote") == 0;
     struct options options = elsewhere ? parse_remote(argc, argv) : parse_options(argc, argv);
     become_agent(&options);

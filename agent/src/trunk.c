@@ -16,8 +16,7 @@
 #include "privileges.h"
 #include "text.h"
 
-/* QUIET_MS: the server pings more often. Twice, since a freeze ends any wait at once. */
-enum { OUT_ROOM = 1 << 18, OUT_BUSY = 1 << 17, IN_ROOM = 1 << 16, TURNS = 8, QUIET_MS = 120000, QUIET_TIMES = 2 };
+enum { OUT_ROOM = 1 << 18, OUT_BUSY = 1 << 17, IN_ROOM = 1 << 16, TURNS = 8, QUIET_S = 60, MAX_QUIET_S = 3600 };
 
 struct channel {
     struct source source; /* out of the loop while there is nothing to wait for */
@@ -373,12 +372,20 @@ static bool confine(const char *filter) {
     return done;
 }
 
+static int patience_ms(const char *text) {
+    uint64_t seconds = QUIET_S;
+    bool good = !text || (take_number(&text, &seconds) && !*text && seconds > 0 && seconds <= MAX_QUIET_S);
+    return good ? (int)seconds * 1000 : -1;
+}
+
 int trunk_main(int argc, char **argv) {
-    int quiet = 0;
     int64_t woken;
+    int quiet = 0, patience = patience_ms(argc > 4 ? argv[4] : NULL);
     signal(SIGPIPE, SIG_IGN);
-    if (!confine(argc > 3 ? argv[3] : NULL)) return 1;
+    if (patience < 0 || !confine(argc > 3 && strcmp(argv[3], "-") != 0 ? argv[3] : NULL)) return 1;
     if (!loop_start() || !trunk_start(0, 1, argv[2])) return 1;
-    while (!over && quiet < QUIET_TIMES) quiet = loop_turn(QUIET_MS, &woken) ? 0 : quiet + 1;
+    /* The server pings more often; but some engines keep our input open when it has long gone, and so have they. Twice,
+       since a freeze ends any wait at once. */
+    while (!over && quiet < 2) quiet = loop_turn(patience, &woken) ? 0 : quiet + 1;
     return over ? 0 : 1;
 }

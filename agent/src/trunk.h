@@ -24,7 +24,8 @@ enum trunk_kind {
     TRUNK_PING,   /* from outside: somebody is there */
 };
 
-/* paddock-agent trunk PATH [FILTER]: until the other side has gone. Answers the exit code. */
+/* paddock-agent trunk PATH [FILTER [SECONDS]]: until the other side has gone, or has been silent for twice as long.
+   Answers the exit code. */
 int trunk_main(int argc, char **argv);
 
 /* The parts of it, for the fuzzer. */

@@ -176,6 +176,21 @@ async def test_its_inner_end_ends_with_its_input(binary: Path, folder: Path) -> 
     await trunk.close()
 
 
+async def test_its_inner_end_ends_when_nobody_says_anything_for_long(binary: Path, folder: Path) -> None:
+    """Some engines keep its input open when the server has long gone."""
+    process = await asyncio.create_subprocess_exec(
+        *(binary, "trunk", str(folder / "door"), "-", "1"), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    async with asyncio.timeout(PATIENCE):
+        assert await process.wait() == 1
+
+
+@pytest.mark.parametrize("wrong", [["-", "0"], ["-", "x"], ["/no/such/filter"]])
+def test_it_does_not_begin_otherwise_than_it_was_told_to(plain_binary: Path, wrong: list[str]) -> None:
+    done = subprocess.run([plain_binary, "trunk", "/nowhere", *wrong], capture_output=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
 @pytest.mark.parametrize("wrong", [b"sh: not found\n", b"\0\0\1\0\4\0\0\0\2\0\0\0", b""], ids=["words", "newer", "end"])
 async def test_whoever_begins_otherwise_is_no_trunk(wrong: bytes) -> None:
     class Other:

@@ -50,7 +50,7 @@ class Place:
             "key": "i" + secrets.token_hex(10),
             "owner_id": "owner",
             "user_id": "tester",
-            "template_id": engine.DEBIAN,
+            "template_id": self._options["images"][0],
             "resources": Resources(disk_mb=256),
         }
         return SandboxSpec(**{**given, **changes})

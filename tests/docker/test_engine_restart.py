@@ -1,7 +1,8 @@
-"""The engine itself is stopped, crashes and comes back under sandboxes that live: nothing is lost, and nothing is left."""
+"""The engine itself is stopped, crashes and comes back under sandboxes that live: nothing is lost or left."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -13,25 +14,23 @@ import pytest
 from paddock import errors
 from paddock.clock import SystemClock
 from paddock.lifecycle.house import House, build_house
+from paddock.machine.agent import trunk
 from paddock.machine.base import ProcessStatus
 from paddock.models import State
 from paddock.providers.base import MachineState
-from paddock.providers.docker import DockerProvider
-from tests.docker import engine
-from tests.docker.own_engine import OwnEngine
+from paddock.providers.docker import DockerProvider, way
+from tests.docker.own_engine import IMAGE, OwnEngine
 from tests.docker.place import Place
 from tests.docker.test_server import Contained
-from tests.local.place import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[OwnEngine]:
-    engine.address()
     made = OwnEngine(Path(tempfile.mkdtemp(prefix="own-")))
     made.start()
-    made.take_image(engine.DEBIAN)
+    made.make_image()
     made.stop()
     yield made
     made.end()
@@ -64,7 +63,7 @@ def fall(request: pytest.FixtureRequest, own: OwnEngine) -> Iterator[Fall]:
 
 @pytest.fixture(params=["near", "far"])
 async def place(request: pytest.FixtureRequest, fall: Fall, own: OwnEngine, tmp_path: Path) -> AsyncIterator[Place]:
-    made = Place(tmp_path, own.address, way=request.param, images=[engine.DEBIAN])
+    made = Place(tmp_path, own.address, way=request.param, images=[IMAGE])
     await made.provider.start()
     yield made
     await made.clear()
@@ -99,7 +98,11 @@ async def test_sandboxes_outlive_their_engine(place: Place, fall: Fall, own: Own
     assert await (await place.inside(running.sandbox_id)).read(counter) == b"before\n"
 
 
-async def test_what_carried_the_way_to_an_agent_does_not_pile_up(place: Place, fall: Fall, own: OwnEngine) -> None:
+async def test_what_carried_the_way_to_an_agent_does_not_pile_up(
+    place: Place, fall: Fall, own: OwnEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(way, "FAR_COMMAND", (*way.FAR_COMMAND[:-1], "3"))
+    monkeypatch.setattr(trunk, "_PING_SECONDS", 0.5)
     inside = await place.create()
     for _ in range(2):
         own.stop(fall.how)
@@ -107,10 +110,9 @@ async def test_what_carried_the_way_to_an_agent_does_not_pile_up(place: Place, f
         await place.provider.resume(inside.sandbox_id)
         again = await place.inside(inside.sandbox_id)
 
-    async def alone() -> bool:
-        return int(await again.says("ps -eo args | grep -c '[p]addock-agent trunk'; true")) <= 1
-
-    await eventually(alone, 60)
+    async with asyncio.timeout(60):
+        while int(await again.says("ps -eo args | grep -c '[p]addock-agent trunk'; true")) > 1:
+            await asyncio.sleep(0.1)
 
 
 class Fallible(Contained):
@@ -119,7 +121,7 @@ class Fallible(Contained):
     own: OwnEngine
 
     def another_house(self) -> House:
-        provider = DockerProvider(self.home / "docker", address=self.own.address, images=[engine.DEBIAN])
+        provider = DockerProvider(self.home / "docker", address=self.own.address, images=[IMAGE])
         return build_house(self.settings, clock=self.clock, providers={"docker": provider})
 
 

@@ -23,7 +23,7 @@ PIECE = 1 << 15
 CHANNELS = 512
 _HEAD = struct.Struct("<HBBI")
 _NUMBER = struct.Struct("<I")
-_PING_SECONDS = 40.0
+_PING_SECONDS = 15.0
 _HELLO_SECONDS = 30.0
 
 

@@ -17,7 +17,7 @@ BIRTH = f"{INSIDE}/birth"
 BIRTH_SOCKET = "server.sock"
 AGENT_FILE, SUDO_FILE, FILTERS_FILE, TOKEN_FILE = "paddock-agent", "sudo", "filters", "token"
 BRIDGE = f"{INSIDE}/bridge.sock"
-FAR_COMMAND = (f"{PROGRAMS}/{AGENT_FILE}", "trunk", BRIDGE, f"{PROGRAMS}/{FILTERS_FILE}")
+FAR_COMMAND = (f"{PROGRAMS}/{AGENT_FILE}", "trunk", BRIDGE, f"{PROGRAMS}/{FILTERS_FILE}", "45")
 """What the engine runs inside where there is no other way to the agent."""
 KEEP = "/var/lib/paddock"
 """Where the agent keeps records and output: in the container's own layer, so that they count as its disk."""

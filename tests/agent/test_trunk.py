@@ -1,4 +1,4 @@
-"""Many connections over one pipe: each as if it were alone, whatever the others do, and none left when the pipe is cut."""
+"""Many connections over one pipe: each as if it were alone, and none left when the pipe is cut."""
 
 from __future__ import annotations
 

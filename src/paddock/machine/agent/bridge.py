@@ -113,6 +113,8 @@ class Bridge:
                 compression=None,
                 open_timeout=_OPEN_SECONDS,
                 close_timeout=_CLOSE_SECONDS,
+                # On this host the kernel tells of an end, and one that is frozen is not gone.
+                ping_interval=None if endpoint.connect is not None else _PING_SECONDS,
                 ping_timeout=_PONG_SECONDS,
                 max_size=_LARGEST_MESSAGE,
                 max_queue=_AHEAD,
@@ -190,12 +192,10 @@ class _Relay:
 async def _way(endpoint: Endpoint) -> dict[str, Any]:
     """How the connection below the WebSocket is made."""
     if endpoint.connect is not None:
-        # What is below tells when it is cut, and a machine that is frozen is not gone because it answers no ping.
-        return {"unix": True, "sock": await endpoint.connect(), "ping_interval": None}
+        return {"unix": True, "sock": await endpoint.connect()}
     host = urlsplit(endpoint.url).hostname or ""
     # Names below ``localhost`` are this host (RFC 6761), which not every resolver knows.
-    here = {"host": "127.0.0.1"} if host.endswith(".localhost") else {}
-    return {**here, "ping_interval": _PING_SECONDS}
+    return {"host": "127.0.0.1"} if host.endswith(".localhost") else {}
 
 
 def _check_open(word: str | bytes) -> None:

@@ -21,6 +21,8 @@ from paddock.providers.docker.address import Address
 
 DEBIAN = "paddock-test-debian:2"
 SCRATCH = "paddock-test-scratch:1"
+RUNTIME = os.environ.get("PADDOCK_TEST_DOCKER_RUNTIME", "")
+"""For those who are reached through the engine alone."""
 _PACKAGES = "ca-certificates,procps,python3"
 _HELLO = r"""
 #include <stdio.h>

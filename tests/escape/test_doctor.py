@@ -13,6 +13,7 @@ from paddock.doctor import checks
 from paddock.doctor.attempts import Outcome, Verdict
 from paddock.doctor.checks import Check, Diagnosis, examine
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer
+from paddock.providers.docker.probe import Asked
 from paddock.providers.local.cgroups import Cgroups
 from paddock.providers.local.host import Host
 from tests.docker.fake_engine import FakeEngine
@@ -30,7 +31,7 @@ BAD = Diagnosis(False, (Check("sandboxes", False, "sudo sysctl -w kernel.unprivi
 def diagnosis(monkeypatch: pytest.MonkeyPatch) -> list[Diagnosis]:
     """What the machine is made to look like; a test may change it."""
     wanted = [GOOD]
-    monkeypatch.setattr(checks, "examine", lambda home, docker_host: wanted[-1])
+    monkeypatch.setattr(checks, "examine", lambda home, docker: wanted[-1])
     return wanted
 
 
@@ -97,12 +98,13 @@ def test_an_engine_that_answers_is_found_and_is_enough_where_the_machine_cannot(
     host = Host(False, ("Nothing works.",), False, None, _no_cgroups(), None)
     monkeypatch.setattr(checks, "look", lambda *given: host)
     with FakeEngine(tmp_path, {"GET /version": (200, {"Version": "27.1", "ApiVersion": "1.46"})}) as engine:
-        found = examine(tmp_path, engine.host)
+        found = examine(tmp_path, Asked(engine.host))
     assert by_name(found)["docker engine"].good
-    assert "27.1" in by_name(found)["docker engine"].detail
+    assert f"27.1 at {tmp_path}" in by_name(found)["docker engine"].detail
+    assert "near" in by_name(found)["docker engine"].detail
     assert found.runs
     assert found.report is None, "the layers are those of the local provider"
-    gone = examine(tmp_path, engine.host)
+    gone = examine(tmp_path, Asked(engine.host))
     assert not gone.runs
     assert "DOCKER_HOST" in by_name(gone)["docker engine"].detail
 

@@ -23,9 +23,10 @@ _COLOURS = {"refused": "green", "not refused": "red", "not tried": "yellow"}
 def doctor(session: Session, full: Full = False) -> None:
     """Say what this machine can do for sandboxes. Needs no server."""
     from paddock.doctor.checks import examine
+    from paddock.providers.docker.probe import Asked
 
     settings = load_settings()
-    diagnosis = examine(settings.home, settings.docker_host)
+    diagnosis = examine(settings.home, Asked.of(settings))
     if not session.json:
         _show(diagnosis)
     outcomes = _examined(session.json) if full and diagnosis.report else []

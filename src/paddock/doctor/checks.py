@@ -37,7 +37,7 @@ class Diagnosis:
     """Which layers a sandbox of the local provider would have; None where it cannot run."""
 
 
-def examine(home: Path, docker_host: str = "") -> Diagnosis:
+def examine(home: Path, docker: probe.Asked | None = None) -> Diagnosis:
     """Look at the machine; blocking, well under a second. ``home`` is where sandboxes would be kept."""
     checks = [_system(), _python(), _rights()]
     programs = Programs.find()
@@ -47,7 +47,7 @@ def examine(home: Path, docker_host: str = "") -> Diagnosis:
     if host is not None:
         checks.append(_sandboxes(host))
         checks.append(_full_egress(host))
-    engine = probe.check(docker_host)
+    engine = probe.check(docker or probe.Asked(""))
     checks += [_file_system(home), _free_space(home), _docker(engine)]
     local = host is not None and not host.problems
     runs = local or (missing is None and engine.problem is None)

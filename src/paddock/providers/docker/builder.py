@@ -21,7 +21,7 @@ from paddock.providers.base import MachineState, SandboxSpec
 from paddock.providers.docker import container
 from paddock.providers.docker.birth import Midwife
 from paddock.providers.docker.engine import Engine, Missing
-from paddock.providers.docker.host import Host, runtime_of, shares_sockets
+from paddock.providers.docker.host import AUTO, Host, chosen_far, runtime_of
 from paddock.providers.docker.kit import Kit
 from paddock.providers.docker.way import FarWay, NearWay, Way
 from paddock.providers.local import disk
@@ -32,10 +32,9 @@ from paddock.providers.local.yard import Yard
 log = structlog.get_logger(__name__)
 
 PREFIX = "paddock-"
-AUTO, NEAR, FAR = "auto", "near", "far"
-"""The ways to an agent. The last is also the name of a file in the folder of a sandbox that is reached so: with
-the token of the kit that it was made with."""
 ENVIRONMENT = "environment.json"
+FAR_MARK = "far"
+"""A file in the folder of a sandbox that is reached so: the token of the kit that it was made with."""
 FROZEN = "paused"
 STATES = {
     "running": MachineState.RUNNING,
@@ -74,7 +73,8 @@ class Builder:
         if self._runtime and self._runtime not in (info.get("Runtimes") or {self._runtime: {}}):
             known = ", ".join(sorted(info["Runtimes"]))
             raise errors.ProviderRefused(f"The engine has no runtime {self._runtime!r}. It has: {known}.")
-        far = self._way == FAR or (self._way == AUTO and not self._near_works(runtime_of(info, self._runtime)))
+        here = self._engine.address.socket is not None
+        far = chosen_far(self._way, here, runtime_of(info, self._runtime))
         self.host = Host.of(info, runtime=self._runtime, read_only=self._read_only, far=far)
         await asyncio.to_thread(self._lay_out, str(info.get("Architecture") or platform.machine()))
         self._midwife = Midwife(self._engine)
@@ -100,9 +100,9 @@ class Builder:
 
     def way(self, folder: Path, record: Record) -> Callable[[Callable[[], Path]], Way]:
         """As it was made, whatever is chosen now."""
-        if not (folder / FAR).exists():
+        if not (folder / FAR_MARK).exists():
             return NearWay
-        token = (folder / FAR).read_text()
+        token = (folder / FAR_MARK).read_text()
         return lambda _: FarWay(self._engine, record.reference, token)
 
     async def make(self, draft: Path, record: Record, environment: Sequence[str]) -> None:
@@ -110,7 +110,7 @@ class Builder:
         birth = None if self.host.far else self._births / record.reference
         (draft / ENVIRONMENT).write_text(json.dumps(list(environment)))
         if birth is None:
-            (draft / FAR).write_text(self.kit.token)
+            (draft / FAR_MARK).write_text(self.kit.token)
             await self.kit.ready(record.spec.template_id)
         record.save(draft)
         if birth is not None:
@@ -124,7 +124,7 @@ class Builder:
         await self._begin(folder, record)
 
     async def _begin(self, folder: Path, record: Record) -> None:
-        if (folder / FAR).exists():
+        if (folder / FAR_MARK).exists():
             await self._engine.start(record.reference)
             return
         birth = self._births / record.reference
@@ -198,9 +198,6 @@ class Builder:
         drafts = {PREFIX + name for name in self._yard.drafts()}
         records = [record for _, record in (*self._yard.warm(), *self._yard.sandboxes())]
         return drafts | {record.reference for record in records}, births
-
-    def _near_works(self, runtime: str) -> bool:
-        return self._engine.address.socket is not None and shares_sockets(runtime)
 
     def _lay_out(self, architecture: str) -> None:
         programs = Programs.find()

@@ -9,6 +9,9 @@ from typing import Any
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer
 from paddock.providers.docker.container import CAPABILITIES
 
+AUTO, NEAR, FAR = "auto", "near", "far"
+"""The ways to an agent, and leave to choose."""
+
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -95,9 +98,11 @@ def runtime_of(info: Mapping[str, Any], chosen: str) -> str:
     return chosen or str(info.get("DefaultRuntime") or "").rpartition("/")[2]
 
 
-def shares_sockets(runtime: str) -> bool:
-    """Whether containers of this runtime are on the host's own kernel, and get to its unix sockets."""
-    return not runtime or runtime in _SHARING
+def chosen_far(way: str, by_socket: bool, runtime: str) -> bool:
+    """Near works on one machine, with a runtime whose containers get to the host's unix sockets."""
+    if way != AUTO:
+        return way == FAR
+    return not by_socket or bool(runtime and runtime not in _SHARING)
 
 
 def own_kernel(runtime: str) -> bool:

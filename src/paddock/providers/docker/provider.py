@@ -23,8 +23,9 @@ from paddock.machine.base import Machine
 from paddock.providers.base import Found, InsideService, IsolationReport, MachineState, Provider, SandboxSpec, Shape
 from paddock.providers.docker import container, quota
 from paddock.providers.docker.address import Address
-from paddock.providers.docker.builder import AUTO, PREFIX, Builder
+from paddock.providers.docker.builder import PREFIX, Builder
 from paddock.providers.docker.engine import Engine, Missing
+from paddock.providers.docker.host import AUTO
 from paddock.providers.docker.images import Images
 from paddock.providers.docker.lives import Lives, paused
 from paddock.providers.docker.living import Living

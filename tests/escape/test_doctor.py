@@ -57,7 +57,7 @@ def test_a_machine_without_user_namespaces_says_how_to_allow_them(
 ) -> None:
     host = Host(False, ("Allow it: sudo sysctl -w user.max_user_namespaces=15000",), False, None, _no_cgroups(), None)
     monkeypatch.setattr(checks, "look", lambda *given: host)
-    found = examine(tmp_path, f"unix://{tmp_path}/no-engine")
+    found = examine(tmp_path, Asked(f"unix://{tmp_path}/no-engine"))
     assert not found.runs
     assert found.report is None
     assert "sysctl -w" in by_name(found)["sandboxes"].detail

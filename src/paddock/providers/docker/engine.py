@@ -101,7 +101,7 @@ class Engine:
     async def kill(self, name: str) -> None:
         """Ended when this returns; one that has ended already is fine."""
         try:
-            await self.ask("POST", f"/containers/{name}/kill", params={"signal": "KILL"})
+            await self._thawing(name, "POST", f"/containers/{name}/kill", {"signal": "KILL"})
         except errors.Conflict:
             return
         await self.ended(name)
@@ -117,7 +117,7 @@ class Engine:
     async def remove(self, name: str) -> None:
         """With its processes and its volumes. One that is not there, or on its way out, is fine."""
         try:
-            await self.ask("DELETE", f"/containers/{name}", params={"force": 1, "v": 1})
+            await self._thawing(name, "DELETE", f"/containers/{name}", {"force": 1, "v": 1})
         except (Missing, errors.Conflict):
             if await self.inspect(name) is not None:
                 await self.ask(
@@ -127,6 +127,17 @@ class Engine:
                     patient=True,
                     missing_is_fine=True,
                 )
+
+    async def _thawing(self, name: str, method: str, path: str, params: Mapping[str, Any]) -> None:
+        """To end a container. Not every runtime can do that to one that is frozen (gVisor's older ones cannot)."""
+        try:
+            await self.ask(method, path, params=params)
+        except errors.ProviderUnavailable as failed:
+            try:
+                await self.unpause(name)
+            except errors.PaddockError:
+                raise failed from None
+            await self.ask(method, path, params=params)
 
     async def exec(self, name: str, words: Sequence[str]) -> str:
         """A program that is to run in it, with its input and output open. Answers with its number."""

@@ -21,7 +21,7 @@ from paddock.providers.base import MachineState, SandboxSpec
 from paddock.providers.docker import container
 from paddock.providers.docker.birth import Midwife
 from paddock.providers.docker.engine import Engine, Missing
-from paddock.providers.docker.host import AUTO, Host, chosen_far, runtime_of
+from paddock.providers.docker.host import AUTO, Host, chosen_far, own_kernel, runtime_of
 from paddock.providers.docker.kit import Kit
 from paddock.providers.docker.way import FarWay, NearWay, Way
 from paddock.providers.local import disk
@@ -76,6 +76,7 @@ class Builder:
         here = self._engine.address.socket is not None
         far = chosen_far(self._way, here, runtime_of(info, self._runtime))
         self.host = Host.of(info, runtime=self._runtime, read_only=self._read_only, far=far)
+        self._engine.thaw_first = own_kernel(self.host.runtime)
         await asyncio.to_thread(self._lay_out, str(info.get("Architecture") or platform.machine()))
         self._midwife = Midwife(self._engine)
 

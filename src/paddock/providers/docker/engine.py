@@ -6,6 +6,7 @@ connection, an internal error) is :class:`~paddock.errors.ProviderUnavailable`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -44,6 +45,8 @@ class Engine:
         self.address = address
         self.version = OLDEST
         self.tls = address.context()
+        self.thaw_first = False
+        """Set where a runtime cannot end what is frozen."""
         # No connection is kept: one that outlived its engine would break the next request, and a new one costs nothing.
         self._client = httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(
@@ -101,7 +104,7 @@ class Engine:
     async def kill(self, name: str) -> None:
         """Ended when this returns; one that has ended already is fine."""
         try:
-            await self._thawing(name, "POST", f"/containers/{name}/kill", {"signal": "KILL"})
+            await self._end("POST", name, "/kill", {"signal": "KILL"})
         except errors.Conflict:
             return
         await self.ended(name)
@@ -117,7 +120,7 @@ class Engine:
     async def remove(self, name: str) -> None:
         """With its processes and its volumes. One that is not there, or on its way out, is fine."""
         try:
-            await self._thawing(name, "DELETE", f"/containers/{name}", {"force": 1, "v": 1})
+            await self._end("DELETE", name, "", {"force": 1, "v": 1})
         except (Missing, errors.Conflict):
             if await self.inspect(name) is not None:
                 await self.ask(
@@ -128,16 +131,11 @@ class Engine:
                     missing_is_fine=True,
                 )
 
-    async def _thawing(self, name: str, method: str, path: str, params: Mapping[str, Any]) -> None:
-        """To end a container. Not every runtime can do that to one that is frozen (gVisor's older ones cannot)."""
-        try:
-            await self.ask(method, path, params=params)
-        except errors.ProviderUnavailable as failed:
-            try:
+    async def _end(self, method: str, name: str, what: str, params: Mapping[str, Any]) -> None:
+        if self.thaw_first:
+            with contextlib.suppress(Missing, errors.Conflict, errors.ProviderUnavailable):
                 await self.unpause(name)
-            except errors.PaddockError:
-                raise failed from None
-            await self.ask(method, path, params=params)
+        await self.ask(method, f"/containers/{name}{what}", params=params)
 
     async def exec(self, name: str, words: Sequence[str]) -> str:
         """A program that is to run in it, with its input and output open. Answers with its number."""

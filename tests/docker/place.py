@@ -25,6 +25,7 @@ class Place:
         self.root = home / "docker"
         self.address = address
         self._options = {"images": [engine.DEBIAN, engine.SCRATCH], **options}
+        self.keys: dict[str, str] = {}
         self.provider = self.build()
 
     def build(self) -> DockerProvider:
@@ -57,6 +58,7 @@ class Place:
 
     async def create(self, **changes: Any) -> Inside:
         spec = self.spec(**changes)
+        self.keys[spec.sandbox_id] = spec.key
         await self.provider.create(spec)
         return await self.inside(spec.sandbox_id)
 
@@ -111,6 +113,11 @@ class Meddler:
     def down(self, down: bool) -> None:
         """As if the engine were stopped: nobody is there."""
         self._down = down
+
+    def sever(self) -> None:
+        """All that is connected now is not any more."""
+        for writer in list(self._open):
+            writer.transport.abort()
 
     async def start(self) -> None:
         self._server = await asyncio.start_unix_server(self._guest, self.address.socket)

@@ -55,7 +55,8 @@ class Midwife:
             elif end.done():
                 raise errors.ProviderRefused(
                     f"The container ended before its agent asked for anything (exit code {end.result()}). Does the "
-                    "engine run on this machine, with a runtime that shares unix sockets with it (not gVisor or Kata)?"
+                    "engine run on this machine, with a runtime that shares unix sockets with it? Else set "
+                    "PADDOCK_DOCKER_WAY=far."
                 )
             else:
                 raise errors.ProviderTimeout(f"The container's agent did not ask for anything within {_SECONDS:g} s.")

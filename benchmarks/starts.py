@@ -72,7 +72,7 @@ async def commands(home: Path, template: Template, docker: Engine | None, rounds
 
         probes["Paddock, run-command of plain words"] = run(PLAIN)
         probes["Paddock, run-command that needs a shell"] = run(f"{PLAIN}; :")
-        taken = await _rounds("commands", probes, rounds)
+        taken = await _rounds("commands", probes, rounds, many_in_a_row=IN_A_ROW)
     _print(f"One command, `{' '.join(ECHO)}`, to its exit code", taken, "`docker exec`")
 
 
@@ -125,10 +125,16 @@ def _in_a_row(once: Callable[[int], list[float]]) -> Probe:
     return probe
 
 
-async def _rounds(name: str, probes: Mapping[str, Probe], rounds: int) -> Taken:
-    """Every candidate in its turn; with many at once there are fewer rounds, for about as many values."""
+async def _rounds(name: str, probes: Mapping[str, Probe], rounds: int, many_in_a_row: int = 1) -> Taken:
+    """Every candidate in its turn; with many at once there are fewer rounds, for about as many values.
+
+    Starts come from a pool of ``MANY``, so there one batch is a turn.
+    """
     taken: Taken = {probe: {1: [], MANY: []} for probe in probes}
-    for count, row, number in ((1, IN_A_ROW, max(3, rounds // IN_A_ROW)), (MANY, 1, max(3, 2 * rounds // MANY))):
+    for count, row, number in (
+        (1, IN_A_ROW, max(3, rounds // IN_A_ROW)),
+        (MANY, many_in_a_row, max(3, 2 * rounds // MANY)),
+    ):
         title = f"{name}, {count} at once"
         for step in track(range(number + _WARM_UP), title, console=progress, transient=True):
             for probe, measure in probes.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import httpx
@@ -63,6 +64,13 @@ async def test_background_answers_at_once(client: httpx.AsyncClient, sandbox: st
     assert (await client.post(f"{path}/signal", json={"signal": "SIGKILL"})).json()["success"] is True
     ended = (await client.post(f"{path}/wait", params={"timeout": 20})).json()
     assert (ended["status"], ended["exit_code"]) == ("killed", 137)
+
+
+async def test_commands_that_take_their_time_keep_no_other_waiting(client: httpx.AsyncClient, sandbox: str) -> None:
+    count = 4 * (os.cpu_count() or 1) + 1  # more than have their turn at once
+    waiting = [run(client, sandbox, "until [ -e /workspace/go ]; do sleep 0.1; done", timeout=60) for _ in range(count)]
+    results = await asyncio.gather(*waiting, run(client, sandbox, "touch /workspace/go"))
+    assert [result["status"] for result in results] == ["completed"] * (count + 1)
 
 
 async def test_a_retry_with_the_same_key_meets_the_first_process(client: httpx.AsyncClient, sandbox: str) -> None:

@@ -6,7 +6,9 @@ import pytest
 from sqlalchemy import text
 
 from paddock.errors import Asleep, SandboxNotFound
+from paddock.machine.base import Machine
 from paddock.models import State
+from paddock.providers.fake import FakeProvider
 from tests.support.world import World
 
 
@@ -74,3 +76,23 @@ async def test_what_was_chosen_comes_back_from_the_providers_labels(world: World
     await world.house.reconciler.sweep()
     row = await world.row(made.sandbox_id)
     assert (row.public_ports, row.auto_resume, row.timeout_from) == (True, False, made.timeout_from)
+
+
+async def test_one_that_is_paused_again_and_again_under_a_use_is_woken_each_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = world.house.controller
+    sandbox_id = (await world.create()).sandbox.sandbox_id
+    attach, pauses = FakeProvider.attach, 3
+
+    async def late(self: FakeProvider, wanted: str) -> Machine:
+        nonlocal pauses
+        if pauses:
+            pauses -= 1
+            await controller.pause(world.alice, wanted)
+        return await attach(self, wanted)
+
+    monkeypatch.setattr(FakeProvider, "attach", late)
+    async with controller.use(world.alice, sandbox_id) as use:
+        assert await use.machine.stat("/workspace")
+    assert (pauses, await world.state(sandbox_id)) == (0, State.RUNNING)

@@ -10,7 +10,7 @@ import pytest
 
 from paddock import errors
 from paddock.egress.policy import EgressMode, EgressPolicy
-from paddock.providers.base import MachineState
+from paddock.providers.base import MachineState, Resources
 from paddock.providers.vendor.provider import VendorProvider
 from tests.vendor.account import Account
 from tests.vendor.road import Trouble, a_road_to
@@ -74,6 +74,19 @@ async def test_daytonas_refusals_are_told_apart(daytona: Account, provider: Vend
     quiet = a_spec(template_id="default", egress=EgressPolicy(EgressMode.NONE))
     await provider.create(quiet)
     assert await run(provider, quiet.sandbox_id, "echo up") == "up"
+
+
+async def test_a_machine_from_an_image_has_the_size_that_was_asked_for(
+    provider: VendorProvider, daytona: Account
+) -> None:
+    spec = a_spec(template_id="image:host", resources=Resources(cpu=2, memory_mb=1500, disk_mb=3 << 10))
+    found = await provider.create(spec)
+    assert await run(provider, spec.sandbox_id, "echo made") == "made"
+    with daytona.owner() as owner:
+        [there] = [one for one in owner.iter_sandboxes() if one.key == found.reference]
+    assert (there.resources.cpu, there.resources.memory_mb, there.resources.disk_mb) == (2, 2 << 10, 3 << 10)
+    with pytest.raises(errors.PaddockError, match="no-such-image"):
+        await provider.create(a_spec(template_id="image:no-such-image"))
 
 
 async def test_a_daytona_that_says_later_is_asked_later(daytona: Account, tmp_path: Path) -> None:

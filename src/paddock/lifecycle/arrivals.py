@@ -1,4 +1,4 @@
-"""Creates that come in the same moment begin one after another.
+"""Creates, or commands, that come in the same moment begin one after another.
 
 Taken up all at once, every step of the first waits for that step of all the others, and all of them end when the last
 one does. One after another the first has its answer, or its command runs on another core, while the next is looked

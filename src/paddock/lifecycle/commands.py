@@ -7,6 +7,7 @@ made here before the spawn and kept with the idempotency key, so that a retry me
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -16,6 +17,7 @@ from paddock import ids
 from paddock.clock import Clock
 from paddock.errors import PaddockError
 from paddock.lifecycle.accounts import Principal
+from paddock.lifecycle.arrivals import Arrivals
 from paddock.lifecycle.attachment import Attachment
 from paddock.lifecycle.controller import Controller, Seen, Use
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
@@ -43,10 +45,11 @@ class Commands:
         self._idempotency = idempotency
         self._settings = settings
         self._clock = clock
+        self._arrivals = Arrivals(2 * (os.cpu_count() or 1))  # one in the server's hands, one in the sandbox's
 
     async def run(self, who: Principal, request: RunCommand, idempotency_key: str | None = None) -> CommandResult:
         """Run in a shell and answer when it has ended, or when the soft timeout has passed."""
-        async with self._controller.use(who, request.sandbox_id) as use:
+        async with self._arrivals.turn(), self._controller.use(who, request.sandbox_id) as use:
             process_id, first = await self._process(who, request, idempotency_key)
             return await self._run(use, request, process_id, first)
 

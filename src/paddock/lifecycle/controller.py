@@ -41,6 +41,8 @@ from paddock.store import deadlines, sandboxes
 from paddock.store.database import Store
 from paddock.store.records import Deadline, DeadlineKind, Page, Sandbox
 
+_ATTACH_TRIES = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -313,15 +315,16 @@ class Controller:
         return await self._transitions.reach(sandbox.sandbox_id, RESUME)
 
     async def _attach(self, sandbox: Sandbox, *, wake: bool) -> Machine:
-        """The machine. Where the provider disagrees with the row (a host that was restarted), the row is put right."""
-        for last_try in (False, True):
+        """The machine. Where the provider disagrees with the row (a host was restarted, somebody paused it in this
+        moment), the row is put right."""
+        for left in reversed(range(_ATTACH_TRIES)):
             provider = self._engine.provider(sandbox.provider)
             if (machine := provider.at_hand(sandbox.sandbox_id)) is not None:
                 return machine
             try:
                 return await self._engine.call(provider.attach(sandbox.sandbox_id), "attach")
             except (SandboxNotFound, Conflict):
-                if last_try:
+                if not left:
                     raise
                 await self._transitions.compare(sandbox.sandbox_id)
                 current = await self._rows.get(sandbox.sandbox_id)

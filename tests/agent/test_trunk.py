@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -72,10 +74,11 @@ async def between(binary: Path, folder: Path, guest: Guest) -> AsyncIterator[Tru
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """By a way that is short enough for a socket's address."""
-    short = Path(f"/proc/{os.getpid()}/cwd")
-    return tmp_path if len(str(tmp_path)) < 90 else short
+def folder() -> Iterator[Path]:
+    """Short, as the path of a socket must be."""
+    made = Path(tempfile.mkdtemp(prefix="paddock-trunk-", dir="/tmp"))
+    yield made
+    shutil.rmtree(made)
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -98,6 +98,8 @@ async def test_sandboxes_outlive_their_engine(place: Place, fall: Fall, own: Own
     assert await (await place.inside(running.sandbox_id)).read(counter) == b"before\n"
 
 
+@pytest.mark.parametrize("place", ["far"], indirect=True)
+@pytest.mark.parametrize("fall", [fall for fall in FALLS.values() if fall.live_restore], indirect=True)
 async def test_what_carried_the_way_to_an_agent_does_not_pile_up(
     place: Place, fall: Fall, own: OwnEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from paddock.doctor.attempts import Outcome, Verdict
 from paddock.doctor.checks import Check, Diagnosis, examine
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer
 from paddock.providers.docker.probe import Asked
-from paddock.providers.local.cgroups import Cgroups
+from paddock.providers.ground.cgroups import Cgroups
 from paddock.providers.local.host import Host
 from tests.docker.fake_engine import FakeEngine
 
@@ -65,7 +65,7 @@ def test_a_machine_without_user_namespaces_says_how_to_allow_them(
 
 
 def test_a_missing_program_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("paddock.providers.local.programs._BIN", tmp_path)
+    monkeypatch.setattr("paddock.providers.ground.programs._BIN", tmp_path)
     found = examine(tmp_path)
     assert not found.runs
     assert "compiler" in by_name(found)["native programs"].detail

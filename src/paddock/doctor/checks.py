@@ -12,9 +12,9 @@ from pathlib import Path
 
 from paddock.providers.base import IsolationReport
 from paddock.providers.docker import probe
+from paddock.providers.ground.launch import Launcher
+from paddock.providers.ground.programs import Programs
 from paddock.providers.local.host import Host, look
-from paddock.providers.local.launch import Launcher
-from paddock.providers.local.programs import Programs
 
 _NETWORKED = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "afs", "fuse"}
 _LITTLE = 5 << 30

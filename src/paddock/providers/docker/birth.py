@@ -15,9 +15,9 @@ from pathlib import Path
 from paddock import errors
 from paddock.providers.docker.container import BIRTH_SOCKET
 from paddock.providers.docker.engine import Engine
-from paddock.providers.local import launch
-from paddock.providers.local.record import SOCKET
-from paddock.providers.local.seccomp.compiler import program
+from paddock.providers.ground import launch
+from paddock.providers.ground.record import SOCKET
+from paddock.providers.ground.seccomp.compiler import program
 
 _SECONDS = 45.0
 

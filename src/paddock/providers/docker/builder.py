@@ -24,10 +24,10 @@ from paddock.providers.docker.engine import Engine, Missing
 from paddock.providers.docker.host import AUTO, Host, chosen_far, own_kernel, runtime_of
 from paddock.providers.docker.kit import Kit
 from paddock.providers.docker.way import FarWay, NearWay, Way
-from paddock.providers.local import disk
-from paddock.providers.local.programs import Programs
-from paddock.providers.local.record import Record
-from paddock.providers.local.yard import Yard
+from paddock.providers.ground import disk
+from paddock.providers.ground.programs import Programs
+from paddock.providers.ground.record import Record
+from paddock.providers.ground.yard import Yard
 
 log = structlog.get_logger(__name__)
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from paddock import errors
 from paddock.providers.docker.container import AGENT_FILE, FILTERS_FILE, INSTALLATION, KIT, SUDO_FILE, TOKEN_FILE
 from paddock.providers.docker.engine import Engine
-from paddock.providers.local.programs import Programs
-from paddock.providers.local.seccomp.compiler import program
+from paddock.providers.ground.programs import Programs
+from paddock.providers.ground.seccomp.compiler import program
 
 _NAMES = {"arm64": "aarch64", "amd64": "x86_64"}
 _INSIDE = "/kit"

@@ -21,9 +21,9 @@ from paddock.providers.docker import quota
 from paddock.providers.docker.builder import FROZEN, STATES, Builder
 from paddock.providers.docker.engine import Engine, Missing
 from paddock.providers.docker.living import Living
-from paddock.providers.local.outlet import Outlet
-from paddock.providers.local.record import Record
-from paddock.providers.local.yard import Yard
+from paddock.providers.ground.outlet import Outlet
+from paddock.providers.ground.record import Record
+from paddock.providers.ground.yard import Yard
 
 log = structlog.get_logger(__name__)
 

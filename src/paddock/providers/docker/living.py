@@ -12,10 +12,10 @@ from paddock.machine.base import MachineStats
 from paddock.providers.base import InsideService
 from paddock.providers.docker.container import PROGRAMS
 from paddock.providers.docker.way import Way
-from paddock.providers.local import outlet
-from paddock.providers.local.door import Door
-from paddock.providers.local.outlet import Outlet
-from paddock.providers.local.record import Record
+from paddock.providers.ground import outlet
+from paddock.providers.ground.door import Door
+from paddock.providers.ground.outlet import Outlet
+from paddock.providers.ground.record import Record
 
 _BASE = {"LC_CTYPE": "C.UTF-8", "TERM": "xterm-256color"}
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -29,12 +29,11 @@ from paddock.providers.docker.host import AUTO
 from paddock.providers.docker.images import Images
 from paddock.providers.docker.lives import Lives, paused
 from paddock.providers.docker.living import Living
-from paddock.providers.local import disk
-from paddock.providers.local.builder import usual
-from paddock.providers.local.chores import Chores
-from paddock.providers.local.record import Record
-from paddock.providers.local.stock import Stock
-from paddock.providers.local.yard import AlreadyThere, Yard
+from paddock.providers.ground import disk
+from paddock.providers.ground.chores import Chores
+from paddock.providers.ground.record import Record
+from paddock.providers.ground.stock import Stock, usual
+from paddock.providers.ground.yard import AlreadyThere, Yard
 from paddock.settings import Settings
 
 

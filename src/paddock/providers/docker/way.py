@@ -16,8 +16,8 @@ from paddock.machine.agent.trunk import Trunk
 from paddock.providers.docker.container import FAR_COMMAND
 from paddock.providers.docker.engine import Engine, Missing
 from paddock.providers.docker.exec import Exec
-from paddock.providers.local import launch
-from paddock.providers.local.record import SOCKET
+from paddock.providers.ground import launch
+from paddock.providers.ground.record import SOCKET
 
 _BEGIN_SECONDS = 30.0
 """For an agent that was started this moment to listen."""

@@ -17,10 +17,10 @@ from paddock.clock import Clock
 from paddock.machine.agent.machine import AgentMachine
 from paddock.machine.base import MachineStats
 from paddock.providers.base import InsideService
-from paddock.providers.local import launch, outlet
-from paddock.providers.local.door import Door
-from paddock.providers.local.outlet import Outlet
-from paddock.providers.local.record import SOCKET, Record, Running, start_time
+from paddock.providers.ground import launch, outlet
+from paddock.providers.ground.door import Door
+from paddock.providers.ground.outlet import Outlet
+from paddock.providers.ground.record import SOCKET, Record, Running, start_time
 
 log = structlog.get_logger(__name__)
 

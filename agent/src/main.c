@@ -19,6 +19,7 @@
 #include "remote.h"
 #include "sudo.h"
 #include "text.h"
+#include "trunk.h"
 
 enum { IDLE_MS = 1000, FROZEN_MS = 500, EXIT_USAGE = 2 };
 
@@ -46,7 +47,8 @@ _Noreturn static void usage(void) {
                                "       paddock-agent serve --birth PATH --keep PATH --mode range|plain [--sudo PATH]\n"
                                "       paddock-agent serve --bridge PATH --token PATH --keep PATH --mode range|plain "
                                "[--filter PATH] [--sudo PATH]\n"
-                               "       paddock-agent remote --port N --state PATH --token PATH --mode range|own\n";
+                               "       paddock-agent remote --port N --state PATH --token PATH --mode range|own\n"
+                               "       paddock-agent trunk PATH [FILTER|- [SECONDS]]\n";
     if (write(2, text, sizeof text - 1) < 0) exit(1);
     exit(EXIT_USAGE);
 }
@@ -228,6 +230,7 @@ int main(int argc, char **argv, char **env) {
     const char *name = argc ? strrchr(argv[0], '/') : NULL;
     name = name ? name + 1 : argc ? argv[0] : "";
     if (strcmp(name, "sudo") == 0) return sudo_main(argc, argv, env);
+    if (argc >= 3 && argc <= 5 && strcmp(argv[1], "trunk") == 0) return trunk_main(argc, argv);
     bool elsewhere = argc > 1 && strcmp(argv[1], "remote") == 0;
     struct options options = elsewhere ? parse_remote(argc, argv) : parse_options(argc, argv);
     become_agent(&options);

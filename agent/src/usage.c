@@ -19,7 +19,7 @@ enum { STAT_SIZE = 1024, SWEEPS = 50, MAX_STOPPED = 1 << 16 };
 struct sample {
     pid_t pid;
     char state;
-    uint64_t session, ticks, pages, started;
+    uint64_t parent, session, ticks, pages, started;
 };
 
 struct stopped {
@@ -41,6 +41,7 @@ static bool parse_sample(const char *text, struct sample *sample) {
         at += strspn(at, " ");
         if (*at == '-') at++;
         if (!take_number(&at, &value)) return false;
+        if (field == 4) sample->parent = value;
         if (field == 6) sample->session = value;
         if (field >= 14 && field <= 17) sample->ticks += value;
         if (field == 22) sample->started = value;
@@ -65,10 +66,11 @@ static bool take_sample(int proc, const char *name, struct sample *sample) {
     return parse_sample(text, sample);
 }
 
-/* As PID 1 everybody is ours; otherwise the sessions that we started. */
+/* As PID 1 everybody is ours, except who came in from outside (a trunk): he has no parent here. Otherwise the sessions
+   that we started. */
 static bool is_ours(const struct sample *sample) {
     if (sample->pid == getpid() || sample->state == 'Z' || sample->state == 'X') return false;
-    if (getpid() == 1) return true;
+    if (getpid() == 1) return sample->parent != 0;
     for (struct process *process = processes; process; process = process->next) {
         if (process_active(process) && (uint64_t)process->pid == sample->session) return true;
     }

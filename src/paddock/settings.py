@@ -69,6 +69,12 @@ class Settings(BaseSettings):
     """The most that stand ready, of all shapes together, when there is much demand."""
     docker_host: str = Field(default="", validation_alias="DOCKER_HOST")
     """The engine of the provider ``docker``; empty: the first of the usual sockets that is there."""
+    docker_tls_verify: str = Field(default="", validation_alias="DOCKER_TLS_VERIFY")
+    """Not empty: the engine is spoken to by TLS, and each side shows its certificate."""
+    docker_cert_path: str = Field(default="", validation_alias="DOCKER_CERT_PATH")
+    """The folder of ``ca.pem``, ``cert.pem`` and ``key.pem`` for that; empty: ``~/.docker``."""
+    docker_way: Literal["auto", "near", "far"] = Field(default="auto", validation_alias="PADDOCK_DOCKER_WAY")
+    """How agents in containers are reached: by descriptors on this machine, or through the engine alone."""
     docker_images: Annotated[tuple[str, ...], NoDecode] = Field(
         default=("python:3.12-slim",), validation_alias="PADDOCK_DOCKER_IMAGES"
     )

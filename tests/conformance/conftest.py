@@ -24,6 +24,9 @@ PROVIDERS: dict[str, Callable[[Path, Path], Provider]] = {
     "local": lambda home, shared: LocalProvider(home / "local", made=shared),
     "local-gvisor": lambda home, shared: LocalProvider(home / "local", made=shared, runsc=gvisor.wanted()),
     "docker": lambda home, shared: DockerProvider(home / "docker", address=engine.address(), images=[engine.DEBIAN]),
+    "docker-far": lambda home, shared: DockerProvider(
+        home / "docker", address=engine.far_address(), images=[engine.DEBIAN], way="far", runtime=engine.RUNTIME
+    ),
 }
 """How a server process would build each one; twice on the same home means the same state. What every test may share
 (layers made of the host) is in a second folder."""

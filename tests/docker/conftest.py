@@ -35,3 +35,13 @@ async def shaky(meddler: Meddler, tmp_path: Path) -> AsyncIterator[Place]:
     yield made
     await made.clear()
     assert made.leftovers() == []
+
+
+@pytest.fixture
+async def far(tmp_path: Path) -> AsyncIterator[Place]:
+    """Reached through the engine alone, as if it were elsewhere."""
+    made = Place(tmp_path, engine.far_address(), way="far", runtime=engine.RUNTIME)
+    await made.provider.start()
+    yield made
+    await made.clear()
+    assert made.leftovers() == []

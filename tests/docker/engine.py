@@ -21,6 +21,8 @@ from paddock.providers.docker.address import Address
 
 DEBIAN = "paddock-test-debian:2"
 SCRATCH = "paddock-test-scratch:1"
+RUNTIME = os.environ.get("PADDOCK_TEST_DOCKER_RUNTIME", "")
+"""For those who are reached through the engine alone."""
 _PACKAGES = "ca-certificates,procps,python3"
 _HELLO = r"""
 #include <stdio.h>
@@ -40,9 +42,16 @@ def address() -> Address:
     return Address.parse(os.environ.get("DOCKER_HOST", ""))
 
 
+def far_address() -> Address:
+    """Of the same engine, by the network where ``PADDOCK_TEST_DOCKER_TCP`` says how."""
+    near = address()
+    given = os.environ.get("PADDOCK_TEST_DOCKER_TCP")
+    return Address.parse(given) if given else near
+
+
 def call(method: str, path: str, **more: Any) -> httpx.Response:
     """The engine itself, past the provider: to look, and to do what somebody else would."""
-    with _client(Address.parse(os.environ.get("DOCKER_HOST", ""))) as client:
+    with connection(Address.parse(os.environ.get("DOCKER_HOST", ""))) as client:
         return client.request(method, path, **more)
 
 
@@ -55,14 +64,14 @@ def containers(label: str) -> list[dict[str, Any]]:
 def _missing() -> str | None:
     try:
         place = Address.parse(os.environ.get("DOCKER_HOST", ""))
-        with _client(place) as client:
+        with connection(place) as client:
             client.get("/_ping", timeout=0.5).raise_for_status()
             return _without_images(client)
     except (errors.PaddockError, httpx.HTTPError, OSError) as error:
         return f"no Docker engine answers here: {error}"
 
 
-def _client(place: Address) -> httpx.Client:
+def connection(place: Address) -> httpx.Client:
     transport = httpx.HTTPTransport(uds=place.socket)
     return httpx.Client(transport=transport, base_url=place.url, timeout=120, trust_env=False)
 

@@ -25,6 +25,7 @@ class Place:
         self.root = home / "docker"
         self.address = address
         self._options = {"images": [engine.DEBIAN, engine.SCRATCH], **options}
+        self.keys: dict[str, str] = {}
         self.provider = self.build()
 
     def build(self) -> DockerProvider:
@@ -50,13 +51,14 @@ class Place:
             "key": "i" + secrets.token_hex(10),
             "owner_id": "owner",
             "user_id": "tester",
-            "template_id": engine.DEBIAN,
+            "template_id": self._options["images"][0],
             "resources": Resources(disk_mb=256),
         }
         return SandboxSpec(**{**given, **changes})
 
     async def create(self, **changes: Any) -> Inside:
         spec = self.spec(**changes)
+        self.keys[spec.sandbox_id] = spec.key
         await self.provider.create(spec)
         return await self.inside(spec.sandbox_id)
 
@@ -111,6 +113,11 @@ class Meddler:
     def down(self, down: bool) -> None:
         """As if the engine were stopped: nobody is there."""
         self._down = down
+
+    def sever(self) -> None:
+        """All that is connected now is not any more."""
+        for writer in list(self._open):
+            writer.transport.abort()
 
     async def start(self) -> None:
         self._server = await asyncio.start_unix_server(self._guest, self.address.socket)

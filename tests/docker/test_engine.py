@@ -39,9 +39,21 @@ def test_an_engine_on_this_machine_is_understood(given: str, socket: str | None,
 
 
 @pytest.mark.parametrize("given", ["tcp://192.0.2.7:2375", "tcp://engine.example:2376"])
-def test_an_engine_on_another_machine_is_refused_with_the_reason(given: str) -> None:
-    with pytest.raises(errors.ProviderRefused, match="on another machine"):
+def test_an_engine_on_another_machine_is_not_spoken_to_in_the_clear(given: str) -> None:
+    with pytest.raises(errors.ProviderRefused, match=r"on another machine, without TLS.*DOCKER_TLS_VERIFY=1"):
         Address.parse(given)
+
+
+def test_one_by_ssh_is_refused_with_what_to_do_instead() -> None:
+    with pytest.raises(errors.ProviderRefused, match=r"ssh -NL .*PADDOCK_DOCKER_WAY=far"):
+        Address.parse("ssh://me@engine")
+
+
+def test_one_that_speaks_tls_without_certificates_is_refused_with_the_place(tmp_path: Path) -> None:
+    address = Address.parse("tcp://engine.example", tls_verify="1", cert_path=str(tmp_path))
+    assert address == Address(None, "https://engine.example:2376", tmp_path)
+    with pytest.raises(errors.ProviderRefused, match=f"ca.pem, cert.pem and key.pem. In {tmp_path}"):
+        Engine(address)
 
 
 @pytest.mark.parametrize("given", ["ssh://me@engine", "npipe://x", "nonsense", "unix://", "tcp://"])

@@ -13,7 +13,8 @@ from paddock.doctor import checks
 from paddock.doctor.attempts import Outcome, Verdict
 from paddock.doctor.checks import Check, Diagnosis, examine
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer
-from paddock.providers.local.cgroups import Cgroups
+from paddock.providers.docker.probe import Asked
+from paddock.providers.ground.cgroups import Cgroups
 from paddock.providers.local.host import Host
 from tests.docker.fake_engine import FakeEngine
 
@@ -30,7 +31,7 @@ BAD = Diagnosis(False, (Check("sandboxes", False, "sudo sysctl -w kernel.unprivi
 def diagnosis(monkeypatch: pytest.MonkeyPatch) -> list[Diagnosis]:
     """What the machine is made to look like; a test may change it."""
     wanted = [GOOD]
-    monkeypatch.setattr(checks, "examine", lambda home, docker_host, runsc: wanted[-1])
+    monkeypatch.setattr(checks, "examine", lambda home, docker, runsc: wanted[-1])
     return wanted
 
 
@@ -56,7 +57,7 @@ def test_a_machine_without_user_namespaces_says_how_to_allow_them(
 ) -> None:
     host = Host(False, ("Allow it: sudo sysctl -w user.max_user_namespaces=15000",), False, None, _no_cgroups(), None)
     monkeypatch.setattr(checks, "look", lambda *given: host)
-    found = examine(tmp_path, f"unix://{tmp_path}/no-engine")
+    found = examine(tmp_path, Asked(f"unix://{tmp_path}/no-engine"))
     assert not found.runs
     assert found.report is None
     assert "sysctl -w" in by_name(found)["sandboxes"].detail
@@ -64,7 +65,7 @@ def test_a_machine_without_user_namespaces_says_how_to_allow_them(
 
 
 def test_a_missing_program_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("paddock.providers.local.programs._BIN", tmp_path)
+    monkeypatch.setattr("paddock.providers.ground.programs._BIN", tmp_path)
     found = examine(tmp_path)
     assert not found.runs
     assert "compiler" in by_name(found)["native programs"].detail
@@ -97,12 +98,13 @@ def test_an_engine_that_answers_is_found_and_is_enough_where_the_machine_cannot(
     host = Host(False, ("Nothing works.",), False, None, _no_cgroups(), None)
     monkeypatch.setattr(checks, "look", lambda *given: host)
     with FakeEngine(tmp_path, {"GET /version": (200, {"Version": "27.1", "ApiVersion": "1.46"})}) as engine:
-        found = examine(tmp_path, engine.host)
+        found = examine(tmp_path, Asked(engine.host))
     assert by_name(found)["docker engine"].good
-    assert "27.1" in by_name(found)["docker engine"].detail
+    assert f"27.1 at {tmp_path}" in by_name(found)["docker engine"].detail
+    assert "near" in by_name(found)["docker engine"].detail
     assert found.runs
     assert found.report is None, "the layers are those of the local provider"
-    gone = examine(tmp_path, engine.host)
+    gone = examine(tmp_path, Asked(engine.host))
     assert not gone.runs
     assert "DOCKER_HOST" in by_name(gone)["docker engine"].detail
 

@@ -8,9 +8,9 @@ import os
 import pytest
 
 from paddock import errors
+from paddock.providers.ground.programs import Programs
 from paddock.providers.local.gvisor.runsc import Wanted, find
 from paddock.providers.local.probe import check, looked_at
-from paddock.providers.local.programs import Programs
 
 
 def wanted() -> Wanted:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from paddock.providers.base import Layer, Resources, SandboxSpec
+from paddock.providers.ground.record import Record, Running, start_time
 from paddock.providers.local import LocalProvider
-from paddock.providers.local.record import Record, Running, start_time
 from tests.conformance.shell import PATIENCE, Shell
 
 PRIVILEGED = os.geteuid() == 0

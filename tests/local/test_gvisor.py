@@ -14,8 +14,8 @@ import pytest
 from paddock import errors
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.providers.base import IsolationLevel, MachineState, Mount, Resources
+from paddock.providers.ground.record import start_time
 from paddock.providers.local.gvisor import bundle, door
-from paddock.providers.local.record import start_time
 from tests.conformance.test_ports import ECHO
 from tests.local import gvisor, traces
 from tests.local.outside import REACHABLE, Outside, fetch

@@ -12,8 +12,8 @@ import pytest
 from paddock import errors
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.providers.base import MachineState, Mount, Resources, Shape
-from paddock.providers.local.outlet import PROXY_PORT
-from paddock.providers.local.record import Record, start_time
+from paddock.providers.ground.outlet import PROXY_PORT
+from paddock.providers.ground.record import Record, start_time
 from tests.local import traces
 from tests.local.outside import fetch
 from tests.local.place import PRIVILEGED, Inside, Place, eventually

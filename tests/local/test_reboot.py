@@ -10,7 +10,7 @@ import pytest
 from paddock import errors
 from paddock.machine.base import ProcessStatus
 from paddock.providers.base import MachineState
-from paddock.providers.local import disk
+from paddock.providers.ground import disk
 from paddock.providers.local.enclosure import Namespaces
 from tests.local.place import Inside, Place, as_root
 

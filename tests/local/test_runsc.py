@@ -8,15 +8,15 @@ import pytest
 
 from paddock import errors
 from paddock.providers.base import IsolationLevel, Resources
+from paddock.providers.ground.cgroups import Cgroups
+from paddock.providers.ground.launch import Launcher
+from paddock.providers.ground.programs import Programs
+from paddock.providers.ground.seccomp import compiler
 from paddock.providers.local import uids
-from paddock.providers.local.cgroups import Cgroups
 from paddock.providers.local.gvisor import runsc
 from paddock.providers.local.gvisor.filters import program
 from paddock.providers.local.gvisor.runsc import Wanted, find
 from paddock.providers.local.host import Host
-from paddock.providers.local.launch import Launcher
-from paddock.providers.local.programs import Programs
-from paddock.providers.local.seccomp import compiler
 from tests.local.place import Place, as_root
 
 ALL = Cgroups({}, Path("/sys/fs/cgroup"), frozenset({"memory", "cpu", "pids"}))

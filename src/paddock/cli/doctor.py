@@ -23,11 +23,12 @@ _COLOURS = {"refused": "green", "not refused": "red", "not tried": "yellow"}
 def doctor(session: Session, full: Full = False) -> None:
     """Say what this machine can do for sandboxes. Needs no server."""
     from paddock.doctor.checks import examine
+    from paddock.providers.docker.probe import Asked
     from paddock.providers.local.gvisor.runsc import Wanted
 
     settings = load_settings()
     runsc = Wanted(settings.runsc, settings.runsc_platform)
-    diagnosis = examine(settings.home, settings.docker_host, runsc)
+    diagnosis = examine(settings.home, Asked.of(settings), runsc)
     if not session.json:
         _show(diagnosis)
     outcomes = _examined(session.json) if full and diagnosis.report else []

@@ -48,7 +48,7 @@ def build(
 @command
 def remove(session: Session, name: Annotated[str, typer.Argument(help="Which one.")]) -> None:
     """Remove a template. Sandboxes that stand on it must be gone."""
-    from paddock.providers.local import disk
+    from paddock.providers.ground import disk
 
     path = _folder() / name
     if not _NAME.fullmatch(name) or not path.is_dir():

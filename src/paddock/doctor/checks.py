@@ -13,10 +13,10 @@ from pathlib import Path
 from paddock import errors
 from paddock.providers.base import IsolationReport
 from paddock.providers.docker import probe
+from paddock.providers.ground.launch import Launcher
+from paddock.providers.ground.programs import Programs
 from paddock.providers.local.gvisor.runsc import Wanted, find
 from paddock.providers.local.host import Host, look
-from paddock.providers.local.launch import Launcher
-from paddock.providers.local.programs import Programs
 
 _NETWORKED = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "afs", "fuse"}
 _LITTLE = 5 << 30
@@ -39,7 +39,7 @@ class Diagnosis:
     """Which layers a sandbox of the local provider would have; None where it cannot run."""
 
 
-def examine(home: Path, docker_host: str = "", runsc: Wanted | None = None) -> Diagnosis:
+def examine(home: Path, docker: probe.Asked | None = None, runsc: Wanted | None = None) -> Diagnosis:
     """Look at the machine; blocking, well under a second. ``home`` is where sandboxes would be kept."""
     checks = [_system(), _python(), _rights()]
     programs = Programs.find()
@@ -50,7 +50,7 @@ def examine(home: Path, docker_host: str = "", runsc: Wanted | None = None) -> D
         checks.append(_sandboxes(host))
         checks.append(_full_egress(host))
         checks.append(_own_kernel(host, runsc or Wanted()))
-    engine = probe.check(docker_host)
+    engine = probe.check(docker or probe.Asked(""))
     checks += [_file_system(home), _free_space(home), _docker(engine)]
     local = host is not None and not host.problems
     runs = local or (missing is None and engine.problem is None)

@@ -16,10 +16,10 @@ from paddock.doctor.canaries import Canaries, set_out, unharmed
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.machine.base import Machine, ProcessInfo, ProcessSpec
 from paddock.providers.base import IsolationLevel, IsolationReport, Provider, Resources, SandboxSpec
+from paddock.providers.ground.programs import Programs
+from paddock.providers.ground.record import SOCKET
 from paddock.providers.local.gvisor.runsc import Wanted
-from paddock.providers.local.programs import Programs
 from paddock.providers.local.provider import LocalProvider
-from paddock.providers.local.record import SOCKET
 
 PROBE = "/tmp/paddock-probe"  # noqa: S108 - inside the sandbox
 RESOURCES = Resources(cpu=1.0, memory_mb=256, disk_mb=256, pids=128)

@@ -27,7 +27,7 @@ from paddock.mcp.relay.definitions import Definition
 from paddock.mcp.relay.names import is_relayed
 from paddock.mcp.relay.relay import Relay
 from paddock.mcp.relay.relays import Declared, Relays
-from paddock.providers.local.programs import Programs
+from paddock.providers.ground.programs import Programs
 from paddock.tools import catalogue
 from paddock.tools.bench import Bench, Progress
 from paddock.tools.tool import Outcome, Tool

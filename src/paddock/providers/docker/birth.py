@@ -15,9 +15,9 @@ from pathlib import Path
 from paddock import errors
 from paddock.providers.docker.container import BIRTH_SOCKET
 from paddock.providers.docker.engine import Engine
-from paddock.providers.local import launch
-from paddock.providers.local.record import SOCKET
-from paddock.providers.local.seccomp.compiler import program
+from paddock.providers.ground import launch
+from paddock.providers.ground.record import SOCKET
+from paddock.providers.ground.seccomp.compiler import program
 
 _SECONDS = 45.0
 
@@ -55,7 +55,8 @@ class Midwife:
             elif end.done():
                 raise errors.ProviderRefused(
                     f"The container ended before its agent asked for anything (exit code {end.result()}). Does the "
-                    "engine run on this machine, with a runtime that shares unix sockets with it (not gVisor or Kata)?"
+                    "engine run on this machine, with a runtime that shares unix sockets with it? Else set "
+                    "PADDOCK_DOCKER_WAY=far."
                 )
             else:
                 raise errors.ProviderTimeout(f"The container's agent did not ask for anything within {_SECONDS:g} s.")

@@ -1,4 +1,4 @@
-"""Makes and ends what a sandbox is made of: the container, the directory that its agent is born through, its folder."""
+"""Makes and ends what a sandbox is made of: the container, what its agent is born through, its folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import platform
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,16 +21,20 @@ from paddock.providers.base import MachineState, SandboxSpec
 from paddock.providers.docker import container
 from paddock.providers.docker.birth import Midwife
 from paddock.providers.docker.engine import Engine, Missing
-from paddock.providers.docker.host import Host
-from paddock.providers.local import disk
-from paddock.providers.local.programs import Programs
-from paddock.providers.local.record import Record
-from paddock.providers.local.yard import Yard
+from paddock.providers.docker.host import AUTO, Host, chosen_far, own_kernel, runtime_of
+from paddock.providers.docker.kit import Kit
+from paddock.providers.docker.way import FarWay, NearWay, Way
+from paddock.providers.ground import disk
+from paddock.providers.ground.programs import Programs
+from paddock.providers.ground.record import Record
+from paddock.providers.ground.yard import Yard
 
 log = structlog.get_logger(__name__)
 
 PREFIX = "paddock-"
 ENVIRONMENT = "environment.json"
+FAR_MARK = "far"
+"""A file in the folder of a sandbox that is reached so: the token of the kit that it was made with."""
 FROZEN = "paused"
 STATES = {
     "running": MachineState.RUNNING,
@@ -48,13 +52,15 @@ class Builder:
 
     host: Host
     site: container.Site
+    kit: Kit
     _midwife: Midwife
 
-    def __init__(self, yard: Yard, engine: Engine, *, runtime: str, read_only: bool) -> None:
+    def __init__(self, yard: Yard, engine: Engine, *, runtime: str, read_only: bool, way: str = AUTO) -> None:
         self._yard = yard
         self._engine = engine
         self._runtime = runtime
         self._read_only = read_only
+        self._way = way
         self._births = yard.root / "births"
         self._suspects: set[str] = set()
         self._sweeping = asyncio.Lock()
@@ -67,8 +73,11 @@ class Builder:
         if self._runtime and self._runtime not in (info.get("Runtimes") or {self._runtime: {}}):
             known = ", ".join(sorted(info["Runtimes"]))
             raise errors.ProviderRefused(f"The engine has no runtime {self._runtime!r}. It has: {known}.")
-        self.host = Host.of(info, runtime=self._runtime, read_only=self._read_only)
-        await asyncio.to_thread(self._lay_out)
+        here = self._engine.address.socket is not None
+        far = chosen_far(self._way, here, runtime_of(info, self._runtime))
+        self.host = Host.of(info, runtime=self._runtime, read_only=self._read_only, far=far)
+        self._engine.thaw_first = own_kernel(self.host.runtime)
+        await asyncio.to_thread(self._lay_out, str(info.get("Architecture") or platform.machine()))
         self._midwife = Midwife(self._engine)
 
     def close(self) -> None:
@@ -90,18 +99,35 @@ class Builder:
             )
         self._require_mounts(spec)
 
+    def way(self, folder: Path, record: Record) -> Callable[[Callable[[], Path]], Way]:
+        """As it was made, whatever is chosen now."""
+        if not (folder / FAR_MARK).exists():
+            return NearWay
+        token = (folder / FAR_MARK).read_text()
+        return lambda _: FarWay(self._engine, record.reference, token)
+
     async def make(self, draft: Path, record: Record, environment: Sequence[str]) -> None:
         """The container, started, with its agent listening. The record is there first: what a crash leaves is known."""
-        birth = self._births / record.reference
+        birth = None if self.host.far else self._births / record.reference
         (draft / ENVIRONMENT).write_text(json.dumps(list(environment)))
+        if birth is None:
+            (draft / FAR_MARK).write_text(self.kit.token)
+            await self.kit.ready(record.spec.template_id)
         record.save(draft)
-        birth.mkdir(mode=0o755)
+        if birth is not None:
+            birth.mkdir(mode=0o755)
         await self._create(record, birth)
-        await self._midwife.start(record.reference, birth, draft)
+        await self._begin(draft, record)
 
     async def start(self, folder: Path, record: Record) -> None:
         """Again, with fresh processes on the same files."""
         self._require_mounts(record.spec)
+        await self._begin(folder, record)
+
+    async def _begin(self, folder: Path, record: Record) -> None:
+        if (folder / FAR_MARK).exists():
+            await self._engine.start(record.reference)
+            return
         birth = self._births / record.reference
         birth.mkdir(mode=0o755, exist_ok=True)
         await self._midwife.start(record.reference, birth, folder)
@@ -174,20 +200,24 @@ class Builder:
         records = [record for _, record in (*self._yard.warm(), *self._yard.sandboxes())]
         return drafts | {record.reference for record in records}, births
 
-    def _lay_out(self) -> None:
+    def _lay_out(self, architecture: str) -> None:
         programs = Programs.find()
         if (missing := programs.problem()) is not None:
             raise errors.ProviderRefused(missing)
         self._yard.lay_out()
         self._births.mkdir(mode=0o700, exist_ok=True)
+        installation = _installation(self._yard.root / "installation")
+        self.kit = Kit(self._engine, installation, architecture)
         self.site = container.Site(
-            _installation(self._yard.root / "installation"),
+            installation,
             _copied(programs.agent, self._yard.root / "bin"),
             self._runtime,
             self._read_only,
+            self.kit.volume,
+            here=self._engine.address.socket is not None or not self.host.far,
         )
 
-    async def _create(self, record: Record, birth: Path) -> None:
+    async def _create(self, record: Record, birth: Path | None) -> None:
         """With a hard disk limit where the storage driver has such a thing, which only trying tells."""
         hard = self._hard_disk is not False
         try:
@@ -209,6 +239,11 @@ class Builder:
     def _require_mounts(self, spec: SandboxSpec) -> None:
         """Also when it is started again: the host may have changed meanwhile."""
         socket = self._engine.address.socket
+        if spec.mounts and self.host.far and socket is None:
+            raise errors.ProviderRefused(
+                "Directories of this machine cannot be mounted by an engine elsewhere. Write files into the sandbox, "
+                "or use a provider on this machine."
+            )
         private = [self._yard.root, *([Path(socket).resolve()] if socket else [])]
         for mount in spec.mounts:
             source = Path(mount.source)

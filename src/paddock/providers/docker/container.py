@@ -15,10 +15,15 @@ AGENT = f"{INSIDE}/agent"
 PROGRAMS = f"{INSIDE}/bin"
 BIRTH = f"{INSIDE}/birth"
 BIRTH_SOCKET = "server.sock"
+AGENT_FILE, SUDO_FILE, FILTERS_FILE, TOKEN_FILE = "paddock-agent", "sudo", "filters", "token"
+BRIDGE = f"{INSIDE}/bridge.sock"
+FAR_COMMAND = (f"{PROGRAMS}/{AGENT_FILE}", "trunk", BRIDGE, f"{PROGRAMS}/{FILTERS_FILE}", "45")
+"""What the engine runs inside where there is no other way to the agent."""
 KEEP = "/var/lib/paddock"
 """Where the agent keeps records and output: in the container's own layer, so that they count as its disk."""
 INSTALLATION = "paddock.installation"
 SANDBOX = "paddock.sandbox"
+KIT = "paddock.kit"
 
 CAPABILITIES = (
     "CHOWN",
@@ -75,14 +80,19 @@ class Site:
     agent: Path
     runtime: str
     read_only: bool
+    kit: str | None = None
+    """The volume of what a container needs of ours, where it cannot see our files."""
+    here: bool = True
+    """Whether the engine is on this machine, so that what holds for us holds for it."""
 
 
-def body(site: Site, spec: SandboxSpec, birth: Path, *, hard_disk: bool) -> dict[str, Any]:
-    """For the engine's ``create``."""
+def body(site: Site, spec: SandboxSpec, birth: Path | None, *, hard_disk: bool) -> dict[str, Any]:
+    """For the engine's ``create``. ``birth``: the directory through which its agent is born; None: the far way."""
     return {
         "Image": spec.template_id,
-        "Entrypoint": [AGENT],
-        "Cmd": ["serve", "--birth", f"{BIRTH}/{BIRTH_SOCKET}", "--keep", KEEP, "--mode", "range"],
+        **(_far_agent() if birth is None else _near_agent()),
+        # Its first process takes no other, and nothing is lost by it that a longer wait would keep.
+        "StopSignal": "SIGKILL",
         "User": "0:0",
         "WorkingDir": "/",
         "Hostname": "sandbox",
@@ -102,11 +112,7 @@ def body(site: Site, spec: SandboxSpec, birth: Path, *, hard_disk: bool) -> dict
             "RestartPolicy": {"Name": "no"},
             "LogConfig": {"Type": "none"},
             "ShmSize": min(_SHM_MB, max(1, spec.resources.memory_mb // 4)) << 20,
-            "Ulimits": [
-                _ulimit("nofile", _open_files()),
-                _ulimit("core", _NO_CORE),
-                _ulimit("nproc", _any_processes()),
-            ],
+            "Ulimits": _ulimits(here=site.here),
             "ReadonlyRootfs": site.read_only,
             "Tmpfs": _tmpfs(site.read_only),
             "Mounts": _mounts(site, spec, birth),
@@ -126,6 +132,23 @@ def limits(resources: Resources) -> dict[str, Any]:
         "CpuQuota": max(1000, int(resources.cpu * _PERIOD)),
         "PidsLimit": resources.pids,
     }
+
+
+def _near_agent() -> dict[str, Any]:
+    words = ["--birth", f"{BIRTH}/{BIRTH_SOCKET}"]
+    return {"Entrypoint": [AGENT], "Cmd": ["serve", *words, "--keep", KEEP, "--mode", "range"]}
+
+
+def _far_agent() -> dict[str, Any]:
+    words = ["--bridge", BRIDGE, "--token", f"{PROGRAMS}/{TOKEN_FILE}", "--filter", f"{PROGRAMS}/{FILTERS_FILE}"]
+    agent = f"{PROGRAMS}/{AGENT_FILE}"
+    return {"Entrypoint": [agent], "Cmd": ["serve", *words, "--keep", KEEP, "--mode", "range"]}
+
+
+def _ulimits(*, here: bool) -> list[dict[str, Any]]:
+    if not here:
+        return [_ulimit("nofile", _open_files()), _ulimit("core", _NO_CORE)]
+    return [_ulimit("nofile", _open_files()), _ulimit("core", _NO_CORE), _ulimit("nproc", _any_processes())]
 
 
 def _ulimit(name: str, value: int) -> dict[str, Any]:
@@ -156,13 +179,13 @@ def _tmpfs(read_only: bool) -> Mapping[str, str]:
     return found
 
 
-def _mounts(site: Site, spec: SandboxSpec, birth: Path) -> list[dict[str, Any]]:
-    ours = [
-        (site.agent, AGENT),
-        (site.agent, f"{PROGRAMS}/sudo"),
-        (birth, BIRTH),
-    ]
-    found = [_bind(source, target, read_only=True) for source, target in ours]
+def _mounts(site: Site, spec: SandboxSpec, birth: Path | None) -> list[dict[str, Any]]:
+    if birth is None:
+        kit = {"Type": "volume", "Source": site.kit, "Target": PROGRAMS, "ReadOnly": True}
+        found = [{**kit, "VolumeOptions": {"NoCopy": True}}]
+    else:
+        ours = [(site.agent, AGENT), (site.agent, f"{PROGRAMS}/{SUDO_FILE}"), (birth, BIRTH)]
+        found = [_bind(source, target, read_only=True) for source, target in ours]
     if site.read_only:
         # Without a name each is the container's own, and goes with it.
         found += [{"Type": "volume", "Target": target} for target in ("/workspace", "/home", KEEP)]

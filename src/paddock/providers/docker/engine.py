@@ -6,8 +6,9 @@ connection, an internal error) is :class:`~paddock.errors.ProviderUnavailable`.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -43,9 +44,14 @@ class Engine:
     def __init__(self, address: Address, *, seconds: float = _SECONDS) -> None:
         self.address = address
         self.version = OLDEST
+        self.tls = address.context()
+        self.thaw_first = False
+        """Set where a runtime cannot end what is frozen."""
         # No connection is kept: one that outlived its engine would break the next request, and a new one costs nothing.
         self._client = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=address.socket, limits=httpx.Limits(max_keepalive_connections=0)),
+            transport=httpx.AsyncHTTPTransport(
+                uds=address.socket, verify=self.tls or True, limits=httpx.Limits(max_keepalive_connections=0)
+            ),
             base_url=address.url,
             timeout=httpx.Timeout(seconds, connect=_CONNECT_SECONDS),
             trust_env=False,
@@ -98,7 +104,7 @@ class Engine:
     async def kill(self, name: str) -> None:
         """Ended when this returns; one that has ended already is fine."""
         try:
-            await self.ask("POST", f"/containers/{name}/kill", params={"signal": "KILL"})
+            await self._end("POST", name, "/kill", {"signal": "KILL"})
         except errors.Conflict:
             return
         await self.ended(name)
@@ -114,7 +120,7 @@ class Engine:
     async def remove(self, name: str) -> None:
         """With its processes and its volumes. One that is not there, or on its way out, is fine."""
         try:
-            await self.ask("DELETE", f"/containers/{name}", params={"force": 1, "v": 1})
+            await self._end("DELETE", name, "", {"force": 1, "v": 1})
         except (Missing, errors.Conflict):
             if await self.inspect(name) is not None:
                 await self.ask(
@@ -124,6 +130,43 @@ class Engine:
                     patient=True,
                     missing_is_fine=True,
                 )
+
+    async def _end(self, method: str, name: str, what: str, params: Mapping[str, Any]) -> None:
+        if self.thaw_first:
+            with contextlib.suppress(Missing, errors.Conflict, errors.ProviderUnavailable):
+                await self.unpause(name)
+        await self.ask(method, f"/containers/{name}{what}", params=params)
+
+    async def exec(self, name: str, words: Sequence[str]) -> str:
+        """A program that is to run in it, with its input and output open. Answers with its number."""
+        streams = {f"Attach{stream}": True for stream in ("Stdin", "Stdout", "Stderr")}
+        body = {**streams, "Tty": False, "User": "0:0", "Cmd": list(words)}
+        return str((await self.ask("POST", f"/containers/{name}/exec", body=body))["Id"])
+
+    # Files, and where to keep them
+
+    async def put(self, name: str, folder: str, archive: bytes) -> None:
+        """Into a folder of a container, running or not."""
+        path, params = self.path(f"/containers/{name}/archive"), {"path": folder}
+        self._judge(await self._send("PUT", path, params=params, content=archive))
+
+    async def has_file(self, name: str, path: str) -> bool:
+        response = await self._send("HEAD", self.path(f"/containers/{name}/archive"), params={"path": path})
+        if response.status_code == 404:
+            return False
+        self._judge(response)
+        return True
+
+    async def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
+        """One that is there already is fine."""
+        await self.ask("POST", "/volumes/create", body={"Name": name, "Labels": dict(labels)})
+
+    async def has_volume(self, name: str) -> bool:
+        try:
+            await self.ask("GET", f"/volumes/{name}")
+        except Missing:
+            return False
+        return True
 
     # Images
 
@@ -140,7 +183,7 @@ class Engine:
         """The answer is a stream of reports; an error is one of them."""
         repository, tag = _split(name)
         response = await self._send(
-            "POST", self._path("/images/create"), params={"fromImage": repository, "tag": tag}, patient=True
+            "POST", self.path("/images/create"), params={"fromImage": repository, "tag": tag}, patient=True
         )
         self._judge(response)
         for line in response.text.splitlines():
@@ -160,7 +203,7 @@ class Engine:
         missing_is_fine: bool = False,
     ) -> Any:
         """``patient``: the engine answers when something has happened, however long that takes."""
-        response = await self._send(method, self._path(path), params=params, body=body, patient=patient)
+        response = await self._send(method, self.path(path), params=params, body=body, patient=patient)
         if missing_is_fine and response.status_code == 404:
             return {}
         self._judge(response)
@@ -169,7 +212,7 @@ class Engine:
         except ValueError as error:
             raise errors.ProviderUnavailable(f"The engine at {self.address} answered nonsense: {error}") from error
 
-    def _path(self, path: str) -> str:
+    def path(self, path: str) -> str:
         return f"/v{_text(self.version)}{path}"
 
     async def _send(
@@ -179,11 +222,12 @@ class Engine:
         *,
         params: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
+        content: bytes | None = None,
         patient: bool = False,
     ) -> httpx.Response:
         given: dict[str, Any] = {"timeout": httpx.Timeout(None, connect=_CONNECT_SECONDS)} if patient else {}
         try:
-            return await self._client.request(method, path, params=params, json=body, **given)
+            return await self._client.request(method, path, params=params, json=body, content=content, **given)
         except httpx.TimeoutException as error:
             raise errors.ProviderTimeout(f"The engine at {self.address} did not answer in time.") from error
         except (httpx.HTTPError, OSError) as error:

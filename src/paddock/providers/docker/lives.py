@@ -16,14 +16,14 @@ from paddock import errors
 from paddock.clock import Clock
 from paddock.egress.addresses import Reach
 from paddock.egress.resolve import HostResolver
-from paddock.providers.base import MachineState
+from paddock.providers.base import InsideService, MachineState
 from paddock.providers.docker import quota
 from paddock.providers.docker.builder import FROZEN, STATES, Builder
 from paddock.providers.docker.engine import Engine, Missing
 from paddock.providers.docker.living import Living
-from paddock.providers.local.outlet import Outlet
-from paddock.providers.local.record import Record
-from paddock.providers.local.yard import Yard
+from paddock.providers.ground.outlet import Outlet
+from paddock.providers.ground.record import Record
+from paddock.providers.ground.yard import Yard
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +33,7 @@ class Lives:
         self, yard: Yard, engine: Engine, builder: Builder, clock: Clock, reachable: Sequence[str], spool_limit: int
     ) -> None:
         self.living: dict[str, Living] = {}
+        self.inside: InsideService | None = None
         self._yard = yard
         self._engine = engine
         self._builder = builder
@@ -117,7 +118,7 @@ class Lives:
             await old.let_go()
         try:
             if living.watch(self._lost) and not living.paused:
-                await living.outlet.open(living.machine)
+                await living.open()
         except BaseException:  # to be taken up whole by whoever asks next
             self.living.pop(sandbox_id, None)
             await asyncio.shield(living.let_go())
@@ -127,7 +128,10 @@ class Lives:
     def hold(self, folder: Path, record: Record) -> Living:
         environment = self._builder.environment(folder)
         measure = quota.Measure(self._engine, record.reference)
-        return Living(folder, record, environment, self._clock, self.outlet(record), self._spool_limit, measure)
+        way = self._builder.way(folder, record)
+        return Living(
+            folder, record, environment, self._clock, self.outlet(record), self._spool_limit, measure, way, self.inside
+        )
 
     async def drop(self, folder: Path, living: Living | None) -> None:
         """What nobody will miss. Where the engine does not answer, the next sweep removes it."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import select
-import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -12,10 +9,13 @@ from paddock import errors
 from paddock.clock import Clock
 from paddock.machine.agent.machine import AgentMachine
 from paddock.machine.base import MachineStats
+from paddock.providers.base import InsideService
 from paddock.providers.docker.container import PROGRAMS
-from paddock.providers.local import launch, outlet
-from paddock.providers.local.outlet import Outlet
-from paddock.providers.local.record import SOCKET, Record
+from paddock.providers.docker.way import Way
+from paddock.providers.ground import outlet
+from paddock.providers.ground.door import Door
+from paddock.providers.ground.outlet import Outlet
+from paddock.providers.ground.record import Record
 
 _BASE = {"LC_CTYPE": "C.UTF-8", "TERM": "xterm-256color"}
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -33,8 +33,10 @@ class Living:
         way_out: Outlet,
         spool_limit: int,
         disk: Callable[[], Awaitable[int]],
+        way: Callable[[Callable[[], Path]], Way],
+        inside: InsideService | None = None,
     ) -> None:
-        """``disk`` measures how much of it is used."""
+        """``disk`` measures how much of it is used; ``way`` leads to the agent of the sandbox in a folder."""
         self.folder = folder
         self.record = record
         self.paused = False
@@ -43,29 +45,32 @@ class Living:
         self.disk_used = disk
         self._image_env = dict(pair.partition("=")[::2] for pair in image_env)
         self._clock = clock
-        self._lifeline: socket.socket | None = None
+        self._way = way(lambda: self.folder)
         self._on_end: Callable[[Living], None] = lambda _: None
+        self.door = None if inside is None else Door(inside, lambda: self.record.spec)
         self.machine = AgentMachine(
             record.spec.sandbox_id,
-            self._connect,
+            self._way.link,
             self._environment,
             self._stats,
             spool_limit,
             clock=clock,
             ready=self._ready,
+            bridge=self._way.bridge,
         )
 
     def watch(self, ended: Callable[[Living], None]) -> bool:
-        """Call back when its agent ends: a connection that nothing is said on closes then. False: it has ended."""
+        """Call back when its agent ends. False: it has ended."""
         self._on_end = ended
-        if self._lifeline is not None:
-            return self.alive()
-        try:
-            self._lifeline = launch.connect(self.folder, SOCKET)
-        except errors.ProviderUnavailable:
-            return False
-        asyncio.get_running_loop().add_reader(self._lifeline, self._ended)
-        return True
+        return self._way.watch(lambda: self._on_end(self))
+
+    async def open(self) -> None:
+        """Its way out, and what is served inside. Also shows that an agent far away answers. May be repeated."""
+        if self._way.bridge is not None:
+            await self.machine.usage()
+        await self.outlet.open(self.machine)
+        if self.door is not None:
+            await self.door.open(self.machine)
 
     def be(self, folder: Path, record: Record, way_out: Outlet) -> None:
         """What was made in advance is this sandbox from now on."""
@@ -73,28 +78,15 @@ class Living:
         self.machine.sandbox_id = record.spec.sandbox_id
 
     def alive(self) -> bool:
-        """Asked of the kernel: word of its end may still be on its way to us."""
-        if self._lifeline is None:
-            return False
-        poll = select.poll()
-        poll.register(self._lifeline, select.POLLIN)
-        return not poll.poll(0)
+        return self._way.alive()
 
     async def let_go(self) -> None:
         """Close what this process holds. The sandbox lives on."""
-        self._unwatch()
         await self.outlet.close()
+        if self.door is not None:
+            await self.door.close()
         await self.machine.aclose()
-
-    def _ended(self) -> None:
-        self._unwatch()
-        self._on_end(self)
-
-    def _unwatch(self) -> None:
-        if self._lifeline is not None:
-            asyncio.get_running_loop().remove_reader(self._lifeline)
-            self._lifeline.close()
-            self._lifeline = None
+        await self._way.close()
 
     def _ready(self) -> None:
         if self.deleted:
@@ -102,15 +94,13 @@ class Living:
         if self.paused:
             raise errors.Conflict(f"Sandbox {self.record.spec.sandbox_id!r} is paused: resume it first.")
 
-    async def _connect(self) -> socket.socket:
-        return launch.connect(self.folder, SOCKET)
-
     def _environment(self) -> Mapping[str, str]:
         """The image's own, so that its programs find what it put there; sudo is ours wherever the image has one."""
         image = {name: value for name, value in self._image_env.items() if name not in _OF_A_USER}
         path = f"{PROGRAMS}:{image.pop('PATH', '') or _PATH}"
         spec = self.record.spec
-        return {**_BASE, **image, "PATH": path, **outlet.variables(spec.egress), **spec.env}
+        served = {} if self.door is None else self.door.variables()
+        return {**_BASE, **image, "PATH": path, **outlet.variables(spec.egress), **served, **spec.env}
 
     async def _stats(self) -> MachineStats:
         usage = await self.machine.usage()

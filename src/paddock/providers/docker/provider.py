@@ -1,4 +1,4 @@
-"""The Docker provider: sandboxes in containers of an engine on this machine. Every step is safe to repeat.
+"""The Docker provider: sandboxes in containers of an engine, on this machine or another. Every step is safe to repeat.
 
 Who a container is stands in the folder of its sandbox; whether it runs is asked of the engine, never remembered.
 """
@@ -15,24 +15,25 @@ from typing import Self
 
 from paddock import errors
 from paddock.clock import Clock, SystemClock
+from paddock.egress.outward import Outward
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressReport
 from paddock.machine.agent.machine import SPOOL_LIMIT
 from paddock.machine.base import Machine
-from paddock.providers.base import Found, IsolationReport, MachineState, Provider, SandboxSpec, Shape
+from paddock.providers.base import Found, InsideService, IsolationReport, MachineState, Provider, SandboxSpec, Shape
 from paddock.providers.docker import container, quota
 from paddock.providers.docker.address import Address
 from paddock.providers.docker.builder import PREFIX, Builder
 from paddock.providers.docker.engine import Engine, Missing
+from paddock.providers.docker.host import AUTO
 from paddock.providers.docker.images import Images
 from paddock.providers.docker.lives import Lives, paused
 from paddock.providers.docker.living import Living
-from paddock.providers.local import disk
-from paddock.providers.local.builder import usual
-from paddock.providers.local.chores import Chores
-from paddock.providers.local.record import Record
-from paddock.providers.local.stock import Stock
-from paddock.providers.local.yard import AlreadyThere, Yard
+from paddock.providers.ground import disk
+from paddock.providers.ground.chores import Chores
+from paddock.providers.ground.record import Record
+from paddock.providers.ground.stock import Stock, usual
+from paddock.providers.ground.yard import AlreadyThere, Yard
 from paddock.settings import Settings
 
 
@@ -50,6 +51,7 @@ class DockerProvider(Provider):
         pull: bool = False,
         runtime: str = "",
         read_only: bool = False,
+        way: str = AUTO,
         reachable: Sequence[str] = (),
         spool_limit: int = SPOOL_LIMIT,
     ) -> None:
@@ -57,7 +59,7 @@ class DockerProvider(Provider):
         self._engine = Engine(address)
         self._images = Images(self._engine, images, any_local=any_image, pull=pull)
         self._yard = Yard(root.absolute())
-        self._builder = Builder(self._yard, self._engine, runtime=runtime, read_only=read_only)
+        self._builder = Builder(self._yard, self._engine, runtime=runtime, read_only=read_only, way=way)
         self._stock: Stock[Living] = Stock()
         self._lives = Lives(self._yard, self._engine, self._builder, self._clock, reachable, spool_limit)
         self._turns: dict[str, asyncio.Lock] = {}
@@ -69,12 +71,13 @@ class DockerProvider(Provider):
         return cls(
             settings.home / "docker",
             clock,
-            address=Address.parse(settings.docker_host),
+            address=Address.parse(settings.docker_host, settings.docker_tls_verify, settings.docker_cert_path),
             images=settings.docker_images,
             any_image=settings.docker_any_image,
             pull=settings.docker_pull,
             runtime=settings.docker_runtime,
             read_only=settings.docker_read_only,
+            way=settings.docker_way,
             reachable=settings.egress_reachable,
         )
 
@@ -189,6 +192,17 @@ class DockerProvider(Provider):
         record = self._lives.known(sandbox_id)
         living = self._lives.living.get(sandbox_id)
         return living.outlet.report() if living else self._lives.outlet(record).report()
+
+    async def connect_out(self, sandbox_id: str, host: str, port: int, seconds: float) -> Outward:
+        living = self._lives.living.get(sandbox_id)
+        if living is None:
+            async with self._turn(sandbox_id):
+                living = await self._lives.revive(sandbox_id)
+        return await living.outlet.connect(host, port, seconds)
+
+    def answer_inside(self, service: InsideService) -> bool:
+        self._lives.inside = service
+        return True
 
     # Machines made in advance
 

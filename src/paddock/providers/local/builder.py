@@ -18,23 +18,25 @@ from paddock import errors
 from paddock.addons import shelf
 from paddock.egress.policy import EgressMode
 from paddock.machine.threads import in_thread
-from paddock.providers.base import IsolationLevel, Resources, SandboxSpec
-from paddock.providers.local import disk, outlet, uids
+from paddock.providers.base import IsolationLevel, SandboxSpec
+from paddock.providers.ground import disk, outlet
+from paddock.providers.ground.cgroups import Group
+from paddock.providers.ground.disk import Disks
+from paddock.providers.ground.launch import Born, Launcher
+from paddock.providers.ground.programs import Programs
+from paddock.providers.ground.record import Record, Running, boot_id, start_time
+from paddock.providers.ground.seccomp.compiler import program
+from paddock.providers.ground.stock import usual
+from paddock.providers.ground.yard import Yard
 from paddock.providers.local import host as machine
-from paddock.providers.local.cgroups import Group
-from paddock.providers.local.disk import Disks
+from paddock.providers.local import uids
 from paddock.providers.local.enclosure import Enclosure, Laid, Namespaces
 from paddock.providers.local.gvisor import runsc
 from paddock.providers.local.gvisor.enclosure import Gvisor
 from paddock.providers.local.gvisor.runsc import Wanted
 from paddock.providers.local.host import Host
-from paddock.providers.local.launch import Born, Launcher
 from paddock.providers.local.plan import Site
-from paddock.providers.local.programs import Programs
-from paddock.providers.local.record import Record, Running, boot_id, start_time
-from paddock.providers.local.seccomp.compiler import program
 from paddock.providers.local.templates import Template, Templates
-from paddock.providers.local.yard import Yard
 
 log = structlog.get_logger(__name__)
 
@@ -263,11 +265,6 @@ class Builder:
 def kind(spec: SandboxSpec) -> type[Enclosure]:
     """A kernel of its own costs much, so only who asks for it gets one."""
     return Gvisor if spec.isolation is IsolationLevel.HARDENED else Namespaces
-
-
-def usual(disk_mb: int) -> Resources:
-    """What a machine made in advance has; another wish is met when it is handed out."""
-    return Resources(disk_mb=disk_mb)
 
 
 @dataclass(frozen=True, slots=True)

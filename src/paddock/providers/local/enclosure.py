@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from paddock.machine.agent.line import Connect
 from paddock.providers.base import IsolationReport, Resources
-from paddock.providers.local import disk, launch, plan
+from paddock.providers.ground import disk, launch
+from paddock.providers.ground.record import SOCKET
+from paddock.providers.local import plan
 from paddock.providers.local.host import Host
 from paddock.providers.local.plan import Site
-from paddock.providers.local.record import SOCKET
 
 if TYPE_CHECKING:
     from paddock.machine.agent.bridge import Bridge

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from paddock import errors
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer, Resources
+from paddock.providers.ground.cgroups import Cgroups
+from paddock.providers.ground.disk import Disks
+from paddock.providers.ground.launch import Launcher
+from paddock.providers.ground.programs import Programs
 from paddock.providers.local import uids
-from paddock.providers.local.cgroups import Cgroups
-from paddock.providers.local.disk import Disks
-from paddock.providers.local.launch import Launcher
-from paddock.providers.local.programs import Programs
 
 _SYSCTLS = {
     "kernel.apparmor_restrict_unprivileged_userns": "1",

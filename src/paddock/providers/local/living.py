@@ -16,11 +16,11 @@ from paddock.clock import Clock
 from paddock.machine.agent.machine import AgentMachine
 from paddock.machine.base import MachineStats
 from paddock.providers.base import InsideService
-from paddock.providers.local import outlet
-from paddock.providers.local.door import Door
+from paddock.providers.ground import outlet
+from paddock.providers.ground.door import Door
+from paddock.providers.ground.outlet import Outlet
+from paddock.providers.ground.record import Record, Running, start_time
 from paddock.providers.local.enclosure import Way
-from paddock.providers.local.outlet import Outlet
-from paddock.providers.local.record import Record, Running, start_time
 
 log = structlog.get_logger(__name__)
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from paddock import addons
 from paddock.providers.base import SandboxSpec
-from paddock.providers.local import disk, uids
-from paddock.providers.local.cgroups import Group
+from paddock.providers.ground import disk
+from paddock.providers.ground.cgroups import Group
+from paddock.providers.local import uids
 from paddock.providers.local.skeleton import HOSTNAME, USER_ID
 from paddock.providers.local.templates import Template
 

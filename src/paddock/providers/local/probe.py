@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from paddock.providers.ground.launch import Launcher
+from paddock.providers.ground.programs import Programs
 from paddock.providers.local.host import Host, look
-from paddock.providers.local.launch import Launcher
-from paddock.providers.local.programs import Programs
 
 
 def check() -> list[str]:

@@ -22,16 +22,17 @@ from paddock.egress.resolve import HostResolver
 from paddock.machine.agent.machine import SPOOL_LIMIT
 from paddock.machine.base import Machine
 from paddock.providers.base import Found, InsideService, IsolationReport, MachineState, Provider, SandboxSpec, Shape
-from paddock.providers.local import disk, quota
-from paddock.providers.local.builder import Builder, kind, usual
-from paddock.providers.local.chores import Chores
+from paddock.providers.ground import disk
+from paddock.providers.ground.chores import Chores
+from paddock.providers.ground.outlet import Outlet
+from paddock.providers.ground.record import Record
+from paddock.providers.ground.stock import Stock, usual
+from paddock.providers.ground.yard import AlreadyThere, Yard
+from paddock.providers.local import quota
+from paddock.providers.local.builder import Builder, kind
 from paddock.providers.local.enclosure import Namespaces
 from paddock.providers.local.gvisor.runsc import Wanted
 from paddock.providers.local.living import Living
-from paddock.providers.local.outlet import Outlet
-from paddock.providers.local.record import Record
-from paddock.providers.local.stock import Stock
-from paddock.providers.local.yard import AlreadyThere, Yard
 from paddock.settings import Settings
 
 log = structlog.get_logger(__name__)

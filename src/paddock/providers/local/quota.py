@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from paddock import errors
-from paddock.providers.local import disk
+from paddock.providers.ground import disk
 from paddock.providers.local.living import Living
 
 log = structlog.get_logger(__name__)

@@ -18,7 +18,7 @@ from pathlib import Path
 from paddock import errors
 from paddock.machine.agent.machine import AgentMachine
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer, Resources
-from paddock.providers.local import disk
+from paddock.providers.ground import disk
 from paddock.providers.local.enclosure import Enclosure, Laid, Way
 from paddock.providers.local.gvisor import bundle, door, filters
 from paddock.providers.local.gvisor.runsc import Runsc

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paddock import errors
-from paddock.providers.local.record import Record
+from paddock.providers.ground.record import Record
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _ABANDONED_SECONDS = 300.0

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from paddock.providers.base import Shape
-from paddock.providers.local.record import Record
+from paddock.providers.base import Resources, Shape
+from paddock.providers.ground.record import Record
 
 Living = TypeVar("Living")
 """What the provider holds of one that runs."""
@@ -52,3 +52,8 @@ class Stock(Generic[Living]):
     def clear(self) -> list[Living]:
         ready, self._ready = self._ready, []
         return [one.living for one in ready if one.living is not None]
+
+
+def usual(disk_mb: int) -> Resources:
+    """What a machine made in advance has; another wish is met when it is handed out."""
+    return Resources(disk_mb=disk_mb)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from paddock.providers.local.seccomp.compiler import compile_filter
-from paddock.providers.local.seccomp.numbers import Architecture, numbers
-from paddock.providers.local.seccomp.policy import Role, the_policy
+from paddock.providers.ground.seccomp.compiler import compile_filter
+from paddock.providers.ground.seccomp.numbers import Architecture, numbers
+from paddock.providers.ground.seccomp.policy import Role, the_policy
 
 
 def describe() -> str:

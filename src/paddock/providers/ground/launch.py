@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paddock import errors
-from paddock.providers.local.record import start_time
+from paddock.providers.ground.record import start_time
 
 PLAN_FD, CONTROL_FD, LISTEN_FD, FILTER_FD, STATE_FD = 0, 3, 4, 5, 6
 _FIRST_FREE = 64

@@ -13,7 +13,7 @@ from typing import Any, Self
 from paddock import errors
 from paddock.egress.policy import EgressPolicy
 from paddock.providers.base import Found, IsolationLevel, MachineState, Mount, Resources, SandboxSpec
-from paddock.providers.local.cgroups import Group
+from paddock.providers.ground.cgroups import Group
 
 RECORD = "record.json"
 SOCKET = "agent.sock"

@@ -15,8 +15,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from paddock.errors import InternalError
-from paddock.providers.local.seccomp.numbers import Architecture, numbers
-from paddock.providers.local.seccomp.policy import ALL_BITS, ERRORS, Condition, Decision, Policy, Role, the_policy
+from paddock.providers.ground.seccomp.numbers import Architecture, numbers
+from paddock.providers.ground.seccomp.policy import ALL_BITS, ERRORS, Condition, Decision, Policy, Role, the_policy
 
 MAX_INSTRUCTIONS = 4096  # BPF_MAXINSNS
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from paddock.errors import InternalError
-from paddock.providers.local.seccomp.numbers import known_names
+from paddock.providers.ground.seccomp.numbers import known_names
 
 ALL_BITS = 0xFFFFFFFF
 

@@ -1,6 +1,6 @@
 """Makes ``docs/providers.md``: what each provider can do, from what its class has and from a run of this suite.
 
-    PADDOCK_TEST_VENDOR=all pytest tests/conformance --junitxml build/conformance.xml
+    make conformance      # runs it everywhere; or, with a report of your own:
     python -m tests.conformance.capabilities build/conformance.xml
 
 A provider that did not run (no engine, no SDK) has no numbers. Without a report only the first table is made anew.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -49,8 +49,16 @@ FILES = {
     "test_details": "details of processes and files (notes, owners, attributes)",
     "test_confinement": "confinement",
 }
-_CASE = re.compile(rf"\[(?:.*-)?(local-gvisor|{'|'.join(CLASSES)})(?:-.*)?\]$")
-"""A guest of gVisor's is the same provider: its results are counted apart, and told in ``docs/local.md``."""
+RUNS = {
+    "local": "`local`",
+    "local-gvisor": "`local`, `hardened`",
+    "docker": "`docker`",
+    "docker-far": "`docker`, far",
+    "e2b": "`e2b`",
+    "daytona": "`daytona`",
+}
+"""Under which names the suite runs them, and what they are called here."""
+_CASE = re.compile(rf"\[(?:.*-)?({'|'.join(sorted(RUNS, key=len, reverse=True))})(?:-.*)?\]$")
 _BEFORE_RESULTS = "\n## The same promises\n"
 
 
@@ -68,7 +76,8 @@ def features() -> str:
         "Where sandboxes are made: [`local`](local.md), [`docker`](docker.md), [`e2b`](e2b-provider.md), "
         "[`daytona`](daytona-provider.md). `SANDBOX_PROVIDER` names the default, `SANDBOX_PROVIDERS` all that a server "
         "has, and `provider` at create chooses one. Everything that acts inside a sandbox (API, E2B's and Daytona's "
-        "SDKs, MCP, tools, code, terminals, ports) is the same on all of them. What differs:\n\n" + _table(rows)
+        "SDKs, MCP, tools, code, terminals, ports) is the same on all of them. What differs:\n\n"
+        + _table(rows, [f"`{name}`" for name in CLASSES])
     )
 
 
@@ -79,11 +88,12 @@ def results(report: Path) -> str:
         if found:
             ended = {child.tag for child in case} & {"failure", "error", "skipped"}
             counts[case.get("classname", "").rpartition(".")[2], found[1]][min(ended, default="passed")] += 1
-    rows = [[what, *(_cell(counts[file, name]) for name in CLASSES)] for file, what in FILES.items()]
+    rows = [[what, *(_cell(counts[file, name]) for name in RUNS)] for file, what in FILES.items()]
     return (
-        f"{_BEFORE_RESULTS}\nTests of the conformance suite that passed, of those that ran, per provider. E2B and "
-        "Daytona are played by a second Paddock, through their official SDKs. Made by `python -m "
-        f"tests.conformance.capabilities`.\n\n{_table(rows)}"
+        f"{_BEFORE_RESULTS}\nTests of the conformance suite that passed, of those that ran, per provider. `hardened` "
+        "is the [level with a kernel of its own](local.md), far an engine reached [by the network](docker.md). E2B and "
+        "Daytona are played by a second Paddock, through their official SDKs. Made by `make conformance`.\n\n"
+        + _table(rows, RUNS.values())
     )
 
 
@@ -92,8 +102,8 @@ def _cell(counts: dict[str, int]) -> str:
     return f"{counts['passed']} of {ran}" if ran else "not run"
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    lines = [["", *(f"`{name}`" for name in CLASSES)], ["---"] * (len(CLASSES) + 1), *rows]
+def _table(rows: Sequence[Sequence[str]], columns: Collection[str]) -> str:
+    lines = [["", *columns], ["---"] * (len(columns) + 1), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

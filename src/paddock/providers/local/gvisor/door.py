@@ -14,6 +14,8 @@ from paddock import errors
 from paddock.providers.local.gvisor.bundle import DOOR, FILTER, FOLDER, SOCKET, TOKEN
 
 _PAUSE = 0.005
+_LISTEN_SECONDS = 5.0
+"""From the moment that there is a socket to that in which somebody listens on it."""
 _OPEN_MODE, _SHUT_MODE = 0o700, 0o711
 
 
@@ -47,7 +49,12 @@ async def connect(folder: Path, patience: float = 0.0) -> socket.socket:
         try:
             return _connect(folder)
         except OSError as error:
-            if not isinstance(error, FileNotFoundError) or time.monotonic() >= deadline:
+            now = time.monotonic()
+            if isinstance(error, ConnectionRefusedError):  # perhaps in the moment before it listens
+                deadline = min(deadline, now + _LISTEN_SECONDS)
+            elif not isinstance(error, FileNotFoundError):
+                deadline = now
+            if now >= deadline:
                 raise errors.ProviderUnavailable(f"The sandbox's agent cannot be reached: {error.strerror}.") from error
         await asyncio.sleep(_PAUSE)
 

@@ -23,6 +23,7 @@ from rich.progress import track
 
 from benchmarks.engine import Engine, NoEngine, engine, find_client
 from benchmarks.local_server import LocalServer, Template, _plain, _port
+from benchmarks.roots import find_template
 from benchmarks.spawned import spawn
 from benchmarks.tables import machine, median, milliseconds, p99, progress, table, times
 from benchmarks.wire import Wire, request
@@ -152,7 +153,7 @@ async def _clear(root: Path, docker: Engine) -> None:
 @contextmanager
 def _engine(options: argparse.Namespace, base: Path) -> Iterator[Engine]:
     if options.image is None:
-        with engine(options.docker, base, options.template) as found:
+        with engine(options.docker, base, find_template(options.template, base).folder) as found:
             yield found
     elif options.docker is None:
         raise NoEngine("an image is one of an engine: name that with --docker")
@@ -167,7 +168,12 @@ def main() -> None:
         "--docker", metavar="HOST", help="an engine, unix:///…; default DOCKER_HOST, else one is started"
     )
     parser.add_argument("--image", metavar="NAME", help="an image of that engine")
-    parser.add_argument("--template", type=Path, metavar="DIRECTORY", help="a root file system to make an image of")
+    parser.add_argument(
+        "--template",
+        type=Path,
+        metavar="DIRECTORY",
+        help="a root file system to make an image of; else a Debian is made",
+    )
     options = parser.parse_args()
     with ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paddock-bench-")))

@@ -21,10 +21,8 @@ import uvloop
 from benchmarks import provider_alone, standing, starts, transfer
 from benchmarks.engine import Engine, NoEngine, engine
 from benchmarks.local_server import Template
-from benchmarks.tables import machine, progress
-from paddock import errors
-from paddock.providers.local import debian
-from paddock.settings import default_home
+from benchmarks.roots import find_template
+from benchmarks.tables import machine
 
 PARTS = ("start", "command", "memory", "many", "pause", "leaks", "files")
 _WITH_DOCKER = {"start", "command"}
@@ -37,7 +35,7 @@ async def measure(options: argparse.Namespace) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, here.cancel)
     with ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paddock-bench-", dir=options.home)))
-        template = _template(options.template, base)
+        template = find_template(options.template, base)
         print(f"## The local provider\n\n{machine()}.")
         print(f"\nTemplate: {template.folder.name if template.folder else 'the host itself'}.", end=" ")
         docker = None
@@ -65,25 +63,6 @@ async def _run(part: str, options: argparse.Namespace, base: Path, template: Tem
             await provider_alone.leaks(base, template, options.cycles)
         case "files":
             await transfer.files(base, template, options.megabytes)
-
-
-def _template(given: Path | None, base: Path) -> Template:
-    """The directory that was named, or the user's own Debian, or one made for this run; else the host's system."""
-    if given is not None:
-        if not (given / "bin/echo").exists():
-            raise SystemExit(f"{given} is not a root file system")
-        return Template(given.name, given.absolute())
-    own = default_home() / "templates" / "debian"
-    if own.is_dir():
-        return Template(own.name, own)
-    target = base / "templates" / "debian"
-    try:
-        with progress.status("making a Debian root file system (--template spares this)"):
-            debian.build(target, suite=None, packages=(), mirror=None, say=lambda line: None)
-    except errors.PaddockError as error:
-        progress.print(f"No root file system of its own: {error.message}")
-        return Template()
-    return Template(target.name, target)
 
 
 def _docker(stack: ExitStack, options: argparse.Namespace, base: Path, template: Template) -> Engine | None:

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Holds every provider to the same promises (tests/conformance) and writes docs/providers.md from what was found.
+# Holds every provider to the same promises (tests/conformance) and writes docs/providers.md from what was found; then runs
+# what else only happens where there is an engine or gVisor: the Docker provider's own tests, kills of a server on it, guests.
 # Starts a Docker engine for itself. What a machine lacks (an engine, gVisor) is got where we may, else left out.
 set -eu
 python=${PYTHON:-python3}
@@ -57,4 +58,7 @@ PADDOCK_TEST_VENDOR=all "$python" -m pytest tests/conformance -n "${PADDOCK_TEST
   -q --junitxml "$report" || status=$?
 "$python" -m tests.conformance.capabilities "$report"
 say "docs/providers.md is written"
+"$python" -m pytest -n "${PADDOCK_TEST_WORKERS:-3}" --dist worksteal -q tests/docker tests/local/test_gvisor.py \
+  tests/escape/test_gvisor.py || status=$?
+"$python" -m pytest -q tests/chaos/test_kill_the_server.py -k docker || status=$?
 exit "$status"

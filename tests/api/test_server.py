@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -22,9 +23,11 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def start(home: Path, port: int) -> subprocess.Popen[str]:
+def start(home: Path, port: int, before: str = "") -> subprocess.Popen[str]:
+    """``before``: what the shell does that becomes the server."""
     env = {"PADDOCK_HOME": str(home), "PORT": str(port), "SANDBOX_PROVIDER": "fake", "PATH": "/usr/bin:/bin"}
-    return subprocess.Popen([sys.executable, "-c", SERVE], env=env, stderr=subprocess.PIPE, text=True)
+    command = ["/bin/sh", "-c", f'{before}exec "$@"', "sh", sys.executable, "-c", SERVE]
+    return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
 
 
 def wait_until_up(server: subprocess.Popen[str], port: int) -> httpx.Response:
@@ -61,3 +64,16 @@ def test_a_server_that_cannot_start_says_so(tmp_path: Path) -> None:
     finally:
         first.terminate()
         first.communicate(timeout=30)
+
+
+def test_a_server_takes_all_the_descriptors_that_it_may_have(tmp_path: Path) -> None:
+    """Most systems give 1,024 at first, which a few hundred sandboxes need."""
+    port = free_port()
+    server = start(tmp_path, port, before="ulimit -Sn 256; ulimit -Hn 2000; ")
+    try:
+        wait_until_up(server, port)
+        limits = Path(f"/proc/{server.pid}/limits").read_text()
+        assert re.search(r"Max open files +2000 +2000 ", limits)
+    finally:
+        server.terminate()
+        server.communicate(timeout=30)

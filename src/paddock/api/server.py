@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import resource
 import socket
 from contextlib import suppress
 from functools import partial
@@ -21,6 +22,7 @@ from paddock.settings import Settings
 _KEEP_ALIVE = 620
 """Longer than the idle time of the usual load balancers, so that it is never we who close a connection under them."""
 _WS_MAX_SIZE = 1 << 20
+_MOST_DESCRIPTORS = 1 << 19
 
 
 class Server(uvicorn.Server):
@@ -67,9 +69,18 @@ def make_server(app: FastAPI, settings: Settings) -> Server:
 def serve(settings: Settings) -> None:
     """Run until a signal says stop. What runs in the sandboxes goes on."""
     configure_logging(settings)
+    _take_all_descriptors()
     server = make_server(create_app(settings), settings)
     server.alone = True
     with suppress(KeyboardInterrupt):  # raised again by uvicorn after it has stopped
         server.run()
     if not server.started:
         raise SystemExit(uvicorn.config.STARTUP_FAILURE)
+
+
+def _take_all_descriptors() -> None:
+    """A server holds several for each sandbox, and most systems give 1,024 to whoever does not ask for more."""
+    given, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_DESCRIPTORS if allowed == resource.RLIM_INFINITY else min(allowed, _MOST_DESCRIPTORS)
+    if given != resource.RLIM_INFINITY and given < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, allowed))

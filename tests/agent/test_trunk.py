@@ -184,12 +184,12 @@ async def test_a_trunk_that_is_cut_takes_all_with_it_and_says_so(binary: Path, f
 
 
 async def test_its_inner_end_ends_with_its_input(binary: Path, folder: Path) -> None:
-    trunk, inner = await opened(binary, folder / "door")
-    assert inner.process.stdin is not None
-    inner.process.stdin.close()
+    words = [binary, "trunk", str(folder / "door")]
+    process = await asyncio.create_subprocess_exec(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.close()
     async with asyncio.timeout(PATIENCE):
-        assert await inner.process.wait() == 0
-    await trunk.close()
+        assert await process.wait() == 0
 
 
 async def test_its_inner_end_ends_when_nobody_says_anything_for_long(binary: Path, folder: Path) -> None:

@@ -88,9 +88,7 @@ class LocalProvider(Provider):
             self._quota.cancel()
             await asyncio.wait([self._quota])
         living, self._living = list(self._living.values()), {}
-        for one in living:
-            await one.let_go()
-        for one in self._stock.clear():
+        for one in (*living, *self._stock.clear()):
             await one.let_go()
         await self._chores.finish()
         self._resolver.close()

@@ -90,7 +90,7 @@ async def measure(rounds: int, home: Path) -> None:
         rows.append([what, *row, times(medians[1] / medians[0])])
     title = f"A kernel of its own ({report.layers[-1].detail}), {rounds} rounds"
     idle = ", ".join(f"{name} {used / 1e6:.1f} MB" for name, used in memory.items())
-    note = f"Memory of an idle sandbox: {idle}."
+    note = f"Memory of an idle sandbox, as its control group counts it, with its page cache: {idle}."
     table(title, ["", "ordinary p50 ms", "p99", "gVisor p50 ms", "p99", "times"], rows, note)
 
 

@@ -195,10 +195,8 @@ def _why(problem: BaseException, seconds: float) -> str:
         return f"It did not answer within {seconds:g} s."
     if isinstance(problem, MCPError):
         return problem.error.message
-    if isinstance(
-        problem, httpx2.HTTPStatusError
-    ):  # which has the whole address in its words, with what is secret there
-        status = problem.response.status_code
+    if isinstance(problem, httpx2.HTTPStatusError):
+        status = problem.response.status_code  # its own words have the whole address in them, with what is secret there
         return f"It answered with HTTP {status}. {_REFUSALS.get(status, '')}".rstrip()
     return str(problem) or type(problem).__name__
 

@@ -103,7 +103,9 @@ class House:
         self.roster = Roster(self.store)
         self.sampling = Sampling(clock, self.store, self.engine)
         self.invitations = Invitations(settings, clock, self.controller, self.tokens)
-        self.confinement = Confinement(clock, self.store, self.controller, self.transitions, self.engine, self.bus)
+        self.confinement = Confinement(
+            settings, clock, self.store, self.controller, self.transitions, self.engine, self.bus
+        )
         self.commands = Commands(self.controller, self.idempotency, settings, clock)
         self.files = Files(self.controller, settings)
         interpreter = Installation(settings.home / "interpreter")

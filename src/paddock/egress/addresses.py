@@ -77,6 +77,7 @@ class Reach:
         self._reachable_names = [rule for rule in rules if rule.domain is not None]
         self._unreachable = _networks(unreachable)
         self._host = host or HostAddresses()
+        self._never = NEVER_NETWORKS
 
     @property
     def has_names(self) -> bool:
@@ -116,14 +117,14 @@ class Reach:
         return not any(rule.covers_address(address) for rule in self._reachable)
 
     def _closed(self, address: Address, *, named: bool) -> str | None:
-        for why, ranges in NEVER_NETWORKS:
+        for why, ranges in self._never:
             if _within(address, ranges) and not (named and why not in NO_NAME_OPENS):
                 return f"{why} is never reachable from a sandbox"
         if _within(address, self._host()) and not named:
             return "an address of the host itself is never reachable from a sandbox"
         if _within(address, PRIVATE_NETWORKS):
             return None if named else _PRIVATE_WHY
-        if isinstance(address, IPv6Address) and not _within(address, (*PUBLIC6_NETWORKS, *_LOOPBACK6)):
+        if isinstance(address, IPv6Address) and not _within(address, PUBLIC6_NETWORKS):
             return "a reserved address is never reachable from a sandbox"
         return None
 
@@ -150,7 +151,6 @@ def embedded(address: Address) -> tuple[IPv4Address, ...]:
 NEVER_NETWORKS = tuple((why, tuple(ip_network(text) for text in ranges)) for why, ranges in NEVER)
 PRIVATE_NETWORKS = tuple(ip_network(text) for text in PRIVATE)
 PUBLIC6_NETWORKS = tuple(ip_network(text) for text in PUBLIC6)
-_LOOPBACK6 = (ip_network("::1/128"),)
 LOW_32_BITS = tuple(IPv6Network(text) for text in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
 
 

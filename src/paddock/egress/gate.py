@@ -140,9 +140,7 @@ class Gate:
                 return await self._connect(addresses, (host,), (host,), passage, seconds)
             return await self._connect([host], names, self.learned.names_of(host), passage, seconds)
         except errors.Forbidden as trouble:
-            if isinstance(trouble, Refused) and trouble.address is not None:
-                passage.address = str(trouble.address)
-            passage.end(trouble.message, allowed=False)
+            self.refused(passage, trouble)
             raise
         except errors.PaddockError as trouble:
             passage.end(trouble.message)
@@ -153,6 +151,13 @@ class Gate:
         finally:
             if passage.address is None:
                 passage.end("given up")
+
+    @staticmethod
+    def refused(passage: Passage, trouble: errors.Forbidden) -> None:
+        """Recorded with the address that a name led to, so that the operator sees what would have been reached."""
+        if isinstance(trouble, Refused) and trouble.address is not None:
+            passage.address = str(trouble.address)
+        passage.end(trouble.message, allowed=False)
 
     def finish(self, connection: Connection, reason: str) -> None:
         self._open.discard(connection)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddock.clock import Clock
-from paddock.egress.policy import EgressPolicy
 from paddock.egress.records import EgressReport
 from paddock.errors import SandboxNotFound
 from paddock.lifecycle.accounts import Principal
@@ -78,11 +77,13 @@ class Confinement:
     async def _change(
         self, who: Principal, sandbox: Sandbox, rules: EgressRules, network: Mapping[str, Any] | None
     ) -> None:
-        """The provider first: until it has answered nothing has changed, and it remembers by itself."""
+        """The provider first: until it has answered nothing has changed, and it remembers by itself. What changes is
+        what it enforces; a row may be older, where it was written again from labels or a crash came in between."""
         if sandbox.state not in SETTLED_ALIVE:
             raise cannot(sandbox, "be asked about its confinement")
-        policy = changed_egress(who, EgressPolicy.from_json(sandbox.egress), rules, self._settings)
         provider = self._engine.provider(sandbox.provider)
+        before = (await self._engine.call(provider.egress(sandbox.sandbox_id), "egress")).policy
+        policy = changed_egress(who, before, rules, self._settings)
         await self._engine.call(provider.set_egress(sandbox.sandbox_id, policy), "set egress")
         kept = policy.to_json()
         lists = {name: entries for name, entries in kept.items() if name != "mode"}

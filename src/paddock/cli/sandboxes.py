@@ -115,7 +115,7 @@ def timeout(
 ) -> None:
     """Set when an idle sandbox is paused or deleted."""
     box = session.client.schedule_timeout(sandbox_id, seconds, action)
-    session.answer(box, lambda: print(f"{box.sandbox_id}: {_next(box) or 'no deadline'}"))
+    session.answer(box, lambda: output.print_text(f"{box.sandbox_id}: {_next(box) or 'no deadline'}"))
 
 
 @command
@@ -144,7 +144,7 @@ def url(
 ) -> None:
     """Print the URL of a port, for a browser."""
     address = session.client.expose_port(sandbox_id, port)
-    session.answer({"sandbox_id": sandbox_id, "port": port, "url": address}, lambda: print(address))
+    session.answer({"sandbox_id": sandbox_id, "port": port, "url": address}, lambda: output.print_text(address))
 
 
 def _each(session: Session, sandbox_ids: Sequence[str], act: Callable[[str], Any], done: str) -> None:

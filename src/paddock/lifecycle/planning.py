@@ -12,6 +12,7 @@ from paddock.ids import new_sandbox_id, new_sandbox_key
 from paddock.lifecycle import private_networks
 from paddock.lifecycle.accounts import Principal
 from paddock.models import CreateSandbox, EgressRules, Isolation, State, TimeoutFrom
+from paddock.redaction import without_credentials
 from paddock.settings import Settings
 from paddock.store.records import Sandbox
 
@@ -89,7 +90,7 @@ def plan(
         pids=wanted.pids or settings.default_pids,
         env=request.env,
         metadata=request.metadata,
-        git_url=request.git_url,
+        git_url=request.git_url and without_credentials(request.git_url),
         egress=_egress(who, request.egress, settings).to_json(),
         isolation=_isolation(request.isolation, settings),
         mounts=[mount.model_dump() for mount in request.mounts],

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from paddock.client import SyncSandboxClient
+from tests.support import leaks
 
 _START_SECONDS = 240.0
 _STOP_SECONDS = 60.0
@@ -85,10 +86,11 @@ class PaddockServer:
     def stop(self) -> None:
         assert self._process is not None
         self._process.terminate()
-        with suppress(subprocess.TimeoutExpired):
+        try:
             self._process.wait(_STOP_SECONDS)
-            return
-        self.kill()
+        except subprocess.TimeoutExpired:
+            self.kill()
+        leaks.check_home(self.home, self.log.read_text(errors="replace"))
 
 
 @contextmanager

@@ -214,7 +214,7 @@ def test_directories_go_in_and_out(paddock: Paddock, box: str, tmp_path: Path) -
 
 def test_names_that_a_sandbox_chose_do_nothing_to_a_terminal(paddock: Paddock, box: str, tmp_path: Path) -> None:
     """The title is set, the screen is cleared, a line is overwritten: by the name of a file."""
-    evil = "a\\x1b]0;owned\\x07\\x9b2J\\rb"
+    evil = "a\\x1b]0;owned\\x07\\xc2\\x9b2J\\rb"
     for make in ("mkdir -p evil", f"ln -sf /x \"evil/$(printf '{evil}')\"", f"touch \"evil/$(printf 'f{evil}')\""):
         paddock("exec", box, "--", f"cd /workspace && {make}")
     out = _on_a_terminal(paddock, "cp", f"{box}:/workspace/evil", str(tmp_path / "back"))

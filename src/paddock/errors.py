@@ -1,13 +1,16 @@
 """The one tree of errors. Each knows its HTTP status and its wire code, so every surface answers the same way.
 
 The wire shape is ``{"success": false, "error": {"code", "message", "status", "details", "request_id"}}``.
-A message says what went wrong and, where there is one, what to do next.
+A message says what went wrong and, where there is one, what to do next. It travels to callers, rows and logs, so
+secrets that came with what it quotes are taken out when it is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, ClassVar
+
+from paddock.redaction import redact
 
 
 class PaddockError(Exception):
@@ -23,6 +26,7 @@ class PaddockError(Exception):
         details: dict[str, Any] | None = None,
         retry_after: float | None = None,
     ) -> None:
+        message = redact(message)
         super().__init__(message)
         self.message = message
         self.details = details or {}

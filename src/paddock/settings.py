@@ -7,12 +7,18 @@ Names without a prefix are those that users of such servers know (``HOST``, ``DA
 from __future__ import annotations
 
 import os
+import re
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+_NAME = re.compile(
+    r"(\*?\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*\.[a-z][a-z0-9-]*", re.ASCII
+)
+"""A host name of at least two labels, of which the last is no number: a single word is more often a mistake."""
 
 
 def default_home() -> Path:
@@ -62,7 +68,8 @@ class Settings(BaseSettings):
     egress_reachable: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), validation_alias="PADDOCK_EGRESS_REACHABLE"
     )
-    """Networks of the host or its neighbourhood that sandboxes may reach all the same, separated by commas."""
+    """Networks of the host or its neighbourhood that sandboxes may reach all the same, and names that may lead there,
+    separated by commas."""
     pool_size: int = Field(default=2, ge=0, le=1000, validation_alias="PADDOCK_POOL_SIZE")
     """Machines of the default template and size that stand ready for a create. 0 turns the pool off."""
     pool_max: int = Field(default=16, ge=0, le=1000, validation_alias="PADDOCK_POOL_MAX")
@@ -184,10 +191,11 @@ class Settings(BaseSettings):
     @field_validator("egress_reachable", mode="before")
     @classmethod
     def _networks(cls, given: Any) -> Any:
-        networks = _parts(given)
-        for network in networks:
-            ip_network(network)
-        return networks
+        places = _parts(given)
+        for place in places:
+            if not _NAME.fullmatch(place):
+                ip_network(place)
+        return places
 
     @field_validator("docker_images", "sandbox_providers", mode="before")
     @classmethod

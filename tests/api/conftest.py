@@ -23,6 +23,7 @@ from paddock.lifecycle.bootstrap import first_key
 from paddock.lifecycle.house import House
 from paddock.providers.registry import build_providers
 from paddock.settings import Settings
+from tests.support import leaks
 
 MakeSandbox = Callable[..., Awaitable[str]]
 
@@ -50,6 +51,7 @@ def settings(tmp_path: Path, prepared_home: Path) -> Iterator[Settings]:
     )
     yield settings
     asyncio.run(delete_machines(settings))
+    leaks.check_home(settings.home)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from paddock.client import SyncSandboxClient
+from tests.support import leaks
 
 COMMAND = (sys.executable, "-c", "from paddock.cli.app import main; main()")
 
@@ -80,6 +81,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
             client.delete_sandbox(sandbox.sandbox_id)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) in (0, 130)
+    leaks.check_home(home, (home.parent / "log").read_text(errors="replace"))
 
 
 @pytest.fixture

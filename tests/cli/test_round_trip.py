@@ -212,6 +212,30 @@ def test_directories_go_in_and_out(paddock: Paddock, box: str, tmp_path: Path) -
     assert (back / "copy" / "deep" / "file").exists()
 
 
+def test_names_that_a_sandbox_chose_do_nothing_to_a_terminal(paddock: Paddock, box: str, tmp_path: Path) -> None:
+    """The title is set, the screen is cleared, a line is overwritten: by the name of a file."""
+    evil = "a\\x1b]0;owned\\x07\\xc2\\x9b2J\\rb"
+    for make in ("mkdir -p evil", f"ln -sf /x \"evil/$(printf '{evil}')\"", f"touch \"evil/$(printf 'f{evil}')\""):
+        paddock("exec", box, "--", f"cd /workspace && {make}")
+    out = _on_a_terminal(paddock, "cp", f"{box}:/workspace/evil", str(tmp_path / "back"))
+    assert "Skipped" in out and "\\x1b]0;owned" in out
+    seen = [
+        out,
+        _on_a_terminal(paddock, "events", box),
+        _on_a_terminal(paddock, "cp", f"{box}:/workspace/evil", "x", "--json"),
+    ]
+    shown = _on_a_terminal(paddock, "create", "--user-id", "tty", "--metadata", "note=\x1b]0;owned\x07\x9b2J")
+    seen += [
+        shown,
+        _on_a_terminal(paddock, "list"),
+        _on_a_terminal(paddock, "tool", "call", box, "list_directory", "path=/workspace/evil"),
+    ]
+    for text in seen:
+        assert "\x1b]" not in text and "\x07" not in text and "\x9b" not in text and "\rb" not in text
+    raw = _on_a_terminal(paddock, "exec", box, "--", "printf '\\033]0;mine\\007'")
+    assert "\x1b]0;mine" in raw, "what a program writes is passed on as it is"
+
+
 def test_failures_are_one_line_and_a_hint(paddock: Paddock, box: str, tmp_path: Path) -> None:
     missing = paddock("status", "nobody_00000000", check=1)
     assert missing.stdout == ""

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from paddock.client import SyncSandboxClient
+from tests.support import leaks
 
 _START_SECONDS = 240.0
 _STOP_SECONDS = 60.0
@@ -26,8 +27,10 @@ _COMMAND = (sys.executable, "-c", "from paddock.cli.app import main; main()")
 class PaddockServer:
     """One server on one port; it may die and come back, its sandboxes stay."""
 
-    def __init__(self, home: Path, **settings: str) -> None:
+    def __init__(self, home: Path, *, within: Sequence[str] = (), **settings: str) -> None:
+        """``within``: a command that starts the server's in surroundings of its own."""
         self.home = home
+        self._within = within
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._settings = {
@@ -56,7 +59,7 @@ class PaddockServer:
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*_COMMAND, "--json", "up"],
+                [*self._within, *_COMMAND, "--json", "up"],
                 env=_plain() | self._settings,
                 cwd=self.home,
                 stdout=subprocess.DEVNULL,
@@ -83,10 +86,11 @@ class PaddockServer:
     def stop(self) -> None:
         assert self._process is not None
         self._process.terminate()
-        with suppress(subprocess.TimeoutExpired):
+        try:
             self._process.wait(_STOP_SECONDS)
-            return
-        self.kill()
+        except subprocess.TimeoutExpired:
+            self.kill()
+        leaks.check_home(self.home, self.log.read_text(errors="replace"))
 
 
 @contextmanager

@@ -48,16 +48,17 @@ def test_public(reach: Reach, address: str) -> None:
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-def test_a_private_address_has_to_be_named(reach: Reach, address: str) -> None:
+def test_a_private_address_is_reached_only_where_the_operator_opened_it(reach: Reach, address: str) -> None:
     assert reach.refusal(ip_address(address), EgressPolicy())
     assert reach.refusal(ip_address(address), ANYTHING)
-    assert reach.refusal(ip_address(address), EgressPolicy(allow=(address,))) is None
-    assert Reach(private_by_policy=False, host=tuple).refusal(ip_address(address), EgressPolicy(allow=(address,)))
+    assert reach.refusal(ip_address(address), EgressPolicy(allow=(address,)))
+    assert reach.refusal(ip_address(address), EgressPolicy(private=(address,))) is None
+    assert Reach(reachable=[address], host=tuple).refusal(ip_address(address), EgressPolicy()) is None
 
 
 @pytest.mark.parametrize("address", ["198.41.0.4", "10.7.7.7", "2606:4700::1", "64:ff9b::198.41.0.4", "2002:a07:707::"])
 def test_the_hosts_own_addresses_stay_closed_public_or_named(reach: Reach, address: str) -> None:
-    policy = EgressPolicy(allow=("*", "10.0.0.0/8", "10.7.7.7", "198.41.0.4", "2606:4700::1"))
+    policy = EgressPolicy(allow=("*", "198.41.0.4", "2606:4700::1"), private=("10.0.0.0/8", "10.7.7.7"))
     assert reach.refusal(ip_address(address), policy)
 
 
@@ -126,7 +127,7 @@ async def test_no_spelling_leads_through_the_proxy(make: Make, serve: Serve, hos
     assert head.startswith("HTTP/1.1 403 ")
     assert server.accepted == []
     records = await sandbox.recorded(2)
-    assert [(one.allowed, one.address, one.bytes_up) for one in records] == [(False, None, 0)] * 2
+    assert [(one.allowed, one.address is not None, one.bytes_up) for one in records] == [(False, True, 0)] * 2
     assert sandbox.gate.ledger.totals.denied == 2
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from paddock.ids import new_process_id
 from paddock.lifecycle import checkout
 from paddock.lifecycle.checkout import CloneFailed
 from paddock.machine.base import Machine, ProcessSpec, Stream
+from paddock.models import State
+from paddock.store import sandboxes
+from tests.support.leaks import a_secret
 from tests.support.world import World
 
 MAKE_REPOSITORY = """
@@ -41,6 +46,40 @@ async def test_a_clone_that_fails_undoes_the_create(small_world: World) -> None:
     assert "s3cret" not in str(refused.value)
     assert await small_world.machines() == {}
     assert (await small_world.house.controller.list(small_world.alice)).sandboxes == []
+
+
+async def test_a_password_is_in_no_row_event_or_label(small_world: World) -> None:
+    password = a_secret("git password")
+    url = f"https://user:{password}@127.0.0.1:9/nowhere.git"
+    with pytest.raises(CloneFailed):
+        await small_world.create(git_url=url)
+    [row] = (await small_world.house.controller.list(small_world.alice, states=[State.DELETED])).sandboxes
+    assert row.git_url == "https://***@127.0.0.1:9/nowhere.git"
+    old = replace(row, git_url=url)
+    assert password not in str(sandboxes.labels_of(old))
+    assert password not in f"{await small_world.events(row.sandbox_id)} {row.reason}"
+    assert small_world.house.engine._clone_urls == {}
+
+
+async def test_rows_from_before_lose_their_passwords_when_a_server_starts(small_world: World) -> None:
+    sandbox_id = (await small_world.create()).sandbox.sandbox_id
+    async with small_world.house.store.write() as connection:
+        await sandboxes.patch(connection, sandbox_id, git_url="https://u:s3cret@host/a.git")
+    await small_world.restart()
+    assert (await small_world.row(sandbox_id)).git_url == "https://***@host/a.git"
+    await small_world.house.controller.delete(small_world.alice, sandbox_id)
+
+
+async def test_a_password_that_a_crash_lost_is_asked_for_again(small_world: World) -> None:
+    """What the server before had begun is waited for; what it had not cannot be begun without the password."""
+    sandbox_id = (await small_world.create()).sandbox.sandbox_id
+    async with small_world.house.controller.use(small_world.alice, sandbox_id) as use:
+        with pytest.raises(CloneFailed, match="Create the sandbox again"):
+            await checkout.clone(use.machine, "https://***@127.0.0.1:9/nowhere.git")
+        for url in ("https://u:s3cret@127.0.0.1:9/nowhere.git", "https://***@127.0.0.1:9/nowhere.git"):
+            with pytest.raises(CloneFailed, match="git could not clone"):
+                await checkout.clone(use.machine, url)
+    await small_world.house.controller.delete(small_world.alice, sandbox_id)
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,27 @@ async def test_a_lost_row_is_written_again_with_what_stood_around_the_sandbox(wi
     assert after.egress == {"mode": "none", "allow": ["later.test"], "deny": []}
 
 
+async def test_what_an_admin_opened_is_in_the_labels_and_a_lost_row_has_it_again(willing: World) -> None:
+    opened = {"private": ["10.1.0.0/16", "db.corp.test"]}
+    sandbox_id = (await willing.create(willing.admin, egress=opened)).sandbox.sandbox_id
+    row = await willing.row(sandbox_id)
+    found = Found(sandbox_id, MachineState.RUNNING, "x", 0.0, sandboxes.labels_of(row))
+    adopted = _from_labels("fake", found, 0.0, willing.settings)
+    assert adopted is not None and adopted.egress["private"] == opened["private"]
+    assert spec_of(adopted).egress.private == ("10.1.0.0/16", "db.corp.test")
+
+
+async def test_a_row_that_is_older_than_the_provider_opens_nothing_again(willing: World) -> None:
+    """As after an adoption: labels are of the time when the sandbox was made."""
+    made = await willing.create(willing.alice)
+    sandbox_id = made.sandbox.sandbox_id
+    before = EgressPolicy(private=("10.0.0.0/8",)).to_json()
+    async with willing.house.store.write() as connection:
+        await sandboxes.patch(connection, sandbox_id, egress=before)
+    report = await willing.house.confinement.set_egress(willing.alice, sandbox_id, EgressRules(deny=["a.test"]))
+    assert report.policy.private == ()
+
+
 @pytest.mark.parametrize("nonsense", [{"egress": 5}, {"isolation": "perfect"}, {"mounts": [{"x": 1}]}])
 async def test_labels_that_do_not_fit_are_not_believed(world: World, nonsense: dict[str, object]) -> None:
     seen = (await world.create()).sandbox

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from paddock.clock import Clock, ManualClock
+from paddock.errors import StoreUnavailable
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Seen
 from paddock.lifecycle.house import House, build_house
@@ -14,6 +16,7 @@ from paddock.providers.fake import FakeProvider, Faults
 from paddock.settings import Settings
 from paddock.store import deadlines, events, sandboxes
 from paddock.store.records import Deadline, Event, Sandbox
+from tests.support import leaks
 
 
 class World:
@@ -46,6 +49,8 @@ class World:
         return build_house(self.settings, clock=self.clock, providers={"fake": provider})
 
     async def stop(self) -> None:
+        with suppress(StoreUnavailable):  # some tests take the database away
+            await leaks.check_store(self.house.store)
         await self.house.close()
 
     async def crash(self) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
+from urllib.parse import unquote, urlsplit
 
 import structlog
 
+from paddock.redaction import LogRedactor
 from paddock.settings import Settings
 
 
@@ -19,7 +21,9 @@ def configure_logging(settings: Settings) -> None:
     ]
     pretty = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
-    ending = _for_people() if pretty else _for_machines()
+    redactor = LogRedactor(_secrets_of(settings))
+    render = _for_people() if pretty else _for_machines()
+    ending: list[structlog.typing.Processor] = [structlog.processors.format_exc_info, redactor, render]
     structlog.configure(
         processors=[*shared, *ending],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -36,6 +40,7 @@ def configure_logging(settings: Settings) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(max(level, logging.INFO))
+    logging.getLogger("uvicorn.error").addFilter(_WithoutQueries())
     # One line per request is ours to write.
     logging.getLogger("uvicorn.access").disabled = True
     for talkative in ("httpx", "httpx2", "alembic"):  # the addresses of users' servers may hold secrets
@@ -44,10 +49,28 @@ def configure_logging(settings: Settings) -> None:
     logging.getLogger("mcp.client").disabled = True
 
 
-def _for_people() -> list[structlog.typing.Processor]:
+class _WithoutQueries(logging.Filter):
+    """Uvicorn logs the address of every WebSocket. Its query holds tickets, tokens and commands."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(
+                arg.partition("?")[0] if isinstance(arg, str) and arg.startswith("/") else arg for arg in record.args
+            )
+        return True
+
+
+def _secrets_of(settings: Settings) -> list[str]:
+    """Those that the operator has given to this server."""
+    keys = [settings.e2b_api_key.get_secret_value(), settings.daytona_api_key.get_secret_value()]
+    password = urlsplit(settings.database_url).password
+    return [*keys, *([password, unquote(password)] if password else [])]
+
+
+def _for_people() -> structlog.typing.Processor:
     # The plain form: the pretty one prints local variables, and a key or a command may be among them.
-    return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+    return structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
 
 
-def _for_machines() -> list[structlog.typing.Processor]:
-    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+def _for_machines() -> structlog.typing.Processor:
+    return structlog.processors.JSONRenderer()

@@ -191,6 +191,7 @@ def egress_answer(sandbox_id: str, report: EgressReport) -> models.EgressAnswer:
         mode=models.Egress(policy.mode.value),
         allow=list(policy.allow),
         deny=list(policy.deny),
+        private=list(policy.private),
         totals=models.EgressTotals(**asdict(report.totals)),
         latest=[models.EgressConnection(**{**asdict(each), "at": iso(each.at)}) for each in report.latest],
     )

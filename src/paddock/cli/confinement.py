@@ -23,6 +23,13 @@ Allow = Annotated[
 ]
 Deny = Annotated[list[str] | None, typer.Option(metavar="RULE", help="The same, and wins over what is allowed.")]
 
+Private = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RULE", help="A private network, or a domain that may lead into one, to be opened; for admins."
+    ),
+]
+
 
 @command
 def isolation(session: Session, sandbox_id: SandboxId) -> None:
@@ -32,12 +39,14 @@ def isolation(session: Session, sandbox_id: SandboxId) -> None:
 
 
 @command
-def egress(session: Session, sandbox_id: SandboxId, allow: Allow = None, deny: Deny = None) -> None:
+def egress(
+    session: Session, sandbox_id: SandboxId, allow: Allow = None, deny: Deny = None, private: Private = None
+) -> None:
     """Show where a sandbox may connect to and what it did; or change that, at once."""
-    if allow is None and deny is None:
+    if allow is None and deny is None and private is None:
         found = session.client.get_egress(sandbox_id)
     else:
-        found = session.client.set_egress(sandbox_id, allow=rules(allow), deny=rules(deny))
+        found = session.client.set_egress(sandbox_id, allow=rules(allow), deny=rules(deny), private=rules(private))
     session.answer(found, lambda: _show_egress(found))
 
 
@@ -46,9 +55,14 @@ def rules(texts: Sequence[str] | None) -> list[str] | None:
     return None if texts is None else [text for text in texts if text]
 
 
-def egress_of(mode: str | None, allow: Sequence[str] | None, deny: Sequence[str] | None) -> dict[str, Any] | None:
+def egress_of(
+    mode: str | None,
+    allow: Sequence[str] | None,
+    deny: Sequence[str] | None,
+    private: Sequence[str] | None = None,
+) -> dict[str, Any] | None:
     """What a create asks for; None where nothing was said."""
-    asked = {"mode": mode, "allow": rules(allow), "deny": rules(deny)}
+    asked = {"mode": mode, "allow": rules(allow), "deny": rules(deny), "private": rules(private)}
     return {name: value for name, value in asked.items() if value is not None} or None
 
 
@@ -88,6 +102,7 @@ def _show_egress(found: Egress) -> None:
             "egress": f"[bold]{found.mode}[/]",
             "allow": output.escape(", ".join(found.allow)) or everything,
             "deny": output.escape(", ".join(found.deny)),
+            "private": output.escape(", ".join(found.private)),
             "connections": f"{totals.connections}, {totals.denied} denied",
             "traffic": f"{output.size(totals.bytes_up)} out, {output.size(totals.bytes_down)} in",
         }

@@ -65,7 +65,9 @@ def add(
     }
     server = {field: value for field, value in given.items() if value is not None}
     made = session.client.put_mcp_server(sandbox_id, name, server)
-    session.answer(made, lambda: print(f"{made.name}: {made.status.value}. Its tools are called mcp_{made.name}_…"))
+    session.answer(
+        made, lambda: output.print_text(f"{made.name}: {made.status.value}. Its tools are called mcp_{made.name}_…")
+    )
 
 
 @mcp.command("import")

@@ -29,7 +29,7 @@ def events(
     """Show what happened to a sandbox. With --follow, --json is one document to a line."""
     if follow:
         for event in session.client.stream_events(sandbox_id, after=after):
-            output.print_line_json(event) if session.json else print(_line(event), flush=True)
+            output.print_line_json(event) if session.json else output.print_text(_line(event))
         return
     found: list[Event] = []
     while page := session.client.events(sandbox_id, after=after, limit=PAGE):
@@ -39,7 +39,7 @@ def events(
             break
     session.answer(
         {"events": found, "next_after": after},
-        lambda: print("\n".join(map(_line, found))) if found else output.note("Nothing happened yet."),
+        lambda: output.print_text("\n".join(map(_line, found))) if found else output.note("Nothing happened yet."),
     )
 
 

@@ -13,6 +13,7 @@ import typer
 
 from paddock import errors
 from paddock.errors import PaddockError
+from paddock.redaction import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,11 +44,19 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def print_json(document: Any) -> None:
-    print(json.dumps(document, indent=2, ensure_ascii=False, default=_plain))
+    print(_json(document, indent=2))
 
 
 def print_line_json(document: Any) -> None:
-    print(json.dumps(document, ensure_ascii=False, default=_plain), flush=True)
+    print(_json(document), flush=True)
+
+
+def _json(document: Any, indent: int | None = None) -> str:
+    """JSON leaves some characters as they are that terminals obey: 8-bit control codes. They can be escaped, too."""
+    text = json.dumps(document, indent=indent, ensure_ascii=False, default=_plain)
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str = "") -> None:
@@ -58,7 +67,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty:
     for name in columns:
         table.add_column(name, overflow="fold", no_wrap=not sys.stdout.isatty())
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     if not table.row_count and empty:
         note(empty)
         return
@@ -74,7 +83,7 @@ def print_fields(fields: Mapping[str, str | None]) -> None:
     table.add_column(overflow="fold")
     for name, value in fields.items():
         if value:
-            table.add_row(name, value)
+            table.add_row(name, visible(value, keep="\n"))
     console().print(table)
 
 
@@ -86,7 +95,8 @@ def escape(text: object) -> str:
 
 
 def printable(text: object) -> str:
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in str(text))
+    """On one line, whatever is in it."""
+    return visible(text)
 
 
 def state(name: str) -> str:
@@ -96,15 +106,24 @@ def state(name: str) -> str:
 
 def note(text: str) -> None:
     """Something for the person, not for the pipe."""
-    print(text, file=sys.stderr)
+    print(visible(text, keep="\n\t"), file=sys.stderr)
+
+
+def print_text(text: str, *, stderr: bool = False) -> None:
+    """Text that a sandbox or the server chose. On a terminal it does nothing but be read; in a pipe it is as it was.
+
+    What a program of the user's writes (``exec``, ``logs``, ``code``) does not come this way: it is passed on as it is,
+    as other tools of this kind do, because colours and cursors are what it may be for."""
+    stream = sys.stderr if stderr else sys.stdout
+    print(visible(text, keep="\n\t") if stream.isatty() else text, file=stream, flush=True)
 
 
 def print_error(message: str, hint: str | None = None) -> None:
     coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     typer.echo(typer.style("Error:", fg="red", bold=True) if coloured else "Error:", nl=False, err=True)
-    typer.echo(f" {message}", err=True)
+    typer.echo(" " + visible(message, keep="\n\t"), err=True)
     if hint:
-        typer.echo(f"Hint: {hint}", err=True)
+        typer.echo("Hint: " + visible(hint), err=True)
 
 
 def error_document(error: PaddockError) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import typer
 
 from paddock.cli import output
 from paddock.cli.arguments import Action, Egress, Isolation, SandboxId, SandboxIds, Status, login_name, pairs
-from paddock.cli.confinement import Allow, Deny, egress_of, mount_of
+from paddock.cli.confinement import Allow, Deny, Private, egress_of, mount_of
 from paddock.cli.session import Session, command
 from paddock.errors import PaddockError
 
@@ -44,6 +44,7 @@ def create(
     egress: Annotated[Egress | None, typer.Option(help="How it may connect to the outside.")] = None,
     allow: Allow = None,
     deny: Deny = None,
+    private: Private = None,
     isolation: Annotated[Isolation | None, typer.Option(help="The least that will do.")] = None,
     mount: Annotated[
         list[str] | None, typer.Option(metavar="DIR:/PATH[:ro]", help="A directory of the host inside; for admins.")
@@ -67,7 +68,7 @@ def create(
         resources=resources or None,
         git_url=git_url,
         provider=provider,
-        egress=egress_of(egress, allow, deny),
+        egress=egress_of(egress, allow, deny, private),
         isolation=isolation,
         mounts=[mount_of(text) for text in mount] if mount else None,
         public_ports=public_ports or None,
@@ -114,7 +115,7 @@ def timeout(
 ) -> None:
     """Set when an idle sandbox is paused or deleted."""
     box = session.client.schedule_timeout(sandbox_id, seconds, action)
-    session.answer(box, lambda: print(f"{box.sandbox_id}: {_next(box) or 'no deadline'}"))
+    session.answer(box, lambda: output.print_text(f"{box.sandbox_id}: {_next(box) or 'no deadline'}"))
 
 
 @command
@@ -143,7 +144,7 @@ def url(
 ) -> None:
     """Print the URL of a port, for a browser."""
     address = session.client.expose_port(sandbox_id, port)
-    session.answer({"sandbox_id": sandbox_id, "port": port, "url": address}, lambda: print(address))
+    session.answer({"sandbox_id": sandbox_id, "port": port, "url": address}, lambda: output.print_text(address))
 
 
 def _each(session: Session, sandbox_ids: Sequence[str], act: Callable[[str], Any], done: str) -> None:

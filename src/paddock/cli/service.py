@@ -47,7 +47,9 @@ def add(
         ready_path=ready_path,
         ready_timeout=ready_timeout,
     )
-    session.answer(made, lambda: print(f"{made.name} starts with the first connection to port {made.port}."))
+    session.answer(
+        made, lambda: output.print_text(f"{made.name} starts with the first connection to port {made.port}.")
+    )
 
 
 @service.command("list")

@@ -40,7 +40,7 @@ def list_(session: Session, sandbox_id: SandboxId) -> None:
 def show(session: Session, sandbox_id: SandboxId, name: Name) -> None:
     """What a tool does, and its arguments."""
     found = _find(session, sandbox_id, name)
-    session.answer(found, lambda: print(_described(found)))
+    session.answer(found, lambda: output.print_text(_described(found)))
 
 
 @tool.command("call")
@@ -67,9 +67,9 @@ def call(
         given |= _typed(words, _find(session, sandbox_id, name).input_schema)
     result = session.client.call_tool(sandbox_id, name, given, timeout=timeout)
     kept = _keep(result.pictures, pictures, name) if pictures else []
-    session.answer(result, lambda: print(result.text, file=sys.stderr if result.failed else sys.stdout))
+    session.answer(result, lambda: output.print_text(result.text, stderr=result.failed))
     for path in kept:
-        print(path, file=sys.stderr)
+        output.print_text(str(path), stderr=True)
     if result.failed:
         raise typer.Exit(1)
 

@@ -1,4 +1,7 @@
-"""Which addresses no sandbox reaches, whatever its policy says: the host itself, and what only the host should see."""
+"""Which addresses are not public, and who may open them: the operator's setting, an admin for one sandbox, or nobody.
+
+A sandbox's own lists only choose among public places, because whoever may use a sandbox may write them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_net
 from paddock.egress.interfaces import HostAddresses
 from paddock.egress.names import Address, unmapped
 from paddock.egress.policy import EgressPolicy
-from paddock.egress.rules import Network
+from paddock.egress.rules import Network, Rule
 
 NEVER: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("the loopback of the host", ("127.0.0.0/8", "::1/128")),
@@ -21,6 +24,15 @@ NEVER: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("168.63.129.16/32", "192.0.0.0/24", "100.100.100.200/32", "fd00:ec2::254/128", "fd20:ce::254/128"),
     ),
     ("a reserved address", ("240.0.0.0/4", "192.88.99.0/24", "100::/64", "5f00::/16")),
+)
+NO_NAME_OPENS = frozenset(
+    {
+        "an unspecified address",
+        "a link-local address",
+        "a multicast address",
+        "a metadata address of a cloud",
+        "a reserved address",
+    }
 )
 PRIVATE: tuple[str, ...] = (
     "10.0.0.0/8",
@@ -40,11 +52,17 @@ PRIVATE: tuple[str, ...] = (
 PUBLIC6: tuple[str, ...] = ("2000::/3", "64:ff9b::/96")
 
 
+_PRIVATE_WHY = (
+    "a private address is reachable only where the operator opened it (PADDOCK_EGRESS_REACHABLE, or an admin)"
+)
+
+
 class Reach:
     """Judges addresses. ``reachable`` and ``unreachable`` are the operator's exceptions, the second one wins.
 
+    ``reachable`` holds networks and names. A name opens the addresses that it was resolved to, unless they are in a
+    range that no name can open (``NO_NAME_OPENS``): who controls the name could point it at the cloud's metadata.
     ``unreachable`` is for what the host cannot know of itself, such as the public address that a cloud maps to it.
-    ``private_by_policy``: whether a sandbox's own allow list may open private addresses by naming them.
     """
 
     def __init__(
@@ -52,49 +70,61 @@ class Reach:
         *,
         reachable: Sequence[str] = (),
         unreachable: Sequence[str] = (),
-        private_by_policy: bool = True,
         host: Callable[[], Collection[Network]] | None = None,
     ) -> None:
-        self._reachable = _networks(reachable)
+        rules = [Rule.parse(text) for text in reachable]
+        self._reachable = [rule for rule in rules if rule.network is not None]
+        self._reachable_names = [rule for rule in rules if rule.domain is not None]
         self._unreachable = _networks(unreachable)
-        self._private_by_policy = private_by_policy
         self._host = host or HostAddresses()
-        self._never = tuple((why, _networks(ranges)) for why, ranges in NEVER)
-        self._private = _networks(PRIVATE)
-        self._public6 = _networks(PUBLIC6)
+        self._never = NEVER_NETWORKS
 
-    def refusal(self, address: Address, policy: EgressPolicy) -> str | None:
-        """Why this address is out of reach, or None. Addresses that carry another one inside are judged by both."""
+    @property
+    def has_names(self) -> bool:
+        return bool(self._reachable_names)
+
+    def refusal(
+        self, address: Address, policy: EgressPolicy, *, names: Collection[str] = (), port: int | None = None
+    ) -> str | None:
+        """Why this address is out of reach, or None. Addresses that carry another one inside are judged by both.
+
+        ``names``: those which this server itself resolved to the address, never what a client says that it is called.
+        A port of None asks for any port, as a DNS question does.
+        """
         address = unmapped(address)
         if _within(address, self._unreachable):
             return "the operator has closed this address"
-        if _within(address, self._reachable):
+        if any(rule.covers_address(address) for rule in self._reachable):
             return None
+        named = any(rule.covers_name(name) for rule in self._reachable_names for name in names)
         for one in (address, *embedded(address)):
-            if why := self._closed(one, policy):
+            why = self._closed(one, named=named)
+            if why is not None and not (why == _PRIVATE_WHY and policy.opens(one, names, port)):
                 return why
         return None
 
-    def is_self(self, local: str, remote: str) -> bool:
-        """Whether a connection that was made goes to the host itself.
+    def is_self(self, local: str, remote: str, names: Collection[str] = ()) -> bool:
+        """Whether a connection that was made goes to the host itself, and must not.
 
         The kernel gives a connection to an own address that same address as its source. This holds for addresses
         that came up after they were last read, too.
         """
-        same = local.partition("%")[0] == remote.partition("%")[0]
-        return same and not _within(_address(remote), self._reachable)
+        if local.partition("%")[0] != remote.partition("%")[0]:
+            return False
+        if any(rule.covers_name(name) for rule in self._reachable_names for name in names):
+            return False
+        address = _address(remote)
+        return not any(rule.covers_address(address) for rule in self._reachable)
 
-    def _closed(self, address: Address, policy: EgressPolicy) -> str | None:
+    def _closed(self, address: Address, *, named: bool) -> str | None:
         for why, ranges in self._never:
-            if _within(address, ranges):
+            if _within(address, ranges) and not (named and why not in NO_NAME_OPENS):
                 return f"{why} is never reachable from a sandbox"
-        if _within(address, self._host()):
+        if _within(address, self._host()) and not named:
             return "an address of the host itself is never reachable from a sandbox"
-        if _within(address, self._private):
-            if self._private_by_policy and policy.names_exactly(address, self._private):
-                return None
-            return "a private address is reachable only where the allow list names it"
-        if isinstance(address, IPv6Address) and not _within(address, self._public6):
+        if _within(address, PRIVATE_NETWORKS):
+            return None if named else _PRIVATE_WHY
+        if isinstance(address, IPv6Address) and not _within(address, PUBLIC6_NETWORKS):
             return "a reserved address is never reachable from a sandbox"
         return None
 
@@ -111,14 +141,17 @@ def embedded(address: Address) -> tuple[IPv4Address, ...]:
     if address.teredo is not None:
         found.extend(address.teredo)
     # IPv4-compatible, IPv4-translated, the well-known NAT64 prefix; and the one for local use, most often /96 too.
-    if any(address in network for network in _LOW_32_BITS):
+    if any(address in network for network in LOW_32_BITS):
         found.append(low)
     if (number >> 32) & 0xFDFFFFFF == 0x00005EFE:  # ISATAP: ...:0:5efe:a.b.c.d or ...:200:5efe:a.b.c.d
         found.append(low)
     return tuple(found)
 
 
-_LOW_32_BITS = tuple(IPv6Network(text) for text in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
+NEVER_NETWORKS = tuple((why, tuple(ip_network(text) for text in ranges)) for why, ranges in NEVER)
+PRIVATE_NETWORKS = tuple(ip_network(text) for text in PRIVATE)
+PUBLIC6_NETWORKS = tuple(ip_network(text) for text in PUBLIC6)
+LOW_32_BITS = tuple(IPv6Network(text) for text in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
 
 
 def _within(address: Address, networks: Iterable[Network]) -> bool:

@@ -85,7 +85,7 @@ class DnsRelay:
         except errors.Forbidden as trouble:
             # NXDOMAIN rather than REFUSED, after which clients go on to ask whomever else they know.
             if question.kind != AAAA:  # who wants to connect asks for both: that is one attempt
-                self._gate.ledger.begin(name, PORT).end(trouble.message, allowed=False)
+                self._gate.refused(self._gate.ledger.begin(name, PORT), trouble)
             return write_answer(question, Code.NO_SUCH_NAME)
         except errors.NotFound:
             return write_answer(question, Code.NO_SUCH_NAME)

@@ -24,13 +24,24 @@ _LOOPBACK = ("127.0.0.1", "::1")
 class Connection:
     """A connection to the outside: its wire, and its entry in the ledger."""
 
-    def __init__(self, wire: Wire, passage: Passage, names: Sequence[str], address: Address) -> None:
+    def __init__(
+        self, wire: Wire, passage: Passage, names: Sequence[str], address: Address, resolved: Sequence[str]
+    ) -> None:
         self.wire = wire
         self.passage = passage
         self.names = names
+        self.resolved = resolved
         self.address = address
         self.cut: Callable[[], object] | None = None
         """Called when a change of the policy forbids this connection."""
+
+
+class Refused(errors.Forbidden):
+    """Refused on account of what a name was resolved to."""
+
+    def __init__(self, why: str, address: Address | None = None) -> None:
+        super().__init__(why)
+        self.address = address
 
 
 class Learned:
@@ -75,20 +86,29 @@ class Gate:
         """Holds for every new connection at once, and cuts those that are open and no longer allowed."""
         self.policy = policy
         for connection in list(self._open):
-            if why := self.refusal(connection.names, connection.address, connection.passage.port):
+            port = connection.passage.port
+            if why := self.refusal(connection.names, connection.address, port, connection.resolved):
                 connection.passage.end(f"cut by a change of the policy: {why}")
                 if connection.cut is not None:
                     connection.cut()
 
-    def refusal(self, names: Sequence[str], address: Address, port: int) -> str | None:
-        return self.unreachable(address) or self.policy.refusal(names, address, port)
+    def refusal(self, names: Sequence[str], address: Address, port: int, resolved: Sequence[str] = ()) -> str | None:
+        """``names``: what the destination is called, be it by the client; ``resolved``: those of them that were
+        resolved to this address here."""
+        return self.unreachable(address, port, resolved) or self.policy.refusal(names, address, port)
 
-    def unreachable(self, address: Address) -> str | None:
-        """Why no name makes this address reachable, or None."""
+    def unreachable(self, address: Address, port: int | None, resolved: Sequence[str] = ()) -> str | None:
+        """Why no rule of the sandbox makes this address reachable, or None."""
         try:
-            return self._reach.refusal(address, self.policy)
+            return self._reach.refusal(address, self.policy, names=resolved, port=port)
         except errors.Unavailable as trouble:
             return trouble.message  # what cannot be judged does not leave
+
+    def needs_name(self, address: Address, port: int) -> bool:
+        """Whether the name of a destination can change the answer for its address."""
+        if self.unreachable(address, port) is None:
+            return self.policy.has_names
+        return self.policy.opens_names or self._reach.has_names
 
     async def addresses(self, name: str, port: int | None) -> list[Address]:
         """The addresses of a name that are in reach. A port of None asks for any port, as a DNS question does.
@@ -102,7 +122,7 @@ class Gate:
         refusals = [self._refusal_of_answer(name, answer, port) for answer in answers]
         within = [answer for answer, why in zip(answers, refusals, strict=True) if why is None]
         if not within:
-            raise errors.Forbidden(f"{refusals[0]}" if refusals else "it has no address")
+            raise Refused(refusals[0] or "", answers[0]) if refusals else Refused("it has no address")
         return within
 
     async def connect(
@@ -116,10 +136,11 @@ class Gate:
         passage = self.ledger.begin(str(host), port)
         try:
             if isinstance(host, str):
-                return await self._connect(await self._meant(host, port, meant), (host,), passage, seconds)
-            return await self._connect([host], names, passage, seconds)
+                addresses = await self._meant(host, port, meant)
+                return await self._connect(addresses, (host,), (host,), passage, seconds)
+            return await self._connect([host], names, self.learned.names_of(host), passage, seconds)
         except errors.Forbidden as trouble:
-            passage.end(trouble.message, allowed=False)
+            self.refused(passage, trouble)
             raise
         except errors.PaddockError as trouble:
             passage.end(trouble.message)
@@ -130,6 +151,13 @@ class Gate:
         finally:
             if passage.address is None:
                 passage.end("given up")
+
+    @staticmethod
+    def refused(passage: Passage, trouble: errors.Forbidden) -> None:
+        """Recorded with the address that a name led to, so that the operator sees what would have been reached."""
+        if isinstance(trouble, Refused) and trouble.address is not None:
+            passage.address = str(trouble.address)
+        passage.end(trouble.message, allowed=False)
 
     def finish(self, connection: Connection, reason: str) -> None:
         self._open.discard(connection)
@@ -143,27 +171,32 @@ class Gate:
         return [meant] if meant in addresses else addresses
 
     async def _connect(
-        self, addresses: Sequence[Address], names: Sequence[str], passage: Passage, seconds: float
+        self,
+        addresses: Sequence[Address],
+        names: Sequence[str],
+        resolved: Sequence[str],
+        passage: Passage,
+        seconds: float,
     ) -> Connection:
         for address in addresses:
-            if why := self.refusal(names, address, passage.port):
-                raise errors.Forbidden(why)
+            if why := self.refusal(names, address, passage.port, resolved):
+                raise Refused(why, address)
         address, sock = await dial(addresses, passage.port, seconds)
         wire = Wire(sock)
         try:
-            return self._opened(wire, names, address, passage)
+            return self._opened(Connection(wire, passage, names, address, resolved))
         except BaseException:
             wire.reset()
             raise
 
-    def _opened(self, wire: Wire, names: Sequence[str], address: Address, passage: Passage) -> Connection:
-        if self._reach.is_self(str(wire.sock.getsockname()[0]), str(wire.sock.getpeername()[0])):
-            raise errors.Forbidden("an address of the host itself is never reachable from a sandbox")
+    def _opened(self, connection: Connection) -> Connection:
+        sock, address, passage = connection.wire.sock, connection.address, connection.passage
+        if self._reach.is_self(str(sock.getsockname()[0]), str(sock.getpeername()[0]), connection.resolved):
+            raise Refused("an address of the host itself is never reachable from a sandbox", address)
         # The policy may have changed while the connection was being made.
-        if why := self.refusal(names, address, passage.port):
-            raise errors.Forbidden(why)
+        if why := self.refusal(connection.names, address, passage.port, connection.resolved):
+            raise Refused(why, address)
         passage.address = str(address)
-        connection = Connection(wire, passage, names, address)
         self._open.add(connection)
         return connection
 
@@ -175,5 +208,5 @@ class Gate:
 
     def _refusal_of_answer(self, name: str, answer: Address, port: int | None) -> str | None:
         if port is not None:
-            return self.refusal((name,), answer, port)
-        return self.unreachable(answer)
+            return self.refusal((name,), answer, port, (name,))
+        return self.unreachable(answer, None, (name,))

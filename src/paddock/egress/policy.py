@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
@@ -29,15 +29,25 @@ class EgressPolicy:
     allow: tuple[str, ...] = ()
     """Empty: everything public is allowed."""
     deny: tuple[str, ...] = ()
+    private: tuple[str, ...] = ()
+    """Private networks, and names that may lead into them, which an admin has opened for this sandbox. What is here is
+    allowed, whatever ``allow`` says; ``deny`` still wins."""
     _allow: tuple[Rule, ...] = field(init=False, repr=False, compare=False, default=())
     _deny: tuple[Rule, ...] = field(init=False, repr=False, compare=False, default=())
+    _private: tuple[Rule, ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_allow", _parsed(self.allow))
         object.__setattr__(self, "_deny", _parsed(self.deny))
+        object.__setattr__(self, "_private", _parsed(self.private))
+        if any(rule.everything for rule in self._private):
+            raise errors.Invalid("The list 'private' names networks and domains, one by one; '*' is not one.")
 
     def to_json(self) -> dict[str, Any]:
-        return {"mode": self.mode.value, "allow": list(self.allow), "deny": list(self.deny)}
+        """``private`` is there only if an admin opened something: what was written before there was such a list, by
+        whomever, opens nothing."""
+        found: dict[str, Any] = {"mode": self.mode.value, "allow": list(self.allow), "deny": list(self.deny)}
+        return found | {"private": list(self.private)} if self.private else found
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Self:
@@ -46,12 +56,17 @@ class EgressPolicy:
         except ValueError as trouble:
             known = ", ".join(EgressMode)
             raise errors.Invalid(f"{given['mode']!r} is not an egress mode; there are: {known}.") from trouble
-        return cls(mode, _texts(given, "allow"), _texts(given, "deny"))
+        return cls(mode, _texts(given, "allow"), _texts(given, "deny"), _texts(given, "private"))
 
     @property
     def has_names(self) -> bool:
         """Whether any rule is about a domain, so that an address alone does not decide."""
-        return any(rule.domain is not None for rule in (*self._allow, *self._deny))
+        return any(rule.domain is not None for rule in (*self._allow, *self._deny, *self._private))
+
+    @property
+    def opens_names(self) -> bool:
+        """Whether a name can open a private address."""
+        return any(rule.domain is not None for rule in self._private)
 
     def refusal(self, names: Collection[str], address: Address, port: int) -> str | None:
         """Why this connection is refused, or None. ``names`` are those by which the address is known to be meant."""
@@ -62,7 +77,7 @@ class EgressPolicy:
                 return f"it is denied by the rule {rule.text}"
         if not self._allow:
             return None
-        for rule in self._allow:
+        for rule in (*self._allow, *self._private):
             if rule.covers_port(port) and (rule.covers_address(address) or any(map(rule.covers_name, names))):
                 return None
         return "it is not in the allow list of this sandbox"
@@ -80,26 +95,23 @@ class EgressPolicy:
                 return f"it is denied by the rule {rule.text}"
         if all(rule.network is not None for rule in self._allow):
             return None
-        if any(rule.covers_name(name) and (port is None or rule.covers_port(port)) for rule in self._allow):
+        rules = (*self._allow, *self._private)
+        if any(rule.covers_name(name) and (port is None or rule.covers_port(port)) for rule in rules):
             return None
         return "it is not in the allow list of this sandbox"
 
     def allows_address(self, address: Address, port: int) -> bool:
         """Whether a rule of the allow list is about this very address, so that no name is needed."""
-        rules = (rule for rule in self._allow if rule.network is not None)
+        rules = (rule for rule in (*self._allow, *self._private) if rule.network is not None)
         return any(rule.covers_address(address) and rule.covers_port(port) for rule in rules)
 
-    def names_exactly(self, address: Address, within: Iterable[Any]) -> bool:
-        """Whether the allow list opens this address by a rule that lies inside one of these ranges.
-
-        ``*`` or ``0.0.0.0/0`` say "everything public"; who means a private address has to name it.
-        """
-        for rule in self._allow:
-            if rule.network is not None and rule.covers_address(address):
-                same = (area for area in within if area.version == rule.network.version)
-                if any(rule.network.subnet_of(area) for area in same):
-                    return True
-        return False
+    def opens(self, address: Address, names: Collection[str], port: int | None) -> bool:
+        """Whether an admin has opened this private address: itself, or a name that was resolved to it."""
+        return any(
+            (port is None or rule.covers_port(port))
+            and (rule.covers_address(address) if rule.network is not None else any(map(rule.covers_name, names)))
+            for rule in self._private
+        )
 
 
 def _parsed(texts: tuple[str, ...]) -> tuple[Rule, ...]:

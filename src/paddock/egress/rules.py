@@ -55,9 +55,30 @@ class Rule:
             return self.everything
         return address.version == self.network.version and address in self.network
 
+    def includes(self, other: Rule) -> bool:
+        """Whether whatever the other one covers is covered by this one, too."""
+        if self.port is not None and self.port != other.port:
+            return False
+        if self.everything or other.everything:
+            return self.everything
+        if self.network is not None:
+            return other.network is not None and inside(other.network, self.network)
+        if self.domain is None or other.domain is None:
+            return False
+        below = self.subdomains and other.domain.endswith("." + self.domain)
+        if other.domain != self.domain:
+            return below
+        return (self.itself or not other.itself) and (self.subdomains or not other.subdomains)
+
     def covers_port(self, port: int | None) -> bool:
         """A port of None stands for one that is not known yet: a rule for one port does not cover that."""
         return self.port is None or self.port == port
+
+
+def inside(one: Network, other: Network) -> bool:
+    if isinstance(one, IPv4Network):
+        return isinstance(other, IPv4Network) and one.subnet_of(other)
+    return isinstance(other, IPv6Network) and one.subnet_of(other)
 
 
 def _split_port(text: str) -> tuple[str, int | None]:

@@ -78,7 +78,7 @@ class TransparentProxy:
     async def _serve(self, client: Wire) -> None:
         try:
             address, port = original_destination(client.sock)
-            peeked = await self._peek(client, address)
+            peeked = await self._peek(client, address, port)
             server = await self._connect(client, address, port, peeked)
             if server is not None:
                 await self._relay(client, server)
@@ -90,10 +90,9 @@ class TransparentProxy:
         finally:
             client.close()
 
-    async def _peek(self, client: Wire, address: Address) -> Peeked:
+    async def _peek(self, client: Wire, address: Address, port: int) -> Peeked:
         """Only where a name can change the answer: waiting costs the client time."""
-        policy = self._gate.policy
-        if not policy.has_names or self._gate.unreachable(address) is not None:
+        if not self._gate.needs_name(address, port):
             return Peeked()
         try:
             return await peek(client, self._limits.peek_seconds, self._limits.peek_bytes)
@@ -107,7 +106,7 @@ class TransparentProxy:
             if not isinstance(peeked.name, str):
                 names = self._gate.learned.names_of(address)
                 server = await self._gate.connect(address, port, seconds, names=names)
-            elif self._gate.policy.allows_address(address, port):
+            elif self._gate.policy.allows_address(address, port) and self._gate.unreachable(address, port) is None:
                 server = await self._gate.connect(address, port, seconds, names=(peeked.name,))
             else:
                 server = await self._gate.connect(peeked.name, port, seconds, meant=address)

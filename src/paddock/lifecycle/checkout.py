@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 
-from paddock.errors import Invalid
+from paddock.errors import Invalid, ProcessNotFound
 from paddock.machine.base import WORKSPACE, Machine, ProcessSpec, Stream
+from paddock.redaction import HIDDEN, without_credentials
 
 SECONDS = 600.0
 
@@ -18,26 +19,36 @@ class CloneFailed(Invalid):
 async def clone(machine: Machine, url: str) -> str:
     """The directory it was cloned into. Idempotent: the process id comes from the URL, so a second call waits for the
     first clone instead of starting another."""
+    shown = without_credentials(url)
     target = f"{WORKSPACE}/{_name(url)}"
-    process_id = "p_" + hashlib.sha256(f"git clone {url}".encode()).hexdigest()[:16]
+    process_id = "p_" + hashlib.sha256(f"git clone {shown}".encode()).hexdigest()[:16]
     spec = ProcessSpec(
         process_id=process_id,
         argv=["git", "clone", "--", url, target],
         env={"GIT_TERMINAL_PROMPT": "0"},
         hard_timeout=SECONDS,
-        label=f"git clone {_without_secrets(url)}",
+        label=f"git clone {shown}",
     )
-    await machine.spawn(spec)
+    if f"//{HIDDEN}@" in url:
+        await _begun(machine, process_id, shown)
+    else:
+        await machine.spawn(spec)
     ended = await machine.wait(process_id)
     if ended.exit_code != 0:
         output = await machine.read_output(process_id, Stream.STDERR)
-        said = output.data.decode(errors="replace").replace(url, _without_secrets(url)).strip()[-500:]
-        raise CloneFailed(f"git could not clone {_without_secrets(url)}: {said or 'no reason given'}")
+        said = output.data.decode(errors="replace").replace(url, shown).strip()[-500:]
+        raise CloneFailed(f"git could not clone {shown}: {said or 'no reason given'}")
     return target
 
 
-def _without_secrets(url: str) -> str:
-    return re.sub(r"//[^/@]*@", "//", url)
+async def _begun(machine: Machine, process_id: str, shown: str) -> None:
+    """The server that this create began at is gone, and with it the password. What it had started goes on."""
+    try:
+        await machine.process(process_id)
+    except ProcessNotFound:
+        raise CloneFailed(
+            f"The server stopped before it could clone {shown}, and passwords are not stored. Create the sandbox again."
+        ) from None
 
 
 def _name(url: str) -> str:

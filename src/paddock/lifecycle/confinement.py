@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddock.clock import Clock
-from paddock.egress.policy import EgressPolicy
 from paddock.egress.records import EgressReport
 from paddock.errors import SandboxNotFound
 from paddock.lifecycle.accounts import Principal
@@ -19,6 +18,7 @@ from paddock.lifecycle.states import SETTLED_ALIVE
 from paddock.lifecycle.transitions import Transitions, cannot
 from paddock.models import EgressRules, Isolation
 from paddock.providers.base import IsolationReport, Provider
+from paddock.settings import Settings
 from paddock.store import events, sandboxes
 from paddock.store.database import Store
 from paddock.store.records import Sandbox
@@ -32,8 +32,16 @@ class Isolated:
 
 class Confinement:
     def __init__(
-        self, clock: Clock, store: Store, controller: Controller, transitions: Transitions, engine: Engine, bus: Bus
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: Store,
+        controller: Controller,
+        transitions: Transitions,
+        engine: Engine,
+        bus: Bus,
     ) -> None:
+        self._settings = settings
         self._clock = clock
         self._store = store
         self._controller = controller
@@ -63,18 +71,22 @@ class Confinement:
         ``network``: the same in the words of the E2B client that asks for it.
         """
         _, provider = await self._living(who, sandbox_id)
-        await self._transitions.in_turn(sandbox_id, lambda sandbox: self._change(sandbox, rules, network))
+        await self._transitions.in_turn(sandbox_id, lambda sandbox: self._change(who, sandbox, rules, network))
         return await self._engine.call(provider.egress(sandbox_id), "egress")
 
-    async def _change(self, sandbox: Sandbox, rules: EgressRules, network: Mapping[str, Any] | None) -> None:
-        """The provider first: until it has answered nothing has changed, and it remembers by itself."""
+    async def _change(
+        self, who: Principal, sandbox: Sandbox, rules: EgressRules, network: Mapping[str, Any] | None
+    ) -> None:
+        """The provider first: until it has answered nothing has changed, and it remembers by itself. What changes is
+        what it enforces; a row may be older, where it was written again from labels or a crash came in between."""
         if sandbox.state not in SETTLED_ALIVE:
             raise cannot(sandbox, "be asked about its confinement")
-        policy = changed_egress(EgressPolicy.from_json(sandbox.egress), rules)
         provider = self._engine.provider(sandbox.provider)
+        before = (await self._engine.call(provider.egress(sandbox.sandbox_id), "egress")).policy
+        policy = changed_egress(who, before, rules, self._settings)
         await self._engine.call(provider.set_egress(sandbox.sandbox_id, policy), "set egress")
         kept = policy.to_json()
-        lists = {"allow": kept["allow"], "deny": kept["deny"]}
+        lists = {name: entries for name, entries in kept.items() if name != "mode"}
         async with self._store.write() as connection:
             if not await sandboxes.patch(connection, sandbox.sandbox_id, egress=kept, network=network):
                 raise SandboxNotFound.by_id(sandbox.sandbox_id)

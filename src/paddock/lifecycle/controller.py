@@ -156,7 +156,8 @@ class Controller:
         servers = {name: server.stored() for name, server in request.mcp_servers.items()}
         while True:
             try:
-                created, new = await self._create(who, traits.dress(plain), servers, used_as, idempotency_key)
+                dressed = traits.dress(plain)
+                created, new = await self._create(who, dressed, servers, used_as, idempotency_key, request.git_url)
                 return self._seen_new(created) if new else await self._seen(created)
             except IntegrityError:  # the id is taken already: one in four thousand million, for a user's first
                 plain = renamed(plain)
@@ -250,7 +251,13 @@ class Controller:
         return plan(who, request, self._settings, provider=provider, server_id=self._server_id, now=now)
 
     async def _create(
-        self, who: Principal, sandbox: Sandbox, servers: Mapping[str, Any], used_as: str, key: str | None
+        self,
+        who: Principal,
+        sandbox: Sandbox,
+        servers: Mapping[str, Any],
+        used_as: str,
+        key: str | None,
+        git_url: str | None,
     ) -> tuple[Sandbox, bool]:
         """The new sandbox; or, where the idempotency key was used before, the one that it made then. And which."""
         holder = sandbox.sandbox_id
@@ -264,7 +271,7 @@ class Controller:
                 if holder == sandbox.sandbox_id:
                     await self._accounts.check_quota(connection, sandbox)
                     await check_name(connection, sandbox)
-                    await self._engine.add(connection, sandbox)
+                    await self._engine.add(connection, sandbox, git_url)
                     await mcp_servers.add(connection, sandbox.sandbox_id, servers)
             self._bus.publish(holder)
             return holder == sandbox.sandbox_id

@@ -36,8 +36,9 @@ from paddock.lifecycle.states import CREATE, DELETE, OPERATIONS, PAUSE, RESUME, 
 from paddock.lifecycle.within import within
 from paddock.models import State, TimeoutAction, TimeoutFrom
 from paddock.providers.base import Found, IsolationLevel, Mount, Provider, Resources, SandboxSpec
+from paddock.redaction import has_credentials, without_credentials
 from paddock.settings import Settings
-from paddock.store import deadlines, events, mcp_servers, sandboxes, usage
+from paddock.store import deadlines, events, mcp_servers, sandboxes, services, usage
 from paddock.store.database import Store
 from paddock.store.records import Deadline, DeadlineKind, Event, Sandbox
 
@@ -73,6 +74,8 @@ class Engine:
         self._pool = pool
         self._bus = bus
         self._server_id = server_id
+        self._clone_urls: dict[str, str] = {}
+        """Those with a password, while their create is under way here. They are written nowhere."""
 
     async def begin(
         self,
@@ -145,13 +148,16 @@ class Engine:
         self._bus.publish(sandbox.sandbox_id)
         return corrected
 
-    async def add(self, connection: AsyncConnection, sandbox: Sandbox) -> None:
-        """The first row of a sandbox, with the deadlines of its state."""
+    async def add(self, connection: AsyncConnection, sandbox: Sandbox, git_url: str | None = None) -> None:
+        """The first row of a sandbox, with the deadlines of its state. ``git_url``: with the password that the row has
+        not."""
         seq = sandbox.event_seq + 1
         await sandboxes.add(connection, replace(sandbox, event_seq=seq))
         name = f"sandbox.{sandbox.state.value}"
         await events.put(connection, Event(sandbox.sandbox_id, seq, name, self._clock.now(), {"cause": "request"}))
         await self.arm(connection, sandbox)
+        if git_url and git_url != sandbox.git_url:
+            self._clone_urls[sandbox.sandbox_id] = git_url
 
     async def arm(
         self, connection: AsyncConnection, sandbox: Sandbox, now: float | None = None, *, woken: bool = False
@@ -195,6 +201,7 @@ class Engine:
     ) -> Sandbox:
         """Every change of state goes through here: row, usage, deadlines and event in the caller's transaction."""
         states.check(sandbox.state, state)
+        self._clone_urls.pop(sandbox.sandbox_id, None)
         now = self._clock.now()
         values |= {
             "state": state,
@@ -208,11 +215,14 @@ class Engine:
             values |= {"started_at": now, "last_activity_at": now}
         if state is State.DELETED:
             values |= {"deleted_at": now, "env": {}}
+        if sandbox.git_url and has_credentials(sandbox.git_url):  # a row from before they were kept out of it
+            values |= {"git_url": without_credentials(sandbox.git_url)}
         seq = await sandboxes.change(connection, sandbox, with_event=True, **values)
         if seq is None:
             raise Lost(sandbox.sandbox_id)
         if state is State.DELETED:
             await mcp_servers.clear(connection, sandbox.sandbox_id)  # they may hold secrets
+            await services.forget(connection, [sandbox.sandbox_id])
         if sandbox.running_since is not None:
             await usage.add_running(connection, sandbox, sandbox.running_since, now)
         entered = replace(sandbox, version=sandbox.version + 1, event_seq=seq, **values)
@@ -287,7 +297,8 @@ class Engine:
             found = await self._make(provider, spec_of(sandbox))
             if sandbox.git_url:
                 machine = await self.call(provider.attach(sandbox.sandbox_id), "attach")
-                await self.call(checkout.clone(machine, sandbox.git_url), "git clone", checkout.SECONDS)
+                url = self._clone_urls.get(sandbox.sandbox_id, sandbox.git_url)
+                await self.call(checkout.clone(machine, url), "git clone", checkout.SECONDS)
             return found.reference
         if operation is PAUSE:
             await self.call(provider.pause(sandbox.sandbox_id, keep_memory=sandbox.memory_kept), operation.name)

@@ -49,7 +49,7 @@ from paddock.lifecycle.vscode import VsCodeService
 from paddock.providers.base import Provider
 from paddock.providers.registry import build_providers, default_provider
 from paddock.settings import Settings
-from paddock.store import servers
+from paddock.store import sandboxes, servers
 from paddock.store.database import Store
 
 log = structlog.get_logger(__name__)
@@ -103,7 +103,9 @@ class House:
         self.roster = Roster(self.store)
         self.sampling = Sampling(clock, self.store, self.engine)
         self.invitations = Invitations(settings, clock, self.controller, self.tokens)
-        self.confinement = Confinement(clock, self.store, self.controller, self.transitions, self.engine, self.bus)
+        self.confinement = Confinement(
+            settings, clock, self.store, self.controller, self.transitions, self.engine, self.bus
+        )
         self.commands = Commands(self.controller, self.idempotency, settings, clock)
         self.files = Files(self.controller, settings)
         interpreter = Installation(settings.home / "interpreter")
@@ -128,6 +130,8 @@ class House:
         try:
             await self.store.open()
             await self.tokens.open()
+            async with self.store.write() as connection:
+                await sandboxes.hide_git_credentials(connection)
             async with self.store.write() as connection:
                 if self.store.sqlite:
                     await servers.forget_others(connection, self.server_id)

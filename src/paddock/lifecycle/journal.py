@@ -22,6 +22,7 @@ from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.engine import due
 from paddock.lifecycle.logbook import Leftover, Logbook
 from paddock.models import TimeoutFrom
+from paddock.redaction import redact_all
 from paddock.store import deadlines, events, sandboxes, servers, usage
 from paddock.store.database import Store
 from paddock.store.records import Sandbox
@@ -90,6 +91,8 @@ class Journal:
     ) -> None:
         """Count use, and return when it cannot be lost: noted, or written; or, where neither can be, kept in mind."""
         now = self._clock.now()
+        if event is not None:
+            event = (event[0], redact_all(event[1]))  # it is in a file before it is in the database
         self._touched[sandbox.sandbox_id] = now
         entry = self._entry(sandbox)
         entry.commands += commands

@@ -9,8 +9,10 @@ from typing import Any
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.errors import Conflict, Forbidden, Invalid
 from paddock.ids import new_sandbox_id, new_sandbox_key
+from paddock.lifecycle import private_networks
 from paddock.lifecycle.accounts import Principal
 from paddock.models import CreateSandbox, EgressRules, Isolation, State, TimeoutFrom
+from paddock.redaction import without_credentials
 from paddock.settings import Settings
 from paddock.store.records import Sandbox
 
@@ -88,8 +90,8 @@ def plan(
         pids=wanted.pids or settings.default_pids,
         env=request.env,
         metadata=request.metadata,
-        git_url=request.git_url,
-        egress=_egress(request.egress, settings).to_json(),
+        git_url=request.git_url and without_credentials(request.git_url),
+        egress=_egress(who, request.egress, settings).to_json(),
         isolation=_isolation(request.isolation, settings),
         mounts=[mount.model_dump() for mount in request.mounts],
         timeout_from=TimeoutFrom.ACTIVITY,
@@ -115,8 +117,9 @@ def renamed(sandbox: Sandbox) -> Sandbox:
     return replace(sandbox, sandbox_id=new_sandbox_id(sandbox.user_id), key=new_sandbox_key())
 
 
-def changed_egress(policy: EgressPolicy, rules: EgressRules) -> EgressPolicy:
-    """The policy with these rules; a list that is not given stays as it is."""
+def changed_egress(who: Principal, policy: EgressPolicy, rules: EgressRules, settings: Settings) -> EgressPolicy:
+    """The policy with these rules; a list that is not given stays as it is, but for what an admin had opened: see
+    :mod:`paddock.lifecycle.private_networks`."""
     if rules.mode is not None and rules.mode.value != policy.mode.value:
         raise Conflict(
             f"This sandbox was made with egress {policy.mode.value!r} and keeps it; only the lists can be changed. "
@@ -127,6 +130,7 @@ def changed_egress(policy: EgressPolicy, rules: EgressRules) -> EgressPolicy:
         policy.mode,
         policy.allow if rules.allow is None else tuple(rules.allow),
         policy.deny if rules.deny is None else tuple(rules.deny),
+        private_networks.opened(who, policy, rules, settings),
     )
 
 
@@ -138,10 +142,11 @@ def check_timeout(settings: Settings, timeout: int | None) -> None:
         )
 
 
-def _egress(rules: EgressRules | None, settings: Settings) -> EgressPolicy:
+def _egress(who: Principal, rules: EgressRules | None, settings: Settings) -> EgressPolicy:
     rules = rules or EgressRules()
     mode = EgressMode(settings.default_egress if rules.mode is None else rules.mode.value)
-    return EgressPolicy(mode, tuple(rules.allow or ()), tuple(rules.deny or ()))
+    private = private_networks.opened(who, EgressPolicy(mode), rules, settings)
+    return EgressPolicy(mode, tuple(rules.allow or ()), tuple(rules.deny or ()), private)
 
 
 def _isolation(asked: Isolation | None, settings: Settings) -> Isolation | None:

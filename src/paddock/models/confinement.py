@@ -57,9 +57,14 @@ class EgressRules(Request):
     allow: Rules | None = Field(
         default=None,
         description="Domains (`example.org`, `*.example.org`, `.example.org`, `*`), addresses or networks, each with "
-        "`:port` if you like. Empty: everything public.",
+        "`:port` if you like. Empty: everything public. Private networks are the operator's to open.",
     )
     deny: Rules | None = Field(default=None, description="The same kinds of entries; they win over `allow`.")
+    private: Rules | None = Field(
+        default=None,
+        description="Private networks that this sandbox may reach besides, and domains that may lead into them; for "
+        "admins only. A private network that an admin puts into `allow` is opened as well.",
+    )
 
 
 def _spelt_out(value: Any) -> Any:
@@ -163,5 +168,6 @@ class EgressAnswer(Answer):
     mode: Egress
     allow: list[str]
     deny: list[str]
+    private: list[str] = Field(default_factory=list, description="Private places that an admin has opened for it.")
     totals: EgressTotals
     latest: list[EgressConnection] = Field(description="Newest last; older ones are only counted.")

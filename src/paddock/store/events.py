@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Integer, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paddock.redaction import redact_all
 from paddock.store.records import Event
 from paddock.store.swift import prepared
 from paddock.store.tables import events, sandboxes
@@ -85,4 +86,4 @@ async def forget(connection: AsyncConnection, sandbox_ids: Sequence[str]) -> Non
 
 def _row(event: Event) -> dict[str, Any]:
     values = {"sandbox_id": event.sandbox_id, "seq": event.seq, "type": event.type, "at": event.at}
-    return {**values, "data": dict(event.data)}
+    return {**values, "data": redact_all(event.data)}

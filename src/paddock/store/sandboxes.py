@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.errors import Invalid
 from paddock.models import Isolation, State, TimeoutAction, TimeoutFrom
+from paddock.redaction import has_credentials, redact, without_credentials
 from paddock.store.database import CHANGED
 from paddock.store.records import Sandbox
 from paddock.store.swift import prepared
@@ -87,6 +88,8 @@ async def change(
     Answers the number of the row's last event; ``with_event`` takes the next one for an event of the caller's.
     """
     _mark(connection, sandbox.sandbox_id)
+    if values.get("reason"):
+        values["reason"] = redact(values["reason"])
     known = {"id": sandbox.sandbox_id, "seen": sandbox.version, "version": sandbox.version + 1}
     statement = _CHANGE_WITH_EVENT if with_event else _CHANGE
     last = (await connection.execute(statement, {**known, **values})).scalar_one_or_none()
@@ -97,6 +100,16 @@ async def patch(connection: AsyncConnection, sandbox_id: str, **values: Any) -> 
     """Write what is not part of the state machine: a remembered timeout, a moment of activity."""
     _mark(connection, sandbox_id)
     return (await connection.execute(_PATCH, {"id": sandbox_id, **values})).rowcount == 1
+
+
+async def hide_git_credentials(connection: AsyncConnection) -> None:
+    """In rows from before they were kept out of them. A create that is under way still needs its own."""
+    suspects = select(sandboxes.c.sandbox_id, sandboxes.c.git_url).where(
+        sandboxes.c.git_url.like("%://%@%"), sandboxes.c.state != State.CREATING.value
+    )
+    for sandbox_id, url in (await connection.execute(suspects)).all():
+        if has_credentials(url):
+            await patch(connection, sandbox_id, git_url=without_credentials(url))
 
 
 async def totals(connection: AsyncConnection, owner_id: str) -> Totals:
@@ -234,7 +247,7 @@ def labels_of(sandbox: Sandbox) -> Mapping[str, str]:
         "pids": sandbox.pids,
         "metadata": sandbox.metadata,
         "env": sandbox.env,
-        "git_url": sandbox.git_url,
+        "git_url": sandbox.git_url and without_credentials(sandbox.git_url),
         "egress": sandbox.egress,
         "isolation": sandbox.isolation,
         "mounts": list(sandbox.mounts),

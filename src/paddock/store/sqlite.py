@@ -25,6 +25,7 @@ PRAGMAS = (
     # finds those again at the providers.
     "PRAGMA synchronous=NORMAL",
     "PRAGMA temp_store=MEMORY",
+    "PRAGMA secure_delete=ON",  # what a deleted sandbox's rows held is overwritten, not left in free pages
     "PRAGMA wal_autocheckpoint=0",  # see Store._maybe_checkpoint
 )
 """What every connection is told first."""

@@ -53,7 +53,7 @@ def create_sandbox(
 ) -> Call[CreatedSandbox]:
     """Make a sandbox.
 
-    ``egress`` is the mode (``none``, ``proxy``, ``full``) or a mapping of ``mode``, ``allow`` and ``deny``;
+    ``egress`` is the mode (``none``, ``proxy``, ``full``) or a mapping of ``mode``, ``allow``, ``deny``, ``private``;
     ``isolation`` is the least that will do; ``mounts`` are directories of the host (``source``, ``target``,
     ``read_only``), for admins. With ``public_ports`` anybody who knows the address may open its ports; without
     ``auto_resume`` using it does not wake it when it is paused. ``mcp_servers`` are the user's own, by name, as in an
@@ -157,10 +157,13 @@ def set_egress(
     *,
     allow: Sequence[str] | None = None,
     deny: Sequence[str] | None = None,
+    private: Sequence[str] | None = None,
     mode: str | None = None,
 ) -> Call[Egress]:
-    """Replace the list of what is allowed, or of what is denied, or both. In force at once; the mode stays."""
-    lists = {"allow": allow, "deny": deny}
+    """Replace the list of what is allowed, of what is denied, or both. In force at once; the mode stays.
+
+    ``private``: private networks and domains to be opened for this sandbox; for admins."""
+    lists = {"allow": allow, "deny": deny, "private": private}
     return Call(
         method="PUT",
         path=sandbox_path(sandbox_id, "egress"),

@@ -7,10 +7,12 @@ from typing import Any
 from paddock import errors
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.rules import Rule
+from paddock.providers.vendor.networks import check_public
 
 
 def settings_of(policy: EgressPolicy) -> dict[str, Any]:
     """Arguments of a create."""
+    check_public(policy)
     allow, deny = [Rule.parse(text) for text in policy.allow], [Rule.parse(text) for text in policy.deny]
     if policy.mode is EgressMode.NONE or any(rule.everything and rule.port is None for rule in deny):
         return {"network_block_all": True}

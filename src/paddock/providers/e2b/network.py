@@ -7,12 +7,14 @@ from typing import Any
 from paddock import errors
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.rules import Rule
+from paddock.providers.vendor.networks import check_public
 
 _ALL = "0.0.0.0/0"
 
 
 def settings_of(policy: EgressPolicy) -> dict[str, Any]:
     """Arguments of a create. Ports of the machine are open to nobody but us: Paddock's own gateway decides."""
+    check_public(policy)
     network: dict[str, Any] = {"allow_public_traffic": False}
     if policy.mode is EgressMode.NONE:
         return {"allow_internet_access": False, "network": network}

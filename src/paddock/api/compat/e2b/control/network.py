@@ -15,6 +15,7 @@ from typing import Any
 
 from paddock.api.compat.e2b.control.requests import Egress, Network
 from paddock.api.compat.e2b.errors import E2BError
+from paddock.egress.entries import Closed, closed_entry
 from paddock.egress.rules import Rule
 from paddock.errors import Invalid
 from paddock.models import MAX_RULES, EgressRules
@@ -78,7 +79,17 @@ def rules_of(lists: Lists) -> EgressRules:
         allow, deny = [], [str(one) for one in _without(denied, allowed)]
     if max(len(allow), len(deny)) > MAX_RULES:
         raise E2BError(400, f"the network rules come to more than {MAX_RULES} entries")
-    return EgressRules(allow=allow, deny=deny)
+    return EgressRules(allow=allow, deny=deny, private=_private_of(lists))
+
+
+def _private_of(lists: Lists) -> list[str]:
+    """What of ``allowOut`` is not public. Not every such entry is one of the policy's allow list, and each has to be
+    opened by somebody who may."""
+    ranges = [found for entry in lists.allow_out if (found := _range(entry)) is not None]
+    closed = [str(one) for one in ranges if closed_entry(Rule.parse(str(one))) in (Closed.PRIVATE, Closed.NEVER)]
+    if len(closed) > MAX_RULES:
+        raise E2BError(400, f"the network rules come to more than {MAX_RULES} entries")
+    return closed
 
 
 def shown(lists: Lists, *, public: bool, host_mask: str | None) -> dict[str, Any]:

@@ -1,0 +1,98 @@
+"""Every kind of secret, used once through the front door; then all that the server leaves behind is searched."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+
+from paddock.client import SyncSandboxClient
+from paddock.errors import PaddockError
+from tests.e2b.server import PaddockServer
+from tests.support.leaks import a_secret, remember
+
+PROVIDERS = [
+    "fake",
+    pytest.param("local", marks=pytest.mark.skipif(os.geteuid() != 0, reason="as root it keeps the most on disk")),
+]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_nothing_that_was_secret_is_left_when_a_sandbox_is_deleted(tmp_path: Path, provider: str) -> None:
+    home = tmp_path / "home"
+    vendor_key = a_secret("vendor key")
+    server = PaddockServer(home, SANDBOX_PROVIDER=provider, PADDOCK_LOG_LEVEL="debug", E2B_API_KEY=vendor_key)
+    server.start()
+    admin_key = server.key
+    secrets = {"the vendor's key": vendor_key}
+    try:
+        with SyncSandboxClient(server.url, api_key=admin_key) as admin:
+            secrets |= {"a member's key": admin.create_key("alice").key}
+            secrets |= _use_all(server.url, secrets["a member's key"])
+        asyncio.run(_sockets(server.url, secrets, "unheard-of-command"))
+        with SyncSandboxClient(server.url, api_key=admin_key) as admin:
+            for sandbox in list(admin.iter_sandboxes()):
+                admin.delete_sandbox(sandbox.sandbox_id)
+    finally:
+        server.stop()
+    # A command is on record for whoever may see the sandbox (its events), and for nobody else.
+    assert "unheard-of-command" not in server.log.read_text() and "/terminal" in server.log.read_text()
+    assert _found(home, secrets, but={home / "key"}) == []
+    assert _found(home, {"the admin's key": admin_key}, but={home / "key"}) == []
+
+
+def _use_all(url: str, key: str) -> dict[str, str]:
+    """Answers the secrets, and the id of the sandbox that they were used with under "id"."""
+    variable, header, inside = a_secret("variable"), a_secret("MCP header"), a_secret("MCP variable")
+    service, password = a_secret("service variable"), a_secret("git password")
+    remote = {"url": f"http://user:{a_secret('MCP password')}@127.0.0.1:9/mcp", "headers": {"Authorization": header}}
+    with SyncSandboxClient(url, api_key=key, retries=0) as client:
+        with pytest.raises(PaddockError) as refused:  # nobody listens there, and the create is undone
+            client.create_sandbox("alice", git_url=f"http://bob:{password}@127.0.0.1:9/nothing.git")
+        assert password not in str(refused.value)
+        box = client.create_sandbox("alice", env={"SECRET": variable}).sandbox_id
+        client.put_mcp_server(box, "program", {"command": "cat", "env": {"TOKEN": inside}})
+        client.put_mcp_server(box, "remote", remote)
+        client.put_service(box, "web", 8000, "python3 -m http.server 8000", env={"PASSWORD": service})
+        client.run_command(box, f"true --header 'Authorization: Bearer {key}' http://a:{password}@h.test/")
+        link = client.create_link(box, 8000)
+        ticket = client.create_ticket(box).ticket
+        token = link.url.partition("paddock_link=")[2]
+        httpx.get(f"{url}/sandboxes/{box}?token={key}&ticket={ticket}", headers={"X-API-Key": key})
+    remember("signed link", token)
+    return {
+        "a variable": variable,
+        "an MCP header": header,
+        "an MCP variable": inside,
+        "a service's variable": service,
+        "a password of git": password,
+        "a password of an MCP server": remote["url"].split(":")[2].partition("@")[0],  # type: ignore[union-attr]
+        "a signed link": token,
+        "a ticket": ticket,
+        "id": box,
+    }
+
+
+async def _sockets(url: str, secrets: dict[str, str], command: str) -> None:
+    """A ticket and a command in the address of a WebSocket."""
+    box, ticket = secrets.pop("id"), secrets["a ticket"]
+    address = f"{url.replace('http', 'ws', 1)}/sandboxes/{box}/terminal?ticket={ticket}&command=echo+{command}"
+    async with connect(address) as socket:
+        await socket.recv()
+
+
+def _found(home: Path, secrets: dict[str, str], but: set[Path]) -> list[str]:
+    assert all(len(secret) >= 12 for secret in secrets.values())
+    found = []
+    for file in home.rglob("*"):
+        if file.is_file() and not file.is_symlink() and file not in but:
+            data = file.read_bytes()
+            found += [f"{kind} in {file.relative_to(home)}" for kind, one in secrets.items() if one.encode() in data]
+    return found

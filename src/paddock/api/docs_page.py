@@ -64,6 +64,6 @@ async def docs_asset(name: Literal["swagger-ui-bundle.js", "swagger-ui.css"]) ->
 def _policy(nonce: str) -> str:
     """``'self'`` is the API's whole origin, where bytes of sandboxes are too, so scripts are named by the nonce alone."""
     return (
-        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}' 'unsafe-hashes'; "
+        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; "
         "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )

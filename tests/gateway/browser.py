@@ -18,6 +18,9 @@ CHROMIUM = next(
 )
 
 
+_ANSWER_SECONDS = 150.0
+
+
 class Page:
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
@@ -26,11 +29,12 @@ class Page:
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1
         await self._connection.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
-        while True:
-            message = json.loads(await self._connection.recv())
-            if message.get("id") == self._number:
-                assert "error" not in message, message
-                return dict(message["result"])
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            while True:
+                message = json.loads(await self._connection.recv())
+                if message.get("id") == self._number:
+                    assert "error" not in message, message
+                    return dict(message["result"])
 
     async def evaluate(self, expression: str) -> Any:
         answer = await self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)

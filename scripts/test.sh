@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every test. Gets what does not come from PyPI (a PostgreSQL server, a C compiler), or says how to.
+# Runs every test. Gets what does not come from PyPI (a PostgreSQL server, a C compiler, a browser), or says how to.
 set -eu
 python=${PYTHON:-python3}
 
@@ -23,6 +23,15 @@ if ! command -v cc >/dev/null 2>&1 || ! command -v make >/dev/null 2>&1; then
     say "The tests build the agent and its sanitized twin with the system's C compiler."
     say "Debian or Ubuntu: sudo apt-get install gcc libc6-dev make"
     exit 1
+  fi
+fi
+if ! "$python" -c 'import sys; from tests.gateway.browser import CHROMIUM; sys.exit(CHROMIUM is None)' 2>/dev/null; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    say "Chromium is missing, in which the tests play hostile pages; installing it"
+    apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null ||
+      say "there is no package of it here: those tests will be skipped"
+  else
+    say "Without Chromium the tests that play hostile pages are skipped. Debian: sudo apt-get install chromium"
   fi
 fi
 # Three workers on two cores: much of the time a test waits for a process or a socket.

@@ -14,7 +14,7 @@ from tests.api.conftest import assert_error
 async def test_the_page_asks_nobody_else_for_anything(stranger: httpx.AsyncClient) -> None:
     page = await stranger.get("/docs")
     assert page.status_code == 200
-    assert '"validatorUrl": null' in page.text, "Swagger UI would send the document to a validator elsewhere"
+    assert "validatorUrl: null" in page.text, "Swagger UI would send the document to a validator elsewhere"
     for address in re.findall(r'(?:src|href)="([^"]+)"', page.text):
         assert address.startswith(("/docs/", "data:"))
         if address.startswith("/"):

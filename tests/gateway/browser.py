@@ -7,7 +7,7 @@ import base64
 import json
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ CHROMIUM = next(
 )
 
 
+_ANSWER_SECONDS = 150.0
+
+
 class Page:
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
@@ -26,11 +29,12 @@ class Page:
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1
         await self._connection.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
-        while True:
-            message = json.loads(await self._connection.recv())
-            if message.get("id") == self._number:
-                assert "error" not in message, message
-                return dict(message["result"])
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            while True:
+                message = json.loads(await self._connection.recv())
+                if message.get("id") == self._number:
+                    assert "error" not in message, message
+                    return dict(message["result"])
 
     async def evaluate(self, expression: str) -> Any:
         answer = await self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
@@ -76,8 +80,48 @@ class Page:
         path.write_bytes(base64.b64decode(taken["data"]))
 
 
+class Browser:
+    """One browser with one profile: its tabs share cookies and storage, as a person's do."""
+
+    def __init__(self, address: str, control: Page, tabs: AsyncExitStack) -> None:
+        self._address = address
+        self._control = control
+        self._tabs = tabs
+
+    async def tab(self) -> Page:
+        made = await self._control.call("Target.createTarget", url="about:blank")
+        return await self._attach(made["targetId"])
+
+    async def opened(self, part_of_the_url: str, seconds: float = 30) -> Page:
+        """A tab that a page opened."""
+        async with asyncio.timeout(seconds):
+            while True:
+                for target in (await self._control.call("Target.getTargets"))["targetInfos"]:
+                    if target["type"] == "page" and part_of_the_url in target["url"]:
+                        return await self._attach(target["targetId"])
+                await asyncio.sleep(0.05)
+
+    async def targets(self, kind: str) -> list[str]:
+        """The addresses of all that is of this kind: ``page``, ``service_worker``."""
+        found = (await self._control.call("Target.getTargets"))["targetInfos"]
+        return [target["url"] for target in found if target["type"] == kind]
+
+    async def cookies(self) -> list[dict[str, Any]]:
+        return list((await self._control.call("Storage.getCookies"))["cookies"])
+
+    async def _attach(self, target: str) -> Page:
+        page = f"{self._address.partition('/devtools/')[0]}/devtools/page/{target}"
+        return Page(await self._tabs.enter_async_context(connect(page, proxy=None, max_size=None)))
+
+
 @asynccontextmanager
 async def chromium(profile: Path, program: str | None = CHROMIUM) -> AsyncIterator[Page]:
+    async with chromium_browser(profile, program) as browser:
+        yield await browser.tab()
+
+
+@asynccontextmanager
+async def chromium_browser(profile: Path, program: str | None = CHROMIUM, *options: str) -> AsyncIterator[Browser]:
     assert program is not None
     process = await asyncio.create_subprocess_exec(
         program,
@@ -90,6 +134,7 @@ async def chromium(profile: Path, program: str | None = CHROMIUM) -> AsyncIterat
         "--remote-debugging-port=0",
         "--window-size=900,600",
         f"--user-data-dir={profile}",
+        *options,
         "about:blank",
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
@@ -101,11 +146,8 @@ async def chromium(profile: Path, program: str | None = CHROMIUM) -> AsyncIterat
                 assert line, "Chromium did not start"
         address = line.decode().partition("listening on ")[2].strip()
         draining = asyncio.create_task(process.stderr.read())
-        async with connect(address, proxy=None, max_size=None) as whole:
-            target = await Page(whole).call("Target.createTarget", url="about:blank")
-        page = f"{address.partition('/devtools/')[0]}/devtools/page/{target['targetId']}"
-        async with connect(page, proxy=None, max_size=None) as connection:
-            yield Page(connection)
+        async with connect(address, proxy=None, max_size=None) as whole, AsyncExitStack() as tabs:
+            yield Browser(address, Page(whole), tabs)
         draining.cancel()
     finally:
         process.terminate()

@@ -235,13 +235,59 @@ class TestThePathForm:
         assert seen(answer)["x-forwarded-prefix"] == prefix
         assert bare.json()["target"] == "/?paddock=1"
 
-    def test_has_links_and_cookies_of_its_own(self, box: Box) -> None:
+    def test_has_links_of_its_own_and_no_cookie(self, box: Box) -> None:
         link = link_to(box)
-        with httpx.Client(base_url=box.bed.url, headers=BROWSER) as browser:
-            sent_on = browser.get(link["path"])
-            assert sent_on.headers["location"] == f"/p/{box.key}/{PORT}/"
-            assert f"; Path=/p/{box.key}/{PORT}/;" in sent_on.headers["set-cookie"]
-            assert browser.get(f"/p/{box.key}/{PORT}/seen").status_code == 200
+        path, _, by_path = link["path"].partition("?")
+        by_host = link["url"].partition("?")[2]
+        with httpx.Client(base_url=box.bed.url, headers={"Accept": "text/html"}) as program:
+            served = program.get(f"{path}seen?{by_path}")
+            assert served.json()["target"] == "/seen"
+            assert "set-cookie" not in served.headers
+            assert program.get(f"{path}seen?{by_host}").status_code == 403
+            headers = {"E2b-Sandbox-Id": box.key, "E2b-Sandbox-Port": str(PORT)}
+            assert program.get(f"/seen?{by_path}", headers=headers).status_code == 200
+            assert program.get(f"/seen?{by_host}", headers=headers).status_code == 403
+        with box.visitor(key=None) as visitor:
+            assert visitor.get(f"/seen?{by_host}").status_code == 200
+            assert visitor.get(f"/seen?{by_path}").status_code == 403
+
+    def test_takes_neither_a_ticket_nor_a_cookie(self, box: Box) -> None:
+        cookie = box.bed.house.tokens.cookie(box.key, PORT, box.bed.house.clock.now() + 60)
+        ticket = ticket_for(box)
+        with httpx.Client(base_url=box.bed.url) as program:
+            seen_at = f"/p/{box.key}/{PORT}/seen"
+            assert program.get(seen_at, headers={"Cookie": f"paddock_port={cookie}"}).status_code == 403
+            assert program.get(f"{seen_at}?paddock_ticket={ticket}").status_code == 403
+        with box.visitor(key=None) as visitor:
+            assert visitor.get(f"/seen?paddock_ticket={ticket}").status_code == 200, "it was not used up"
+
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"},
+            {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"},
+            {"Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "object"},
+            {"Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "script"},
+            {"Sec-Fetch-Mode": "same-origin", "Sec-Fetch-Dest": "worker"},
+            {"Upgrade-Insecure-Requests": "1"},
+            {"Service-Worker": "script", "Sec-Fetch-Dest": "serviceworker"},
+        ],
+    )
+    def test_gives_a_browser_nothing_to_show_or_to_run(self, box: Box, asked: dict[str, str]) -> None:
+        with box.bed.api() as api:
+            by_key = api.get(f"/p/{box.key}/{PORT}/seen", headers={**asked, "Accept": "text/html"})
+            by_id = api.get(f"/p/{box.sandbox_id}/{PORT}/seen", headers=asked)
+        assert (by_key.status_code, by_id.status_code) == (403, 403)
+        assert f"http://{box.host()}/" in by_key.text
+        assert box.key not in by_id.text, "an id can be guessed, a key cannot"
+        assert ("clear-site-data" in by_key.headers) is ("Service-Worker" in asked)
+
+    def test_serves_what_a_page_fetches(self, box: Box) -> None:
+        asked = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
+        with box.bed.api() as api:
+            answer = api.get(f"/p/{box.key}/{PORT}/seen", headers={**asked, "Cookie": "dashboard=secret"})
+        assert answer.status_code == 200
+        assert "cookie" not in seen(answer), "the browser keeps those for the API's host"
 
     def test_does_not_tell_strangers_which_ids_exist(self, box: Box, stranger_key: str) -> None:
         with box.bed.api(stranger_key) as api:

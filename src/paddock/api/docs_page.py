@@ -1,32 +1,69 @@
-"""``/docs``: the API to read and to try, with everything it needs served from here."""
+"""``/docs``: the API to read and to try, with everything it needs served from here.
+
+People put their keys into this page, so it is closed to everything else: only its own two scripts run, a key is kept for
+as long as the page is open and nowhere else, and no other page can frame it or keep a hold on its window.
+"""
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import Literal
 
 from fastapi import APIRouter
-from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.responses import FileResponse, HTMLResponse
 
 router = APIRouter(include_in_schema=False)
 
 VENDORED = Path(__file__).parent / "vendor" / "swagger-ui"
 _FAVICON = "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 10 10'><text y='9'>🐎</text></svg>"
+# Keys that earlier versions left in the browser are removed: whatever reads this origin's storage had them.
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Paddock API</title>
+<link rel="icon" href="{favicon}">
+<link rel="stylesheet" nonce="{nonce}" href="/docs/swagger-ui.css">
+</head>
+<body>
+<div id="swagger-ui"></div>
+<script nonce="{nonce}" src="/docs/swagger-ui-bundle.js"></script>
+<script nonce="{nonce}">
+localStorage.removeItem("authorized");
+SwaggerUIBundle({{
+  url: "/openapi.json",
+  dom_id: "#swagger-ui",
+  layout: "BaseLayout",
+  deepLinking: true,
+  filter: true,
+  persistAuthorization: false,
+  showCommonExtensions: true,
+  showExtensions: true,
+  validatorUrl: null,
+}});
+</script>
+</body>
+</html>
+"""
 
 
 @router.api_route("/docs", methods=["GET", "HEAD"])
 async def docs_page() -> HTMLResponse:
-    return get_swagger_ui_html(
-        openapi_url="/openapi.json",
-        title="Paddock API",
-        swagger_js_url="/docs/swagger-ui-bundle.js",
-        swagger_css_url="/docs/swagger-ui.css",
-        swagger_favicon_url=_FAVICON,
-        swagger_ui_parameters={"persistAuthorization": True, "filter": True, "validatorUrl": None},
-    )
+    nonce = secrets.token_urlsafe(18)
+    headers = {"Content-Security-Policy": _policy(nonce), "Cache-Control": "no-store"}
+    return HTMLResponse(_PAGE.format(nonce=nonce, favicon=_FAVICON), headers=headers)
 
 
 @router.get("/docs/{name}")
 async def docs_asset(name: Literal["swagger-ui-bundle.js", "swagger-ui.css"]) -> FileResponse:
     return FileResponse(VENDORED / name, headers={"Cache-Control": "max-age=86400"})
+
+
+def _policy(nonce: str) -> str:
+    """``'self'`` is the API's whole origin, where bytes of sandboxes are too, so scripts are named by the nonce alone."""
+    return (
+        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; "
+        "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )

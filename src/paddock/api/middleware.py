@@ -1,5 +1,8 @@
 """What happens around every request: an id, a line in the log, a limit on the body, and a last catch.
 
+Every answer also gets the headers that keep a browser from making a page of it (``gateway/origin.py``): whatever bytes
+of a sandbox are in it, nothing runs on this origin but the pages that Paddock itself has.
+
 Plain ASGI, because this is in the way of every byte. Never logged: keys, query strings, bodies, commands.
 """
 
@@ -7,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from urllib.parse import unquote_to_bytes
@@ -20,10 +23,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from paddock import errors, ids
 from paddock.api.failures import as_error, error_response
 from paddock.api.sockets import close_socket
+from paddock.gateway.origin import API_HEADERS, FORGET_WORKERS
 from paddock.settings import Settings
 
 Shape = Callable[[Exception], Response]
 
+_API_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in API_HEADERS.items())
+_FORGET_WORKERS = (FORGET_WORKERS[0].lower().encode(), FORGET_WORKERS[1].encode())
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _FILES = re.compile(r"/sandboxes/[^/]+/files")
 _TOOLBOX_FILES = re.compile(r"/daytona/toolbox/[^/]+/files/(?:bulk-upload|upload|upload-v2)")
@@ -44,10 +50,12 @@ class RequestMiddleware:
             return
         request_id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
-        exchange = _Exchange(send, request_id)
+        exchange = _Exchange(scope, send, request_id)
         began = time.perf_counter()
         try:
             _check_utf8(scope)
+            if exchange.wants_worker:
+                raise errors.Forbidden("Nothing on this origin is a service worker.")
             await self._app(scope, receive, exchange.send)
         except Exception as problem:  # noqa: BLE001 (the last catch: what nobody knew is logged with its traceback)
             await self._last_catch(problem, scope, receive, exchange)
@@ -122,8 +130,10 @@ class BodyLimitMiddleware:
 class _Exchange:
     """What was sent so far, with the request id put into its headers."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
         self.request_id = request_id
+        self.wants_worker = any(name == b"service-worker" for name, _ in scope["headers"])
+        """A browser asks for the script of a service worker, which would see every request of this origin's pages."""
         self.status = 0
         self.started = False
         self._send = send
@@ -134,7 +144,7 @@ class _Exchange:
             case "http.response.start":
                 self.started = True
                 self.status = message["status"]
-                message = {**message, "headers": [*message.get("headers", ()), self._header]}
+                message = {**message, "headers": self._guarded(message.get("headers", ()))}
             case "websocket.accept":
                 self.started = True
                 self.status = 101
@@ -142,6 +152,12 @@ class _Exchange:
             case "websocket.close":
                 self.status = message.get("code", 1000)
         await self._send(message)
+
+    def _guarded(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """A route may have said something else in place of one of them; applications in sandboxes have no say here."""
+        given = [*headers, self._header, *((_FORGET_WORKERS,) if self.wants_worker else ())]
+        said = {name.lower() for name, _ in given}
+        return [*given, *(header for header in _API_HEADERS if header[0] not in said)]
 
 
 def _request_id(scope: Scope) -> str:

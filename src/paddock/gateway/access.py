@@ -3,7 +3,8 @@
 A link or a ticket opens it, an API key of the sandbox's owner or of an admin, its traffic token, a cookie; and where
 the sandbox's ports are public, everybody may. A cookie is the only one of these that a browser sends by itself, so it
 counts only for what the page itself asks for, or a person who follows a link to it: another site's page, or another
-sandbox's, cannot use it.
+sandbox's, cannot use it. Cookies and tickets are for the host form, where browsers open ports; a link is for the form
+that it was made for.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 
 from paddock import errors, ids
 from paddock.clock import Clock
+from paddock.gateway.address import Form
 from paddock.gateway.request import (
     COOKIE,
     COOKIES,
@@ -67,8 +69,8 @@ class Access:
         shown = bool(request.parameter(LINK_PARAMETER) or request.parameter(TICKET_PARAMETER))
         if shown and (expires_at := await self._expiry(request, sandbox)) is not None:
             # A browser that comes to a page this way gets a cookie, since it will ask for more than the page.
-            navigates = request.is_navigation()
-            return Admitted(secret, self._new_cookie(request, sandbox, expires_at, secure) if navigates else None)
+            new_cookie = request.destination.form is Form.HOST and request.is_navigation()
+            return Admitted(secret, self._new_cookie(request, sandbox, expires_at, secure) if new_cookie else None)
         if sandbox.public_ports or (who is not None and (who.is_admin or who.user_id == sandbox.owner_id)):
             return Admitted(secret)
         if (token := _traffic_token(request)) is not None:
@@ -91,10 +93,12 @@ class Access:
 
     async def _expiry(self, request: PortRequest, sandbox: Sandbox) -> float | None:
         """Until when who shows this may come in; None where it is not good."""
-        port = request.destination.port
+        port, form = request.destination.port, request.destination.form
         if link := request.parameter(LINK_PARAMETER):
             ended = link_digest(link) in (sandbox.daytona or {}).get("ended_links", ())
-            return None if ended else self._tokens.check_link(sandbox.key, port, link)
+            return None if ended else self._tokens.check_link(sandbox.key, port, link, by_path=form is not Form.HOST)
+        if form is not Form.HOST:
+            return None
         try:
             ticket = await self._tokens.redeem(request.parameter(TICKET_PARAMETER) or "")
         except errors.Unauthorized:
@@ -104,16 +108,15 @@ class Access:
 
     def _has_cookie(self, request: PortRequest, sandbox: Sandbox) -> bool:
         port = request.destination.port
-        return any(
+        return request.destination.form is Form.HOST and any(
             name in COOKIES and self._tokens.check_cookie(sandbox.key, port, value) for name, value in request.cookies()
         )
 
     def _new_cookie(self, request: PortRequest, sandbox: Sandbox, expires_at: float, secure: bool) -> str:
-        prefix = request.destination.prefix
         value = self._tokens.cookie(sandbox.key, request.destination.port, expires_at)
-        name = SECURE_COOKIE if secure and not prefix else COOKIE
+        name = SECURE_COOKIE if secure else COOKIE
         age = max(0, int(expires_at - self._clock.now()))
-        parts = [f"{name}={value}", f"Path={prefix}/", f"Max-Age={age}", "HttpOnly", "SameSite=Lax"]
+        parts = [f"{name}={value}", "Path=/", f"Max-Age={age}", "HttpOnly", "SameSite=Lax"]
         return "; ".join([*parts, "Secure"] if secure else parts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -12,6 +13,8 @@ from typing import Any
 
 from paddock import errors
 from paddock.gateway.access import Refused, Why
+from paddock.gateway.address import Form
+from paddock.gateway.origin import FORGET_COOKIES, FORGET_WORKERS, answer_headers
 from paddock.gateway.request import TRAFFIC_HEADER
 
 _JSON = "application/json; charset=utf-8"
@@ -30,6 +33,8 @@ _REASONS = {
     503: "Service Unavailable",
 }
 _SOON, _LATER = 2, 10
+_COOKIES = re.compile(rb"\r\ncookie[ \t]*:[^\r\n]*", re.IGNORECASE)
+_HOST_FORM = re.compile(rb"\r\nhost[ \t]*:[ \t]*[0-9]+-", re.IGNORECASE)
 _PORT_CLOSED = "The sandbox is running but port is not open"
 
 
@@ -39,6 +44,8 @@ class Answer:
     content_type: str
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
+    form: Form = Form.PATH
+    """How the request named the port. Where that is not known, the answer is fit for the API's origin."""
 
     def encode(self, *, head_only: bool = False, close: bool = False) -> bytes:
         lines = [
@@ -46,10 +53,15 @@ class Answer:
             f"Content-Type: {self.content_type}",
             f"Content-Length: {len(self.body)}",
             "Cache-Control: no-store",
-            *(f"{name}: {value}" for name, value in self.headers),
+            *(f"{name}: {value}" for name, value in self._all_headers()),
             *(["Connection: close"] if close else []),
         ]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + (b"" if head_only else self.body)
+
+    def _all_headers(self) -> list[tuple[str, str]]:
+        if self.status == 302:  # no document: what holds for the next one, that one says
+            return list(self.headers)
+        return [*self.headers, *answer_headers(self.form, page=self.content_type == _HTML)]
 
 
 @dataclass(eq=False)  # not frozen: whoever catches an exception notes in it where it came through
@@ -63,12 +75,13 @@ class Refusal(Exception):
     fields: dict[str, Any] = field(default_factory=dict)
     reload: int | None = None
     """After how many seconds a page should look again by itself, where it may be better then."""
+    headers: tuple[tuple[str, str], ...] = ()
 
-    def answer(self, sandbox: str, *, as_html: bool) -> Answer:
+    def answer(self, sandbox: str, form: Form, *, as_html: bool) -> Answer:
         if as_html:
-            return Answer(self.status, _HTML, self._page(sandbox))
+            return Answer(self.status, _HTML, self._page(sandbox), self.headers, form)
         document = {"sandboxId": sandbox, "message": self.message, **self.fields, "code": self.status}
-        return Answer(self.status, _JSON, json.dumps(document).encode())
+        return Answer(self.status, _JSON, json.dumps(document).encode(), self.headers, form)
 
     def _page(self, sandbox: str) -> bytes:
         values = {
@@ -87,10 +100,35 @@ def malformed(error: errors.PaddockError, status: int = 400) -> Answer:
     return Answer(status, _TEXT, f"{error.message}\n".encode())
 
 
+def head_too_long(head: bytes, limit: int) -> Answer:
+    """To whoever is kept out by cookies that a sandbox's page set for the whole domain: they are cleared by the one host
+    to which no page of a sandbox can set any of its own."""
+    text = f"The head of the request is over {limit} bytes."
+    if sum(map(len, _COOKIES.findall(head))) < limit // 2:
+        return Answer(431, _TEXT, f"{text}\n".encode())
+    if _HOST_FORM.search(head):
+        text += " Most of it are cookies: clear them, or open the address of the server itself once, which does."
+        return Answer(431, _TEXT, f"{text}\n".encode(), form=Form.HOST)
+    text += " Most of it were cookies, which your browser has been told to clear. Load the page again."
+    return Answer(431, _TEXT, f"{text}\n".encode(), (FORGET_COOKIES,))
+
+
 def redirect(location: str, cookie: str) -> Answer:
     """To the same page without its ticket, which then is neither in the history nor in a Referer."""
     headers = (("Location", location), ("Set-Cookie", cookie), ("Referrer-Policy", "no-referrer"))
     return Answer(302, _TEXT, b"", headers)
+
+
+def not_for_pages(url: str | None, *, worker: bool) -> Refusal:
+    """Instead of what a browser would show or run on the API's own origin. ``url``: the same on the port's own host."""
+    where = f"its own address, {url}" if url else "its own address, which `paddock url SANDBOX PORT` prints"
+    return Refusal(
+        403,
+        "This address is for programs. A browser opens the port by its host, <port>-<key>.<domain>",
+        "This address is for programs",
+        f"A page would run here with the rights of Paddock's own pages. Open the port by {where}.",
+        headers=(FORGET_WORKERS,) if worker else (),
+    )
 
 
 def not_found() -> Refusal:

@@ -15,6 +15,8 @@ from paddock.egress.head import NO_BODY, Body, Framing, ResponseHead, parse_resp
 from paddock.egress.wire import CHUNK, Wire
 from paddock.gateway.client import gone, hung_up
 from paddock.gateway.ends import End, StreamEnd, end_of
+from paddock.gateway.origin import outward
+from paddock.gateway.address import Form
 from paddock.gateway.request import PortRequest
 from paddock.gateway.visit import Visit
 
@@ -139,7 +141,11 @@ class Exchange:
         return BadAnswer(what) if self.stage is Stage.WAITING else Cut(what)
 
     async def _final_head(self) -> ResponseHead:
-        """The head of the answer proper; what the server says meanwhile (100, 103) is passed on."""
+        """The head of the answer proper; what the server says meanwhile (100, 103) is passed on.
+
+        On the API's origin, where no page is shown, there are no hints of what a page will need.
+        """
+        own_origin = self._request.destination.form is Form.HOST
         while True:
             try:
                 data = await self._server.head(HEAD_BYTES)
@@ -151,8 +157,8 @@ class Exchange:
             response = parse_response(data)
             if response.status >= 200 or response.status == 101:
                 return response
-            if self._request.head.minor == 1:
-                await self._client.send(_encode(response, response.end_to_end()))
+            if self._request.head.minor == 1 and (own_origin or response.status == 100):
+                await self._client.send(_encode(response, outward(response.end_to_end(), self._request)))
 
     async def _respond(self, response: ResponseHead) -> None:
         body = response.body(self._request.head.method)
@@ -162,7 +168,7 @@ class Exchange:
         lives = body.framing is not Framing.UNTIL_END and (modern or body.framing is not Framing.CHUNKED)
         self.client_lives = lives and self._request.head.keep_alive()
         self.server_lives = lives and response.keep_alive()
-        headers = [*response.end_to_end(), *self._framing(response, body)]
+        headers = [*outward(response.end_to_end(), self._request), *self._framing(response, body)]
         if not self.client_lives:
             headers.append((b"Connection", b"close"))
         events = any(kind.startswith(b"text/event-stream") for kind in response.values(b"content-type"))
@@ -204,7 +210,7 @@ class Exchange:
         protocol = response.upgrade()
         if protocol is None or self._request.upgrade is None:
             raise errors.MalformedRequest("It changed to a protocol that nobody had asked for.")
-        headers = [*response.end_to_end(), (b"Connection", b"Upgrade"), (b"Upgrade", protocol)]
+        headers = [*outward(response.end_to_end(), self._request), (b"Connection", b"Upgrade"), (b"Upgrade", protocol)]
         self.stage = Stage.TUNNEL
         self._visit.held = False
         await self._client.send(_encode(response, headers))

@@ -27,6 +27,8 @@ from paddock.gateway.gateway import Gateway
 from paddock.gateway.request import Caller, read_port_request
 from paddock.gateway.session import HEAD_SECONDS, Session
 
+_LINGER_BYTES = 1 << 20
+_LINGER_SECONDS = 2.0
 _HEAD_END = b"\r\n\r\n"
 _BEGINNING = re.compile(rb"[\r\n]*[A-Za-z]")
 _LENGTH = re.compile(rb"\r\ncontent-length[ \t]*:[ \t]*([0-9]{1,18})[ \t]*(?=\r\n)", re.IGNORECASE)
@@ -52,6 +54,8 @@ class FrontDoor(HttpToolsProtocol):
         self._slow: asyncio.TimerHandle | None = None
         self._dribbling = False
         """Part of a head is there."""
+        self._unread_left: int | None = None
+        """After the last answer: how much of what still comes is read, and forgotten."""
 
     # What uvicorn calls
 
@@ -67,6 +71,11 @@ class FrontDoor(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._unread_left is not None:
+            self._unread_left -= len(data)
+            if self._unread_left <= 0:
+                self.transport.close()
+            return
         if self._body_left > len(data) and not self._held:  # the most of a large upload
             self._body_left -= len(data)
             self._feed(data)
@@ -137,7 +146,7 @@ class FrontDoor(HttpToolsProtocol):
 
     def _wait_for_more(self) -> bool:
         if len(self._held) >= HEAD_BYTES:
-            self._refuse(answers.malformed(errors.MalformedRequest(f"The head is over {HEAD_BYTES} bytes."), 431))
+            self._refuse_and_linger(answers.head_too_long(bytes(self._held), HEAD_BYTES))
         elif not _BEGINNING.match(self._held) and self._held.strip(b"\r\n"):
             self._feed(bytes(self._held))  # no HTTP at all; uvicorn says so
         elif not self._dribbling:
@@ -167,6 +176,15 @@ class FrontDoor(HttpToolsProtocol):
         self._held.clear()
         self.transport.write(answer.encode(close=True))
         self.transport.close()
+
+    def _refuse_and_linger(self, answer: answers.Answer) -> None:
+        """Closing with unread bytes would reset the connection, and a browser would not see the answer."""
+        self._held.clear()
+        self._unread_left = _LINGER_BYTES
+        self.transport.write(answer.encode(close=True))
+        self.transport.write_eof()
+        self._head_is_there()
+        self._slow = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
 
     # The app
 

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from paddock import errors
 from paddock.gateway import answers
 from paddock.gateway.access import Access, Admitted, Refused
-from paddock.gateway.address import Destination
+from paddock.gateway.address import Destination, Form
+from paddock.gateway.origin import shows_or_runs
 from paddock.gateway.request import PortRequest
 from paddock.gateway.upstream import Upstream, dial
 from paddock.gateway.visit import Visit
@@ -34,6 +35,13 @@ class Gateway:
         self.scheme = house.settings.public_scheme
         self._access = Access(house.accounts, house.tokens, house.clock)
         self._connections: Counter[str] = Counter()
+
+    def check_form(self, request: PortRequest) -> None:
+        """On the API's own origin nothing of a sandbox is shown or run; nobody learns here what exists."""
+        to = request.destination
+        if to.form is not Form.HOST and shows_or_runs(request):
+            url = None if to.by_id else self.house.settings.port_url(to.key, to.port)
+            raise answers.not_for_pages(url, worker=request.header("service-worker") is not None)
 
     async def find(self, destination: Destination) -> Sandbox:
         """Raises SandboxNotFound."""

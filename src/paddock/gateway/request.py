@@ -13,7 +13,7 @@ from urllib.parse import unquote_plus
 
 from paddock import errors
 from paddock.egress.head import Body, RequestHead, parse_request, write_head
-from paddock.gateway.address import HOUSE_PORTS, ID_HEADER, PORT_HEADER, Destination, find_destination
+from paddock.gateway.address import HOUSE_PORTS, ID_HEADER, PORT_HEADER, Destination, Form, find_destination
 from paddock.lifecycle.invitations import LINK_PARAMETER, TICKET_PARAMETER
 
 TRAFFIC_HEADER = "e2b-traffic-access-token"
@@ -107,6 +107,12 @@ class PortRequest:
         mode = self.header("sec-fetch-mode")
         return mode == "navigate" if mode else _BROWSER.search(self.header("user-agent") or "") is not None
 
+    def is_browser(self) -> bool:
+        """Whether it comes from a page in a browser, which adds what it keeps for the host by itself."""
+        if self.header("sec-fetch-site") is not None or self.header("sec-fetch-mode") is not None:
+            return True
+        return _BROWSER.search(self.header("user-agent") or "") is not None
+
     def is_navigation(self) -> bool:
         """Whether a browser would show the answer in its window, and follow where it is sent."""
         mode = self.header("sec-fetch-mode")
@@ -116,9 +122,11 @@ class PortRequest:
     def forwarded(self, caller: Caller, *, host_mask: str | None, secret: Collection[str]) -> bytes:
         """The head as it goes into the sandbox. ``secret``: headers that hold a key of ours."""
         headers = [(b"Host", self._host(host_mask))]
+        # What a browser keeps for the API's host (a dashboard's session, say) is no application's business.
+        foreign = {"cookie"} if self.destination.form is not Form.HOST and self.is_browser() else frozenset()
         for key, value in self.head.end_to_end():
             name = key.lower().decode()
-            if name in _NOT_FORWARDED or name in _ADDED or name in secret:
+            if name in _NOT_FORWARDED or name in _ADDED or name in secret or name in foreign:
                 continue
             kept = _without_our_cookie(value) if name == "cookie" else value
             if kept or not value:

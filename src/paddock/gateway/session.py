@@ -105,6 +105,7 @@ class Session:
             return await self._refuse(request, explain(error))
 
     async def _forward(self, request: PortRequest) -> bool:
+        self._gateway.check_form(request)
         sandbox = await self._gateway.find(request.destination)
         secure = (request.header("x-forwarded-proto") or self._caller.scheme) == "https"
         admitted = await self._gateway.admit(request, sandbox, secure=secure)
@@ -197,8 +198,9 @@ class Session:
         except TimeoutError:
             await self._last_words(answers.malformed(errors.MalformedRequest("The request took too long."), 408))
         except errors.MalformedRequest as problem:
-            too_long = len(self._client.ahead) >= HEAD_BYTES
-            await self._last_words(answers.malformed(problem, 431 if too_long else 400))
+            held = bytes(self._client.ahead)
+            too_long = len(held) >= HEAD_BYTES
+            await self._last_words(answers.head_too_long(held, HEAD_BYTES) if too_long else answers.malformed(problem))
         return None
 
     @contextmanager
@@ -223,7 +225,8 @@ class Session:
 
     async def _refuse(self, request: PortRequest, refusal: Refusal) -> bool:
         await self._hang_up()
-        return await self._answer(request, refusal.answer(request.destination.key, as_html=request.wants_html()))
+        to = request.destination
+        return await self._answer(request, refusal.answer(to.key, to.form, as_html=request.wants_html()))
 
     async def _answer(self, request: PortRequest, answer: answers.Answer) -> bool:
         lives = request.head.keep_alive() and request.body.framing is Framing.NONE and not self._stopping

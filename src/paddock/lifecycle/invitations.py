@@ -20,10 +20,11 @@ EXPOSED_SECONDS = 86_400
 @dataclass(frozen=True, slots=True)
 class Invitation:
     token: str
+    """Of the ``url``."""
     url: str
-    path: str
-    """On the server's own host."""
     expires_at: float
+    path: str = ""
+    """On the server's own host, with a token that is good there alone: for programs. Tickets have none."""
 
 
 class Invitations:
@@ -40,8 +41,14 @@ class Invitations:
 
     def link_to(self, sandbox: Sandbox, port: int, seconds: int = EXPOSED_SECONDS) -> Invitation:
         expires_at = self._clock.now() + seconds
-        token = self._tokens.sign_link(sandbox.key, port, expires_at)
-        return self._invitation(sandbox, port, f"{LINK_PARAMETER}={token}", token, expires_at)
+        by_host = self._tokens.sign_link(sandbox.key, port, expires_at)
+        by_path = self._tokens.sign_link(sandbox.key, port, expires_at, by_path=True)
+        return Invitation(
+            token=by_host,
+            url=self._settings.port_url(sandbox.key, port, f"/?{LINK_PARAMETER}={by_host}"),
+            expires_at=expires_at,
+            path=f"/p/{sandbox.key}/{port}/?{LINK_PARAMETER}={by_path}",
+        )
 
     def exposed_url(self, sandbox: Sandbox, port: int) -> str:
         """What a browser can open at the first click."""
@@ -52,12 +59,5 @@ class Invitations:
     async def ticket(self, who: Principal, sandbox_id: str, port: int | None) -> Invitation:
         seen = await self._controller.get(who, sandbox_id)
         ticket, expires_at = await self._tokens.ticket(sandbox_id, who.user_id, port)
-        return self._invitation(seen.sandbox, port or 0, f"{TICKET_PARAMETER}={ticket}", ticket, expires_at)
-
-    def _invitation(self, sandbox: Sandbox, port: int, query: str, token: str, expires_at: float) -> Invitation:
-        return Invitation(
-            token=token,
-            url=self._settings.port_url(sandbox.key, port, f"/?{query}"),
-            path=f"/p/{sandbox.key}/{port}/?{query}",
-            expires_at=expires_at,
-        )
+        url = self._settings.port_url(seen.sandbox.key, port or 0, f"/?{TICKET_PARAMETER}={ticket}")
+        return Invitation(token=ticket, url=url, expires_at=expires_at)

@@ -20,6 +20,7 @@ from paddock.store.database import Store
 TICKET_SECONDS = 60.0
 _SECRET_BYTES = 32
 _TICKET_PREFIX = "t_"
+_LINK_BY_HOST, _LINK_BY_PATH = "link", "link by path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +79,13 @@ class Tokens:
 
     # For one port, until a time
 
-    def sign_link(self, key: str, port: int, expires_at: float) -> str:
-        """For a URL that somebody is given."""
-        return self._until("link", key, port, int(expires_at))
+    def sign_link(self, key: str, port: int, expires_at: float, *, by_path: bool = False) -> str:
+        """For a URL that somebody is given: by the port's own host, or ``by_path`` on the server's."""
+        return self._until(_LINK_BY_PATH if by_path else _LINK_BY_HOST, key, port, int(expires_at))
 
-    def check_link(self, key: str, port: int, link: str) -> float | None:
-        """When it expires; None where it is not, or no longer, good for this port."""
-        return self._check_until("link", key, port, link)
+    def check_link(self, key: str, port: int, link: str, *, by_path: bool = False) -> float | None:
+        """When it expires; None where it is not, or no longer, good for this form of this port."""
+        return self._check_until(_LINK_BY_PATH if by_path else _LINK_BY_HOST, key, port, link)
 
     def cookie(self, key: str, port: int, expires_at: float) -> str:
         """For a browser that has shown a link or a ticket once."""

@@ -26,6 +26,7 @@ from paddock.api.compat.e2b.envd.multipart import BadMultipart, Multipart, Part,
 from paddock.api.compat.e2b.envd.users import ROOT, Account, BadPath, UnknownUser, basic_user
 from paddock.api.download import span_of
 from paddock.api.upload import Upload
+from paddock.gateway.origin import FILE_POLICY
 from paddock.machine.base import DEFAULT_USER, FileInfo, FileType
 from paddock.machine.pouring import Counted
 
@@ -184,9 +185,10 @@ def _headers(info: FileInfo) -> dict[str, str]:
         "ETag": f'"{int(info.modified_at * 1000):x}-{info.size:x}"',
         "Last-Modified": formatdate(info.modified_at, usegmt=True),
         "Vary": "Accept-Encoding",
-        # A page that was written in a sandbox must neither run on this origin nor be guessed to be one.
-        "Content-Security-Policy": "sandbox",
+        # Shown as it is, where E2B shows it; but a page that was written in a sandbox must not run on this origin.
+        "Content-Security-Policy": FILE_POLICY,
         "X-Content-Type-Options": "nosniff",
+        "Cross-Origin-Resource-Policy": "cross-origin",  # a signed URL may be an image's address on any page
     }
 
 

@@ -76,4 +76,5 @@ def failed(command: str, ran: running.Ran) -> ToolFailed:
 
 def masked(text: str) -> str:
     """Without the passwords that may stand in URLs."""
-    return re.sub(r"(\w+://)[^/@\s]+@", r"\1***@", text)
+    # Begins at the slashes, of which there are few, and not at every letter that might be a scheme's first.
+    return re.sub(r"(?<=\w)://[^/@\s]+@", "://***@", text)

@@ -205,7 +205,9 @@ def _by_backtracking(pattern: str) -> re.Pattern[str]:
 @pytest.mark.filterwarnings("ignore:Possible (nested set|set)")
 @settings(max_examples=1500, deadline=None)
 @given(
-    pattern=st.lists(st.sampled_from([*"ab/*?[]!{},^-\\", "**", "**/", "[ab]", "[!a]", "{a,b}"]), max_size=9).map("".join),
+    pattern=st.lists(st.sampled_from([*"ab/*?[]!{},^-\\", "**", "**/", "[ab]", "[!a]", "{a,b}"]), max_size=9).map(
+        "".join
+    ),
     paths=st.lists(st.text(alphabet="ab/-\n", max_size=10), min_size=1, max_size=8),
 )
 def test_matching_without_backtracking_means_the_same(pattern: str, paths: list[str]) -> None:

@@ -108,7 +108,9 @@ class LoopWatchdog:
     def _record(self, late: float) -> None:
         now, then = self._read_clocks(), self._clocks
         # The interval before the beat was due may have been busy too; no more than the lateness is of interest.
-        cpu, starved = (min(late, after - before) for after, before in ((now.cpu, then.cpu), (now.starved, then.starved)))
+        cpu, starved = (
+            min(late, after - before) for after, before in ((now.cpu, then.cpu), (now.starved, then.starved))
+        )
         stack = self._seen[1] if self._seen is not None and self._seen[0] == self._due else ()
         stall = Stall(round(late, 3), round(cpu, 3), round(starved, 3), stack)
         if stall.own_seconds <= self._threshold:

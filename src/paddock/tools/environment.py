@@ -11,7 +11,7 @@ import json
 import shlex
 from collections.abc import Mapping
 
-from paddock import errors
+from paddock import errors, json_limits
 from paddock.tools.bench import Bench
 from paddock.tools.excerpt import once
 
@@ -36,8 +36,8 @@ async def remembered(bench: Bench) -> dict[str, str]:
         return {}
     first = b"".join(chunks).decode(errors="replace").partition("\n")[0]
     try:
-        found = json.loads(first.removeprefix("# "))
-    except ValueError:  # somebody wrote something of their own there
+        found = json_limits.loads(first.removeprefix("# ").encode())
+    except (ValueError, errors.Invalid):  # somebody wrote something of their own there
         return {}
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 

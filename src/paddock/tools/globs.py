@@ -70,9 +70,9 @@ def filtered(pattern: str, paths: Iterable[str]) -> list[str]:
 class _Alternative:
     """One pattern without braces, as an automaton whose states are bits.
 
-    Bit ``n`` is set when what was read so far fits the pattern up to its atom ``n``. A single character moves its bit one
-    up. ``*`` and ``**`` keep theirs and can be passed for nothing. ``**/`` has two: before a directory, where it can
-    be passed, and within its name, from where a slash leads back.
+    Bit ``n`` is set when what was read so far fits the pattern up to its atom ``n``. A single character moves its bit
+    one up. ``*`` and ``**`` keep theirs and can be passed for nothing. ``**/`` has two: before a directory, where it
+    can be passed, and within its name, from where a slash leads back.
     """
 
     def __init__(self, atoms: Sequence[_Atom]) -> None:

@@ -1,7 +1,7 @@
 """Where the hunks of a patch belong in a file, and the file with them.
 
-Lines are found by an index, so that a patch costs its own length and the file's. Only where the same lines stand in many
-places must each of them be compared; how much of that there may be is limited.
+Lines are found by an index, so that a patch costs its own length and the file's. Only where the same lines stand in
+many places must each of them be compared; how much of that there may be is limited.
 """
 
 from __future__ import annotations

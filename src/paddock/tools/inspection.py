@@ -114,7 +114,14 @@ def _address(digits: str) -> str:
 
 def _family(listed: list[Process], pid: int | None) -> set[int]:
     """A process and all below it."""
-    family = {pid} if pid is not None else set()
-    while more := {each.pid for each in listed if each.ppid in family} - family:
-        family |= more
+    children: dict[int, list[int]] = {}
+    for each in listed:
+        children.setdefault(each.ppid, []).append(each.pid)
+    family: set[int] = set()
+    found = [] if pid is None else [pid]
+    while found:
+        each_pid = found.pop()
+        if each_pid not in family:
+            family.add(each_pid)
+            found += children.get(each_pid, [])
     return family

@@ -137,10 +137,11 @@ class _Worker:
 
     @classmethod
     async def start(cls, memory_bytes: int) -> _Worker:
-        # Nothing of the server's environment, which has keys in it, but where its modules are.
-        env = {"PYTHONPATH": path} if (path := os.environ.get("PYTHONPATH")) else {}
+        # Nothing of the server's environment, which has keys in it, but where its modules are; and none from where
+        # it happens to stand.
+        env = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "paddock.worker_process", str(memory_bytes),
+            sys.executable, "-P", "-m", "paddock.worker_process", str(memory_bytes),
             stdin=PIPE, stdout=PIPE, env=env, start_new_session=True, limit=_PIPE_BYTES,
         )  # fmt: skip
         worker = cls(process)

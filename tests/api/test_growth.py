@@ -1,4 +1,4 @@
-"""Bodies that cost far more to complain about than to send: refused by every route, for about the cost of reading them."""
+"""Bodies that cost far more to complain about than to send: refused everywhere, for about the cost of reading them."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ def with_body(routes: list[BaseRoute], prefix: str = "") -> Iterator[tuple[str, 
     for route in routes:
         if isinstance(route, Mount):
             yield from with_body(list(route.routes), prefix + route.path)
+        elif (router := getattr(route, "original_router", None)) is not None:  # as FastAPI keeps what was included
+            yield from with_body(router.routes, prefix)
         elif isinstance(route, APIRoute) and route.body_field is not None:
             for method in route.methods or ():
                 yield method, prefix + route.path

@@ -118,7 +118,7 @@ async def repository(work: Workbench, size: int) -> str:
     await work.shell(
         f"rm -rf {folder} && mkdir {folder} && cd {folder} && git init -q && git config user.name a && "
         f"git config user.email a@b && head -c {size} /dev/zero | tr '\\0' x > word && git add . && "
-        f"git commit -qm \"$(head -c {size // 10} /dev/zero | tr '\\0' x)\" && head -c {size} /dev/zero | tr '\\0' y > word"
+        f"git commit -qm $(head -c {size // 10} word) && tr x y < word > other && mv other word"
     )
     return folder
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -40,10 +41,8 @@ def refused(work: Work) -> Work:
     """It may say no, as long as it says so quickly."""
 
     def tried(given: Any) -> None:
-        try:
+        with suppress(ToolFailed, errors.PaddockError, BadMultipart, peek.Incomplete, ValueError):
             work(given)
-        except (ToolFailed, errors.PaddockError, BadMultipart, peek.Incomplete, ValueError):
-            pass
 
     return tried
 

@@ -266,7 +266,7 @@ async def _compose(inside: Inside) -> None:
     try:
         document = await json_limits.loads_large(body, json_limits.MAX_REQUEST_VALUES)
     except errors.Invalid as problem:
-        raise HttpError(413, problem.message) from None
+        raise HttpError(400, problem.message) from None
     except ValueError:
         document = None
     if not isinstance(document, dict):

@@ -113,7 +113,7 @@ async def parse(message: bytes) -> dict[str, Any]:
     try:
         found = await json_limits.loads_large(message or b"{}", json_limits.MAX_REQUEST_VALUES)
     except errors.Invalid as problem:
-        raise ConnectError(Code.RESOURCE_EXHAUSTED, problem.message) from None
+        raise ConnectError(Code.INVALID_ARGUMENT, problem.message) from None
     except ValueError:
         found = None
     if not isinstance(found, dict):

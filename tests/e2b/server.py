@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from paddock.client import SyncSandboxClient
+from tests.support.stalls import assert_loop_was_free
 
 _START_SECONDS = 240.0
 _STOP_SECONDS = 60.0
@@ -83,10 +84,11 @@ class PaddockServer:
     def stop(self) -> None:
         assert self._process is not None
         self._process.terminate()
-        with suppress(subprocess.TimeoutExpired):
+        try:
             self._process.wait(_STOP_SECONDS)
-            return
-        self.kill()
+        except subprocess.TimeoutExpired:
+            self.kill()
+        assert_loop_was_free(self.log)
 
 
 @contextmanager

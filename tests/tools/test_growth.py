@@ -165,7 +165,7 @@ async def todos(work: Workbench, size: int) -> Arguments:
 
 async def commands(work: Workbench, size: int) -> Arguments:
     for _ in range(3):
-        await work.does("run_command", command="#" + "x" * size)
+        await work.does("run_command", command="#" + "x" * (size // 2))
     return {}
 
 
@@ -209,7 +209,7 @@ CASES: dict[str, Prepare] = {
     "shell_send": shell_typed,
     "shell_view": shell_looked_at,
     "shell_list": given(lambda n: {}),
-    "shell_close": given(lambda n: {"shell": "x" * n}),
+    "shell_close": given(lambda n: {"shell": "growth"}),
     "run_python": given(lambda n: {"code": f"for i in range({n // 20}): print('x')\n'y' * {n}"}),
     "pip_install": given(lambda n: {"packages": ["-" + "x" * (n // 100)] * 100}),
     "git_clone": clone,
@@ -223,7 +223,7 @@ CASES: dict[str, Prepare] = {
     "git_log": in_repository(),
     "http_request": fetched,
     "env_get": variables,
-    "env_set": given(lambda n: {"name": "LONG", "value": "x" * n}),
+    "env_set": given(lambda n: {"name": "LONG", "value": "x" * (n // 4)}),
     "process_list": processes,
     "port_list": processes,
     "expose_port": given(lambda n: {"port": 8000}),
@@ -241,7 +241,7 @@ BROWSER = {
     "browser_press": {"key": "Enter"},
     "browser_select": {"values": ["a"], "ref": "e1"},
     "browser_hover": {"ref": "e1"},
-    "browser_drag": {"source": "e1", "target": "e2"},
+    "browser_drag": {"source": {"ref": "e1"}, "target": {"ref": "e2"}},
     "browser_evaluate": {"expression": "1"},
     "browser_tabs": {},
     "browser_wait": {"text": "x"},

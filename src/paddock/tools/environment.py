@@ -19,6 +19,8 @@ FILE = "environment.sh"
 GIVEN = "PADDOCK_GIVEN"
 """Names of the variables that were given for this command alone."""
 MAX_BYTES = 256 * 1024
+MAX_VARIABLE = 128 * 1024
+"""Bytes. With a longer one the kernel starts no program at all (MAX_ARG_STRLEN)."""
 
 
 def given(env: Mapping[str, str]) -> dict[str, str]:

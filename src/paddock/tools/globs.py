@@ -77,6 +77,9 @@ class _Alternative:
 
     def __init__(self, atoms: Sequence[_Atom]) -> None:
         self._ending = _literal_end(atoms)
+        many = tuple(atoms[: len(atoms) - len(self._ending)])
+        self._any_name = many == (_Many.DIRECTORIES, _Many.IN_NAME) and "/" not in self._ending
+        """As most patterns are: ``*.py``, in any directory."""
         self._chars: dict[str, int] = {}
         self._sets: list[tuple[_Set, int]] = []
         self._stays = self._stays_in_name = self._enters = self._inside = self._skip_one = self._skip_two = 0
@@ -105,6 +108,8 @@ class _Alternative:
     def matches(self, path: str) -> bool:
         if not path.endswith(self._ending):  # most paths end here
             return False
+        if self._any_name:
+            return not path.startswith("/") and "//" not in path
         reached = self._with_skips(1)
         for char in path:
             moves = self._moves.get(char)

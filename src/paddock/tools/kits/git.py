@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from paddock.tools.bench import Bench
 from paddock.tools.excerpt import excerpt
-from paddock.tools.git import git, masked
+from paddock.tools.git import git, last_words, masked
 from paddock.tools.tool import Kit, Reply, ToolFailed
 
 kit = Kit("git")
@@ -19,6 +19,7 @@ Ref = Annotated[str, Field(pattern=r"^[^-\s][^\s]*$", max_length=250)]
 """A name that git cannot take for an option."""
 
 _NETWORK_SECONDS = 1800.0
+_SHOWN = 4000
 _MAX_LISTED = 10_000
 """Files, changes or branches that one answer lists."""
 
@@ -199,7 +200,7 @@ async def git_push(
     words = ["push", "--porcelain", *(["--set-upstream"] if set_upstream else [])]
     words += ["--force-with-lease"] if force else []
     ran = await git(bench, path, [*words, remote, branch or "HEAD"], seconds=_NETWORK_SECONDS)
-    said = masked("\n".join(part for part in (ran.out.strip(), ran.err.strip()) if part))[-4000:]
+    said = last_words(ran.out, ran.err, _SHOWN)
     return Reply(said or "Pushed.", Output(output=said))
 
 
@@ -212,7 +213,7 @@ async def git_pull(
     """Get what is new on the remote into the branch that is checked out."""
     words = ["pull", "--rebase" if rebase else "--ff-only"]
     ran = await git(bench, path, words, seconds=_NETWORK_SECONDS)
-    said = masked("\n".join(part for part in (ran.out.strip(), ran.err.strip()) if part))[-4000:]
+    said = last_words(ran.out, ran.err, _SHOWN)
     return Reply(said or "Up to date.", Output(output=said))
 
 

@@ -44,6 +44,12 @@ class Invalid(PaddockError):
     code = "invalid_request"
 
 
+class InputTooCostly(Invalid):
+    """What was asked for would take more time or memory than one request may have."""
+
+    code = "input_too_costly"
+
+
 class MalformedRequest(PaddockError):
     status = 400
     code = "malformed_request"

@@ -181,6 +181,8 @@ class Settings(BaseSettings):
     """Seconds that a request waits for another operation on the same sandbox."""
     drain_timeout: float = Field(default=20.0, ge=0, validation_alias="PADDOCK_DRAIN_TIMEOUT")
     """Seconds that a stopping server gives to what it has begun."""
+    loop_stall_ms: int = Field(default=100, ge=0, le=60_000, validation_alias="PADDOCK_LOOP_STALL_MS")
+    """Milliseconds for which the event loop may be blocked before that is logged with its stack. 0: never logged."""
     log_format: Literal["auto", "console", "json"] = Field(default="auto", validation_alias="PADDOCK_LOG_FORMAT")
     """``auto``: for people on a terminal, JSON otherwise."""
     log_level: Literal["debug", "info", "warning", "error"] = Field(

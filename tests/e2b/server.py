@@ -16,6 +16,7 @@ from pathlib import Path
 
 from paddock.client import SyncSandboxClient
 from tests.support import leaks
+from tests.support.stalls import assert_loop_was_free
 
 _START_SECONDS = 240.0
 _STOP_SECONDS = 60.0
@@ -91,6 +92,7 @@ class PaddockServer:
         except subprocess.TimeoutExpired:
             self.kill()
         leaks.check_home(self.home, self.log.read_text(errors="replace"))
+        assert_loop_was_free(self.log)
 
 
 @contextmanager

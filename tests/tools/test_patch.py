@@ -77,8 +77,9 @@ async def test_a_diff_of_git_is_applied(work: Workbench) -> None:
     )
     patch = (await work.does("run_command", command="cat .git/d.patch", cwd=work.folder))["stdout"]
     await work.shell(f"cd {work.folder} && git diff --exit-code")
-    absolute = patch.replace("a/code.py", work.at("code.py")).replace("b/code.py", work.at("code.py"))
-    absolute = absolute.replace("b/n.txt", work.at("n.txt")).replace("a/n.txt", work.at("n.txt"))
+    absolute = patch
+    for name in (" a/code.py", " b/code.py", " a/n.txt", " b/n.txt"):
+        absolute = absolute.replace(name, f" {work.at(name[3:])}")
     done = await work.does("apply_patch", patch=absolute)
     assert [(each["action"], each["added"], each["removed"]) for each in done["files"]] == [
         ("updated", 2, 3),

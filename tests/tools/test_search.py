@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from paddock.lifecycle.house import House
 from paddock.tools.globs import compile_glob
@@ -154,10 +157,71 @@ async def test_a_long_result_stays_within_its_room(tree: Workbench) -> None:
 )
 def test_patterns_mean_what_a_shell_means(pattern: str, fits: list[str], not_fits: list[str]) -> None:
     compiled = compile_glob(pattern)
-    assert [path for path in fits if not compiled.fullmatch(path)] == []
-    assert [path for path in not_fits if compiled.fullmatch(path)] == []
+    assert [path for path in fits if not compiled.matches(path)] == []
+    assert [path for path in not_fits if compiled.matches(path)] == []
 
 
 def test_a_pattern_that_is_none_is_refused() -> None:
     with pytest.raises(ToolFailed, match="no pattern"):
         compile_glob("[z-a]")
+
+
+def _by_backtracking(pattern: str) -> re.Pattern[str]:
+    """What a pattern means, said by a regular expression: simple, and for short texts only."""
+    pattern = pattern.removeprefix("./")
+    pattern = pattern if "/" in pattern else f"**/{pattern}"
+    out, at, braces = [], 0, 0
+    while at < len(pattern):
+        char = pattern[at]
+        at += 1
+        if char == "*":
+            if pattern[at - 1 : at + 2] == "**/":
+                out.append("(?:[^/]+/)*")
+                at += 2
+            elif pattern[at : at + 1] == "*":
+                out.append(".*")
+                at += 1
+            else:
+                out.append("[^/]*")
+        elif char == "?":
+            out.append("[^/]")
+        elif char == "[" and (end := pattern.find("]", at + 1)) != -1:
+            inside = pattern[at:end].replace("\\", "\\\\")
+            out.append(f"[{'^' + inside[1:] if inside[0] in '!^' else inside}]")
+            at = end + 1
+        elif char == "{" and "}" in pattern[at:]:
+            out.append("(?:")
+            braces += 1
+        elif char == "}" and braces:
+            out.append(")")
+            braces -= 1
+        elif char == "," and braces:
+            out.append("|")
+        else:
+            out.append(re.escape(char))
+    return re.compile("".join(out), re.DOTALL)
+
+
+@pytest.mark.filterwarnings("ignore:Possible (nested set|set)")
+@settings(max_examples=1500, deadline=None)
+@given(
+    pattern=st.lists(st.sampled_from([*"ab/*?[]!{},^-\\", "**", "**/", "[ab]", "[!a]", "{a,b}"]), max_size=9).map(
+        "".join
+    ),
+    paths=st.lists(st.text(alphabet="ab/-\n", max_size=10), min_size=1, max_size=8),
+)
+def test_matching_without_backtracking_means_the_same(pattern: str, paths: list[str]) -> None:
+    try:
+        expected = _by_backtracking(pattern)
+    except re.error:
+        with pytest.raises(ToolFailed):
+            compile_glob(pattern)
+        return
+    compiled = compile_glob(pattern)
+    for path in paths:
+        assert compiled.matches(path) == (expected.fullmatch(path) is not None), path
+
+
+def test_braces_that_stand_for_too_many_patterns_are_refused() -> None:
+    with pytest.raises(ToolFailed, match="more than 100 patterns"):
+        compile_glob("{a,b}" * 7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -11,11 +12,15 @@ from fastapi import Depends, Request, Response, WebSocket
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
+from starlette.types import Receive, Scope, Send
 
-from paddock import errors
+from paddock import errors, json_limits
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.house import House
+from paddock.workers import Workers
 
+_LARGE_BODY = 4 << 20
+"""Bytes whose parsing would be felt."""
 ADMITTED = "paddock.admitted"
 """Where a request's scope has its caller, once somebody has asked for the key."""
 
@@ -56,17 +61,31 @@ class RateLimiter:
         self._buckets[who.user_id] = (tokens - 1, now)
 
 
+class JsonRequest(Request):
+    """Has a large body parsed where it holds up nobody."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, workers: Workers) -> None:
+        super().__init__(scope, receive, send)
+        self._workers = workers
+
+    async def json(self) -> Any:
+        body = await self.body()
+        return await self._workers.run(json.loads, body) if len(body) > _LARGE_BODY else json.loads(body)
+
+
 class GuardedRoute(APIRoute):
-    """A route for those with a key only. The body is read here too, where a limit on it can still speak."""
+    """A route for those with a key only. The body is read here too, where limits on it can still speak."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         has_body = self.body_field is not None
 
         async def guarded(request: Request) -> Response:
-            request.state.caller = request.scope.get(ADMITTED) or await admit(request)
+            caller: Caller = request.scope.get(ADMITTED) or await admit(request)
+            request.state.caller = caller
             if has_body:
-                await request.body()
+                request = JsonRequest(request.scope, request.receive, request._send, workers=caller.house.workers)
+                await json_limits.check_large(await request.body())
             return await handle(request)
 
         return guarded

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from paddock import errors
 
 _MAX_PROBLEMS = 20
+_MAX_SUMMARY = 3
 _BY_STATUS = {kind.status: kind for kind in reversed(list(errors.every_error()))}
 _REALM = 'Bearer realm="paddock"'
 
@@ -88,8 +89,10 @@ def _from_validation(found: Sequence[Any]) -> errors.PaddockError:
         where = found[0]["loc"][-1]
         return errors.MalformedRequest(f"The body is not valid JSON (at character {where}).")
     problems = [_problem(problem) for problem in found[:_MAX_PROBLEMS]]
-    summary = "; ".join(f"{problem['field']}: {problem['problem']}" for problem in problems[:3])
-    return errors.Invalid(f"The request is not valid. {summary}", details={"errors": problems})
+    summary = "; ".join(f"{problem['field']}: {problem['problem']}" for problem in problems[:_MAX_SUMMARY])
+    left_out = len(found) - _MAX_SUMMARY
+    more = f"; … and {left_out} more" if left_out > 0 else ""
+    return errors.Invalid(f"The request is not valid. {summary}{more}", details={"errors": problems})
 
 
 def _problem(problem: Any) -> dict[str, str]:

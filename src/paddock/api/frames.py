@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from paddock import errors
+from paddock import errors, json_limits
 from paddock.machine.base import OutputChunk, ProcessInfo
 from paddock.models import BASE64, Request, SendSignal, Terminal
 
@@ -34,6 +34,7 @@ _FRAME: TypeAdapter[ClientFrame] = TypeAdapter(Annotated[ClientFrame, Field(disc
 
 
 def read_frame(text: str) -> ClientFrame:
+    json_limits.check(text.encode(errors="replace"))
     try:
         return _FRAME.validate_json(text)
     except ValidationError as problem:

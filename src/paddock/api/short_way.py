@@ -9,7 +9,6 @@ is documented.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from paddock import errors, json_limits
 from paddock.api.auth import ADMITTED, Caller, admit
 from paddock.api.params import IDEMPOTENCY_KEY
 from paddock.api.routes import commands, sandboxes
@@ -67,8 +67,8 @@ def _read(model: type[BaseModel], request: Request, body: bytes) -> BaseModel | 
     if request.headers.get("content-type") != "application/json" or commands.wants_events(request):
         return None
     try:
-        asked = model.model_validate(json.loads(body))
-    except (ValidationError, ValueError, RecursionError):
+        asked = model.model_validate(json_limits.loads(body))
+    except (ValidationError, ValueError, errors.Invalid):
         return None
     return None if isinstance(asked, RunCommand) and asked.stream else asked
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paddock import errors
+from paddock import base64_slices, errors, json_limits
 from paddock.browser import PORT
 from paddock.machine.base import Connection
 
-MOST_ANSWER = 48 << 20
+MOST_ANSWER = 32 << 20
 SECONDS = 150.0
 """Longer than the longest that the server in the sandbox waits for anything."""
 _CHUNK = 1 << 18
+_MOST_CHUNKS = 100_000
+_LONGEST_SIZE = 100
+"""Bytes of the line before a chunk."""
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
 
@@ -52,7 +53,7 @@ async def call(reach: Callable[[int], Awaitable[Connection]], action: str, args:
     try:
         async with asyncio.timeout(SECONDS):
             await connection.write(head.encode() + body)
-            return _read(await _all(connection))
+            return await _read(await _all(connection))
     except TimeoutError:
         raise errors.BrowserFailed(
             f"The browser did not answer within {SECONDS:g} s. browser_close ends it; the next call starts it anew."
@@ -70,31 +71,34 @@ async def _all(connection: Connection) -> bytes:
     return bytes(said)
 
 
-def _read(said: bytes) -> Answer:
+async def _read(said: bytes) -> Answer:
     head, _, body = said.partition(b"\r\n\r\n")
     status = _STATUS.match(head)
     try:
         if b"\r\ntransfer-encoding: chunked" in head.lower():
             body = _unchunked(body)
-        document = json.loads(body)
+        document = await json_limits.loads_large(body)
         if status is None or status[1] != b"200" or "error" in document:
             raise Refused(str(document["error"])[:20_000])
         result = dict(document["result"])
         taken = result.pop("picture", None)
         notes = tuple(str(note)[:2000] for note in result.pop("notes", ()))
-        return Answer(result, base64.b64decode(taken) if taken else None, notes)
-    except (ValueError, TypeError, KeyError, binascii.Error):
+        return Answer(result, await base64_slices.decode(str(taken)) if taken else None, notes)
+    except (ValueError, TypeError, KeyError, errors.Invalid):
         raise errors.BrowserFailed("The browser's server in the sandbox answered with something unexpected.") from None
 
 
 def _unchunked(body: bytes) -> bytes:
-    whole = bytearray()
-    while True:
-        size, _, rest = body.partition(b"\r\n")
-        length = int(size.partition(b";")[0], 16)
+    whole, at = bytearray(), 0
+    for _ in range(_MOST_CHUNKS):
+        end = body.find(b"\r\n", at, at + _LONGEST_SIZE)
+        if end < 0:
+            raise ValueError("no size of a chunk")
+        length = int(body[at:end].partition(b";")[0], 16)
         if length == 0:
             return bytes(whole)
-        if length < 0 or len(rest) < length:
+        if length < 0 or len(body) < end + 2 + length:
             raise ValueError("cut off")
-        whole += rest[:length]
-        body = rest[length + 2 :]
+        whole += body[end + 2 : end + 2 + length]
+        at = end + 2 + length + 2
+    raise ValueError("too many chunks")

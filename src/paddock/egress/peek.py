@@ -79,7 +79,7 @@ def _http_host(head: bytes) -> Host | None:
 
 def _hello(data: bytes) -> bytes:
     """The body of the client hello, which may be spread over several records."""
-    handshake = b""
+    handshake = bytearray()
     at = 0
     while True:
         if len(handshake) >= 4:
@@ -87,7 +87,7 @@ def _hello(data: bytes) -> bytes:
                 return b""
             length = int.from_bytes(handshake[1:4], "big")
             if len(handshake) >= 4 + length:
-                return handshake[4 : 4 + length]
+                return bytes(handshake[4 : 4 + length])
         if len(data) < at + 5:
             raise Incomplete
         kind, major, size = struct.unpack_from("!BBxH", data, at)

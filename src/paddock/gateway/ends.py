@@ -11,6 +11,8 @@ from paddock.egress.head import Body, Framing
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
 _LONGEST_LINE = 4096
+_WINDOW = 64
+"""Bytes that are looked at for the end of a line. Most are a few bytes long, and a body may have very many."""
 _MOST_TRAILERS = 64
 
 
@@ -87,7 +89,7 @@ class ChunkedEnd:
 
     def _read_line(self, data: memoryview, at: int) -> int:
         """As much of a line as there is; the position after it."""
-        window = bytes(data[at : at + _LONGEST_LINE + 2])
+        window = bytes(data[at : at + _WINDOW])
         end = window.find(b"\n")
         self._line += window if end < 0 else window[: end + 1]
         if len(self._line) > _LONGEST_LINE:

@@ -14,11 +14,12 @@ from urllib.parse import quote
 
 import httpcore
 
-from paddock import errors
+from paddock import errors, json_limits
 from paddock.interpreter import PORT
 from paddock.machine.base import Connection
+from paddock.machine.lines import LineBuffer
 
-MAX_LINE = 64 << 20
+MAX_LINE = 32 << 20
 _ORIGIN = httpcore.Origin(b"http", b"127.0.0.1", PORT)
 _ANSWER_SECONDS = 90.0
 """For an answer to begin: it may have a kernel to start."""
@@ -49,7 +50,7 @@ class Interpreter:
             body["cwd"] = cwd
         async with self._ask("POST", "/execute", body) as response, aclosing(_lines(response)) as lines:
             async for line in lines:
-                output = _object(line)
+                output = await _object(line)
                 if output["type"] == "end_of_execution":
                     return
                 yield output
@@ -74,7 +75,7 @@ class Interpreter:
 
     async def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         async with self._ask(method, path, body) as response:
-            return _json(await _whole(response))
+            return await _json(await _whole(response))
 
     @asynccontextmanager
     async def _ask(
@@ -151,14 +152,11 @@ class _Stream(httpcore.AsyncNetworkStream):
 
 
 async def _lines(response: httpcore.Response) -> AsyncGenerator[bytes, None]:
-    rest = bytearray()
+    lines = LineBuffer()
     async for chunk in response.aiter_stream():
-        *lines, tail = chunk.split(b"\n")
-        for line in lines:
-            yield bytes(rest + line)
-            rest.clear()
-        rest += tail
-        if len(rest) > MAX_LINE:
+        for line in lines.feed(chunk):
+            yield line
+        if len(lines) > MAX_LINE:
             raise errors.InterpreterFailed(f"One output is larger than {MAX_LINE} bytes; write such things to a file.")
 
 
@@ -171,15 +169,17 @@ async def _whole(response: httpcore.Response) -> bytes:
     return bytes(body)
 
 
-def _json(text: bytes) -> Any:
+async def _json(text: bytes) -> Any:
     try:
-        return json.loads(text)
+        return await json_limits.loads_large(text)
+    except errors.Invalid as problem:
+        raise errors.InterpreterFailed(f"What the code showed is too large. {problem.message}") from None
     except ValueError:
         raise errors.InterpreterFailed("The interpreter answered with something that is not JSON.") from None
 
 
-def _object(line: bytes) -> Mapping[str, Any]:
-    found = _json(line)
+async def _object(line: bytes) -> Mapping[str, Any]:
+    found = await _json(line)
     if not isinstance(found, dict) or not isinstance(found.get("type"), str):
         raise errors.InterpreterFailed("The interpreter answered with something unexpected.")
     return found

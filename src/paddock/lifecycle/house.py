@@ -32,6 +32,7 @@ from paddock.lifecycle.invitations import Invitations
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.launching import BuiltIn
 from paddock.lifecycle.logbook import Logbook
+from paddock.lifecycle.loop_watchdog import LoopWatchdog
 from paddock.lifecycle.mcp_servers import McpServers
 from paddock.lifecycle.pool import Pool
 from paddock.lifecycle.reconciler import Reconciler
@@ -51,6 +52,7 @@ from paddock.providers.registry import build_providers, default_provider
 from paddock.settings import Settings
 from paddock.store import sandboxes, servers
 from paddock.store.database import Store
+from paddock.workers import Workers
 
 log = structlog.get_logger(__name__)
 
@@ -113,13 +115,15 @@ class House:
         self.services = Services(self.controller, self.store, built_in)
         self.code = Code(self.controller, self.services, interpreter, settings, clock)
         self.mcp_servers = McpServers(self.controller, self.store, self.rows, self.engine)
-        self.tools = Tools(self.controller, self.services, self.invitations, self.mcp_servers)
+        self.workers = Workers()
+        self.tools = Tools(self.controller, self.services, self.invitations, self.mcp_servers, self.workers)
         self.events = Events(self.store, self.controller, self.journal, self.bus)
         self.usage = UsageBook(clock, self.store, self.controller, self.journal)
         self.scheduler = SandboxQueueScheduler(settings, clock, self.store, self.controller, self.bus, self.server_id)
         self.reconciler = Reconciler(
             settings, clock, self.store, providers, self.engine, self.transitions, self.journal, self.server_id
         )
+        self.watchdog = LoopWatchdog(settings.loop_stall_ms / 1000)
         self._pace = Pace(clock)
         self._loops: list[asyncio.Task[None]] = []
         self._lock: int | None = None
@@ -145,6 +149,7 @@ class House:
             await self.store.close()
             self._unlock()
             raise
+        self.watchdog.start()
         running = [self.journal.run, self._beat]
         if loops:
             self.code.prepare()
@@ -155,6 +160,7 @@ class House:
     async def close(self) -> None:
         """Drain: finish what was begun, write what waits, then let go. Sandboxes live on."""
         await self.code.close()
+        await self.workers.close()
         await self.services.close()
         await self.mcp_servers.close()
         await self.transitions.close(self.settings.drain_timeout)
@@ -171,6 +177,7 @@ class House:
             await provider.close()
         self.logbook.close()
         await self.store.close()
+        self.watchdog.stop()
         self._unlock()
 
     async def healthy(self) -> bool:

@@ -18,16 +18,23 @@ from paddock.store.records import Sandbox
 from paddock.tools import catalogue
 from paddock.tools.bench import Bench, Progress, unheard
 from paddock.tools.tool import Outcome, Tool
+from paddock.workers import Workers
 
 
 class Tools:
     def __init__(
-        self, controller: Controller, services: Services, invitations: Invitations, mcp_servers: McpServers
+        self,
+        controller: Controller,
+        services: Services,
+        invitations: Invitations,
+        mcp_servers: McpServers,
+        workers: Workers,
     ) -> None:
         self._controller = controller
         self._mcp_servers = mcp_servers
         self._services = services
         self._invitations = invitations
+        self._workers = workers
 
     async def list(self, who: Principal, sandbox_id: str) -> list[Tool]:
         """Those that this sandbox has. Wakes nobody."""
@@ -71,6 +78,7 @@ class Tools:
             machine=use.machine,
             reach=lambda port: self._reach(use, port),
             port_url=lambda port: self._invitations.exposed_url(use.sandbox, port),
+            workers=self._workers,
             progress=progress,
             confined=True,
         )

@@ -31,6 +31,7 @@ from paddock.providers.ground.programs import Programs
 from paddock.tools import catalogue
 from paddock.tools.bench import Bench, Progress
 from paddock.tools.tool import Outcome, Tool
+from paddock.workers import Workers
 
 LIST_SECONDS = 15.0
 CALL_SECONDS = 60.0
@@ -98,6 +99,7 @@ class MachineDesk:
     def __init__(self, machine: AgentMachine, place: Place, env: Mapping[str, str]) -> None:
         self._machine = machine
         self._place = place
+        self._workers = Workers()
         self._relays = Relays(env, self._relay, workspace=place.workspace, user=place.user)
 
     async def tools(self) -> list[Tool]:
@@ -118,12 +120,14 @@ class MachineDesk:
             user=self._place.user,
             home=self._place.home,
             workspace=self._place.workspace,
+            workers=self._workers,
             progress=progress,
         )
         return await (tool or catalogue.find(name)).call(bench, arguments)
 
     async def close(self) -> None:
         await self._relays.close()
+        await self._workers.close()
 
     async def _reach(self, port: int) -> Connection:
         try:

@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from paddock import errors
 from paddock.mcp.desk import Desk
@@ -65,7 +65,8 @@ class McpApp:
         """Without sessions there is no stream to listen on and nothing to end; the protocol has words for both."""
         match scope["method"]:
             case "POST":
-                await self._endpoint.serve(scope, receive, send, desk)
+                given = await self._endpoint.read(scope, receive)
+                await self._endpoint.serve(scope, _replayed(given, receive), send, desk)
             case "DELETE":
                 await Response(status_code=200)(scope, receive, send)
             case _:
@@ -79,6 +80,20 @@ def bearer(headers: Headers) -> str | None:
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
     return headers.get("x-api-key", "").strip() or None
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A body that was read, for whoever reads it next."""
+    given = False
+
+    async def replayed() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replayed
 
 
 def _readable(send: Send) -> Send:

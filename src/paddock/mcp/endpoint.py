@@ -10,13 +10,17 @@ import asyncio
 import importlib
 from typing import Any
 
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from paddock import errors
+from paddock import errors, json_limits
 from paddock.mcp.desk import Desk
 
 DESK = "mcp_desk"
 """Where the server finds it in the scope's state."""
+
+MAX_BODY = 8 << 20
+"""Bytes of one request. It is parsed as a whole on the event loop; larger files are uploaded."""
 
 MISSING = (
     "This server has no MCP: install the package with its extra, `pip install 'paddock[mcp]'`, and start it again."
@@ -35,11 +39,25 @@ async def sdk(module: str) -> Any:
 
 class Endpoint:
     def __init__(self, max_body: int) -> None:
-        self._max_body = max_body
+        self._max_body = min(max_body, MAX_BODY)
         self._starting = asyncio.Lock()
         self._stop = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._manager: Any = None
+
+    async def read(self, scope: Scope, receive: Receive) -> bytes:
+        """The body of a request, if it is one that can be served without anybody noticing."""
+        body = bytearray()
+        try:
+            async for chunk in Request(scope, receive).stream():
+                body += chunk
+                if len(body) > self._max_body:
+                    raise errors.PayloadTooLarge(f"A request may have at most {self._max_body} bytes.")
+        except ClientDisconnect:
+            raise errors.MalformedRequest("The connection ended before the body did.") from None
+        data = bytes(body)
+        await json_limits.check_large(data)
+        return data
 
     async def serve(self, scope: Scope, receive: Receive, send: Send, desk: Desk) -> None:
         if self._manager is None:

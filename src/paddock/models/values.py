@@ -31,6 +31,8 @@ GIT_URL = r"^(?:(?:https?|ssh|git|file)://[^\s\u0000]+|[A-Za-z0-9_.-]+@[A-Za-z0-
 
 
 def _valid_unicode(text: str) -> str:
+    if text.isascii():  # known at once, however long it is
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

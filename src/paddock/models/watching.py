@@ -61,3 +61,6 @@ class Health(Answer):
     database: Literal["ok", "unavailable"]
     server_id: str
     pool: PoolStock | None = Field(default=None, description="None where nothing is made in advance.")
+    loop_stalls: int = Field(
+        default=0, description="How often since its start the server did nothing else for 100 ms; the log has each."
+    )

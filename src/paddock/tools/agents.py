@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -12,9 +11,10 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from paddock import errors
+from paddock import errors, json_limits
 from paddock.ids import new_process_id
 from paddock.machine.base import ProcessInfo, ProcessSpec, Stream
+from paddock.machine.lines import LineBuffer
 from paddock.tools import environment, running
 from paddock.tools.bench import Bench
 from paddock.tools.tool import ToolFailed
@@ -80,7 +80,7 @@ async def converse(
         await _end(bench, spec.process_id)
         more = f" Go on with session_id {conversation.session_id!r}." if conversation.session_id else ""
         raise ToolFailed(f"{argv[0]} was not done after {seconds:g} s and was ended.{more}") from None
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, ToolFailed):
         await _end(bench, spec.process_id)
         raise
 
@@ -103,29 +103,29 @@ async def _listen(bench: Bench, process_id: str, conversation: Conversation) -> 
     async with aclosing(running.output(bench, process_id)) as chunks:
         async for chunk in chunks:
             if chunk is not None and chunk.stream is Stream.STDOUT:
-                news = lines.feed(chunk.data) or news
+                news = await lines.feed(chunk.data) or news
             if loop.time() - told >= running.BEAT:
                 told = loop.time()
                 await bench.progress(f"{told - begun:.0f} s: {news}")
-    lines.feed(b"\n")
+    await lines.feed(b"\n")
 
 
 class _Lines:
     def __init__(self, hear: Callable[[Mapping[str, Any]], str | None]) -> None:
         self._hear = hear
-        self._rest = b""
+        self._lines = LineBuffer()
 
-    def feed(self, data: bytes) -> str | None:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        self._rest = self._rest[:_MAX_LINE]
+    async def feed(self, data: bytes) -> str | None:
         news = None
-        for line in lines:
+        for line in self._lines.feed(data):
             try:
-                event = json.loads(line)
-            except ValueError:  # a warning, a banner
+                event = await json_limits.loads_large(line)
+            except (ValueError, errors.Invalid):  # a warning, a banner, or more than anybody reads
                 continue
             if isinstance(event, dict):
                 news = self._hear(event) or news
+        if len(self._lines) > _MAX_LINE:
+            raise ToolFailed(f"The agent wrote a line of over {_MAX_LINE} bytes. Ask it for less at a time.")
         return news
 
 

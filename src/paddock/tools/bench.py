@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from paddock.machine.base import DEFAULT_USER, WORKSPACE, Connection, Machine
+from paddock.workers import Workers
 
 INLINE = 30_000
 """Characters that one answer may hold; the rest is kept in a file, whose path is given."""
@@ -28,6 +29,8 @@ class Bench:
     """Connect to a port, having its service start first where it has one: the interpreter, the browser."""
     port_url: Callable[[int], str]
     """The address at which a person can open a port."""
+    workers: Workers
+    """Where costly work on text is done: not on the event loop."""
     user: str = DEFAULT_USER
     home: str = "/home/user"
     workspace: str = WORKSPACE

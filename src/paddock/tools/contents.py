@@ -38,10 +38,6 @@ class Contents:
         """Every line ends as on Windows."""
         return "\r\n" in self.text and self.text.count("\n") == self.text.count("\r\n")
 
-    def as_here(self, text: str) -> str:
-        """A text with the line endings of this file."""
-        return text.replace("\r\n", "\n").replace("\n", "\r\n") if self.crlf else text
-
 
 @asynccontextmanager
 async def turn(bench: Bench, path: str) -> AsyncIterator[None]:

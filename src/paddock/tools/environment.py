@@ -11,7 +11,7 @@ import json
 import shlex
 from collections.abc import Mapping
 
-from paddock import errors
+from paddock import errors, json_limits
 from paddock.tools.bench import Bench
 from paddock.tools.excerpt import once
 
@@ -19,6 +19,8 @@ FILE = "environment.sh"
 GIVEN = "PADDOCK_GIVEN"
 """Names of the variables that were given for this command alone."""
 MAX_BYTES = 256 * 1024
+MAX_VARIABLE = 128 * 1024
+"""Bytes. With a longer one the kernel starts no program at all (MAX_ARG_STRLEN)."""
 
 
 def given(env: Mapping[str, str]) -> dict[str, str]:
@@ -36,8 +38,8 @@ async def remembered(bench: Bench) -> dict[str, str]:
         return {}
     first = b"".join(chunks).decode(errors="replace").partition("\n")[0]
     try:
-        found = json.loads(first.removeprefix("# "))
-    except ValueError:  # somebody wrote something of their own there
+        found = json_limits.loads(first.removeprefix("# ").encode())
+    except (ValueError, errors.Invalid):  # somebody wrote something of their own there
         return {}
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -10,6 +11,9 @@ from paddock.tools.bench import Bench
 
 _HEAD_SHARE = 0.4
 """The end of an output says more than its beginning: that is where errors stand."""
+
+
+_PIECE_CHARACTERS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,14 @@ def cut(text: str, room: int, where: str) -> str:
 async def keep(bench: Bench, text: str, name: str) -> str:
     """In a file of its own; answers with its path."""
     path = f"{bench.folder}/outputs/{name}-{secrets.token_hex(4)}.txt"
-    await bench.machine.write_file(path, once(text.encode(errors="replace")), user=bench.user)
+    await bench.machine.write_file(path, _pieces(text), user=bench.user)
     return path
+
+
+async def _pieces(text: str) -> AsyncIterator[bytes]:
+    for at in range(0, len(text), _PIECE_CHARACTERS):
+        yield text[at : at + _PIECE_CHARACTERS].encode(errors="replace")
+        await asyncio.sleep(0)
 
 
 async def once(data: bytes) -> AsyncIterator[bytes]:

@@ -24,6 +24,10 @@ _GITHUB = (
 )
 """For GitHub, the token that the sandbox was given, if it was."""
 
+_MASKED = 64 * 1024
+"""Characters of git's output that are looked through for passwords, of which the last are shown."""
+_SHOWN_OF_FAILURE = 3000
+
 _HINTS = (
     (r"not a git repository", "Give the path of a repository, clone one with git_clone, or run `git init`."),
     (
@@ -69,11 +73,22 @@ async def git(
 
 
 def failed(command: str, ran: running.Ran) -> ToolFailed:
-    said = masked("\n".join(part for part in (ran.err.strip(), ran.out.strip()) if part))[-3000:]
+    said = last_words(ran.err, ran.out, _SHOWN_OF_FAILURE)
     hint = next((hint for pattern, hint in _HINTS if re.search(pattern, said)), "")
     return ToolFailed(f"git {command} failed: {said or f'exit code {ran.info.exit_code}'}\n{hint}".rstrip())
 
 
+def last_words(first: str, second: str, limit: int) -> str:
+    """The end of what was printed to two streams, without passwords."""
+    text = "\n".join(part for part in (first.strip(), second.strip()) if part)
+    if len(text) > _MASKED:
+        # Not the rest of a word: its beginning would have told that it holds a password.
+        text = text[-_MASKED:]
+        text = text[next((at for at, char in enumerate(text) if char.isspace()), len(text)) :]
+    return masked(text)[-limit:].strip()
+
+
 def masked(text: str) -> str:
     """Without the passwords that may stand in URLs."""
-    return re.sub(r"(\w+://)[^/@\s]+@", r"\1***@", text)
+    # Begins at the slashes, of which there are few, and not at every letter that might be a scheme's first.
+    return re.sub(r"(?<=\w)://[^/@\s]+@", "://***@", text)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from paddock.tools import running
 from paddock.tools.bench import Bench
+from paddock.tools.tool import ToolFailed
 
 _LISTEN = "0A"
 
@@ -53,7 +54,10 @@ async def processes(bench: Bench) -> list[Process]:
     """By pid, without those that only looked."""
     ran = await running.run(bench, ["/bin/sh", "-c", _PROCESSES], what="process_list")
     facts, stats, owners, lines = (ran.out.split("\036") + [""] * 4)[:4]
-    ticks, page = (int(number) for number in facts.split()[:2])
+    numbers = [int(number) for number in facts.split()[:2] if number.isdecimal() and len(number) < 10]
+    if len(numbers) < 2:
+        raise ToolFailed(f"The processes could not be read: {ran.err.strip()[:300] or 'the shell said nothing'}")
+    ticks, page = numbers
     uids = {int(pid): int(uid) for pid, uid in re.findall(r"^(\d+)/status:Uid:\s+(\d+)", owners, re.MULTILINE)}
     words: dict[int, list[str]] = {}
     for part in lines.split("\0"):
@@ -114,7 +118,14 @@ def _address(digits: str) -> str:
 
 def _family(listed: list[Process], pid: int | None) -> set[int]:
     """A process and all below it."""
-    family = {pid} if pid is not None else set()
-    while more := {each.pid for each in listed if each.ppid in family} - family:
-        family |= more
+    children: dict[int, list[int]] = {}
+    for each in listed:
+        children.setdefault(each.ppid, []).append(each.pid)
+    family: set[int] = set()
+    found = [] if pid is None else [pid]
+    while found:
+        each_pid = found.pop()
+        if each_pid not in family:
+            family.add(each_pid)
+            found += children.get(each_pid, [])
     return family

@@ -39,6 +39,13 @@ class Change:
     moved_to: str | None = None
     hunks: list[Hunk] = field(default_factory=list)
 
+    def lines(self, mark: str) -> int:
+        return sum(each == mark for hunk in self.hunks for each, _ in hunk.lines)
+
+
+MAX_FILES = 1000
+"""That one patch may change."""
+
 
 def read(patch: str) -> list[Change]:
     text = patch.replace("\r\n", "\n").strip("\n")
@@ -54,6 +61,8 @@ def read(patch: str) -> list[Change]:
         )
     if not changes:
         raise ToolFailed("The patch changes nothing: it names no file.")
+    if len(changes) > MAX_FILES:
+        raise ToolFailed(f"The patch changes more than {MAX_FILES} files: apply it in parts, or with git apply.")
     return changes
 
 
@@ -62,7 +71,9 @@ _FILE = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
 
 def _read_envelope(text: str) -> list[Change]:
     lines = text.split("\n")
-    begin = next(number for number, line in enumerate(lines) if line.strip() == "*** Begin Patch")
+    begin = next((number for number, line in enumerate(lines) if line.strip() == "*** Begin Patch"), None)
+    if begin is None:
+        raise ToolFailed("`*** Begin Patch` must stand on a line of its own.")
     changes: list[Change] = []
     for number, line in enumerate(lines[begin + 1 :], begin + 2):
         if line.strip() == "*** End Patch":
@@ -94,7 +105,7 @@ def _read_line(change: Change, line: str, number: int) -> None:
         anchor = line[2:].strip().removesuffix("@@").strip()
         if not change.hunks or change.hunks[-1].lines:
             change.hunks.append(Hunk())
-        if place := re.match(r"-(\d+)(?:,\d+)? \+\d+(?:,\d+)?$", anchor):
+        if place := re.match(r"-(\d{1,9})(?:,\d{1,9})? \+\d{1,9}(?:,\d{1,9})?$", anchor):
             change.hunks[-1].at = int(place[1])
         elif anchor:
             change.hunks[-1].anchors.append(anchor)
@@ -110,7 +121,7 @@ def _open(change: Change) -> Hunk:
     return change.hunks[-1]
 
 
-_PLACE = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_PLACE = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 
 
 def _read_unified(text: str) -> list[Change]:
@@ -126,7 +137,7 @@ def _read_unified(text: str) -> list[Change]:
             changes.append(Change(Act.UPDATE, line[12:], moved_to=lines[at][10:]))
             at += 1
         elif line.startswith("--- ") and lines[at : at + 1] and lines[at].startswith("+++ "):
-            changes = _named(changes, _path(line[4:], "a/"), _path(lines[at][4:], "b/"))
+            _name(changes, _path(line[4:], "a/"), _path(lines[at][4:], "b/"))
             at += 1
         elif place := _PLACE.match(line):
             if not changes:
@@ -135,16 +146,15 @@ def _read_unified(text: str) -> list[Change]:
     return changes
 
 
-def _named(changes: list[Change], old: str | None, new: str | None) -> list[Change]:
+def _name(changes: list[Change], old: str | None, new: str | None) -> None:
     if old is None and new is None:
         raise ToolFailed("The patch has a file that is /dev/null on both sides.")
     if old is None:
-        return [*changes, Change(Act.ADD, new or "")]
-    if new is None:
-        return [*changes, Change(Act.DELETE, old)]
-    if changes and (changes[-1].path, changes[-1].moved_to) == (old, new):  # the lines of a rename
-        return changes
-    return [*changes, Change(Act.UPDATE, old, moved_to=None if new == old else new)]
+        changes.append(Change(Act.ADD, new or ""))
+    elif new is None:
+        changes.append(Change(Act.DELETE, old))
+    elif not changes or (changes[-1].path, changes[-1].moved_to) != (old, new):  # else the lines of a rename
+        changes.append(Change(Act.UPDATE, old, moved_to=None if new == old else new))
 
 
 def _read_hunk(change: Change, place: re.Match[str], lines: list[str], at: int) -> int:

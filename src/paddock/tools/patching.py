@@ -6,10 +6,12 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
 from paddock import errors
+from paddock.tools import patches
 from paddock.tools.bench import Bench
 from paddock.tools.contents import Contents, load, save, turn
 from paddock.tools.excerpt import once
-from paddock.tools.patches import Act, Change, Hunk
+from paddock.tools.hunks import patched
+from paddock.tools.patches import Act
 from paddock.tools.reading import tidy
 from paddock.tools.tool import ToolFailed
 
@@ -27,19 +29,99 @@ class Step:
     removed: int
 
 
-async def apply(bench: Bench, changes: list[Change]) -> list[Step]:
+MAX_CHANGED_TEXT = 64 << 20
+"""Characters of all files together that one patch changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What a patch says of one file, without its lines."""
+
+    act: Act
+    path: str
+    moved_to: str | None
+    added: int
+    removed: int
+
+
+def headings(patch: str) -> list[Heading]:
+    return [
+        Heading(change.act, change.path, change.moved_to, change.lines("+"), change.lines("-"))
+        for change in patches.read(patch)
+    ]
+
+
+def texts(patch: str, before: list[tuple[str, bool] | None], names: list[str]) -> list[str | None]:
+    """What each file of the patch becomes: None is a file no more. ``before``: its text, and whether it has CRLF."""
+    found: list[str | None] = []
+    for change, was, name in zip(patches.read(patch), before, names, strict=True):
+        if change.act is Act.ADD:
+            lines = [line for hunk in change.hunks for _, line in hunk.lines]
+            ends = all(hunk.newline_at_end is not False for hunk in change.hunks)
+            found.append("\n".join(lines) + ("\n" if lines and ends else ""))
+        elif change.act is Act.DELETE or was is None:
+            found.append(None)
+        else:
+            found.append(patched(was[0], was[1], change.hunks, name))
+    return found
+
+
+async def apply(bench: Bench, patch: str) -> list[Step]:
+    changes = await bench.workers.call(len(patch), headings, patch)
     paths = {tidy(bench.path(name)) for change in changes for name in (change.path, change.moved_to) if name}
     async with AsyncExitStack() as turns:
         for path in sorted(paths):
             await turns.enter_async_context(turn(bench, path))
-        steps: list[Step] = []
-        for change in changes:
-            step = await _plan(bench, change)
-            if {step.path, step.target} & {path for other in steps for path in (other.path, other.target)}:
-                raise ToolFailed(f"The patch changes {step.path} twice: put all of its hunks under one heading.")
-            steps.append(step)
+        steps = await _plan_all(bench, patch, changes)
         await _make_all(bench, steps)
     return steps
+
+
+async def _plan_all(bench: Bench, patch: str, changes: list[Heading]) -> list[Step]:
+    before: list[Contents | None] = []
+    named: set[str] = set()
+    size = 0
+    for change in changes:
+        path, target = _places(bench, change)
+        if {path, target} & named:
+            raise ToolFailed(f"The patch changes {path} twice: put all of its hunks under one heading.")
+        named |= {path, target}
+        was = await _before(bench, change, path, target)
+        size += len(was.text) if was is not None else 0
+        if size > MAX_CHANGED_TEXT:
+            raise ToolFailed(f"The files are larger than {MAX_CHANGED_TEXT} characters together: patch some at a time.")
+        before.append(was)
+    was_text = [None if was is None else (was.text, was.crlf) for was in before]
+    names = [_places(bench, change)[0] for change in changes]
+    after = await bench.workers.call(size + len(patch), texts, patch, was_text, names)
+    return [_step(bench, *each) for each in zip(changes, before, after, strict=True)]
+
+
+def _step(bench: Bench, change: Heading, before: Contents | None, text: str | None) -> Step:
+    path, target = _places(bench, change)
+    removed = change.removed
+    if change.act is Act.DELETE and before is not None:
+        removed = before.text.count("\n")
+    return Step(change.act, path, target, before, text, change.added, removed)
+
+
+def _places(bench: Bench, change: Heading) -> tuple[str, str]:
+    path = tidy(bench.path(change.path))
+    return path, tidy(bench.path(change.moved_to)) if change.moved_to else path
+
+
+async def _before(bench: Bench, change: Heading, path: str, target: str) -> Contents | None:
+    """What is there now; None where nothing is, and nothing should be."""
+    if change.act is Act.ADD or target != path:
+        with suppress(errors.NotFound):
+            await bench.machine.stat(target, user=bench.user)
+            raise ToolFailed(f"{target} exists already. Update or delete it instead. Nothing was changed.")
+    if change.act is Act.ADD:
+        return None
+    try:
+        return await load(bench, path)
+    except errors.NotFound:
+        raise ToolFailed(f"There is no file {path}. Nothing was changed.") from None
 
 
 async def _make_all(bench: Bench, steps: list[Step]) -> None:
@@ -50,83 +132,6 @@ async def _make_all(bench: Bench, steps: list[Step]) -> None:
             for made in reversed(steps[:number]):
                 await _take_back(bench, made)
             raise ToolFailed(f"{step.target}: {problem} Nothing was changed.") from None
-
-
-async def _plan(bench: Bench, change: Change) -> Step:
-    path = tidy(bench.path(change.path))
-    target = tidy(bench.path(change.moved_to)) if change.moved_to else path
-    count = {mark: sum(each == mark for hunk in change.hunks for each, _ in hunk.lines) for mark in "+-"}
-    if change.act is Act.ADD or target != path:
-        with suppress(errors.NotFound):
-            await bench.machine.stat(target, user=bench.user)
-            raise ToolFailed(f"{target} exists already. Update or delete it instead. Nothing was changed.")
-    if change.act is Act.ADD:
-        lines = [line for hunk in change.hunks for _, line in hunk.lines]
-        ends = all(hunk.newline_at_end is not False for hunk in change.hunks)
-        text = "\n".join(lines) + ("\n" if lines and ends else "")
-        return Step(change.act, path, target, None, text, count["+"], 0)
-    try:
-        before = await load(bench, path)
-    except errors.NotFound:
-        raise ToolFailed(f"There is no file {path}. Nothing was changed.") from None
-    if change.act is Act.DELETE:
-        return Step(change.act, path, target, before, None, 0, before.text.count("\n"))
-    return Step(change.act, path, target, before, patched(before, change.hunks, path), count["+"], count["-"])
-
-
-def patched(before: Contents, hunks: list[Hunk], path: str) -> str:
-    crlf = before.crlf
-    text = before.text.replace("\r\n", "\n") if crlf else before.text
-    ends = text.endswith("\n") or not text
-    lines = text.removesuffix("\n").split("\n") if text else []
-    out: list[str] = []
-    at = 0
-    for number, hunk in enumerate(hunks, 1):
-        place = _find(lines, hunk, at)
-        if place is None:
-            wanted = "\n".join(hunk.old[:6]) or "\n".join(hunk.anchors)
-            raise ToolFailed(
-                f"Hunk {number} of {len(hunks)} does not fit {path}: these lines are not there (in this order):\n"
-                f"{wanted}\nRead the file again and copy them exactly. Nothing was changed."
-            )
-        out += lines[at:place]
-        at = place
-        for mark, line in hunk.lines:
-            if mark == "+":
-                out.append(line)
-            else:
-                # What stays is taken from the file: the patch may differ in white space.
-                out += [lines[at]] if mark == " " else []
-                at += 1
-        if hunk.newline_at_end is not None:
-            ends = hunk.newline_at_end
-    out += lines[at:]
-    result = "\n".join(out) + ("\n" if out and ends else "")
-    return result.replace("\n", "\r\n") if crlf else result
-
-
-def _find(lines: list[str], hunk: Hunk, begin: int) -> int | None:
-    """Where the old lines of a hunk are, at or after ``begin``: exactly; else but for white space."""
-    for anchor in hunk.anchors:
-        found = next((number for number in range(begin, len(lines)) if lines[number].strip() == anchor.strip()), None)
-        if found is None:
-            return None
-        begin = found + 1
-    old = hunk.old
-    if not old:
-        if hunk.at is not None:
-            return max(begin, min(hunk.at, len(lines)))
-        return begin if hunk.anchors else len(lines)
-    for same in (str, str.rstrip, str.strip):
-        wanted = [same(line) for line in old]
-        given = [same(line) for line in lines]
-        places = [at for at in range(begin, len(lines) - len(old) + 1) if given[at : at + len(old)] == wanted]
-        if hunk.at_end:
-            places = [at for at in places if at + len(old) == len(lines)] or places
-        if places:
-            near = hunk.at
-            return places[0] if near is None else min(places, key=lambda at: abs(at + 1 - near))
-    return None
 
 
 async def _make(bench: Bench, step: Step) -> None:

@@ -22,6 +22,10 @@ and LangChain show; none of these has a tool of its own.
 - A tool that cannot do it answers with `failed` and says what to try next; nothing is lost by wrong arguments.
 - Paths are absolute or relative to `/workspace`; `~` is `/home/user`.
 - At most 30000 characters are answered. The rest is kept in a file below `~/.paddock/outputs`, whose path is given.
+- Nothing that is sent, or lies in the sandbox, may hold up the server. Work on more than 128 KB of text has 10 seconds
+  and 1 GB of memory; what needs more is refused with `input_too_costly`: have a program in the sandbox do it.
+- A call has at most 20,000 values of JSON; a patch 1,000 files; a pattern of paths 1,000 characters and braces that
+  stand for 100 patterns; a file that is changed as a whole 16 MB; a list of git's files 10,000 entries.
 - Calls that take long say every few seconds how far they are, to those who listen (MCP).
 - Nothing is needed in the sandbox but a shell, and what a tool is about: git, Python, curl. What is missing is said.
 

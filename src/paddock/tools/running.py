@@ -23,6 +23,8 @@ LABEL = "paddock tool: "
 NOT_FOUND = 127
 
 _READ = 1 << 18
+_DECODED = 1 << 20
+"""Bytes at a time; others have their turn in between."""
 _EXEC = '[ -r "$0" ] && . "$0"; exec "$@"'
 _SHELL = (
     '[ -r "$0" ] && . "$0"; [ -x /bin/bash ] && exec /bin/bash -c "$1"; '
@@ -170,11 +172,16 @@ async def read(bench: Bench, info: ProcessInfo, stream: Stream, offset: int, lim
     return OutputChunk(stream, begin, bytes(data))
 
 
-def whole_characters(chunk: OutputChunk, ended: bool) -> tuple[str, int]:
+async def whole_characters(chunk: OutputChunk, ended: bool) -> tuple[str, int]:
     """As text, and where to read on: a character whose rest has not come yet is left for the next time."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    text = decoder.decode(chunk.data, final=ended)
-    return text, chunk.end - len(decoder.getstate()[0])
+    texts = []
+    for at in range(0, len(chunk.data), _DECODED):
+        texts.append(decoder.decode(chunk.data[at : at + _DECODED]))
+        await asyncio.sleep(0)
+    left = len(decoder.getstate()[0])
+    texts.append(decoder.decode(b"", final=ended))
+    return "".join(texts), chunk.end if ended else chunk.end - left
 
 
 def needs(ran: Ran, name: str, how: str) -> None:

@@ -6,7 +6,9 @@ Both see the same files: not those in ``.git``, ``node_modules`` and their like 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 
 from paddock.machine.base import FileType
 from paddock.tools import running
@@ -20,6 +22,7 @@ MAX_LINE = 500
 _SECONDS = 60.0
 _LIMIT = 8 << 20
 """Bytes of what a search finds that are read."""
+_NUMBERED = re.compile(r"(\d{1,12})([:-])")
 
 _FIND = r"""
 cd "$1" || exit 1
@@ -43,22 +46,38 @@ exit 0
 """
 
 
-@dataclass
-class Match:
-    """One file, with the lines that were found in it."""
-
+@dataclass(frozen=True, slots=True)
+class Line:
     path: str
-    lines: list[tuple[int, str, bool]] = field(default_factory=list)
-    """Number, text, and whether it matches rather than stands beside one that does."""
-
-    @property
-    def count(self) -> int:
-        return sum(matches for _, _, matches in self.lines)
+    number: int
+    text: str
+    matches: bool
+    """Rather than stands beside one that does."""
 
 
-async def find(bench: Bench, folder: str, pattern: str) -> list[str]:
-    """Paths below a folder that fit, sorted."""
-    fits = compile_glob(pattern)
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found, of which only the part that was asked for is here."""
+
+    lines: list[Line]
+    files: list[tuple[str, int]]
+    """With the number of lines that match."""
+    total_lines: int
+    total_files: int
+    total_matches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which of the lines, and which of the files, are wanted."""
+
+    offset: int
+    limit: int
+
+
+async def find(bench: Bench, folder: str, pattern: str, having: str = "") -> list[str]:
+    """Paths below a folder that fit, sorted. ``having``: only those whose name has this text, whatever the case."""
+    compile_glob(pattern)  # what is no pattern is said before anything is searched
     pruned = [name for name in PRUNED if name not in pattern and f"/{name}" not in f"{folder}/"]
     names = [word for name in pruned for word in ("-o", "-name", name)][1:]
     ran = await running.run(
@@ -66,21 +85,28 @@ async def find(bench: Bench, folder: str, pattern: str) -> list[str]:
     )
     if not ran.ok:
         raise ToolFailed(f"{folder} could not be searched: {ran.err.strip()[:300]}")
-    found = [line[2:] for line in ran.out.splitlines() if line.startswith("./")]
-    return sorted(path for path in found if fits.fullmatch(path))
+    return await bench.workers.call(len(ran.stdout), fitting, ran.stdout, pattern, having)
+
+
+def fitting(output: bytes, pattern: str, having: str = "") -> list[str]:
+    """Of what ``find`` printed."""
+    glob, having = compile_glob(pattern), having.lower()
+    found = (line[2:] for line in output.decode(errors="replace").splitlines() if line.startswith("./"))
+    return sorted(path for path in found if having in path.rsplit("/", 1)[-1].lower() and glob.matches(path))
 
 
 async def grep(
     bench: Bench,
     path: str,
     pattern: str,
+    part: Part,
     *,
     glob: str | None,
     ignore_case: bool,
     literal: bool,
     context: int,
     multiline: bool,
-) -> list[Match]:
+) -> Report:
     """Files with lines that fit, sorted by path."""
     info = await bench.machine.stat(path, follow=True, user=bench.user)
     folder, one = (path, None) if info.type is FileType.DIRECTORY else path.rsplit("/", 1)
@@ -89,10 +115,28 @@ async def grep(
     if ran.info.exit_code == running.NOT_FOUND:
         if multiline:
             raise ToolFailed("A search across lines needs ripgrep (rg), which this sandbox does not have.")
-        return await _plain(bench, folder, one, pattern, glob, ignore_case, literal, context)
+        ran = await _plain(bench, folder, one, pattern, glob, ignore_case, literal, context)
+        return await bench.workers.call(len(ran.stdout), report, _of_grep, folder, ran.stdout, part)
     if ran.info.exit_code not in (0, 1) and not ran.stdout:
         raise ToolFailed(f"The search failed: {ran.err.strip()[:1000] or 'rg said nothing'}")
-    return _of_ripgrep(folder, ran.out)
+    return await bench.workers.call(len(ran.stdout), report, _of_ripgrep, folder, ran.stdout, part)
+
+
+def report(read: Callable[[str, str], Iterator[Line]], folder: str, output: bytes, part: Part) -> Report:
+    """Of what a search printed."""
+    by_path: dict[str, list[Line]] = {}
+    for line in read(folder, output.decode(errors="replace")):
+        by_path.setdefault(line.path, []).append(line)
+    files = sorted((path, sum(line.matches for line in lines)) for path, lines in by_path.items())
+    end = part.offset + part.limit
+    every = (line for path, _ in files for line in by_path[path])
+    return Report(
+        lines=list(islice(every, part.offset, end)),
+        files=files[part.offset : end],
+        total_lines=sum(len(lines) for lines in by_path.values()),
+        total_files=len(files),
+        total_matches=sum(count for _, count in files),
+    )
 
 
 async def _ripgrep(
@@ -133,14 +177,20 @@ async def _ripgrep(
     )
 
 
-def _of_ripgrep(folder: str, output: str) -> list[Match]:
-    found: dict[str, Match] = {}
+def _of_ripgrep(folder: str, output: str) -> Iterator[Line]:
     for line in output.split("\n"):
         path, nul, rest = line.partition("\0")
-        if nul and (parsed := _line(rest)):
-            path = f"{folder.rstrip('/')}/{path.removeprefix('./')}"
-            found.setdefault(path, Match(path)).lines.append(parsed)
-    return list(found.values())
+        if nul and (parsed := _line(f"{folder.rstrip('/')}/{path.removeprefix('./')}", rest)):
+            yield parsed
+
+
+def _of_grep(folder: str, output: str) -> Iterator[Line]:
+    path = ""
+    for line in output.split("\n"):
+        if line.startswith("\036"):
+            path = f"{folder.rstrip('/')}/{line[1:].removeprefix('./')}"
+        elif path and "\0" not in line and (parsed := _line(path, line)):
+            yield parsed
 
 
 async def _plain(
@@ -152,9 +202,9 @@ async def _plain(
     ignore_case: bool,
     literal: bool,
     context: int,
-) -> list[Match]:
+) -> running.Ran:
     files = [one] if one else await find(bench, folder, glob or "**")
-    if one and glob and not compile_glob(glob).fullmatch(one):
+    if one and glob and not compile_glob(glob).matches(one):
         files = []
     ran = await running.run(
         bench,
@@ -170,13 +220,7 @@ async def _plain(
     )  # fmt: skip
     if not ran.ok:
         raise ToolFailed(f"The search failed: {ran.err.strip()[:1000]}")
-    found: list[Match] = []
-    for line in ran.out.split("\n"):
-        if line.startswith("\036"):
-            found.append(Match(f"{folder.rstrip('/')}/{line[1:].removeprefix('./')}"))
-        elif found and "\0" not in line and (parsed := _line(line)):
-            found[-1].lines.append(parsed)
-    return sorted((match for match in found if match.lines), key=lambda match: match.path)
+    return ran
 
 
 async def _knows_binaries(bench: Bench) -> bool:
@@ -189,10 +233,10 @@ def _posix(pattern: str) -> str:
     return pattern.replace(r"\d", "[0-9]").replace(r"\D", "[^0-9]").replace("(?:", "(")
 
 
-def _line(text: str) -> tuple[int, str, bool] | None:
+def _line(path: str, text: str) -> Line | None:
     """``12:a line that matches``, ``12-one beside it``."""
-    found = re.match(r"(\d+)([:-])(.*)", text, re.DOTALL)
+    found = _NUMBERED.match(text)
     if found is None:
         return None
-    line = found[3].rstrip("\r")
-    return int(found[1]), line if len(line) <= MAX_LINE else line[:MAX_LINE] + " …", found[2] == ":"
+    line = text[found.end() :].rstrip("\r")
+    return Line(path, int(found[1]), line if len(line) <= MAX_LINE else line[:MAX_LINE] + " …", found[2] == ":")

@@ -28,8 +28,11 @@ _LABEL = re.compile(r"shell (\S+) #(\d{1,9})")
 _TAIL = 1 << 16
 _READY_SECONDS = 60.0
 _GATHERED = 8 << 20
+_LONGEST_MARK = 8192
+"""Bytes: a number, an exit code, and the path of a directory."""
 
-_MARK = re.compile(r"\x1e(?:B([0-9a-f]+)|E([0-9a-f]*);(\d+);([^\x1e]*))\x1e")
+_MARK = re.compile(r"\x1e(?:B([0-9a-f]+)|E([0-9a-f]*);(\d{1,9});([^\x1e]*))\x1e")
+_PROMPT = re.compile(r"\x1eE[^\x1e]*\x1e$")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 _RC = """[ -n "$BASH" ] && [ -r ~/.bashrc ] && . ~/.bashrc
@@ -114,7 +117,7 @@ async def opened(bench: Bench, name: str, cwd: str) -> tuple[ProcessInfo, bool]:
         label=f"shell {name} #{number}",
     )
     info = await bench.machine.spawn(spec)
-    await _follow(bench, info, 0, _READY_SECONDS, lambda text: _MARK.search(text) is not None)
+    await _follow(bench, info, 0, _READY_SECONDS, lambda news: _MARK.search(news) is not None)
     return info, True
 
 
@@ -134,7 +137,7 @@ async def begin(bench: Bench, info: ProcessInfo, command: str) -> tuple[str, int
     line = f"paddock_command={number}; printf '\\036B%s\\036' {number}; . {shlex.quote(path)}\n"
     await send(bench, info, line.encode())
     # Not before it has taken the line: what is typed next must not be read by this command.
-    await _follow(bench, info, offset, _READY_SECONDS, lambda text: f"\x1eB{number}\x1e" in text)
+    await _follow(bench, info, offset, _READY_SECONDS, lambda news: f"\x1eB{number}\x1e" in news)
     return number, offset
 
 
@@ -146,37 +149,52 @@ async def send(bench: Bench, info: ProcessInfo, data: bytes) -> None:
 
 
 async def until_done(bench: Bench, info: ProcessInfo, number: str, offset: int, seconds: float) -> Seen:
-    text = await _follow(bench, info, offset, seconds, lambda text: _ended(text, number) is not None)
-    begun = text.find(f"\x1eB{number}\x1e")
-    end = _ended(text, number)
-    if end is None:
+    end_mark = re.compile(rf"\x1eE{number};\d{{1,9}};[^\x1e]*\x1e")
+    text = await _follow(bench, info, offset, seconds, lambda news: end_mark.search(news) is not None)
+    said = await bench.workers.call(len(text), _said, text, number)
+    if said.exit_code is None:
         ended = not (await bench.machine.process(info.process_id)).running
-        return Seen(plain(text[max(begun, 0) :]), None, None, ended)
+        return Seen(said.output, None, None, ended)
     with suppress(errors.PaddockError):
         await bench.machine.remove(f"{bench.folder}/shells/{number}.sh", user=bench.user)
-    return Seen(plain(text[max(begun, 0) : end.start()]), int(end[3]), end[4])
+    return said
 
 
 async def until_quiet(bench: Bench, info: ProcessInfo, offset: int, seconds: float) -> str:
     """What it writes from there on until it waits for a command again, or the time is over."""
-    return plain(await _follow(bench, info, offset, seconds, lambda text: bool(re.search(r"\x1eE[^\x1e]*\x1e$", text))))
+    text = await _follow(bench, info, offset, seconds, lambda news: _PROMPT.search(news) is not None)
+    return await bench.workers.call(len(text), plain, text)
 
 
 def plain(text: str) -> str:
     """Without marks, colours and what only a terminal understands."""
     text = _ESCAPES.sub("", _MARK.sub("", text)).replace("\r\n", "\n")
-    return re.sub(r"[^\n]*\r(?=[^\n])", "", text).replace("\x07", "")
+    if "\r" in text:
+        text = "\n".join(_overwritten(line) for line in text.split("\n"))
+    return text.replace("\x07", "")
 
 
-def _ended(text: str, number: str) -> re.Match[str] | None:
+def _overwritten(line: str) -> str:
+    """What is left of a line whose writer went back to its beginning: what came after the last return."""
+    return line[line.rfind("\r", 0, len(line) - 1) + 1 :] if line else line
+
+
+def _said(text: str, number: str) -> Seen:
+    """Of one command, by its number."""
     begun = text.find(f"\x1eB{number}\x1e")
-    if begun < 0:
-        return None
-    return next((mark for mark in _MARK.finditer(text, begun) if mark[2] == number), None)
+    if begun >= 0:
+        for mark in _MARK.finditer(text, begun):
+            if mark[2] == number:
+                return Seen(plain(text[begun : mark.start()]), int(mark[3]), mark[4])
+    return Seen(plain(text[max(begun, 0) :]), None, None)
 
 
 async def _follow(bench: Bench, info: ProcessInfo, offset: int, seconds: float, done: Callable[[str], bool]) -> str:
-    """The output from there on, until it is what is waited for, the shell has ended, or the time is over."""
+    """The output from there on, until it is what is waited for, the shell has ended, or the time is over.
+
+    ``done`` is asked about what is new, and as much before it as a mark may have: looking at everything whenever
+    something comes would cost the square of it.
+    """
     loop = asyncio.get_running_loop()
     begun = told = loop.time()
     data = bytearray()
@@ -185,7 +203,8 @@ async def _follow(bench: Bench, info: ProcessInfo, offset: int, seconds: float, 
             if chunk is not None:
                 data += chunk.data
                 del data[: max(0, len(data) - _GATHERED)]
-                if b"\x1e" in chunk.data and done(data.decode(errors="replace")):
+                news = data[-len(chunk.data) - _LONGEST_MARK :] if b"\x1e" in chunk.data else b""
+                if news and done(news.decode(errors="replace")):
                     break
             if loop.time() - told >= running.BEAT:
                 told = loop.time()

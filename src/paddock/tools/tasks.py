@@ -42,8 +42,8 @@ async def look(bench: Bench, info: ProcessInfo, stdout_offset: int, stderr_offse
     """What was written from these offsets on, within what an answer may hold."""
     out = await running.read(bench, info, Stream.STDOUT, stdout_offset, _GATHERED)
     err = await running.read(bench, info, Stream.STDERR, stderr_offset, _GATHERED)
-    stdout, out_end = running.whole_characters(out, not info.running)
-    stderr, err_end = running.whole_characters(err, not info.running)
+    stdout, out_end = await running.whole_characters(out, not info.running)
+    stderr, err_end = await running.whole_characters(err, not info.running)
     err_room = max(bench.inline // 3, bench.inline - len(stdout))
     out_room = max(bench.inline - len(stderr), bench.inline - err_room)
     fits = len(stdout) <= out_room and len(stderr) <= err_room

@@ -32,6 +32,7 @@ _TOLD = (
 """What can go wrong inside a sandbox is news for the model, not a failure of the call."""
 _NOT_TOLD = (errors.SandboxNotFound, errors.SandboxGone, errors.SandboxFailed, errors.SandboxBusy, errors.Asleep)
 """That the sandbox itself cannot be had is."""
+_SHOWN_PROBLEMS = 5
 _LOOK = "list_directory shows what is there; glob_files finds a file by its name."
 
 
@@ -145,8 +146,14 @@ class Kit:
 
 
 def _explain(problem: ValidationError) -> str:
-    said = [f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}" for each in problem.errors()[:5]]
-    return "; ".join(said)
+    found = problem.errors(include_url=False, include_context=False, include_input=False)
+    said = [f"{_place(each['loc'])}: {each['msg'][:300]}" for each in found[:_SHOWN_PROBLEMS]]
+    left_out = len(found) - _SHOWN_PROBLEMS
+    return "; ".join([*said, f"… and {left_out} more"] if left_out > 0 else said)
+
+
+def _place(where: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, where))[:200] or "arguments"
 
 
 def _plain(schema: Any) -> Any:

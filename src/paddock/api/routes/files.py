@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import base64
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from paddock import errors
+from paddock import base64_slices, errors
 from paddock.api.auth import Caller, Calling, GuardedRoute
 from paddock.api.download import Download, span_of
+from paddock.api.large_answers import json_items, json_text
 from paddock.api.openapi import ON_A_SANDBOX, failures, operation_id
 from paddock.api.params import PathQuery, SandboxIdHere, UserQuery
 from paddock.api.shapes import file_answer
@@ -65,7 +66,7 @@ async def write_file(body: WriteFile, caller: Calling) -> FileWritten:
     """Create or replace a file and its missing parents."""
     if body.encoding == "base64":
         try:
-            data = base64.b64decode(body.content, validate=True)
+            data = await base64_slices.decode(body.content)
         except ValueError:  # also what is not ASCII, which is not a binascii.Error
             raise errors.Invalid("content is not valid base64.") from None
     else:
@@ -74,12 +75,12 @@ async def write_file(body: WriteFile, caller: Calling) -> FileWritten:
     return FileWritten(file=file_answer(info), message=f"Wrote {len(data)} bytes to {body.path}.")
 
 
-@by_body.post("/sandboxes/read-file")
-async def read_file(body: ReadFile, caller: Calling) -> FileContent:
+@by_body.post("/sandboxes/read-file", response_model=FileContent)
+async def read_file(body: ReadFile, caller: Calling) -> Response:
     """A whole file as text, or as base64 with `encoding`."""
     data = await caller.house.files.read_all(caller.who, body.sandbox_id, body.path, user=_user(body))
     if body.encoding == "base64":
-        content = base64.b64encode(data).decode()
+        content = await base64_slices.encode(data)
     else:
         try:
             content = data.decode()
@@ -88,7 +89,9 @@ async def read_file(body: ReadFile, caller: Calling) -> FileContent:
                 f"{body.path} is not UTF-8 text; read it with encoding=base64, or stream it with "
                 "GET /sandboxes/{sandbox_id}/files."
             ) from None
-    return FileContent(path=body.path, content=content, encoding=body.encoding, size=len(data))
+    head = FileContent(path=body.path, content="", encoding=body.encoding, size=len(data))
+    rest = head.model_dump_json(exclude={"content"}).encode()
+    return Response(b'{"content":%b,%b' % (await json_text(content), rest[1:]), media_type="application/json")
 
 
 @router.get("", response_model=None, responses=_DOWNLOAD)
@@ -141,17 +144,19 @@ async def delete_file(
     return Success(message=f"Removed {path}.")
 
 
-@router.get("/list")
+@router.get("/list", response_model=FileList)
 async def list_files(
     sandbox_id: SandboxIdHere,
     caller: Calling,
     path: PathQuery = "/workspace",
     depth: Annotated[int, Query(ge=1, le=32)] = 1,
     user: UserQuery = DEFAULT_USER,
-) -> FileList:
+) -> Response:
     """What is below a directory, sorted by path."""
     entries = await caller.house.files.list_directory(caller.who, sandbox_id, path, depth, user=user)
-    return FileList(path=path, entries=[file_answer(info) for info in entries])
+    items = await json_items(entries, lambda info: file_answer(info).model_dump(mode="json"))
+    body = b'{"path":%b,"entries":[%b]}' % (json.dumps(path).encode(), items)
+    return Response(body, media_type="application/json")
 
 
 @router.get("/stat")

@@ -47,5 +47,6 @@ async def _health(request: Request, response: Response) -> Health:
         provider=house.default_provider,
         database="ok" if well else "unavailable",
         server_id=house.server_id,
+        loop_stalls=house.watchdog.count,
         pool=None if stock is None else PoolStock(ready=stock.ready, wanted=stock.wanted),
     )

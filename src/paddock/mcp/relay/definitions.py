@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
-from paddock import errors
+from paddock import errors, json_limits
 from paddock.machine.base import DEFAULT_USER, WORKSPACE
 from paddock.models.mcp import McpDocument, McpServer, McpTransport
 from paddock.tools.agents import HOMES
@@ -30,7 +30,8 @@ PRESETS: dict[str, tuple[str, ...]] = {
 FILE = ".mcp.json"
 """In the workspace."""
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+"""From behind its ``${`` on."""
 _TELLING = re.compile(r"key|token|secret|passw|auth|credential", re.IGNORECASE)
 _HIDDEN = "***"
 
@@ -60,7 +61,7 @@ def define(
     """Raises Invalid where a variable has no value: half an address or an empty secret helps nobody."""
 
     def filled(text: str) -> str:
-        return _VARIABLE.sub(lambda found: _value(found, env), text)
+        return _replace_variables(text, lambda found: _value(found, env))
 
     def each(values: Mapping[str, str]) -> dict[str, str]:
         return {name: filled(value) for name, value in values.items()}
@@ -80,6 +81,7 @@ def define(
 
 def read_document(text: bytes, where: str = FILE) -> dict[str, McpServer]:
     """The servers that a document names. Raises Invalid with what is wrong in it."""
+    json_limits.check(text)
     try:
         return McpDocument.model_validate_json(text).servers
     except ValidationError as problem:
@@ -104,6 +106,21 @@ def masked(server: McpServer) -> dict[str, Any]:
     }
 
 
+def _replace_variables(text: str, value: Callable[[re.Match[str]], str]) -> str:
+    """Looks once for each closing brace, however many beginnings there are before it: what is long is read once."""
+    done: list[str] = []
+    at, begin = 0, text.find("${")
+    while begin >= 0 and (end := text.find("}", begin)) >= 0:
+        while 0 <= begin < end:
+            if (found := _VARIABLE.match(text, begin + 2, end + 1)) is not None:
+                done += [text[at:begin], value(found)]
+                at = end + 1
+                break
+            begin = text.find("${", begin + 2, end)
+        begin = text.find("${", end)
+    return "".join([*done, text[at:]])
+
+
 def _value(found: re.Match[str], env: Mapping[str, str]) -> str:
     name, default = found[1], found[2]
     value = env.get(name) or default
@@ -114,7 +131,7 @@ def _value(found: re.Match[str], env: Mapping[str, str]) -> str:
 
 def _hide(value: str) -> str:
     """Only what no secret can be in: a text of nothing but variables and the word that says how a header is meant."""
-    rest = _VARIABLE.sub("", value) if ":-" not in value else value
+    rest = _replace_variables(value, lambda found: "") if ":-" not in value else value
     return value if rest.strip() in ("", "Bearer", "Basic", "token") and rest != value else _HIDDEN if value else ""
 
 

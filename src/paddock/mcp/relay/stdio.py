@@ -20,11 +20,12 @@ import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
 
-from paddock import errors
+from paddock import errors, json_limits
 from paddock.machine.base import Machine, ProcessInfo, ProcessSpec, Stream
+from paddock.machine.lines import LineBuffer
 from paddock.mcp.relay.definitions import Definition
 
-LONGEST_LINE = 32 << 20
+LONGEST_LINE = 16 << 20
 _TAIL = 2000
 _LABEL = re.compile(r"mcp server (\S+) #(\d{1,9}): ")
 
@@ -97,18 +98,17 @@ class StdioWire:
                 await stream.aclose()
 
     async def _read(self, to_client: Any) -> None:
-        line = b""
+        lines = LineBuffer()
         process = self._process
         try:
             async for chunk in self._machine.follow(process.process_id, process.stdout_size, process.stderr_size):
                 if chunk.stream is Stream.STDERR:
                     self._error = (self._error + chunk.data)[-_TAIL:]
                     continue
-                *whole, line = (line + chunk.data).split(b"\n")
-                for each in whole:
-                    if (message := self._message(each)) is not None:
+                for each in lines.feed(chunk.data):
+                    if (message := await self._message(each)) is not None:
                         await to_client.send(message)
-                if len(line) > LONGEST_LINE:
+                if len(lines) > LONGEST_LINE:
                     raise Ended(f"It wrote a line of over {LONGEST_LINE} bytes.")
         except errors.PaddockError:  # the machine is gone, or paused; whoever looks next will see
             pass
@@ -132,10 +132,11 @@ class StdioWire:
     def _ours(self, given: Any) -> str:
         return f"{self._session}:{json.dumps(given)}"
 
-    def _message(self, line: bytes) -> SessionMessage | None:
+    async def _message(self, line: bytes) -> SessionMessage | None:
         line = line.strip()
         if not line.startswith(b"{"):
             return None
+        await json_limits.check_large(line, json_limits.MAX_SANDBOX_VALUES)
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
             if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):

@@ -23,6 +23,8 @@ from paddock.tools.tool import Kit, Picture, Reply, ToolFailed
 kit = Kit("python")
 
 _MAX_PICTURES = 8
+_MAX_SHOWN = 200
+_MAX_FORMATS = 20
 _MAX_PICTURE = 5 << 20
 _GATHERED = 4 << 20
 """Characters of output that are kept at most."""
@@ -56,7 +58,8 @@ class Installed(BaseModel):
 
 @dataclass
 class _Run:
-    texts: dict[str, str] = field(default_factory=lambda: {"stdout": "", "stderr": ""})
+    texts: dict[str, list[str]] = field(default_factory=lambda: {"stdout": [], "stderr": []})
+    room: dict[str, int] = field(default_factory=lambda: {"stdout": _GATHERED, "stderr": _GATHERED})
     shown: list[Shown] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
     result: str | None = None
@@ -66,8 +69,10 @@ class _Run:
     def hear(self, output: Mapping[str, Any]) -> None:
         match output["type"]:
             case "stdout" | "stderr" as stream:
-                room = _GATHERED - len(self.texts[stream])
-                self.texts[stream] += str(output.get("text", ""))[: max(0, room)]
+                text = str(output.get("text", ""))[: self.room[stream]]
+                self.room[stream] -= len(text)
+                if text:
+                    self.texts[stream].append(text)
             case "error":
                 said = {name: str(output.get(name, "")) for name in ("name", "value", "traceback")}
                 self.error = PythonError.model_validate(said)
@@ -78,7 +83,9 @@ class _Run:
         text = output.get("text")
         text = None if text is None else str(text)
         known = {"type", "text", "is_main_result", "extra"}
-        self.shown.append(Shown(text=text, formats=sorted(name for name in output.keys() - known if output[name])))
+        if len(self.shown) < _MAX_SHOWN:
+            formats = sorted(name for name in output.keys() - known if output[name])
+            self.shown.append(Shown(text=text, formats=formats[:_MAX_FORMATS]))
         if output.get("is_main_result"):
             self.result = text
         for form in ("png", "jpeg"):
@@ -114,7 +121,7 @@ async def run_python(
     )
     await _until(bench, outputs, run, timeout)
     room = {"stdout": bench.inline * 2 // 3, "stderr": bench.inline // 3}
-    cut = {name: await excerpt(bench, run.texts[name], f"python-{name}", room[name]) for name in room}
+    cut = {name: await excerpt(bench, "".join(run.texts[name]), f"python-{name}", room[name]) for name in room}
     result = None if run.result is None else await excerpt(bench, run.result, "python-result")
     files = [each.file for each in (*cut.values(), result) if each is not None and each.file]
     data = Executed(

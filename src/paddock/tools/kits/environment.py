@@ -60,6 +60,8 @@ async def env_set(
         raise ToolFailed(f"{name[:80]!r} cannot be set. A name has letters, digits and underscores, e.g. MY_TOKEN.")
     if value is not None and "\0" in value:
         raise ToolFailed("A variable cannot hold a NUL character.")
+    if value is not None and len(f"{name}={value}".encode(errors="replace")) >= environment.MAX_VARIABLE:
+        raise ToolFailed(f"A variable may have {environment.MAX_VARIABLE} bytes. Keep this in a file instead.")
     async with turn(bench, environment.file(bench)):
         variables = await environment.remembered(bench)
         variables.pop(name, None)

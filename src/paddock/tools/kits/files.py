@@ -10,7 +10,7 @@ from paddock import errors
 from paddock.machine.base import FileInfo, FileType
 from paddock.tools import editing, reading
 from paddock.tools.bench import Bench
-from paddock.tools.contents import load, save, turn
+from paddock.tools.contents import Contents, load, save, turn
 from paddock.tools.excerpt import once
 from paddock.tools.tool import Kit, Picture, Reply, ToolFailed
 
@@ -137,8 +137,8 @@ async def edit_file(
     where = bench.path(path)
     async with turn(bench, where):
         before = await load(bench, where)
-        replaced = editing.replace(before, old_string, new_string, replace_all)
-        _encoded(replaced.text)
+        edit = editing.Edit(old_string, new_string, replace_all)
+        replaced = await _replaced(bench, before, [edit])
         info = await save(bench, where, before, replaced.text)
     data = Edited(path=where, replacements=replaced.count, first_line=replaced.first_line, size=info.size)
     return Reply(_changed(data), data)
@@ -163,16 +163,10 @@ async def multi_edit(
     where = bench.path(path)
     async with turn(bench, where):
         before = await load(bench, where)
-        text, count, first = before.text, 0, 0
-        for number, edit in enumerate(edits, 1):
-            try:
-                done = editing.replace(before, edit.old_string, edit.new_string, edit.replace_all, text=text)
-            except ToolFailed as problem:
-                raise ToolFailed(f"Edit {number} of {len(edits)}: {problem.message} Nothing was changed.") from None
-            text, count, first = done.text, count + done.count, min(first or done.first_line, done.first_line)
-        _encoded(text)
-        info = await save(bench, where, before, text)
-    data = Edited(path=where, replacements=count, first_line=first, size=info.size)
+        asked = [editing.Edit(edit.old_string, edit.new_string, edit.replace_all) for edit in edits]
+        replaced = await _replaced(bench, before, asked)
+        info = await save(bench, where, before, replaced.text)
+    data = Edited(path=where, replacements=replaced.count, first_line=replaced.first_line, size=info.size)
     return Reply(_changed(data), data)
 
 
@@ -237,6 +231,13 @@ async def move_file(
     await bench.machine.make_directory(new.rsplit("/", 1)[0] or "/", bench.user)
     await bench.machine.move(old, new, user=bench.user)
     return Reply(f"Moved {old} to {new}.", Moved(source=old, destination=new))
+
+
+async def _replaced(bench: Bench, before: Contents, edits: list[editing.Edit]) -> editing.Replaced:
+    size = (len(before.text) + sum(len(edit.old) + len(edit.new) for edit in edits)) * len(edits)
+    replaced = await bench.workers.call(size, editing.replace_all, before.text, before.crlf, edits)
+    _encoded(replaced.text)
+    return replaced
 
 
 async def _stat(bench: Bench, path: str) -> FileInfo | None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from paddock.tools.bench import Bench
 from paddock.tools.excerpt import excerpt
-from paddock.tools.git import git, masked
+from paddock.tools.git import git, last_words, masked
 from paddock.tools.tool import Kit, Reply, ToolFailed
 
 kit = Kit("git")
@@ -19,6 +19,9 @@ Ref = Annotated[str, Field(pattern=r"^[^-\s][^\s]*$", max_length=250)]
 """A name that git cannot take for an option."""
 
 _NETWORK_SECONDS = 1800.0
+_SHOWN = 4000
+_MAX_LISTED = 10_000
+"""Files, changes or branches that one answer lists."""
 
 
 class Cloned(BaseModel):
@@ -44,6 +47,7 @@ class Status(BaseModel):
     untracked: list[str]
     conflicted: list[str]
     clean: bool
+    truncated: bool = Field(default=False, description="There are more changes than are listed.")
 
 
 class DiffFile(BaseModel):
@@ -118,6 +122,8 @@ async def git_status(bench: Bench, path: Repository = ".") -> Reply[Status]:
         lines += [f"{title}:", *(f"  {each.change} {each.path}" for each in changes)] if changes else []
     for title, names in (("Untracked", status.untracked), ("In conflict", status.conflicted)):
         lines += [f"{title}:", *(f"  {name}" for name in names)] if names else []
+    if status.truncated:
+        lines.append("… and more; see `git status` with run_command.")
     if status.clean:
         lines.append("Nothing to commit.")
     cut = await excerpt(bench, "\n".join(lines), "git-status")
@@ -136,8 +142,8 @@ async def git_diff(
     words = [*(["--cached"] if staged else []), *([ref] if ref else []), "--", *(files or [])]
     numbers = await git(bench, path, ["diff", "--numstat", "-z", "--no-renames", *words])
     listed = []
-    for part in numbers.out.split("\0"):
-        if found := re.fullmatch(r"(\d+|-)\t(\d+|-)\t(.+)", part, re.DOTALL):
+    for part in numbers.out.split("\0", _MAX_LISTED)[:_MAX_LISTED]:
+        if found := re.fullmatch(r"(\d{1,12}|-)\t(\d{1,12}|-)\t(.+)", part, re.DOTALL):
             added, removed = (None if count == "-" else int(count) for count in (found[1], found[2]))
             listed.append(DiffFile(path=found[3], added=added, removed=removed))
     shown = await git(bench, path, ["diff", "--no-color", "--no-ext-diff", *words])
@@ -194,7 +200,7 @@ async def git_push(
     words = ["push", "--porcelain", *(["--set-upstream"] if set_upstream else [])]
     words += ["--force-with-lease"] if force else []
     ran = await git(bench, path, [*words, remote, branch or "HEAD"], seconds=_NETWORK_SECONDS)
-    said = masked("\n".join(part for part in (ran.out.strip(), ran.err.strip()) if part))[-4000:]
+    said = last_words(ran.out, ran.err, _SHOWN)
     return Reply(said or "Pushed.", Output(output=said))
 
 
@@ -207,7 +213,7 @@ async def git_pull(
     """Get what is new on the remote into the branch that is checked out."""
     words = ["pull", "--rebase" if rebase else "--ff-only"]
     ran = await git(bench, path, words, seconds=_NETWORK_SECONDS)
-    said = masked("\n".join(part for part in (ran.out.strip(), ran.err.strip()) if part))[-4000:]
+    said = last_words(ran.out, ran.err, _SHOWN)
     return Reply(said or "Up to date.", Output(output=said))
 
 
@@ -232,7 +238,7 @@ async def git_branch(
         }[action]
         await git(bench, path, words)
     ran = await git(bench, path, ["branch", "--all", "--format=%(refname:short)"])
-    names = [line for line in ran.out.splitlines() if line and not line.startswith("(")]
+    names = [line for line in ran.out.split("\n", _MAX_LISTED)[:_MAX_LISTED] if line and not line.startswith("(")]
     current, _ = await _head(bench, path)
     lines = [f"{'*' if each == current else ' '} {each}" for each in names]
     return Reply("\n".join(lines) or f"* {current} (no commits yet)", Branches(current=current, branches=names))
@@ -275,7 +281,8 @@ async def _status(bench: Bench, path: str) -> Status:
         branch=None, commit=None, upstream=None, ahead=0, behind=0, staged=[], unstaged=[], untracked=[],
         conflicted=[], clean=True,
     )  # fmt: skip
-    parts = iter(ran.out.split("\0"))
+    records = ran.out.split("\0", _MAX_LISTED)
+    parts = iter(records[:_MAX_LISTED])
     for part in parts:
         kind = part[:1]
         if part.startswith("# branch."):
@@ -290,6 +297,7 @@ async def _status(bench: Bench, path: str) -> Status:
             found.conflicted.append(part.split(" ", 10)[-1])
         elif kind == "?":
             found.untracked.append(part[2:])
+    found.truncated = len(records) > _MAX_LISTED
     found.clean = not (found.staged or found.unstaged or found.untracked or found.conflicted)
     return found
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from paddock.tools import patches, patching
+from paddock.tools import patching
 from paddock.tools.bench import Bench
 from paddock.tools.tool import Kit, Reply
 
@@ -54,7 +54,7 @@ async def apply_patch(
     *** End Patch
     Give about three lines of context around each change. Paths are relative to /workspace, or absolute.
     """
-    steps = await patching.apply(bench, patches.read(patch))
+    steps = await patching.apply(bench, patch)
     files = [
         PatchedFile(
             path=step.path,

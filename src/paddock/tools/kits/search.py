@@ -10,7 +10,7 @@ from paddock.machine.base import FileType
 from paddock.tools import searching
 from paddock.tools.bench import Bench
 from paddock.tools.reading import tidy
-from paddock.tools.searching import Match
+from paddock.tools.searching import Part, Report
 from paddock.tools.tool import Kit, Reply
 
 kit = Kit("search")
@@ -72,8 +72,9 @@ async def glob_files(
     """
     where = tidy(bench.path(path))
     await bench.machine.list_directory(where, 1, user=bench.user)
-    found = [f"{where.rstrip('/')}/{each}" for each in await searching.find(bench, where, pattern)]
-    page, more = _page(found, offset, limit)
+    found = await searching.find(bench, where, pattern)
+    some, more = _page(found, offset, limit)
+    page = [f"{where.rstrip('/')}/{each}" for each in some]
     lines = [*page, *_rest(len(found), more)]
     return Reply(
         "\n".join(lines) or f"No file below {where} fits {pattern}.",
@@ -108,25 +109,24 @@ async def grep_files(
         bench,
         where,
         pattern,
+        Part(offset, limit),
         glob=glob,
         ignore_case=ignore_case,
         literal=literal,
         context=context,
         multiline=multiline,
     )
-    matches = sum(match.count for match in found)
-    counted = [Counted(file=match.path, matches=match.count) for match in found]
-    lines = _lines(found)
+    total_files, matches = found.total_files, found.total_matches
     if mode == "content":
-        kept, more = _page(lines, offset, limit)
-        kept, more = _fitting(kept, offset, more, bench.inline)
-        data = Found(lines=kept, files=[], total_files=len(found), total_matches=matches, next_offset=more)
-        said = [*_grouped(kept), *_rest(len(lines), more)]
+        kept, more = _fitting(_lines(found), offset, _next(offset, limit, found.total_lines), bench.inline)
+        data = Found(lines=kept, files=[], total_files=total_files, total_matches=matches, next_offset=more)
+        said = [*_grouped(kept), *_rest(found.total_lines, more)]
     else:
-        some, more = _page(counted, offset, limit)
-        data = Found(lines=[], files=some, total_files=len(found), total_matches=matches, next_offset=more)
+        some = [Counted(file=path, matches=count) for path, count in found.files]
+        more = _next(offset, limit, total_files)
+        data = Found(lines=[], files=some, total_files=total_files, total_matches=matches, next_offset=more)
         said = [each.file if mode == "files" else f"{each.file}: {each.matches}" for each in some]
-        said += _rest(len(found), more)
+        said += _rest(total_files, more)
     return Reply("\n".join(said) or f"Nothing below {where} fits {pattern!r}.", data)
 
 
@@ -145,15 +145,15 @@ async def search_files(
     """
     where = tidy(bench.path(path))
     found = await searching.grep(
-        bench, where, query, glob=glob, ignore_case=True, literal=True, context=0, multiline=False
+        bench, where, query, Part(0, limit), glob=glob, ignore_case=True, literal=True, context=0, multiline=False
     )
     below = [] if "\n" in query else await _named(bench, where, query, glob)
-    lines = _lines(found)
-    kept, more = _fitting(lines[:limit], 0, None, bench.inline)
-    data = Hits(names=below[:limit], lines=kept, total_names=len(below), total_lines=len(lines))
+    total_lines = found.total_lines
+    kept, more = _fitting(_lines(found), 0, None, bench.inline)
+    data = Hits(names=below[:limit], lines=kept, total_names=len(below), total_lines=total_lines)
     said = [f"Files whose name has it ({len(below)}):", *below[:limit]] if below else []
-    said += [f"Lines that have it ({len(lines)}):", *_grouped(kept)] if lines else []
-    if len(lines) > len(kept) or more:
+    said += [f"Lines that have it ({total_lines}):", *_grouped(kept)] if kept else []
+    if total_lines > len(kept) or more:
         said.append("… there are more: narrow it with path or glob, or page through with grep_files.")
     return Reply("\n".join(said) or f"{query!r} is nowhere below {where}.", data)
 
@@ -161,16 +161,12 @@ async def search_files(
 async def _named(bench: Bench, where: str, query: str, glob: str | None) -> list[str]:
     if (await bench.machine.stat(where, follow=True, user=bench.user)).type is not FileType.DIRECTORY:
         return []
-    every = await searching.find(bench, where, glob or "**")
-    return [f"{where.rstrip('/')}/{each}" for each in every if query.lower() in each.rsplit("/", 1)[-1].lower()]
+    found = await searching.find(bench, where, glob or "**", having=query)
+    return [f"{where.rstrip('/')}/{each}" for each in found]
 
 
-def _lines(found: list[Match]) -> list[FoundLine]:
-    return [
-        FoundLine(file=match.path, line=number, text=text, match=matches)
-        for match in found
-        for number, text, matches in match.lines
-    ]
+def _lines(found: Report) -> list[FoundLine]:
+    return [FoundLine(file=each.path, line=each.number, text=each.text, match=each.matches) for each in found.lines]
 
 
 def _grouped(lines: list[FoundLine]) -> list[str]:
@@ -186,8 +182,12 @@ def _grouped(lines: list[FoundLine]) -> list[str]:
 
 
 def _page(items: list[Item], offset: int, limit: int) -> tuple[list[Item], int | None]:
+    return items[offset : offset + limit], _next(offset, limit, len(items))
+
+
+def _next(offset: int, limit: int, total: int) -> int | None:
     end = offset + limit
-    return items[offset:end], end if end < len(items) else None
+    return end if end < total else None
 
 
 def _fitting(lines: list[FoundLine], offset: int, more: int | None, room: int) -> tuple[list[FoundLine], int | None]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from paddock import errors
+from paddock import errors, json_limits
 from paddock.tools.bench import Bench
 from paddock.tools.contents import turn
 from paddock.tools.excerpt import once
@@ -36,10 +36,11 @@ async def todo_read(bench: Bench) -> Reply[Todos]:
     """The list of things to do, as todo_write left it. It is kept in the sandbox."""
     try:
         data = b"".join([chunk async for chunk in bench.machine.read_file(_file(bench), 0, 1 << 22, user=bench.user)])
+        json_limits.check(data)
         todos = _todos.validate_json(data)
     except errors.NotFound:
         todos = []
-    except ValidationError:
+    except (ValidationError, errors.Invalid):
         raise ToolFailed(f"{_file(bench)} is not a to-do list any more. Write a new one with todo_write.") from None
     return Reply(_tell(todos), Todos(todos=todos))
 

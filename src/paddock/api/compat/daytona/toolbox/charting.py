@@ -7,10 +7,11 @@ output again; describing a figure is the interpreter's own code.
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from importlib import resources
 from typing import Any
+
+from paddock import errors, json_limits
 
 _DRIVER = """
 import sys, traceback
@@ -72,8 +73,8 @@ def charts_of(output: str, mark: str) -> tuple[str, list[dict[str, Any]]]:
     charts = []
     for piece in pieces[1::2]:
         try:
-            charts.append(_chart(json.loads(piece)))
-        except (ValueError, TypeError, AttributeError):
+            charts.append(_chart(json_limits.loads(piece.encode(), json_limits.MAX_SANDBOX_VALUES)))
+        except (ValueError, TypeError, AttributeError, errors.Invalid):
             continue  # the code printed the mark itself: it gets no chart for that
     return "".join(texts), charts
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from paddock import errors
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.inside import Inside, InsideHere, ToolboxRoute, bad_path
+from paddock.api.large_answers import json_items
 from paddock.clock import iso
 from paddock.machine.base import FileInfo, FileType, ProcessStatus
 from paddock.models import Text
@@ -19,8 +21,10 @@ from paddock.models import Text
 router = APIRouter(prefix="/{sandbox_id}/files", route_class=ToolboxRoute)
 
 _SEARCH_SECONDS = 120.0
-_MAX_FOUND = 32 << 20
-_MAX_REPLACED = 64 << 20
+_MAX_FOUND = 8 << 20
+_MAX_REPLACED = 16 << 20
+_MAX_LISTED = 10_000
+_MAX_DIGITS = 13
 _LETTERS = "rwxrwxrwx"
 
 FilePath = Annotated[str, Query(min_length=1, max_length=4095)]
@@ -33,12 +37,10 @@ class Replace(DaytonaRequest):
 
 
 @router.get("")
-async def list_files(
-    inside: InsideHere, path: str = "", depth: Annotated[int, Query(ge=1, le=100)] = 1
-) -> list[dict[str, Any]]:
+async def list_files(inside: InsideHere, path: str = "", depth: Annotated[int, Query(ge=1, le=100)] = 1) -> Response:
     where = inside.resolve(path)
     entries = await inside.machine.list_directory(where, depth, user=inside.user)
-    return [shown(info) for info in entries]
+    return _json(b"[%b]" % await json_items(entries, shown))
 
 
 @router.get("/info")
@@ -92,28 +94,23 @@ async def set_permissions(
 
 
 @router.get("/find")
-async def find_in_files(inside: InsideHere, path: FilePath, pattern: Text) -> list[dict[str, Any]]:
-    """Lines that hold the text, of all files that are text."""
+async def find_in_files(inside: InsideHere, path: FilePath, pattern: Text) -> Response:
+    """Lines that hold the text, of all files that are text; at most 10,000 of them."""
     where = inside.resolve(path)
     await inside.machine.stat(where, follow=True, user=inside.user)
     argv = ["grep", "-rHnIZ", "--no-messages", "-F", "-e", pattern, "--", where]
-    found = []
-    for record in (await _search(inside, argv, fine=(0, 1, 2))).split(b"\n"):
-        name, mark, rest = record.partition(b"\0")
-        number, _, text = rest.partition(b":")
-        if mark and number.isdigit():
-            found.append({"file": _text(name), "line": int(number), "content": _text(text)})
-    return sorted(found, key=lambda match: (str(match["file"]).split("/"), match["line"]))
+    output = await _search(inside, argv, fine=(0, 1, 2))
+    return _json(await inside.caller.house.workers.call(len(output), found_lines, output))
 
 
 @router.get("/search")
-async def search_files(inside: InsideHere, path: FilePath, pattern: Text) -> dict[str, Any]:
+async def search_files(inside: InsideHere, path: FilePath, pattern: Text) -> Response:
     """Paths whose last part matches the glob."""
     where = inside.resolve(path)
     await inside.machine.stat(where, follow=True, user=inside.user)
     argv = ["find", where, "-name", pattern, "-print0"]
-    names = (await _search(inside, argv, fine=(0, 1))).split(b"\0")
-    return {"files": sorted((_text(name) for name in names if name), key=lambda name: name.split("/"))}
+    output = await _search(inside, argv, fine=(0, 1))
+    return _json(await inside.caller.house.workers.call(len(output), found_names, output))
 
 
 @router.post("/replace")
@@ -138,13 +135,43 @@ async def _replace(inside: Inside, path: str, pattern: bytes, new: bytes) -> Non
     data = bytearray()
     async for chunk in inside.machine.read_file(path, user=inside.user):
         data += chunk
-    changed = bytes(data).replace(pattern, new)
+    changed = await inside.caller.house.workers.call(len(data), replaced, bytes(data), pattern, new)
 
     async def whole() -> AsyncIterator[bytes]:
-        yield changed
+        yield changed or b""
 
-    if changed != data:
+    if changed is not None:
         await inside.machine.write_file(path, whole(), mode=info.mode, user=inside.user)
+
+
+def replaced(data: bytes, pattern: bytes, new: bytes) -> bytes | None:
+    """None where nothing changes. Refused where a short text would become more than may be written."""
+    count = data.count(pattern)
+    if len(data) + count * (len(new) - len(pattern)) > _MAX_REPLACED:
+        raise errors.PayloadTooLarge(f"the file would become larger than {_MAX_REPLACED} bytes")
+    return data.replace(pattern, new) if count and new != pattern else None
+
+
+def found_lines(output: bytes) -> bytes:
+    """What grep printed, as the answer to a client."""
+    found = []
+    for record in output.split(b"\n"):
+        name, mark, rest = record.partition(b"\0")
+        number, _, text = rest.partition(b":")
+        if mark and number.isdigit() and len(number) < _MAX_DIGITS:
+            found.append((_text(name).split("/"), int(number), _text(name), _text(text)))
+    kept = sorted(found)[:_MAX_LISTED]
+    return json.dumps([{"file": file, "line": line, "content": text} for _, line, file, text in kept]).encode()
+
+
+def found_names(output: bytes) -> bytes:
+    """What find printed, likewise."""
+    names = sorted((_text(name) for name in output.split(b"\0") if name), key=lambda name: name.split("/"))
+    return json.dumps({"files": names}).encode()
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")
 
 
 def shown(info: FileInfo) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import APIRouter, WebSocket
 from pydantic import Field
 
-from paddock import errors
+from paddock import errors, json_limits
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.inside import Inside, InsideHere, ToolboxRoute, serve_socket
@@ -84,7 +84,9 @@ async def execute(websocket: WebSocket, sandbox_id: str) -> None:
     async def run(inside: Inside) -> None:
         await websocket.accept()
         try:
-            asked = Execute.model_validate_json(await websocket.receive_text())
+            text = await websocket.receive_text()
+            json_limits.check(text.encode(errors="replace"))
+            asked = Execute.model_validate_json(text)
             request = RunCode(
                 sandbox_id=inside.sandbox.sandbox_id,
                 code=asked.code,
@@ -93,7 +95,7 @@ async def execute(websocket: WebSocket, sandbox_id: str) -> None:
                 timeout=_seconds(asked.timeout),
                 env={**inside.kept.env, **asked.envs},
             )
-        except ValueError:
+        except (ValueError, errors.Invalid):
             await websocket.close(1008, "the request is not valid: code, contextId, envs, timeout")
             return
         await converse(_run(websocket, inside, request), _until_left(websocket))

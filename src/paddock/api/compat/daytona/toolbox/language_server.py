@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from paddock import errors
+from paddock import errors, json_limits
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.machine.base import Machine, ProcessSpec, Stream
 
@@ -19,6 +19,7 @@ log = structlog.get_logger(__name__)
 
 _ANSWER_SECONDS = 60.0
 _MAX_MESSAGE = 16 << 20
+_MAX_HEAD = 8192
 _CAPABILITIES: Mapping[str, Any] = {
     "textDocument": {
         "synchronization": {},
@@ -131,14 +132,15 @@ class LanguageServer:
                 if chunk.stream is not Stream.STDOUT:
                     continue
                 held += chunk.data
-                while (end := held.find(b"\r\n\r\n")) >= 0:
+                while (end := held.find(b"\r\n\r\n", 0, _MAX_HEAD)) >= 0:
                     size = _length(bytes(held[:end]))
                     if len(held) < end + 4 + size:
                         break
-                    yield json.loads(held[end + 4 : end + 4 + size])
+                    message = bytes(memoryview(held)[end + 4 : end + 4 + size])
                     del held[: end + 4 + size]
-                if len(held) > 2 * _MAX_MESSAGE:
-                    raise ValueError("the language server says too much at once")
+                    yield await json_limits.loads_large(message)
+                if end < 0 and len(held) > _MAX_HEAD:
+                    raise ValueError("the language server does not keep to the protocol")
         finally:
             if isinstance(chunks, AsyncGenerator):
                 await chunks.aclose()

@@ -18,7 +18,7 @@ from paddock.models.values import MAX_HARD_TIMEOUT
 
 router = APIRouter(prefix="/{sandbox_id}", route_class=ToolboxRoute)
 
-_MAX_OUTPUT = 64 << 20
+_MAX_OUTPUT = 8 << 20
 _MERGED = 'exec "$0" "$@" 2>&1'
 _BY_PYTHON = "exec(compile(__import__('sys').stdin.read(), '<driver>', 'exec'), {})"
 _TYPESCRIPT = """
@@ -86,7 +86,8 @@ async def _python(inside: Inside, body: RunCode) -> dict[str, Any]:
         return {**output, "artifacts": {"charts": []}}
     mark = secrets.token_hex(16)
     output = await _code(inside, body, ["python3", "-u", "-c", _BY_PYTHON], driver(body.code, mark))
-    output["result"], charts = charts_of(output["result"], mark)
+    workers, text = inside.caller.house.workers, output["result"]
+    output["result"], charts = await workers.call(len(text), charts_of, text, mark)
     return {**output, "artifacts": {"charts": charts}}
 
 

@@ -22,7 +22,7 @@ from paddock.api.compat.daytona.toolbox.inside import BASH, Inside
 from paddock.machine.base import FileType, OutputChunk, ProcessInfo, ProcessStatus, Stream
 
 _MAX_ID = 80
-_MAX_LOG = 64 << 20
+_MAX_LOG = 8 << 20
 _PIECE = 1 << 20
 _LONGEST_LINE = 8192
 _LOOK_SECONDS = (0.02, 0.25)

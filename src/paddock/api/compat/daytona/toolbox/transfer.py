@@ -35,6 +35,7 @@ from paddock.machine.pouring import Counted
 from paddock.models import State, Text
 
 _MAX_FIELD = 4096
+_MAX_FILES = 10_000
 
 
 class SignedRoute(ToolboxRoute):
@@ -98,6 +99,8 @@ async def bulk_upload(inside: InsideHere, request: Request) -> Response:
     async for part in _parts(request):
         stem, _, field = part.name.rpartition(".")
         if field == "path":
+            if len(paths) >= _MAX_FILES:
+                raise DaytonaError(400, f"at most {_MAX_FILES} files can be uploaded at once", source=DAEMON)
             paths[stem] = await _field(part)
         elif field == "file" and (path := paths.get(stem) or part.filename):
             try:

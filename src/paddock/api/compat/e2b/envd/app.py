@@ -7,13 +7,12 @@ woken only for those who hold its token; and for whoever asks whether it lives, 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from paddock import errors, ids
+from paddock import errors, ids, json_limits
 from paddock.api.compat.e2b.envd import connect, files
 from paddock.api.compat.e2b.envd.connect import STATUS, STREAM, STREAM_HEADERS, UNARY, Code, ConnectError, as_connect
 from paddock.api.compat.e2b.envd.fields import Fields
@@ -265,8 +264,10 @@ async def _refuse(exchange: Exchange, error: ConnectError, streaming: bool) -> N
 async def _compose(inside: Inside) -> None:
     body = await inside.exchange.body.whole(_MAX_JSON, HttpError(413, f"at most {_MAX_JSON} bytes can be taken"))
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
+        document = await json_limits.loads_large(body, json_limits.MAX_REQUEST_VALUES)
+    except errors.Invalid as problem:
+        raise HttpError(400, problem.message) from None
+    except ValueError:
         document = None
     if not isinstance(document, dict):
         raise HttpError(400, "the body is not a JSON object")

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from enum import StrEnum
 from typing import Any
 
-from paddock import errors
+from paddock import errors, json_limits
 from paddock.api.compat.e2b.envd.http import Body
 
 UNARY = "application/json"
@@ -109,10 +109,12 @@ def end_of_stream(error: ConnectError | None = None) -> bytes:
     return _HEAD.pack(_LAST, len(message)) + message
 
 
-def parse(message: bytes) -> dict[str, Any]:
+async def parse(message: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(message or b"{}")
-    except (ValueError, RecursionError):
+        found = await json_limits.loads_large(message or b"{}", json_limits.MAX_REQUEST_VALUES)
+    except errors.Invalid as problem:
+        raise ConnectError(Code.INVALID_ARGUMENT, problem.message) from None
+    except ValueError:
         found = None
     if not isinstance(found, dict):
         raise ConnectError(Code.INVALID_ARGUMENT, "the message is not a JSON object")
@@ -120,7 +122,7 @@ def parse(message: bytes) -> dict[str, Any]:
 
 
 async def unary_message(body: Body) -> dict[str, Any]:
-    return parse(await body.whole(MAX_MESSAGE, _too_large()))
+    return await parse(await body.whole(MAX_MESSAGE, _too_large()))
 
 
 async def stream_messages(body: Body) -> AsyncIterator[dict[str, Any]]:
@@ -140,7 +142,7 @@ async def stream_messages(body: Body) -> AsyncIterator[dict[str, Any]]:
                 raise ConnectError(Code.UNIMPLEMENTED, "compressed messages are not understood here")
             if flags & _LAST:
                 return
-            yield parse(message)
+            yield await parse(message)
     if held:
         raise ConnectError(Code.INVALID_ARGUMENT, "the stream ended within a message")
 

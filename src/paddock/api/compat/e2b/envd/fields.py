@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from typing import Any, NoReturn
 
 from paddock.api.compat.e2b.envd.connect import Code, ConnectError
+from paddock.base64_slices import decode
 
 _CAPITAL = re.compile(r"[A-Z]")
 
@@ -64,13 +63,13 @@ class Fields:
         found = self._find(name)
         return found if isinstance(found, str) else str(self.number(name))
 
-    def blob(self, name: str) -> bytes:
+    async def blob(self, name: str) -> bytes:
         """Either alphabet of base64, with or without its padding."""
         found = self.text(name)
         plain = found.replace("-", "+").replace("_", "/").rstrip("=")
         try:
-            return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
-        except (binascii.Error, ValueError):
+            return await decode(plain + "=" * (-len(plain) % 4))
+        except ValueError:
             _wrong(name, "base64")
 
     def within(self, name: str) -> Fields | None:

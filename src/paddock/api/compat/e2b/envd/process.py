@@ -184,7 +184,7 @@ async def _write(inside: Inside, info: ProcessInfo, given: Fields) -> None:
     if (kind == "pty") is not info.terminal:
         wanted = "runs on a terminal" if info.terminal else "does not run on a terminal"
         raise ConnectError(Code.INTERNAL, f"input of the kind {kind!r} cannot be sent: the process {wanted}")
-    data = given.blob(kind)
+    data = await given.blob(kind)
     try:
         await inside.machine.write_stdin(info.process_id, data)
     except errors.Conflict as error:  # closed, or there never was a pipe

@@ -1,0 +1,103 @@
+"""The watchdog of the event loop: what blocks it is named, a machine that is busy is not."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from paddock.lifecycle.loop_watchdog import LoopWatchdog
+
+THRESHOLD = 0.3
+
+
+@pytest.fixture
+async def watchdog() -> AsyncIterator[LoopWatchdog]:
+    made = LoopWatchdog(THRESHOLD)
+    made.start()
+    await asyncio.sleep(THRESHOLD)
+    yield made
+    made.stop()
+
+
+async def after_a_beat(watchdog: LoopWatchdog) -> None:
+    async with asyncio.timeout(30):
+        while not watchdog.count:
+            await asyncio.sleep(0.01)
+
+
+def compute(seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        sum(range(1000))
+
+
+def compute_in_c(seconds: float) -> None:
+    """One call, in which no other thread has its turn."""
+    length = 20
+    while True:
+        began = time.thread_time()
+        re.fullmatch("(a|a)*b", "a" * length)
+        if time.thread_time() - began > seconds:
+            return
+        length += 1
+
+
+async def test_computing_is_counted_with_its_stack(watchdog: LoopWatchdog) -> None:
+    compute(4 * THRESHOLD)
+    await after_a_beat(watchdog)
+    [stall] = watchdog.stalls
+    assert stall.cpu_seconds > THRESHOLD
+    assert any("in compute\n" in line for line in stall.stack)
+
+
+async def test_what_holds_the_interpreter_is_named_too(watchdog: LoopWatchdog) -> None:
+    compute_in_c(2 * THRESHOLD)
+    await after_a_beat(watchdog)
+    assert any("compute_in_c" in line for stall in watchdog.stalls for line in stall.stack)
+
+
+async def test_a_blocking_call_is_counted(watchdog: LoopWatchdog) -> None:
+    time.sleep(4 * THRESHOLD)
+    await after_a_beat(watchdog)
+    stall = watchdog.stalls[-1]
+    assert stall.own_seconds > THRESHOLD
+    assert any("time.sleep" in line for line in stall.stack)
+
+
+async def test_waiting_for_a_core_is_not(watchdog: LoopWatchdog, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = watchdog._read_clocks
+    began = time.monotonic()
+
+    def starved() -> object:
+        clocks = read()
+        return type(clocks)(clocks.cpu, clocks.starved + time.monotonic() - began)
+
+    monkeypatch.setattr(watchdog, "_read_clocks", starved)
+    await asyncio.sleep(2 * THRESHOLD)
+    before = watchdog.count
+    time.sleep(4 * THRESHOLD)
+    await asyncio.sleep(2 * THRESHOLD)
+    assert watchdog.count == before
+
+
+async def test_it_can_be_turned_off() -> None:
+    watchdog = LoopWatchdog(0)
+    watchdog.start()
+    time.sleep(0.2)
+    await asyncio.sleep(0.1)
+    watchdog.stop()
+    assert watchdog.count == 0
+
+
+async def test_a_loop_that_does_nothing_costs_nothing_to_watch() -> None:
+    watchdog = LoopWatchdog(0.1)
+    watchdog.start()
+    began = time.process_time()
+    await asyncio.sleep(2)
+    used = time.process_time() - began
+    watchdog.stop()
+    assert used < 0.1

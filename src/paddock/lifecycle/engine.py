@@ -263,7 +263,9 @@ class Engine:
         try:
             await self.call(self.provider(sandbox.provider).delete(sandbox.sandbox_id), "delete")
         except PaddockError as problem:
-            log.warning("a deleted sandbox is left to the next sweep", sandbox_id=sandbox.sandbox_id, problem=str(problem))
+            log.warning(
+                "a deleted sandbox is left to the next sweep", sandbox_id=sandbox.sandbox_id, problem=str(problem)
+            )
 
     async def _undo_create(self, sandbox: Sandbox, reason: str) -> None:
         try:

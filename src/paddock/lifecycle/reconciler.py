@@ -107,8 +107,11 @@ class Reconciler:
             if row.sandbox_id not in self._finishing and not (patient and _resting(row, now)):
                 task = asyncio.create_task(self._finish_one(row))
                 self._finishing[row.sandbox_id] = task
-                task.add_done_callback(lambda _, sandbox_id=row.sandbox_id: self._finishing.pop(sandbox_id, None))
+                task.add_done_callback(functools.partial(self._finished, row.sandbox_id))
         return list(self._finishing.values())
+
+    def _finished(self, sandbox_id: str, _: asyncio.Task[None]) -> None:
+        self._finishing.pop(sandbox_id, None)
 
     async def _finish_one(self, row: Sandbox) -> None:
         overdue = row.ends_at is not None and row.ends_at <= self._clock.now() and row.state is not State.DELETING

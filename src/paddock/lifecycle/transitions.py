@@ -159,7 +159,7 @@ class Transitions:
                 return deleted if deleted.state is State.DELETED else await self._settled(sandbox_id)
         except SandboxBusy:
             raise ProviderTimeout(
-                f"Sandbox {sandbox_id!r} is not gone yet. It will be deleted: Paddock goes on trying in the background.",
+                f"Sandbox {sandbox_id!r} is not gone yet. Its delete stands, and Paddock goes on with it.",
                 details={"sandbox_id": sandbox_id, "status": State.DELETING.value},
                 retry_after=5,
             ) from None

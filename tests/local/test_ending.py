@@ -36,9 +36,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaddockServer]:
         yield running
 
 
+def connected(server: PaddockServer) -> SyncSandboxClient:
+    return SyncSandboxClient(server.url, api_key=server.key, timeout=PATIENCE)
+
+
 @pytest.fixture
 def client(server: PaddockServer) -> Iterator[SyncSandboxClient]:
-    with SyncSandboxClient(server.url, api_key=server.key, timeout=PATIENCE) as made:
+    with connected(server) as made:
         yield made
 
 
@@ -149,31 +153,29 @@ def test_a_full_disk_and_every_process_there_can_be(server: PaddockServer, clien
 
 
 def test_a_silent_agent_is_ended_by_a_server_that_comes_later(tmp_path: Path) -> None:
-    with serving(tmp_path / "home") as server:
-        with SyncSandboxClient(server.url, api_key=server.key, timeout=PATIENCE) as client:
-            sandbox, other = [client.create_sandbox(user_id="mallory") for _ in range(2)]
-            processes = below(running(server, sandbox).pid)
-            stop_agent(server, sandbox)
-            server.restart()
-            assert client.run_command(other.sandbox_id, "echo here").stdout == "here\n"
-            client.delete_sandbox(sandbox.sandbox_id)
-            assert ended(processes)
+    with serving(tmp_path / "home") as server, connected(server) as client:
+        sandbox, other = [client.create_sandbox(user_id="mallory") for _ in range(2)]
+        processes = below(running(server, sandbox).pid)
+        stop_agent(server, sandbox)
+        server.restart()
+        assert client.run_command(other.sandbox_id, "echo here").stdout == "here\n"
+        client.delete_sandbox(sandbox.sandbox_id)
+        assert ended(processes)
 
 
 def test_a_row_with_thousands_of_tries_stops_nobody_also_after_a_restart(tmp_path: Path) -> None:
-    with serving(tmp_path / "home") as server:
-        with SyncSandboxClient(server.url, api_key=server.key, timeout=PATIENCE) as client:
-            bad, other = [client.create_sandbox(user_id="mallory").sandbox_id for _ in range(2)]
-            with sqlite3.connect(server.home / "paddock.db", timeout=30) as database:
-                for sandbox_id, attempts in ((bad, 5000), (other, 0)):
-                    change = "UPDATE sandboxes SET state='pausing', attempts=?, state_changed_at=0 WHERE sandbox_id=?"
-                    database.execute(change, (attempts, sandbox_id))
-            for _ in range(2):
-                wait_for(client, other, "paused")
-                server.restart()
-            wait_for(client, bad, "paused")
-            client.delete_sandbox(bad)
-            client.delete_sandbox(other)
+    with serving(tmp_path / "home") as server, connected(server) as client:
+        bad, other = [client.create_sandbox(user_id="mallory").sandbox_id for _ in range(2)]
+        with sqlite3.connect(server.home / "paddock.db", timeout=30) as database:
+            for sandbox_id, attempts in ((bad, 5000), (other, 0)):
+                change = "UPDATE sandboxes SET state='pausing', attempts=?, state_changed_at=0 WHERE sandbox_id=?"
+                database.execute(change, (attempts, sandbox_id))
+        for _ in range(2):
+            wait_for(client, other, "paused")
+            server.restart()
+        wait_for(client, bad, "paused")
+        client.delete_sandbox(bad)
+        client.delete_sandbox(other)
 
 
 def wait_for(client: SyncSandboxClient, sandbox_id: str, status: str) -> None:

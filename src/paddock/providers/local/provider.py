@@ -36,8 +36,7 @@ from paddock.settings import Settings
 
 log = structlog.get_logger(__name__)
 
-_FIND_AGAIN_SECONDS = 10.0
-"""For an agent to answer a server that starts. Whoever does not is taken up by its next use."""
+_FIND_AGAIN_SECONDS = 10.0  # for an agent to answer a server that starts; else it is taken up by its next use
 
 
 class LocalProvider(Provider):
@@ -314,9 +313,7 @@ class LocalProvider(Provider):
             raise
         except errors.ProviderUnavailable:
             await asyncio.to_thread(self._builder.bury, folder, record)
-            raise errors.ProviderRefused(
-                "This sandbox ends at once: what is on its disk keeps it from running."
-            ) from None
+            raise errors.ProviderRefused("It ends at once: what is on its disk keeps it from running.") from None
         return living
 
     async def _halt(self, record: Record) -> None:
@@ -362,10 +359,7 @@ class LocalProvider(Provider):
         try:
             async with asyncio.timeout(_FIND_AGAIN_SECONDS):
                 await self._adopt(folder, record)
-        except (
-            errors.PaddockError,
-            OSError,
-        ) as error:  # or TimeoutError, an OSError; one that does not answer keeps no other from being served
+        except (errors.PaddockError, OSError) as error:  # one that does not answer keeps no other from being served
             log.warning("sandbox does not answer", sandbox_id=record.spec.sandbox_id, problem=str(error))
 
     async def _restock(self, folder: Path, record: Record) -> None:

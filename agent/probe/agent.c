@@ -5,11 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -24,6 +26,18 @@
 #ifndef SYS_pidfd_getfd
 #define SYS_pidfd_getfd 438
 #endif
+
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
+#endif
+#ifndef SYS_process_madvise
+#define SYS_process_madvise 440
+#endif
+#ifndef SYS_process_mrelease
+#define SYS_process_mrelease 448
+#endif
+
+enum { IO_OF_PROCESS = 1, IO_OF_GROUP, IO_OF_USER, LAST_SIGNAL = 64 };
 
 #define PROGRAM "/run/paddock/agent"
 #define FOLDER "/run/paddock"
@@ -175,14 +189,109 @@ static enum verdict agent_program_through_exe(const struct call *call)
     return judge_success(open(path, O_WRONLY | O_CLOEXEC), "writing through the exe link");
 }
 
+/* Every limit, set to what it is. */
+static enum verdict agent_limits(const struct call *call)
+{
+    struct rlimit limit;
+    (void)call;
+    for (int which = 0; which < RLIM_NLIMITS; which++)
+        if (syscall(SYS_prlimit64, 1, which, NULL, &limit) == 0 && syscall(SYS_prlimit64, 1, which, &limit, NULL) == 0)
+            return not_refused("limit %d can be set", which);
+    return judge(syscall(SYS_prlimit64, 1, RLIMIT_NOFILE, NULL, &limit), "prlimit");
+}
+
+/* Every priority, set to what it is: by its number, by its group, by its user. */
+static enum verdict agent_priority(const struct call *call)
+{
+    struct sched_param none = {.sched_priority = 0};
+    struct {
+        unsigned size, policy;
+        unsigned long long flags;
+        int nice;
+        unsigned priority;
+        unsigned long long runtime, deadline, period;
+    } attributes = {.size = sizeof attributes};
+    static const int who[][2] = {{PRIO_PROCESS, 1}, {PRIO_PGRP, 1}, {PRIO_USER, 0}};
+    static const int io[][2] = {{IO_OF_PROCESS, 1}, {IO_OF_GROUP, 1}, {IO_OF_USER, 0}};
+    (void)call;
+    for (size_t i = 0; i < sizeof who / sizeof who[0]; i++)
+        if (setpriority((unsigned)who[i][0], (id_t)who[i][1], getpriority(PRIO_PROCESS, 1)) == 0)
+            return not_refused("setpriority(%d, %d)", who[i][0], who[i][1]);
+    for (size_t i = 0; i < sizeof io / sizeof io[0]; i++)
+        if (syscall(SYS_ioprio_set, io[i][0], io[i][1], syscall(SYS_ioprio_get, IO_OF_PROCESS, 1)) == 0)
+            return not_refused("ioprio_set(%d, %d)", io[i][0], io[i][1]);
+    /* Of the system itself: a C library may have no such functions, or ones that do nothing. */
+    if (syscall(SYS_sched_setscheduler, 1, syscall(SYS_sched_getscheduler, 1), &none) == 0)
+        return not_refused("sched_setscheduler");
+    if (syscall(SYS_sched_setparam, 1, &none) == 0)
+        return not_refused("sched_setparam");
+    return judge(syscall(SYS_sched_setattr, 1, &attributes, 0), "sched_setattr");
+}
+
+static enum verdict agent_affinity(const struct call *call)
+{
+    unsigned long processors[128] = {0};
+    (void)call;
+    long size = syscall(SYS_sched_getaffinity, 1, sizeof processors, processors);
+    if (size <= 0)
+        return refused("sched_getaffinity: %s", strerror(errno));
+    return judge(syscall(SYS_sched_setaffinity, 1, (size_t)size, processors), "sched_setaffinity");
+}
+
+/* The text: files of /proc/1 by which the process is changed. Opened for writing, and no more. */
+static enum verdict agent_settings(const struct call *call)
+{
+    static const char *const places[] = {"/proc/1/", "/proc/1/task/1/"};
+    char path[128];
+    char word[64];
+    int error = 0;
+    const char *text = call->attempt->text;
+    while (next_word(&text, word, sizeof word)) {
+        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+            (void)snprintf(path, sizeof path, "%s%s", places[i], word);
+            if (open(path, O_WRONLY | O_CLOEXEC) >= 0)
+                return not_refused("opened %s for writing", path);
+            if (errno != ENOENT)
+                error = errno;
+        }
+    }
+    return refused("%s", error != 0 ? strerror(error) : "there are no such files");
+}
+
+static enum verdict agent_memory_advice(const struct call *call)
+{
+    unsigned long nodes = 1;
+    struct iovec there = {.iov_base = (void *)4096, .iov_len = 4096};
+    (void)call;
+    int fd = (int)syscall(SYS_pidfd_open, 1, 0);
+    if (fd >= 0 && (syscall(SYS_process_madvise, fd, &there, 1UL, 4 /* MADV_DONTNEED */, 0) >= 0 || errno == EFAULT))
+        return not_refused("process_madvise got through");
+    if (fd >= 0 && syscall(SYS_process_mrelease, fd, 0) == 0)
+        return not_refused("process_mrelease got through");
+    return judge(syscall(SYS_migrate_pages, 1, 1UL, &nodes, &nodes), "migrate_pages");
+}
+
+/* One signal by every call that sends one. */
+static void signal_agent(int number_of, int pidfd)
+{
+    siginfo_t info = {.si_signo = number_of, .si_code = SI_QUEUE};
+    (void)kill(1, number_of);
+    (void)syscall(SYS_tkill, 1, number_of);
+    (void)syscall(SYS_tgkill, 1, 1, number_of);
+    (void)syscall(SYS_rt_sigqueueinfo, 1, number_of, &info);
+    (void)syscall(SYS_rt_tgsigqueueinfo, 1, 1, number_of, &info);
+    if (pidfd >= 0)
+        (void)syscall(SYS_pidfd_send_signal, pidfd, number_of, NULL, 0);
+}
+
 /* The kernel keeps signals from the first process of a namespace when they come from inside. */
 static enum verdict agent_kill(const struct call *call)
 {
-    static const int signals[] = {SIGKILL, SIGSTOP, SIGSEGV, SIGABRT, SIGQUIT, SIGTSTP, SIGILL};
     char buffer[256];
     (void)call;
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
-        (void)kill(1, signals[i]);
+    int pidfd = (int)syscall(SYS_pidfd_open, 1, 0);
+    for (int number_of = 1; number_of <= LAST_SIGNAL; number_of++)
+        signal_agent(number_of, pidfd);
     for (int i = 0; i < 100; i++) {
         long got = read_some("/proc/1/stat", buffer, sizeof buffer - 1);
         buffer[got > 0 ? got : 0] = '\0';
@@ -256,6 +365,15 @@ const struct attempt agent_attempts[] = {
     {"agent-program-replace", agent_program_replace, NULL, 0, 0},
     {"agent-program-through-exe", agent_program_through_exe, NULL, 0, 0},
     {"agent-kill", agent_kill, NULL, 0, 0},
+    {"agent-limits", agent_limits, NULL, 0, 0},
+    {"agent-priority", agent_priority, NULL, 0, 0},
+    {"agent-affinity", agent_affinity, NULL, 0, 0},
+    {"agent-oom-score", agent_settings, "oom_score_adj oom_adj", 0, 0},
+    {"agent-settings", agent_settings,
+     "autogroup clear_refs comm coredump_filter gid_map loginuid projid_map reset_state sched setgroups timens_offsets "
+     "timerslack_ns uid_map",
+     0, 0},
+    {"agent-memory-advice", agent_memory_advice, NULL, 0, 0},
     {"agent-socket", agent_socket, NULL, 1, 0},
     {"agent-inner-sockets", agent_inner_sockets, NULL, 0, 0},
     {NULL, NULL, NULL, 0, 0},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from paddock import errors
 from paddock.machine.agent import line
 from paddock.providers.base import MachineState
+from paddock.providers.ground.record import start_time
 from tests.local import traces
 from tests.local.outside import fetch
 from tests.local.place import Inside, Place
@@ -126,13 +128,28 @@ async def test_a_record_that_cannot_be_read_is_not_taken_for_a_sandbox_that_is_g
 ) -> None:
     path = place.folder(inside.sandbox_id) / "record.json"
     kept = path.read_bytes()
+    slot = place.running(inside.sandbox_id).uid_slot
+    other = await place.create()
     path.write_text("{ half a rec")
-    with pytest.raises(errors.ProviderUnavailable):
-        await place.provider.inspect(inside.sandbox_id)
-    with pytest.raises(errors.ProviderUnavailable):
-        await place.provider.list()
+    for _ in range(2):
+        with pytest.raises(errors.ProviderUnavailable):
+            await place.provider.inspect(inside.sandbox_id)
+        assert [found.sandbox_id for found in await place.provider.list()] == [other.sandbox_id]
+        await place.restart()  # which one such record does not keep from starting
+    assert slot is None or Path("/run/paddock/uids", str(slot)).exists(), "its ids are still its own"
+    assert await (await place.inside(other.sandbox_id)).says("echo here") == "here"
     path.write_bytes(kept)
     assert await place.provider.inspect(inside.sandbox_id) is not None
+    assert await (await place.inside(inside.sandbox_id)).says("echo here") == "here"
+
+
+async def test_a_sandbox_whose_record_cannot_be_read_is_ended_by_the_server_that_knows_it(
+    place: Place, inside: Inside
+) -> None:
+    pid = place.running(inside.sandbox_id).pid
+    (place.folder(inside.sandbox_id) / "record.json").write_text("{ half a rec")
+    await place.provider.delete(inside.sandbox_id)
+    assert start_time(pid) is None
 
 
 def _lose_patience(monkeypatch: pytest.MonkeyPatch) -> None:

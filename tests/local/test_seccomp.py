@@ -173,5 +173,5 @@ def test_the_description_names_every_call_and_reason() -> None:
         " ".join(entry["reason"].split()) in told for kind in ("group", "rule", "agent") for entry in policy[kind]
     )
     assert re.fullmatch(
-        r"\d+ system calls allowed, 7 by .* refused, every other ENOSYS; \d+ instructions", summary("x86_64")
+        r"\d+ system calls allowed, 14 by .* refused, every other ENOSYS; \d+ instructions", summary("x86_64")
     )

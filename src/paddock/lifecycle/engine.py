@@ -52,6 +52,8 @@ Guard = Callable[[AsyncConnection, Sandbox], Awaitable[None]]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 _CREATE_ATTEMPTS = 8
+_MAX_ATTEMPTS = 1000
+"""How far failed tries of a transition are counted. They are made for as long as it takes."""
 _LEAST_AFTER_WAKING = 300
 """Seconds that a sandbox with a fixed end has at least when it wakes; whoever woke it may then set another end."""
 
@@ -100,6 +102,8 @@ class Engine:
                 data |= {"deadline": deadline.kind.value, "generation": deadline.generation}
             if guard is not None:
                 await guard(connection, current)
+            if states.unfinished(current.state):
+                data["overrides"] = current.state.value
             begun = await self._enter(
                 connection, current, operation.via, data, lease_owner=self._server_id, reason=_why(cause), **values
             )
@@ -133,7 +137,10 @@ class Engine:
             log.exception("provider defect", sandbox_id=sandbox.sandbox_id, operation=operation.name)
             await self._release(sandbox, error)
             raise ProviderUnavailable(f"The provider failed in a way it should not: {error}") from error
-        return await self._finish(sandbox, operation.done, {"reference": reference} if reference else {})
+        done = await self._finish(sandbox, operation.done, {"reference": reference} if reference else {})
+        if done.state in states.GONE and operation is not DELETE:
+            await self._remove_overtaken(sandbox)
+        return done
 
     async def correct(self, sandbox: Sandbox, state: State, reason: str, event: str | None = None) -> Sandbox | None:
         """Make the row say what the provider says. None when the row has changed since it was read."""
@@ -261,11 +268,23 @@ class Engine:
             return
         await self._undo_create(sandbox, reason)
 
-    async def _undo_create(self, sandbox: Sandbox, reason: str) -> None:
-        async with self._store.write(swift=True) as connection:
-            undoing = await self._enter(
-                connection, sandbox, State.DELETING, {"reason": reason}, lease_owner=self._server_id, reason=reason
+    async def _remove_overtaken(self, sandbox: Sandbox) -> None:
+        """Another server deleted it while we made or woke it, perhaps before there was anything to delete."""
+        try:
+            await self.call(self.provider(sandbox.provider).delete(sandbox.sandbox_id), "delete")
+        except PaddockError as problem:
+            log.warning(
+                "a deleted sandbox is left to the next sweep", sandbox_id=sandbox.sandbox_id, problem=str(problem)
             )
+
+    async def _undo_create(self, sandbox: Sandbox, reason: str) -> None:
+        try:
+            async with self._store.write(swift=True) as connection:
+                undoing = await self._enter(
+                    connection, sandbox, State.DELETING, {"reason": reason}, lease_owner=self._server_id, reason=reason
+                )
+        except Lost:
+            return  # it is being deleted already
         try:
             await self.drive(undoing)
         except StoreUnavailable:
@@ -276,7 +295,7 @@ class Engine:
 
     async def _release(self, sandbox: Sandbox, error: BaseException) -> None:
         """The outcome is not known. Leave the intent standing for the reconciler, which tries again with patience."""
-        attempts = sandbox.attempts + 1
+        attempts = min(max(0, sandbox.attempts) + 1, _MAX_ATTEMPTS)
         if sandbox.state is State.CREATING and attempts >= _CREATE_ATTEMPTS:
             await self._undo_create(sandbox, f"create failed {attempts} times: {error}")
             return

@@ -56,6 +56,8 @@ from paddock.workers import Workers
 
 log = structlog.get_logger(__name__)
 
+_REST_AFTER_DEFECT_SECONDS = 1.0
+
 
 class AlreadyRunning(Unavailable):
     """Two servers on one SQLite file would each think the other dead."""
@@ -247,11 +249,12 @@ def _only_server(database: Path | None) -> int | None:
 
 
 async def _lasting(loop: Callable[[Pace], Awaitable[None]], pace: Pace) -> None:
-    """A loop that ends has met a defect: say so, loudly, rather than stop keeping promises in silence."""
-    try:
-        await loop(pace)
-    except asyncio.CancelledError:
-        raise
-    except Exception:
-        log.exception("a background loop died")
-        raise
+    """A loop that ends has met a defect: say so, loudly, and begin it anew. Its promises are everybody's."""
+    while True:
+        try:
+            await loop(pace)
+            return
+        except Exception:
+            log.exception("a background loop died and is begun anew")
+        if not await pace.rest(_REST_AFTER_DEFECT_SECONDS):
+            return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,12 +177,12 @@ class Journal:
         if not taken:
             return True
         try:
-            async with self._store.write(swift=True) as connection:
-                for entry in taken.values():
-                    await self._write(connection, entry)
-                    await asyncio.sleep(0)  # others may have their turn on the loop after each
-                if number != self._noted:
-                    await servers.note(connection, self._server_id, number)
+            try:
+                await self._write_all(taken, number)
+            except StoreUnavailable:
+                raise
+            except Exception:  # noqa: BLE001 - which of them it was is found out, and said, one by one
+                await self._write_all(await self._writable(taken), number)
         except BaseException as error:
             self._away = True
             self._put_back(taken)
@@ -200,6 +200,29 @@ class Journal:
             if entry.events:
                 self._bus.publish(sandbox_id)
         return True
+
+    async def _write_all(self, taken: Mapping[str, _Entry], number: int) -> None:
+        async with self._store.write(swift=True) as connection:
+            for entry in taken.values():
+                await self._write(connection, entry)
+                await asyncio.sleep(0)  # others may have their turn on the loop after each
+            if number != self._noted:
+                await servers.note(connection, self._server_id, number)
+
+    async def _writable(self, taken: Mapping[str, _Entry]) -> dict[str, _Entry]:
+        """Without those that the database does not take: what is wrong with one must not keep the others waiting."""
+        good = {}
+        for sandbox_id, entry in taken.items():
+            try:
+                async with self._store.write(swift=True) as connection:
+                    await self._write(connection, entry)
+                    await connection.rollback()
+                good[sandbox_id] = entry
+            except StoreUnavailable:
+                raise
+            except Exception:
+                log.exception("the use of a sandbox could not be written down", sandbox_id=sandbox_id)
+        return good
 
     async def _write(self, connection: AsyncConnection, entry: _Entry) -> None:
         sandbox, at = entry.sandbox, entry.at
@@ -219,15 +242,38 @@ class Journal:
             await deadlines.push_out(connection, sandbox.sandbox_id, *due(at, timeout))
 
     async def _carry_over(self, left: Leftover) -> None:
-        new = 0
-        async with self._store.write() as connection:
-            done = await servers.noted(connection, left.server_id)
-            for number, note in left.notes:
-                if number > done:
-                    await self._write_note(connection, note)
-                    new += 1
-            await servers.note(connection, left.server_id, max(done, left.notes[-1][0]))
+        try:
+            new = await self._write_notes(left.server_id, left.notes)
+        except StoreUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 - which of them it was is found out, and said, one by one
+            new = sum([await self._write_notes(left.server_id, [note], forgiving=True) for note in left.notes])
         log.info("carried over what a dead server had noted", server_id=left.server_id, notes=new)
+
+    async def _write_notes(
+        self, server_id: str, noted: Sequence[tuple[int, Mapping[str, Any]]], *, forgiving: bool = False
+    ) -> int:
+        """In one transaction, with the number of the last; those that are there already are left out.
+
+        ``forgiving``: one that cannot be written is given up, so that it keeps no server from starting.
+        """
+        new = 0
+        try:
+            async with self._store.write() as connection:
+                done = await servers.noted(connection, server_id)
+                for number, note in noted:
+                    if number > done:
+                        await self._write_note(connection, note)
+                        new += 1
+                await servers.note(connection, server_id, max(done, noted[-1][0]))
+        except StoreUnavailable:
+            raise
+        except Exception:
+            if not forgiving:
+                raise
+            log.exception("a note of a dead server could not be carried over", server_id=server_id)
+            return 0
+        return new
 
     async def _write_note(self, connection: AsyncConnection, note: Mapping[str, Any]) -> None:
         """Usage and event as they were noted. Deadlines are left alone: they have been looked after since."""

@@ -314,4 +314,9 @@ def _to_json(wishes: Mapping[Kind, int]) -> list[list[Any]]:
 
 
 def _from_json(wishes: Any) -> dict[Kind, int]:
-    return {(name, Shape(template, disk)): count for name, template, disk, count in wishes}
+    """What another server published; nothing of it where it cannot be read, as from one of another version."""
+    try:
+        return {(name, Shape(template, disk)): int(count) for name, template, disk, count in wishes}
+    except (TypeError, ValueError):
+        log.warning("the wishes of another server cannot be read")
+        return {}

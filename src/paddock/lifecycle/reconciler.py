@@ -2,6 +2,7 @@
 
 It finishes what crashes cut short, adopts machines that have no row, removes those whose row says deleted, and sets
 deadlines that are missing. It deletes nothing on silence: a provider that cannot be read is left alone until it can.
+What is wrong with one row, or takes long for it, stays with that row: the others are looked after all the same.
 """
 
 from __future__ import annotations
@@ -9,21 +10,23 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import TypeVar
 
 import structlog
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.clock import Clock, Pace
 from paddock.egress.policy import EgressPolicy
-from paddock.errors import PaddockError, Unsupported
+from paddock.errors import PaddockError, StoreUnavailable, Unsupported
 from paddock.ids import is_sandbox_id
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.idempotency import REMEMBERED_SECONDS
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.naming import with_free_name
+from paddock.lifecycle.patience import backoff_seconds
 from paddock.lifecycle.planning import NEVER
 from paddock.lifecycle.transitions import Transitions
 from paddock.models import Isolation, State, TimeoutAction, TimeoutFrom
@@ -37,7 +40,11 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+Change = Callable[[AsyncConnection, str], Awaitable[None]]
+"""To one sandbox's row, in the caller's transaction."""
+
 _AT_ONCE = 32
+_RETRIES_AT_ONCE = 32
 _ACCRUE_SECONDS = 300.0
 _LONGEST_BACKOFF = 60.0
 
@@ -63,12 +70,20 @@ class Reconciler:
         self._journal = journal
         self._server_id = server_id
         self._places = asyncio.Semaphore(_AT_ONCE)
+        # Of their own: transitions that fail, each at the end of its time, must not hold up those that go well.
+        self._retries = asyncio.Semaphore(_RETRIES_AT_ONCE)
+        self._finishing: dict[str, asyncio.Task[None]] = {}
 
     async def run(self, pace: Pace) -> None:
         """Again and again: unfinished work soon, the whole comparison at its interval."""
-        await asyncio.gather(
-            _every(1.0, self.finish, pace), _every(self._settings.reconcile_interval, self.sweep, pace)
-        )
+        try:
+            await asyncio.gather(
+                _every(1.0, self._begin_finishing, pace), _every(self._settings.reconcile_interval, self.sweep, pace)
+            )
+        finally:
+            for task in self._finishing.values():
+                task.cancel()
+            await asyncio.gather(*self._finishing.values(), return_exceptions=True)
 
     async def run_once(self) -> None:
         await self.finish(patient=False)
@@ -76,18 +91,33 @@ class Reconciler:
 
     async def finish(self, *, patient: bool = True) -> None:
         """Go on with transitions that nobody works on; after failures with growing patience."""
-        now = self._clock.now()
-        async with self._store.read() as connection:
-            rows = await sandboxes.unfinished(connection, self._server_id, alive_since=now - self._settings.server_ttl)
-        ready = [row for row in rows if not patient or now >= row.state_changed_at + _backoff(row)]
-        await self._each(self._transitions.recover, [row.sandbox_id for row in ready])
+        await asyncio.gather(*await self._begin_finishing(patient=patient))
 
     async def sweep(self) -> None:
         await self._each(self._compare_with, self._providers.values())
-        await _guarded(self._journal.recover)
-        await self._mend_deadlines()
-        await self._accrue()
-        await self._forget()
+        for step in (self._journal.recover, self._mend_deadlines, self._accrue, self._forget):
+            await _guarded(step)
+
+    async def _begin_finishing(self, *, patient: bool = True) -> list[asyncio.Task[None]]:
+        """Without waiting: one whose provider hangs must not keep the next round from beginning."""
+        now = self._clock.now()
+        async with self._store.read() as connection:
+            rows = await sandboxes.unfinished(connection, self._server_id, alive_since=now - self._settings.server_ttl)
+        for row in rows:
+            if row.sandbox_id not in self._finishing and not (patient and _resting(row, now)):
+                task = asyncio.create_task(self._finish_one(row))
+                self._finishing[row.sandbox_id] = task
+                task.add_done_callback(functools.partial(self._finished, row.sandbox_id))
+        return list(self._finishing.values())
+
+    def _finished(self, sandbox_id: str, _: asyncio.Task[None]) -> None:
+        self._finishing.pop(sandbox_id, None)
+
+    async def _finish_one(self, row: Sandbox) -> None:
+        overdue = row.ends_at is not None and row.ends_at <= self._clock.now() and row.state is not State.DELETING
+        work = self._transitions.expire if overdue else self._transitions.recover
+        async with self._retries if row.attempts else self._places:
+            await _guarded(functools.partial(work, row.sandbox_id), row.sandbox_id)
 
     async def _compare_with(self, provider: Provider) -> None:
         """A list that cannot be read raises, and nothing is concluded from it."""
@@ -144,23 +174,30 @@ class Reconciler:
 
     async def _mend_deadlines(self) -> None:
         now = self._clock.now()
-        async with self._store.write() as connection:
+        async with self._store.read() as connection:
             bare = await deadlines.missing(connection)
             bare += await deadlines.too_far(connection, now, self._settings.max_timeout)
-            for sandbox_id in bare:
-                sandbox = await sandboxes.get(connection, sandbox_id, lock=True)
-                if sandbox is not None:
-                    await self._engine.arm(connection, sandbox)
+
+        async def arm(connection: AsyncConnection, sandbox_id: str) -> None:
+            sandbox = await sandboxes.get(connection, sandbox_id, lock=True)
+            if sandbox is not None:
+                await self._engine.arm(connection, sandbox)
+
+        await self._change_each(bare, arm)
 
     async def _accrue(self) -> None:
         """Write down the running time of long runners, so that a chart of today is true today."""
         now = self._clock.now()
-        async with self._store.write() as connection:
-            for row in await sandboxes.running_since_before(connection, now - _ACCRUE_SECONDS):
-                sandbox = await sandboxes.get(connection, row.sandbox_id, lock=True)
-                if sandbox is not None and sandbox.running_since is not None:
-                    await usage.add_running(connection, sandbox, sandbox.running_since, now)
-                    await sandboxes.patch(connection, sandbox.sandbox_id, running_since=now)
+        async with self._store.read() as connection:
+            running = await sandboxes.running_since_before(connection, now - _ACCRUE_SECONDS)
+
+        async def accrue(connection: AsyncConnection, sandbox_id: str) -> None:
+            sandbox = await sandboxes.get(connection, sandbox_id, lock=True)
+            if sandbox is not None and sandbox.running_since is not None:
+                await usage.add_running(connection, sandbox, sandbox.running_since, now)
+                await sandboxes.patch(connection, sandbox_id, running_since=now)
+
+        await self._change_each(running, accrue)
 
     async def _forget(self) -> None:
         now = self._clock.now()
@@ -172,6 +209,25 @@ class Reconciler:
             await idempotency.forget(connection, now - REMEMBERED_SECONDS)
             await servers.forget_stale(connection, now - max(86_400.0, 10 * self._settings.server_ttl))
 
+    async def _change_each(self, sandbox_ids: Collection[str], change: Change) -> None:
+        """All in one transaction; where one row spoils that, each in its own."""
+        if not sandbox_ids:
+            return
+        ordered = sorted(set(sandbox_ids))  # so that two servers never wait for each other's rows crosswise
+        try:
+            async with self._store.write() as connection:
+                for sandbox_id in ordered:
+                    await change(connection, sandbox_id)
+        except StoreUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 - which row it was is found out, and said, one by one
+            for sandbox_id in ordered:
+                await _guarded(functools.partial(self._change_one, sandbox_id, change), sandbox_id)
+
+    async def _change_one(self, sandbox_id: str, change: Change) -> None:
+        async with self._store.write() as connection:
+            await change(connection, sandbox_id)
+
     async def _each(self, work: Callable[[T], Awaitable[None]], things: Iterable[T]) -> None:
         """Many at once, but not all; the trouble of one is not the trouble of the others."""
 
@@ -182,24 +238,25 @@ class Reconciler:
         await asyncio.gather(*(one(thing) for thing in things))
 
 
-async def _every(seconds: float, work: Callable[[], Awaitable[None]], pace: Pace) -> None:
+async def _every(seconds: float, work: Callable[[], Awaitable[object]], pace: Pace) -> None:
     while True:
         await _guarded(work)
         if not await pace.rest(seconds):
             return
 
 
-async def _guarded(work: Callable[[], Awaitable[None]]) -> None:
+async def _guarded(work: Callable[[], Awaitable[object]], sandbox_id: str | None = None) -> None:
     try:
         await work()
     except PaddockError as error:
-        log.warning("reconciling has to wait", problem=str(error)[:300])
+        log.warning("reconciling has to wait", sandbox_id=sandbox_id, problem=str(error)[:300])
     except Exception:
-        log.exception("reconciling met a defect")
+        log.exception("reconciling met a defect", sandbox_id=sandbox_id)
 
 
-def _backoff(sandbox: Sandbox) -> float:
-    return min(_LONGEST_BACKOFF, 2.0**sandbox.attempts) if sandbox.attempts else 0.0
+def _resting(sandbox: Sandbox, now: float) -> bool:
+    """Too soon after a try that failed. A moment in the future means that the clock was set back."""
+    return 0 <= now - sandbox.state_changed_at < backoff_seconds(sandbox.attempts, _LONGEST_BACKOFF)
 
 
 def _differs(state: State, machine: Found | None) -> bool:

@@ -104,6 +104,9 @@ class Sampling:
                 rest = await self.round(pace)
             except StoreUnavailable:
                 rest = INTERVAL
+            except Exception:
+                log.exception("a round of samples failed")
+                rest = INTERVAL
             if not await pace.rest(rest):
                 return
 
@@ -129,6 +132,9 @@ class Sampling:
             stats = await self._engine.call(machine.stats(), "stats", _LOOK_SECONDS)
         except PaddockError as problem:  # it was paused or ended meanwhile; the reconciler looks after the rest
             log.debug("no sample", sandbox_id=sandbox_id, problem=str(problem)[:200])
+            return
+        except Exception:
+            log.exception("a sandbox could not be looked at", sandbox_id=sandbox_id)
             return
         self._histories.setdefault(sandbox_id, History()).add(stats)
 

@@ -14,6 +14,7 @@ from paddock.clock import Clock, Pace
 from paddock.errors import PaddockError, StoreUnavailable
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.controller import Controller
+from paddock.lifecycle.patience import backoff_seconds
 from paddock.settings import Settings
 from paddock.store import deadlines, events
 from paddock.store.database import Store
@@ -23,6 +24,7 @@ log = structlog.get_logger(__name__)
 
 _BATCH = 100
 _CLAIM_SECONDS = 30.0
+_LONGEST_DELAY = 300.0
 
 
 class SandboxQueueScheduler:
@@ -43,6 +45,9 @@ class SandboxQueueScheduler:
                 try:
                     claimed = await self.claim()
                 except StoreUnavailable:
+                    claimed = []
+                except Exception:
+                    log.exception("deadlines could not be claimed")
                     claimed = []
                 for deadline in claimed:
                     group.create_task(self.handle(deadline))
@@ -71,9 +76,9 @@ class SandboxQueueScheduler:
             log.warning("a deadline waits for the database", sandbox_id=deadline.sandbox_id)
         except PaddockError as error:
             await self._put_off(deadline, error)
-        except Exception:
+        except Exception as error:
             log.exception("a deadline could not be handled", sandbox_id=deadline.sandbox_id)
-            await self._put_off(deadline, None)
+            await self._put_off(deadline, error)
 
     async def _warn(self, deadline: Deadline) -> None:
         data = {
@@ -89,12 +94,15 @@ class SandboxQueueScheduler:
                 return
         self._bus.publish(deadline.sandbox_id)
 
-    async def _put_off(self, deadline: Deadline, error: PaddockError | None) -> None:
-        """Try again later, and later again. The row only exists still if nothing was begun."""
-        delay = min(300.0, 2.0**deadline.attempts)
+    async def _put_off(self, deadline: Deadline, error: Exception) -> None:
+        """Try again later, and later again. The row only exists still if nothing was begun. Never raises: the deadlines
+        of others are handled beside this one."""
+        delay = max(1.0, backoff_seconds(deadline.attempts, _LONGEST_DELAY))
         log.warning("a deadline is put off", sandbox_id=deadline.sandbox_id, seconds=delay, problem=str(error))
         try:
             async with self._store.write() as connection:
                 await deadlines.put_off(connection, deadline, self._clock.now() + delay)
         except StoreUnavailable:
             return  # the claim runs out by itself
+        except Exception:
+            log.exception("a deadline could not be put off", sandbox_id=deadline.sandbox_id)

@@ -14,9 +14,9 @@ from paddock.models import State
 NEXT: Mapping[State, frozenset[State]] = {
     State.CREATING: frozenset({State.RUNNING, State.DELETING}),
     State.RUNNING: frozenset({State.PAUSING, State.PAUSED, State.DELETING, State.FAILED}),
-    State.PAUSING: frozenset({State.PAUSED, State.RUNNING, State.FAILED}),
+    State.PAUSING: frozenset({State.PAUSED, State.RUNNING, State.DELETING, State.FAILED}),
     State.PAUSED: frozenset({State.RESUMING, State.DELETING, State.FAILED}),
-    State.RESUMING: frozenset({State.RUNNING, State.PAUSED, State.FAILED}),
+    State.RESUMING: frozenset({State.RUNNING, State.PAUSED, State.DELETING, State.FAILED}),
     State.DELETING: frozenset({State.DELETED}),
     State.DELETED: frozenset(),
     # Failed is what the provider says it does not have. Should it turn up again, it is taken back.
@@ -39,9 +39,10 @@ class Operation:
 CREATE = Operation("create", frozenset(), State.CREATING, State.RUNNING, State.DELETING)
 PAUSE = Operation("pause", frozenset({State.RUNNING}), State.PAUSING, State.PAUSED, State.RUNNING)
 RESUME = Operation("resume", frozenset({State.PAUSED}), State.RESUMING, State.RUNNING, State.PAUSED)
+# Delete waits for no other operation: it begins in the middle of one too, whose outcome is then void.
 DELETE = Operation(
     "delete",
-    frozenset({State.RUNNING, State.PAUSED, State.FAILED}),
+    frozenset({State.CREATING, State.RUNNING, State.PAUSING, State.PAUSED, State.RESUMING, State.FAILED}),
     State.DELETING,
     State.DELETED,
     State.DELETING,
@@ -50,6 +51,9 @@ DELETE = Operation(
 OPERATIONS: Mapping[State, Operation] = {operation.via: operation for operation in (CREATE, PAUSE, RESUME, DELETE)}
 """By the state that they go through: the operation that such a row is in the middle of."""
 
+
+GONE = frozenset({State.DELETING, State.DELETED})
+"""Deleted, or certain to be."""
 
 SETTLED_ALIVE = frozenset({State.RUNNING, State.PAUSED})
 """There is a machine, and nobody is at work on it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paddock.clock import Clock
-from paddock.errors import SandboxFailed, SandboxNotFound
+from paddock.errors import SandboxFailed, SandboxGone, SandboxNotFound
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Controller, Seen
 from paddock.lifecycle.engine import Engine, due
@@ -89,7 +89,10 @@ class Terms:
         """False: it was paused already."""
         await self._alive(who, sandbox_id)
         await self._journal.settled(sandbox_id)
-        return (await self._transitions.move(sandbox_id, PAUSE, memory_kept=keep_memory))[1]
+        try:
+            return (await self._transitions.move(sandbox_id, PAUSE, memory_kept=keep_memory))[1]
+        except SandboxGone as error:  # somebody kills it
+            raise SandboxNotFound.by_id(sandbox_id) from error
 
     async def kill(self, who: Principal, sandbox_id: str) -> bool:
         """False: there was nothing to end any more."""

@@ -2,12 +2,13 @@
 
 Whoever wants a sandbox in another state waits here for its turn, finishes what somebody else left unfinished, and lets
 the engine do the rest. The work runs in tasks of its own, so that a client that hangs up does not cut short what it
-began.
+began. Delete alone waits for nobody: it writes its intent over whatever is under way, and interrupts it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from paddock.errors import (
     Invalid,
     PaddockError,
     ProviderRefused,
+    ProviderTimeout,
     SandboxBusy,
     SandboxFailed,
     SandboxGone,
@@ -63,6 +65,8 @@ class Transitions:
         self._server_id = server_id
         self._turns = Turns()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._interrupted: weakref.WeakKeyDictionary[asyncio.Task[Any], str] = weakref.WeakKeyDictionary()
+        """By a delete, each with the sandbox that it worked on."""
         self._closing = False
 
     async def reach(self, sandbox_id: str, operation: Operation, **values: Any) -> Sandbox:
@@ -85,6 +89,10 @@ class Transitions:
     async def strike(self, deadline: Deadline) -> bool:
         """A deadline is due: do what it says. False when it turned out to be void."""
         return await self._own(self._strike(deadline))
+
+    async def expire(self, sandbox_id: str) -> None:
+        """Its end has come while it is in the middle of something, where no deadline can strike: delete it."""
+        await self._own(self._delete(sandbox_id, cause="timeout"))
 
     async def recover(self, sandbox_id: str) -> None:
         """Finish what a crash, or a provider that did not answer, cut short."""
@@ -111,9 +119,11 @@ class Transitions:
     async def _create(self, sandbox: Sandbox, write: Callable[[], Awaitable[bool]]) -> Sandbox | None:
         # The turn comes first: from the moment the row is there, the reconciler may find it.
         async with self._turns.take(sandbox.sandbox_id, self._settings.busy_wait):
-            return await self._engine.drive(sandbox) if await write() else None
+            return _alive(await self._engine.drive(sandbox), "be created") if await write() else None
 
     async def _move(self, sandbox_id: str, operation: Operation, values: Mapping[str, Any]) -> tuple[Sandbox, bool]:
+        if operation is DELETE:
+            return await self._delete(sandbox_id, cause="request")
         async with self._turns.take(sandbox_id, self._settings.busy_wait):
             while True:
                 sandbox = await self._settled(sandbox_id)
@@ -124,25 +134,85 @@ class Transitions:
                 guard = self._accounts.check_quota if operation is RESUME else None
                 begun = await self._engine.begin(sandbox, operation, cause="request", guard=guard, values=values)
                 if begun is not None:
-                    return await self._engine.drive(begun), True
+                    return _alive(await self._engine.drive(begun), operation.name), True
+
+    async def _delete(self, sandbox_id: str, *, cause: str) -> tuple[Sandbox, bool]:
+        """From any state, also in the middle of another operation; and whether it was this call that began it."""
+        while True:
+            sandbox = await self._row(sandbox_id)
+            if sandbox.state is State.DELETED:
+                return sandbox, False
+            if sandbox.state is State.DELETING:
+                return await self._finish_delete(sandbox_id, None), False
+            begun = await self._engine.begin(sandbox, DELETE, cause=cause)
+            if begun is not None:
+                return await self._finish_delete(sandbox_id, begun), True
+
+    async def _finish_delete(self, sandbox_id: str, begun: Sandbox | None) -> Sandbox:
+        """``begun``: the intent that this call has written. None: it was there already."""
+        if begun is not None:
+            self._interrupt(sandbox_id)
+        try:
+            async with self._turns.take(sandbox_id, self._settings.busy_wait):
+                deleted = await self._settled(sandbox_id) if begun is None else await self._engine.drive(begun)
+                # Somebody may have taken the delete over and been interrupted by us: then it is ours to finish.
+                return deleted if deleted.state is State.DELETED else await self._settled(sandbox_id)
+        except SandboxBusy:
+            raise ProviderTimeout(
+                f"Sandbox {sandbox_id!r} is not gone yet. Its delete stands, and Paddock goes on with it.",
+                details={"sandbox_id": sandbox_id, "status": State.DELETING.value},
+                retry_after=5,
+            ) from None
+
+    def _interrupt(self, sandbox_id: str) -> None:
+        """Whoever works on it works for nothing: the version of the row has moved on."""
+        holder = self._turns.holder(sandbox_id)
+        if holder is not None and holder is not asyncio.current_task():
+            self._interrupted[holder] = sandbox_id
+            holder.cancel()
 
     async def _strike(self, deadline: Deadline) -> bool:
-        operation = PAUSE if deadline.action is TimeoutAction.PAUSE else DELETE
+        if deadline.action is TimeoutAction.DELETE:
+            return await self._strike_delete(deadline)
         async with self._turns.take(deadline.sandbox_id, self._settings.busy_wait):
             try:
                 sandbox = await self._settled(deadline.sandbox_id)
             except SandboxNotFound:
                 sandbox = None
-            if sandbox is None or sandbox.state not in operation.start:
-                async with self._store.write() as connection:
-                    await deadlines.consume(connection, deadline, self._clock.now())
+            if sandbox is None or sandbox.state not in PAUSE.start:
+                await self._consume(deadline)
                 return False
-            values = {"memory_kept": sandbox.keep_memory} if operation is PAUSE else {}
-            begun = await self._engine.begin(sandbox, operation, cause="timeout", deadline=deadline, values=values)
+            values = {"memory_kept": sandbox.keep_memory}
+            begun = await self._engine.begin(sandbox, PAUSE, cause="timeout", deadline=deadline, values=values)
             if begun is None:
                 return False
             await self._engine.drive(begun)
             return True
+
+    async def _strike_delete(self, deadline: Deadline) -> bool:
+        try:
+            sandbox = await self._row(deadline.sandbox_id)
+        except SandboxNotFound:
+            sandbox = None
+        if sandbox is None or sandbox.state not in DELETE.start:
+            await self._consume(deadline)
+            return False
+        begun = await self._engine.begin(sandbox, DELETE, cause="timeout", deadline=deadline)
+        if begun is None:
+            return False
+        await self._finish_delete(deadline.sandbox_id, begun)
+        return True
+
+    async def _consume(self, deadline: Deadline) -> None:
+        async with self._store.write() as connection:
+            await deadlines.consume(connection, deadline, self._clock.now())
+
+    async def _row(self, sandbox_id: str) -> Sandbox:
+        async with self._store.read(swift=True) as connection:
+            sandbox = await sandboxes.get(connection, sandbox_id)
+        if sandbox is None:
+            raise SandboxNotFound.by_id(sandbox_id)
+        return sandbox
 
     async def _in_turn(self, sandbox_id: str, work: Callable[[Sandbox], Awaitable[T]]) -> T:
         async with self._turns.take(sandbox_id, self._settings.busy_wait):
@@ -212,7 +282,13 @@ class Transitions:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if task in self._interrupted and task.cancelled() and not (caller and caller.cancelling()):
+                raise _being_deleted(self._interrupted[task]) from None
+            raise
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -223,6 +299,18 @@ class Transitions:
             log.error("an operation failed", exc_info=error)
 
 
+def _alive(sandbox: Sandbox, what: str) -> Sandbox:
+    """What an operation brought about, unless a delete overtook it."""
+    if sandbox.state in states.GONE:
+        raise cannot(sandbox, what)
+    return sandbox
+
+
+def _being_deleted(sandbox_id: str) -> SandboxGone:
+    details = {"sandbox_id": sandbox_id, "status": State.DELETING.value}
+    return SandboxGone(f"Sandbox {sandbox_id!r} is being deleted.", details=details)
+
+
 def cannot(sandbox: Sandbox, what: str) -> PaddockError:
     details = {"sandbox_id": sandbox.sandbox_id, "status": sandbox.state.value}
     why = f" {sandbox.reason}" if sandbox.reason else ""
@@ -230,7 +318,7 @@ def cannot(sandbox: Sandbox, what: str) -> PaddockError:
         when = f" at {iso(sandbox.deleted_at)}" if sandbox.deleted_at else ""
         return SandboxNotFound(f"Sandbox {sandbox.sandbox_id!r} was deleted{when}.{why}", details=details)
     if sandbox.state is State.DELETING:
-        return SandboxGone(f"Sandbox {sandbox.sandbox_id!r} is being deleted.", details=details)
+        return _being_deleted(sandbox.sandbox_id)
     if sandbox.state is State.FAILED:
         return SandboxFailed(
             f"Sandbox {sandbox.sandbox_id!r} has failed and can only be deleted.{why}", details=details

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from paddock.errors import SandboxBusy
 
@@ -14,9 +15,14 @@ class Turns:
 
     def __init__(self) -> None:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._holders: dict[str, asyncio.Task[Any]] = {}
 
     def busy(self, sandbox_id: str) -> bool:
         return sandbox_id in self._locks
+
+    def holder(self, sandbox_id: str) -> asyncio.Task[Any] | None:
+        """The task that has the turn now."""
+        return self._holders.get(sandbox_id)
 
     @asynccontextmanager
     async def take(self, sandbox_id: str, wait: float) -> AsyncIterator[None]:
@@ -28,9 +34,12 @@ class Turns:
                     await lock.acquire()
             except TimeoutError:
                 raise busy(sandbox_id) from None
+            if (task := asyncio.current_task()) is not None:
+                self._holders[sandbox_id] = task
             try:
                 yield
             finally:
+                self._holders.pop(sandbox_id, None)
                 lock.release()
         finally:
             lock, wanted = self._locks[sandbox_id]

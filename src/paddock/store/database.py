@@ -33,6 +33,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from paddock.errors import StoreUnavailable
 from paddock.store import sqlite
+from paddock.store.spoiled import loads
 from paddock.store.swift import Swift
 
 log = structlog.get_logger(__name__)
@@ -196,6 +197,7 @@ class Store:
                 max_overflow=16,
                 pool_timeout=_POOL_SECONDS,
                 pool_pre_ping=True,
+                json_deserializer=loads,
             )
         file = self.file or Path()
         # "rw": a database that has vanished is an error. SQLite would otherwise make an empty one in its place.
@@ -206,6 +208,7 @@ class Store:
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=_POOL_SECONDS,
+            json_deserializer=loads,
         )
         _prepare_sqlite(engine.sync_engine, file, writes)
         return engine

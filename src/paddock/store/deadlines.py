@@ -13,12 +13,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.models import State, TimeoutAction, TimeoutFrom
 from paddock.store.records import Deadline, DeadlineKind
+from paddock.store.spoiled import say_once
 from paddock.store.swift import prepared
 from paddock.store.tables import deadlines, sandboxes
 
 _COLUMNS = [
     deadlines.c[name] for name in ("sandbox_id", "kind", "action", "due_at", "warn_at", "generation", "attempts")
 ]
+
+_MAX_ATTEMPTS = 1000
 
 
 def _upsert(dialect: Any) -> Any:
@@ -69,8 +72,7 @@ async def push_out(connection: AsyncConnection, sandbox_id: str, due_at: float, 
 
 async def get(connection: AsyncConnection, sandbox_id: str, kind: DeadlineKind) -> Deadline | None:
     query = select(*_COLUMNS).where(deadlines.c.sandbox_id == sandbox_id, deadlines.c.kind == kind)
-    row = (await connection.execute(query)).mappings().first()
-    return _record(row) if row else None
+    return _first((await connection.execute(query)).mappings().first())
 
 
 async def remove(connection: AsyncConnection, sandbox_id: str, kind: DeadlineKind | None = None) -> None:
@@ -101,7 +103,7 @@ async def claim(connection: AsyncConnection, server_id: str, now: float, until: 
         return []
     same = or_(*(and_(deadlines.c.sandbox_id == key[0], deadlines.c.kind == key[1]) for key in keys))
     statement = update(deadlines).where(same).values(claimed_by=server_id, claimed_until=until).returning(*_COLUMNS)
-    return [_record(row) for row in (await connection.execute(statement)).mappings()]
+    return _records((await connection.execute(statement)).mappings())
 
 
 async def consume(connection: AsyncConnection, deadline: Deadline, now: float) -> bool:
@@ -124,7 +126,12 @@ async def put_off(connection: AsyncConnection, deadline: Deadline, until: float)
     statement = (
         update(deadlines)
         .where(*_same(deadline))
-        .values(wake_at=until, claimed_by=None, claimed_until=None, attempts=deadlines.c.attempts + 1)
+        .values(
+            wake_at=until,
+            claimed_by=None,
+            claimed_until=None,
+            attempts=case((deadlines.c.attempts < _MAX_ATTEMPTS, deadlines.c.attempts + 1), else_=_MAX_ATTEMPTS),
+        )
     )
     return (await connection.execute(statement)).rowcount == 1
 
@@ -132,12 +139,11 @@ async def put_off(connection: AsyncConnection, deadline: Deadline, until: float)
 async def next_of(connection: AsyncConnection, sandbox_ids: Iterable[str]) -> dict[str, Deadline]:
     """The earliest deadline of each sandbox that has one."""
     found = (await connection.execute(_NEXT, {"ids": list(sandbox_ids)})).mappings()
-    return {row["sandbox_id"]: _record(row) for row in found}
+    return {deadline.sandbox_id: deadline for deadline in _records(found)}
 
 
 async def next_of_one(connection: AsyncConnection, sandbox_id: str) -> Deadline | None:
-    row = (await connection.execute(_NEXT_OF_ONE, {"id": sandbox_id})).mappings().first()
-    return _record(row) if row else None
+    return _first((await connection.execute(_NEXT_OF_ONE, {"id": sandbox_id})).mappings().first())
 
 
 async def missing(connection: AsyncConnection, limit: int = 500) -> list[str]:
@@ -195,8 +201,21 @@ def _same(deadline: Deadline) -> list[Any]:
     ]
 
 
-def _record(row: RowMapping) -> Deadline:
-    values: dict[str, Any] = dict(row)
-    values["kind"] = DeadlineKind(values["kind"])
-    values["action"] = TimeoutAction(values["action"])
-    return Deadline(**values)
+def _first(row: RowMapping | None) -> Deadline | None:
+    found = _records([] if row is None else [row])
+    return found[0] if found else None
+
+
+def _records(rows: Iterable[RowMapping]) -> list[Deadline]:
+    """Those that can be read. One that cannot is said once, and keeps nobody else's from being handled."""
+    found = []
+    for row in rows:
+        values: dict[str, Any] = dict(row)
+        try:
+            values["kind"] = DeadlineKind(values["kind"])
+            values["action"] = TimeoutAction(values["action"])
+        except ValueError as error:
+            say_once("a deadline cannot be read and is left alone", sandbox_id=values["sandbox_id"], problem=str(error))
+            continue
+        found.append(Deadline(**values))
+    return found

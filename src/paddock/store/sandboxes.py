@@ -14,10 +14,11 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.errors import Invalid
-from paddock.models import Isolation, State, TimeoutAction, TimeoutFrom
+from paddock.models import State
 from paddock.redaction import has_credentials, redact, without_credentials
 from paddock.store.database import CHANGED
 from paddock.store.records import Sandbox
+from paddock.store.spoiled import mend
 from paddock.store.swift import prepared
 from paddock.store.tables import ALIVE, LIVE, NAMED, UNFINISHED, sandboxes, servers
 
@@ -183,9 +184,9 @@ async def running(connection: AsyncConnection) -> list[tuple[str, str]]:
     return [(sandbox_id, provider) for sandbox_id, provider in await connection.execute(query)]
 
 
-async def running_since_before(connection: AsyncConnection, moment: float, limit: int = 500) -> list[Sandbox]:
-    query = select(*COLUMNS).where(sandboxes.c.running_since < moment).limit(limit)
-    return [record(row) for row in (await connection.execute(query)).mappings()]
+async def running_since_before(connection: AsyncConnection, moment: float, limit: int = 500) -> list[str]:
+    query = select(sandboxes.c.sandbox_id).where(sandboxes.c.running_since < moment)
+    return list((await connection.execute(query.order_by(sandboxes.c.running_since).limit(limit))).scalars())
 
 
 async def purge_deleted(connection: AsyncConnection, before: float, limit: int = 500) -> list[str]:
@@ -207,11 +208,7 @@ def _mark(connection: AsyncConnection, sandbox_id: str) -> None:
 
 def record(row: RowMapping) -> Sandbox:
     values: dict[str, Any] = dict(row)
-    values["state"] = State(values["state"])
-    values["on_timeout"] = TimeoutAction(values["on_timeout"])
-    values["timeout_from"] = TimeoutFrom(values["timeout_from"])
-    if values["isolation"] is not None:
-        values["isolation"] = Isolation(values["isolation"])
+    mend(values)
     return Sandbox(**values)
 
 

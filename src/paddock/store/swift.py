@@ -27,9 +27,10 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from paddock.machine.threads import in_thread
 from paddock.store import sqlite
+from paddock.store.spoiled import loads
 
 _AGAIN_SECONDS = 0.005
-_DIALECT = dialects.dialect(paramstyle="qmark")
+_DIALECT = dialects.dialect(paramstyle="qmark", json_deserializer=loads)
 _PREPARED = "paddock_prepared"
 
 Statement = TypeVar("Statement", bound=Any)

@@ -187,6 +187,8 @@ class Builder:
             except errors.PaddockError as error:
                 log.warning("the remains of a sandbox could not be removed yet", problem=error.message)
         known, births = await asyncio.to_thread(self._known)
+        if self._yard.unreadable():
+            return  # a container that looks like nobody's may be the one of a record that cannot be read
         nobodys = (containers | births) - known
         for name in nobodys & self._suspects:
             log.info("removing a container of no sandbox", container=name)

@@ -64,7 +64,8 @@ _MASKED = (
     "/sys/fs/cgroup",
     "/sys/kernel",
 )
-_READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+_READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/proc/1")
+"""``/proc/1`` is the agent: its files there (``oom_score_adj`` and others) belong to the sandbox's root."""
 _OPEN_FILES = 65_536
 _NO_CORE = 1
 """Not 0: with a piped ``core_pattern`` the kernel takes 0 as "no limit on the pipe" and starts the host's handler."""

@@ -55,8 +55,8 @@ class Lives:
             living = self.hold(folder, record)
             living.paused = state is MachineState.PAUSED
             await self.take_up(living)
-        except errors.PaddockError as error:  # one that does not answer keeps no other from being served
-            log.warning("sandbox does not answer", sandbox_id=record.spec.sandbox_id, problem=error.message)
+        except (errors.PaddockError, OSError) as error:  # one that does not answer keeps no other from being served
+            log.warning("sandbox does not answer", sandbox_id=record.spec.sandbox_id, problem=str(error))
 
     async def run(self, record: Record) -> Living:
         """Running in the end, whatever it is now."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
+
+import structlog
 
 from paddock import errors
 from paddock.clock import Clock, SystemClock
@@ -32,9 +33,11 @@ from paddock.providers.docker.living import Living
 from paddock.providers.ground import disk
 from paddock.providers.ground.chores import Chores
 from paddock.providers.ground.record import Record
-from paddock.providers.ground.stock import Stock, usual
+from paddock.providers.ground.stock import Stock, nameless, usual
 from paddock.providers.ground.yard import AlreadyThere, Yard
 from paddock.settings import Settings
+
+log = structlog.get_logger(__name__)
 
 
 class DockerProvider(Provider):
@@ -154,12 +157,15 @@ class DockerProvider(Provider):
         except errors.SandboxNotFound:
             return
         async with self._turn(sandbox_id):
-            if (living := self._lives.living.pop(sandbox_id, None)) is not None:
+            living = self._lives.living.get(sandbox_id)
+            if living is not None:
                 living.deleted = True
-                await living.let_go()
             # The container first: while the engine cannot say that it is gone, the folder says whose it is.
-            if (record := Record.load(folder)) is not None:
+            if (record := self._record(folder, living)) is not None:
                 await self._builder.end(record)
+            self._lives.living.pop(sandbox_id, None)
+            if living is not None:
+                await living.let_go()
             if (gone := self._yard.discard(folder)) is not None:
                 self._chores.add(asyncio.to_thread(disk.remove, gone))
         self._turns.pop(sandbox_id, None)
@@ -212,16 +218,7 @@ class DockerProvider(Provider):
         return Shape(spec.template_id, spec.resources.disk_mb)
 
     async def warm(self, shape: Shape) -> None:
-        spec = SandboxSpec(
-            sandbox_id=f"warm_{secrets.token_hex(8)}",
-            key="",
-            owner_id="",
-            user_id="",
-            template_id=shape.template_id,
-            resources=usual(shape.disk_mb),
-            egress=EgressPolicy(EgressMode.NONE),
-        )
-        place, record = await self._built(spec)
+        place, record = await self._built(nameless(shape))
         living: Living | None = None
         try:
             place = self._yard.put_warm(place)
@@ -309,11 +306,26 @@ class DockerProvider(Provider):
 
     async def _restock(self, folder: Path, record: Record) -> None:
         """Made in advance by a server before this one, or beside it."""
-        living = self._lives.hold(folder, record)
+        try:
+            living = self._lives.hold(folder, record)
+        except (errors.PaddockError, OSError) as error:
+            log.warning("a machine made in advance cannot be taken up", problem=str(error))
+            await self._lives.drop(folder, None)
+            return
         if living.watch(self._warm_lost):
             self._stock.add(folder, record, living)
         else:
             await self._lives.drop(folder, living)
+
+    @staticmethod
+    def _record(folder: Path, living: Living | None) -> Record | None:
+        """As it is written, or as it was when it could be read."""
+        try:
+            return Record.load(folder)
+        except errors.ProviderUnavailable:
+            if living is None:
+                raise
+            return living.record
 
     def _warm_lost(self, living: Living) -> None:
         self._stock.lost(living)

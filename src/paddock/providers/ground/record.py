@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -35,6 +36,24 @@ class Running:
 
     def alive(self) -> bool:
         return self.boot_id == boot_id() and start_time(self.pid) == self.start_time
+
+    def send_kill(self) -> int | None:
+        """Kill it; a descriptor that tells of its end, which the caller closes. None: it has ended already."""
+        try:
+            pidfd = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return None
+        try:
+            if start_time(self.pid) == self.start_time:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                return pidfd
+        except ProcessLookupError:
+            return pidfd  # in this moment
+        except BaseException:
+            os.close(pidfd)
+            raise
+        os.close(pidfd)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +95,7 @@ class Record:
             return cls._from_json(json.loads((folder / RECORD).read_bytes()))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, errors.Invalid) as error:
             raise errors.ProviderUnavailable(
                 f"The record of sandbox {folder.name!r} cannot be read: {error}"
             ) from error

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from paddock.providers.base import Resources, Shape
+from paddock.egress.policy import EgressMode, EgressPolicy
+from paddock.providers.base import Resources, SandboxSpec, Shape
 from paddock.providers.ground.record import Record
 
 Living = TypeVar("Living")
@@ -52,6 +54,19 @@ class Stock(Generic[Living]):
     def clear(self) -> list[Living]:
         ready, self._ready = self._ready, []
         return [one.living for one in ready if one.living is not None]
+
+
+def nameless(shape: Shape) -> SandboxSpec:
+    """A machine made in advance, before it is anybody's."""
+    return SandboxSpec(
+        sandbox_id=f"warm_{secrets.token_hex(8)}",
+        key="",
+        owner_id="",
+        user_id="",
+        template_id=shape.template_id,
+        resources=usual(shape.disk_mb),
+        egress=EgressPolicy(EgressMode.NONE),
+    )
 
 
 def usual(disk_mb: int) -> Resources:

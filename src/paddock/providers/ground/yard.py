@@ -14,11 +14,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import structlog
+
 from paddock import errors
 from paddock.providers.ground.record import Record
 
+log = structlog.get_logger(__name__)
+
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _ABANDONED_SECONDS = 300.0
+_GONE = "."
+"""Between the name of a folder in the trash and what makes it unique; no sandbox id has one."""
 
 
 class Yard:
@@ -32,6 +38,7 @@ class Yard:
         self._warm = root / "warm"
         self._drafts = root / "drafts"
         self._trash = root / "trash"
+        self._unreadable: set[Path] = set()
 
     def lay_out(self) -> None:
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -77,7 +84,7 @@ class Yard:
 
     def discard(self, folder: Path) -> Path | None:
         """From here on it is nobody's. None when there is nothing."""
-        gone = self._trash / f"{folder.name}.{secrets.token_hex(4)}"
+        gone = self._trash / f"{folder.name}{_GONE}{secrets.token_hex(4)}"
         try:
             folder.rename(gone)
         except FileNotFoundError:
@@ -90,8 +97,14 @@ class Yard:
     def warm(self) -> Iterator[tuple[Path, Record]]:
         yield from self._records(self._warm)
 
-    def discarded(self) -> list[Path]:
-        return list(self._trash.iterdir())
+    def discarded(self, sandbox_id: str | None = None) -> list[Path]:
+        """What waits to be removed; of this sandbox, where one is named."""
+        own = "" if sandbox_id is None else f"{sandbox_id}{_GONE}"
+        return [path for path in self._trash.iterdir() if path.name.startswith(own)]
+
+    def unreadable(self) -> bool:
+        """Whether some record cannot be read: then what its sandbox holds is not known either."""
+        return bool(self._unreadable)
 
     def drafts(self) -> set[str]:
         return {path.name for path in self._drafts.iterdir()}
@@ -111,7 +124,15 @@ class Yard:
         except OSError as error:
             raise errors.ProviderUnavailable(f"The folder of the sandboxes cannot be read: {error}") from error
         for name in names:
-            if (record := Record.load(place / name)) is not None:
+            try:
+                record = Record.load(place / name)
+            except errors.ProviderUnavailable as error:  # unknown, which is not gone: whoever asks for it is told
+                if place / name not in self._unreadable:
+                    log.error("the record of a sandbox cannot be read", folder=str(place / name), problem=error.message)
+                self._unreadable.add(place / name)
+                continue
+            self._unreadable.discard(place / name)
+            if record is not None:
                 yield place / name, record
 
 

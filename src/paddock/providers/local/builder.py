@@ -7,7 +7,7 @@ import contextlib
 import os
 import platform
 import select
-import signal
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from paddock.providers.ground.cgroups import Group
 from paddock.providers.ground.disk import Disks
 from paddock.providers.ground.launch import Born, Launcher
 from paddock.providers.ground.programs import Programs
-from paddock.providers.ground.record import Record, Running, boot_id, start_time
+from paddock.providers.ground.record import Record, Running, boot_id
 from paddock.providers.ground.seccomp.compiler import program
 from paddock.providers.ground.stock import usual
 from paddock.providers.ground.yard import Yard
@@ -41,6 +41,7 @@ from paddock.providers.local.templates import Template, Templates
 log = structlog.get_logger(__name__)
 
 _END_SECONDS = 10.0
+_KILL_AGAIN_SECONDS = 0.2
 
 
 class Builder:
@@ -145,13 +146,36 @@ class Builder:
         self.end(gone)
         disk.remove(gone)
 
-    def end(self, gone: Path) -> None:
-        """Its processes, mounts, group and ids; only its files are left then, and nobody's."""
-        record = Record.load(gone)
+    def end(self, gone: Path, known: Record | None = None) -> None:
+        """Its processes, mounts, group and ids; only its files are left then, and nobody's.
+
+        ``known``: what was last known of it, for a record that can no longer be read.
+        """
+        try:
+            record = Record.load(gone)
+        except errors.ProviderUnavailable:
+            if known is None:
+                raise
+            record = known
         if record is not None:
             if self.host.disk_image and record.running is not None and record.running.alive():
                 kind(record.spec).abandon(record.running.pid)
             self._end(record)
+
+    def strike(self, folder: Path) -> None:
+        """Kill its first process, and wait for nothing. A first blow, before ``end``."""
+        with contextlib.suppress(errors.ProviderUnavailable, OSError):
+            record = Record.load(folder)
+            running = None if record is None else record.running
+            if running is not None and running.alive() and (pidfd := running.send_kill()) is not None:
+                os.close(pidfd)
+
+    def end_discarded(self, sandbox_id: str) -> None:
+        """What an earlier delete put into the trash and could not end. It is not gone before its processes are."""
+        for gone in self._yard.discarded(sandbox_id):
+            record = Record.load(gone)
+            if record is not None and record.running is not None and record.running.alive():
+                self.destroy(gone)
 
     def bury(self, folder: Path, record: Record) -> None:
         """What is left of processes that have ended, before new ones start on the same disk."""
@@ -170,13 +194,13 @@ class Builder:
         for path in self._yard.discarded():
             try:
                 self.destroy(path)
-            except errors.PaddockError as error:
-                log.warning("the remains of a sandbox could not be removed yet", problem=error.message)
+            except (errors.PaddockError, OSError) as error:
+                log.warning("the remains of a sandbox could not be removed yet", folder=path.name, problem=str(error))
         running = [record for record in records if record.running is not None]
         if not any(record.running.alive() for record in running if record.running):
             self.templates.remove_unused()
         slots = {one.uid_slot for one in (record.running for record in running) if one and one.uid_slot is not None}
-        if self.host.privileged:
+        if self.host.privileged and not self._yard.unreadable():
             uids.release_stale(self._yard.root, slots)
         self.host.cgroups.remove_empty({record.reference for record in running} | self._yard.drafts())
 
@@ -250,8 +274,6 @@ class Builder:
         if running is None:
             return
         if running.boot_id == boot_id():
-            if running.group is not None:
-                running.group.kill()
             kill(running)
             self._release(running.uid_slot, running.group)
 
@@ -274,19 +296,27 @@ class Parts:
 
 
 def kill(running: Running) -> None:
-    """The first process of its namespace: the kernel ends all the others with it, and only then lets it go."""
-    try:
-        pidfd = os.pidfd_open(running.pid)
-    except ProcessLookupError:
+    """From outside, with nothing asked of the agent: the first process of its namespace, and its control group. The
+    kernel ends all the others with that process, and only then lets it go."""
+    pidfd = running.send_kill()
+    if pidfd is None:
+        _kill_group(running.group)  # what might be left of it
         return
     try:
-        if start_time(running.pid) != running.start_time:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
-        if not poll.poll(_END_SECONDS * 1000):
-            raise errors.ProviderUnavailable("The processes of a sandbox did not end in time.")
+        deadline = time.monotonic() + _END_SECONDS
+        while True:
+            # Again and again: another server may be freezing it at this moment, and who is frozen cannot die (v1).
+            _kill_group(running.group)
+            if poll.poll(_KILL_AGAIN_SECONDS * 1000):
+                return
+            if time.monotonic() > deadline:
+                raise errors.ProviderUnavailable("The processes of a sandbox did not end in time.")
     finally:
         os.close(pidfd)
+
+
+def _kill_group(group: Group | None) -> None:
+    if group is not None:
+        group.kill()

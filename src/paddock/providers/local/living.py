@@ -30,6 +30,13 @@ _BASE_ENVIRONMENT = {
     "TERM": "xterm-256color",
 }
 
+_STOP_SECONDS = 15.0
+"""For the agent to stop every process, which takes it milliseconds."""
+
+
+class AgentSilent(errors.ProviderUnavailable):
+    """The agent does not do what it is there for. Whatever has become of it, it can only be ended."""
+
 
 class Living:
     def __init__(
@@ -119,7 +126,7 @@ class Living:
         if self.running.group is not None and by_group:
             await asyncio.to_thread(self.running.group.freeze)
         else:
-            await self.machine.stop_all()
+            await self._stop_all()
             await self._write_stopped(True)
         self.paused = True
 
@@ -132,6 +139,11 @@ class Living:
             await asyncio.to_thread(self.running.group.thaw)
         await self.open()
 
+    def delete(self) -> None:
+        """Its end is no news from now on, and whoever asks for it is told that it is gone."""
+        self.deleted = True
+        self._unwatch()
+
     async def let_go(self) -> None:
         """Close what this process holds. The sandbox lives on."""
         self._unwatch()
@@ -141,6 +153,13 @@ class Living:
         await self.machine.aclose()
         if self._way.bridge is not None:
             await self._way.bridge.close()
+
+    async def _stop_all(self) -> None:
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await self.machine.stop_all()
+        except (TimeoutError, errors.PaddockError) as error:
+            raise AgentSilent(f"The sandbox's agent could not stop its processes: {error or 'no answer'}") from error
 
     async def _write_stopped(self, stopped: bool) -> None:
         self.record = self.record.with_running(replace(self.running, stopped=stopped))

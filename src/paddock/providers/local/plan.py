@@ -31,7 +31,8 @@ _DEV_LINKS = {
     "stdout": "/proc/self/fd/1",
     "stderr": "/proc/self/fd/2",
 }
-_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
+_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/1")
+"""``/proc/1`` is the agent: its files there (``oom_score_adj`` and others) belong to the sandbox's root."""
 _MASKED = (
     "/proc/acpi",
     "/proc/asound",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -26,16 +25,18 @@ from paddock.providers.ground import disk
 from paddock.providers.ground.chores import Chores
 from paddock.providers.ground.outlet import Outlet
 from paddock.providers.ground.record import Record
-from paddock.providers.ground.stock import Stock, usual
+from paddock.providers.ground.stock import Stock, nameless
 from paddock.providers.ground.yard import AlreadyThere, Yard
 from paddock.providers.local import quota
 from paddock.providers.local.builder import Builder, kind
 from paddock.providers.local.enclosure import Namespaces
 from paddock.providers.local.gvisor.runsc import Wanted
-from paddock.providers.local.living import Living
+from paddock.providers.local.living import AgentSilent, Living
 from paddock.settings import Settings
 
 log = structlog.get_logger(__name__)
+
+_FIND_AGAIN_SECONDS = 10.0  # for an agent to answer a server that starts; else it is taken up by its next use
 
 
 class LocalProvider(Provider):
@@ -123,9 +124,16 @@ class LocalProvider(Provider):
                 await self._halt(record)
                 return
             living = self._living.get(sandbox_id)
+            if living is None and record.running is not None and record.running.alive():
+                living = await self._adopt(self._yard.folder(sandbox_id), record, answering=False)
             if living is None or not living.alive():
                 return  # files only: that is what paused means
-            await living.freeze(by_group=self._builder.host.cgroups.freezer is not None)
+            try:
+                await living.freeze(by_group=self._builder.host.cgroups.freezer is not None)
+            except AgentSilent as error:
+                # What cannot be stopped by asking is ended from outside: nobody's code may run on for ever.
+                log.warning("paused by its files alone", sandbox_id=sandbox_id, problem=error.message)
+                await self._halt(record)
 
     async def resume(self, sandbox_id: str) -> None:
         async with self._turn(sandbox_id):
@@ -140,11 +148,16 @@ class LocalProvider(Provider):
             folder = self._yard.folder(sandbox_id)
         except errors.SandboxNotFound:
             return
+        self._builder.strike(folder)  # whoever has its turn, and waits for its agent, hears of its end at once
         async with self._turn(sandbox_id):
             if (living := self._living.pop(sandbox_id, None)) is not None:
-                living.deleted = True
-                await living.let_go()
-            await self._discard(folder)
+                living.delete()
+            try:  # its processes first, and from outside: nothing that is asked of the agent may come before
+                await self._discard(folder, living.record if living is not None else None)
+                await asyncio.to_thread(self._builder.end_discarded, sandbox_id)
+            finally:
+                if living is not None:
+                    await living.let_go()
         self._turns.pop(sandbox_id, None)
 
     def at_hand(self, sandbox_id: str) -> Machine | None:
@@ -193,17 +206,8 @@ class LocalProvider(Provider):
         return Shape(spec.template_id, spec.resources.disk_mb) if adjusts else None
 
     async def warm(self, shape: Shape) -> None:
-        spec = SandboxSpec(
-            sandbox_id=f"warm_{secrets.token_hex(8)}",
-            key="",
-            owner_id="",
-            user_id="",
-            template_id=shape.template_id,
-            resources=usual(shape.disk_mb),
-            egress=EgressPolicy(EgressMode.NONE),
-        )
         draft = self._yard.draft()
-        record = Record(spec, self._clock.now(), draft.name)
+        record = Record(nameless(shape), self._clock.now(), draft.name)
         try:
             folder, record = await self._builder.start(draft, record, self._yard.put_warm)
         except BaseException:
@@ -223,12 +227,9 @@ class LocalProvider(Provider):
         return self._stock.counts()
 
     async def cool(self, shape: Shape, count: int) -> None:
-        for _ in range(count):
-            taken = self._stock.take(shape)
-            if taken is None:
-                return
-            folder, _, living = taken
-            await self._drop(folder, living)
+        while count > 0 and (taken := self._stock.take(shape)) is not None:
+            await self._drop(taken[0], taken[2])
+            count -= 1
 
     # How one comes to live
 
@@ -291,11 +292,11 @@ class LocalProvider(Provider):
             await living.let_go()
         await self._discard(folder)
 
-    async def _discard(self, folder: Path) -> None:
+    async def _discard(self, folder: Path, known: Record | None = None) -> None:
         """Ended when this returns. Removing the files can take longer, and nobody needs to wait for that."""
         if (gone := self._yard.discard(folder)) is None:
             return
-        await asyncio.to_thread(self._builder.end, gone)
+        await asyncio.to_thread(self._builder.end, gone, known)
         self._chores.add(asyncio.to_thread(disk.remove, gone))
 
     async def _restart(self, record: Record) -> Living:
@@ -312,9 +313,7 @@ class LocalProvider(Provider):
             raise
         except errors.ProviderUnavailable:
             await asyncio.to_thread(self._builder.bury, folder, record)
-            raise errors.ProviderRefused(
-                "This sandbox ends at once: what is on its disk keeps it from running."
-            ) from None
+            raise errors.ProviderRefused("It ends at once: what is on its disk keeps it from running.") from None
         return living
 
     async def _halt(self, record: Record) -> None:
@@ -323,10 +322,10 @@ class LocalProvider(Provider):
             await living.let_go()
         await asyncio.to_thread(self._builder.halt, self._yard.folder(record.spec.sandbox_id), record)
 
-    async def _adopt(self, folder: Path, record: Record) -> Living:
+    async def _adopt(self, folder: Path, record: Record, *, answering: bool = True) -> Living:
         living = self._hold(folder, record)
         living.paused = record.state() is MachineState.PAUSED
-        return await self._take_up(living)
+        return await self._take_up(living, answering=answering)
 
     async def _revive(self, sandbox_id: str) -> Living:
         async with self._turn(sandbox_id):
@@ -341,11 +340,12 @@ class LocalProvider(Provider):
             log.warning("sandbox had ended by itself; starting it again from its files", sandbox_id=sandbox_id)
             return await self._restart(record)
 
-    async def _take_up(self, living: Living) -> Living:
+    async def _take_up(self, living: Living, *, answering: bool = True) -> Living:
+        """``answering=False``: nothing is asked of its agent, which may not answer any more."""
         sandbox_id = living.record.spec.sandbox_id
         self._living[sandbox_id] = living
         try:
-            if living.watch(self._lost) and not living.paused:
+            if living.watch(self._lost) and answering and not living.paused:
                 await living.open()
         except BaseException:  # to be taken up whole by whoever asks next
             self._living.pop(sandbox_id, None)
@@ -357,9 +357,10 @@ class LocalProvider(Provider):
         if record.running is None or not record.running.alive():
             return
         try:
-            await self._adopt(folder, record)
-        except errors.PaddockError as error:  # one that does not answer keeps no other from being served
-            log.warning("sandbox does not answer", sandbox_id=record.spec.sandbox_id, problem=error.message)
+            async with asyncio.timeout(_FIND_AGAIN_SECONDS):
+                await self._adopt(folder, record)
+        except (errors.PaddockError, OSError) as error:  # one that does not answer keeps no other from being served
+            log.warning("sandbox does not answer", sandbox_id=record.spec.sandbox_id, problem=str(error))
 
     async def _restock(self, folder: Path, record: Record) -> None:
         """Made in advance by a server before this one, or beside it."""
@@ -369,8 +370,8 @@ class LocalProvider(Provider):
                 await living.prepare()
                 self._stock.add(folder, record, living)
                 return
-        except errors.PaddockError as error:
-            log.warning("a machine made in advance does not answer", problem=error.message)
+        except (errors.PaddockError, OSError) as error:
+            log.warning("a machine made in advance does not answer", problem=str(error))
         await self._drop(folder, living)
 
     def _warm_lost(self, living: Living) -> None:
@@ -393,7 +394,5 @@ class LocalProvider(Provider):
             raise errors.SandboxNotFound.by_id(sandbox_id)
         return record
 
-    @contextlib.asynccontextmanager
-    async def _turn(self, sandbox_id: str) -> AsyncIterator[None]:
-        async with self._turns.setdefault(sandbox_id, asyncio.Lock()):
-            yield
+    def _turn(self, sandbox_id: str) -> asyncio.Lock:
+        return self._turns.setdefault(sandbox_id, asyncio.Lock())

@@ -1,0 +1,185 @@
+"""Nothing that happens in a sandbox, or to its agent, keeps a client from ending it: through the API of a real server,
+as root or as an ordinary user, whoever runs the tests."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paddock import errors
+from paddock.client import Sandbox, SyncSandboxClient
+from paddock.providers.ground.record import Record, Running
+from tests.e2b.server import PaddockServer
+from tests.support.serving import serving
+
+PATIENCE = 90.0
+"""Seconds. A wait for an agent's answer is 15 here; what never ends would be in the hundreds."""
+PROGRAM = """
+import ctypes, os, resource, sys
+libc = ctypes.CDLL(None, use_errno=True)
+class Limit(ctypes.Structure):
+    _fields_ = [("soft", ctypes.c_ulong), ("hard", ctypes.c_ulong)]
+print(libc.prlimit(1, resource.RLIMIT_NOFILE, ctypes.byref(Limit(0, 0)), None), ctypes.get_errno())
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaddockServer]:
+    with serving(tmp_path_factory.mktemp("paddock") / "home") as running:
+        yield running
+
+
+def connected(server: PaddockServer) -> SyncSandboxClient:
+    return SyncSandboxClient(server.url, api_key=server.key, timeout=PATIENCE)
+
+
+@pytest.fixture
+def client(server: PaddockServer) -> Iterator[SyncSandboxClient]:
+    with connected(server) as made:
+        yield made
+
+
+def running(server: PaddockServer, sandbox: Sandbox) -> Running:
+    record = Record.load(server.home / "local" / "sandboxes" / sandbox.sandbox_id)
+    assert record is not None and record.running is not None
+    return record.running
+
+
+def below(first: int) -> set[int]:
+    """The process and all that descend from it, as the host numbers them."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found = {first}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def ended(pids: set[int]) -> bool:
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_limits_that_are_taken_from_the_agent_are_refused_and_it_goes_on(
+    server: PaddockServer, client: SyncSandboxClient
+) -> None:
+    """The attack as it was found: an agent without descriptors could not pause, and nothing could end it."""
+    for user in ("user", "root"):
+        sandbox = client.create_sandbox(user_id="mallory")
+        client.write_file(sandbox.sandbox_id, "/workspace/attack.py", PROGRAM.encode())
+        sudo = "sudo " if user == "root" else ""
+        tried = client.run_command(sandbox.sandbox_id, f"{sudo}python3 /workspace/attack.py")
+        assert tried.stdout.split() == ["-1", "1"], "EPERM"
+        client.run_command(sandbox.sandbox_id, "nohup sh -c 'while :; do :; done' >/dev/null 2>&1 &")
+        processes = below(running(server, sandbox).pid)
+        assert client.pause_sandbox(sandbox.sandbox_id).status == "paused"
+        client.delete_sandbox(sandbox.sandbox_id)
+        assert ended(processes)
+
+
+def stop_agent(server: PaddockServer, sandbox: Sandbox) -> None:
+    os.kill(running(server, sandbox).pid, signal.SIGSTOP)
+
+
+def kill_agent(server: PaddockServer, sandbox: Sandbox) -> None:
+    os.kill(running(server, sandbox).pid, signal.SIGKILL)
+
+
+def limit_agent(server: PaddockServer, sandbox: Sandbox) -> None:
+    try:
+        resource.prlimit(running(server, sandbox).pid, resource.RLIMIT_NOFILE, (0, 0))
+    except PermissionError:
+        pytest.skip("this root may not set limits of others")
+
+
+def freeze(server: PaddockServer, sandbox: Sandbox) -> None:
+    group = running(server, sandbox).group
+    if group is None:
+        pytest.skip("no freezer here")
+    group.freeze()
+
+
+HARM = {"stopped": stop_agent, "killed": kill_agent, "limited": limit_agent, "frozen": freeze}
+
+
+@pytest.mark.parametrize("harm", list(HARM))
+@pytest.mark.parametrize("paused", [False, True], ids=["running", "paused"])
+def test_an_agent_that_does_nothing_any_more_is_ended_all_the_same(
+    server: PaddockServer, client: SyncSandboxClient, harm: str, paused: bool
+) -> None:
+    sandbox = client.create_sandbox(user_id="mallory")
+    client.run_command(sandbox.sandbox_id, "nohup sleep 1000 >/dev/null 2>&1 &")
+    processes = below(running(server, sandbox).pid)
+    HARM[harm](server, sandbox)
+    began = time.monotonic()
+    assert client.get_status(sandbox.sandbox_id).status == "running"
+    if paused:
+        assert client.pause_sandbox(sandbox.sandbox_id).status == "paused"
+    client.delete_sandbox(sandbox.sandbox_id)
+    assert time.monotonic() - began < PATIENCE / 2
+    assert ended(processes)
+    with pytest.raises(errors.SandboxNotFound):
+        client.run_command(sandbox.sandbox_id, "true")
+
+
+def test_a_full_disk_and_every_process_there_can_be(server: PaddockServer, client: SyncSandboxClient) -> None:
+    sandbox = client.create_sandbox(user_id="mallory", resources={"pids": 32, "disk_mb": 64})
+    fill = "cat /dev/zero > /workspace/full 2>/dev/null; for i in $(seq 64); do sleep 1000 & done"
+    client.run_command(sandbox.sandbox_id, f"nohup sh -c '{fill}' >/dev/null 2>&1 &")
+    pid = running(server, sandbox).pid
+    deadline = time.monotonic() + 30
+    while len(below(pid)) < 30 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    processes = below(pid)
+    assert len(processes) >= 30
+    assert client.pause_sandbox(sandbox.sandbox_id).status == "paused"
+    client.delete_sandbox(sandbox.sandbox_id)
+    assert ended(processes)
+
+
+def test_a_silent_agent_is_ended_by_a_server_that_comes_later(tmp_path: Path) -> None:
+    with serving(tmp_path / "home") as server, connected(server) as client:
+        sandbox, other = [client.create_sandbox(user_id="mallory") for _ in range(2)]
+        processes = below(running(server, sandbox).pid)
+        stop_agent(server, sandbox)
+        server.restart()
+        assert client.run_command(other.sandbox_id, "echo here").stdout == "here\n"
+        client.delete_sandbox(sandbox.sandbox_id)
+        assert ended(processes)
+
+
+def test_a_row_with_thousands_of_tries_stops_nobody_also_after_a_restart(tmp_path: Path) -> None:
+    with serving(tmp_path / "home") as server, connected(server) as client:
+        bad, other = [client.create_sandbox(user_id="mallory").sandbox_id for _ in range(2)]
+        with sqlite3.connect(server.home / "paddock.db", timeout=30) as database:
+            for sandbox_id, attempts in ((bad, 5000), (other, 0)):
+                change = "UPDATE sandboxes SET state='pausing', attempts=?, state_changed_at=0 WHERE sandbox_id=?"
+                database.execute(change, (attempts, sandbox_id))
+        for _ in range(2):
+            wait_for(client, other, "paused")
+            server.restart()
+        wait_for(client, bad, "paused")
+        client.delete_sandbox(bad)
+        client.delete_sandbox(other)
+
+
+def wait_for(client: SyncSandboxClient, sandbox_id: str, status: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while (seen := client.get_status(sandbox_id)).status != status:
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.05)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,7 @@ from paddock.providers.docker.living import Living
 from paddock.providers.ground import disk
 from paddock.providers.ground.chores import Chores
 from paddock.providers.ground.record import Record
-from paddock.providers.ground.stock import Stock, usual
+from paddock.providers.ground.stock import Stock, anonymous, usual
 from paddock.providers.ground.yard import AlreadyThere, Yard
 from paddock.settings import Settings
 
@@ -212,15 +211,7 @@ class DockerProvider(Provider):
         return Shape(spec.template_id, spec.resources.disk_mb)
 
     async def warm(self, shape: Shape) -> None:
-        spec = SandboxSpec(
-            sandbox_id=f"warm_{secrets.token_hex(8)}",
-            key="",
-            owner_id="",
-            user_id="",
-            template_id=shape.template_id,
-            resources=usual(shape.disk_mb),
-            egress=EgressPolicy(EgressMode.NONE),
-        )
+        spec = anonymous(shape)
         place, record = await self._built(spec)
         living: Living | None = None
         try:

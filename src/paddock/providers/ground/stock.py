@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from paddock.providers.base import Resources, Shape
+from paddock.egress.policy import EgressMode, EgressPolicy
+from paddock.providers.base import Resources, SandboxSpec, Shape
 from paddock.providers.ground.record import Record
 
 Living = TypeVar("Living")
@@ -57,3 +59,16 @@ class Stock(Generic[Living]):
 def usual(disk_mb: int) -> Resources:
     """What a machine made in advance has; another wish is met when it is handed out."""
     return Resources(disk_mb=disk_mb)
+
+
+def anonymous(shape: Shape) -> SandboxSpec:
+    """Of a machine that is made before anybody asks for it."""
+    return SandboxSpec(
+        sandbox_id=f"warm_{secrets.token_hex(8)}",
+        key="",
+        owner_id="",
+        user_id="",
+        template_id=shape.template_id,
+        resources=usual(shape.disk_mb),
+        egress=EgressPolicy(EgressMode.NONE),
+    )

@@ -2,8 +2,8 @@
 
 The kernel keeps the mappings of a file in one tree under one lock (``i_mmap_rwsem``), whoever maps it: every ``fork``,
 ``exec`` and ``mmap`` takes it for each file of the process. Where a fork bomb and its neighbours map the same libc, a
-neighbour waits behind hundreds of processes of the bomb, each of which must first get its turn on a processor; stalls of
-many seconds were seen, on the host too. A copy is another file with another lock.
+neighbour waits behind hundreds of processes of the bomb, each of which must first get its turn on a processor. Stalls
+of many seconds were seen, on the host too. A copy is another file with another lock.
 
 Each sandbox has its own copy of the few files that every command needs. What is larger, or needed less often, is one
 copy for all sandboxes of template ``host``: it keeps the host itself out.

@@ -12,6 +12,25 @@ from paddock import errors
 from paddock.providers.ground.cgroups import Cgroups, Group
 
 _KILL_SECONDS = 10.0
+_STAT = Path("/proc/stat")
+
+
+class Processors:
+    """How busy the machine's processors are, with whomever's work."""
+
+    def __init__(self) -> None:
+        self._last = self._busy_and_total()
+
+    def busy_share(self) -> float:
+        """Since the last time this was asked."""
+        now, last = self._busy_and_total(), self._last
+        self._last = now
+        return (now[0] - last[0]) / max(1, now[1] - last[1])
+
+    def _busy_and_total(self) -> tuple[int, int]:
+        """Ticks since the boot: with work, and all. Waiting for a disk is no work."""
+        ticks = [int(word) for word in _STAT.read_bytes().split(b"\n", 1)[0].split()[1:9]]
+        return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
 def cpu_seconds_of_all(cgroups: Cgroups) -> float | None:

@@ -10,7 +10,6 @@ What all sandboxes use together is one read. Only while that is much is each of 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ _LOOK_S = 0.1
 _QUIET_CPUS = 0.3
 """Used by all sandboxes together: below that nobody is looked at."""
 _CROWDED_SHARE = 0.6
-"""Of the machine's processors: above that, sandboxes can get into each other's way."""
+"""Of the machine's processors, used by whomever: above that, sandboxes can get into each other's way."""
 _BURST_CPU_S = 0.25
 _REFILL_CPUS = 0.15
 """What a sandbox may use without yielding: bursts of that many seconds, and on average that part of a processor."""
@@ -67,10 +66,11 @@ class Guard:
 
     async def keep(self) -> None:
         """Until cancelled."""
+        processors = pressure.Processors()
         while pressure.cpu_seconds_of_all(self._cgroups) is not None:
-            used = self._used()
+            used, busy_share = self._used(), processors.busy_share()
             if used > _QUIET_CPUS:
-                await self._look(crowded=used > _CROWDED_SHARE * (os.cpu_count() or 1))
+                await self._look(crowded=busy_share > _CROWDED_SHARE)
             elif self._accounts:
                 await asyncio.to_thread(self._rest)
             await asyncio.sleep(_LOOK_S)
@@ -118,6 +118,12 @@ class Guard:
             if account.yields:
                 pressure.set_yields(account.group, False)
 
+    def _forgive(self, reference: str) -> None:
+        """What was refused until now counts no more against what runs next."""
+        if (account := self._accounts.get(reference)) is not None:
+            account.refused = pressure.refused_forks(account.group)
+            account.refusals = []
+
     async def _end(self, bomb: ForkBomb) -> None:
         record = bomb.living.record
         running, sandbox_id, pids = record.running, record.spec.sandbox_id, record.spec.resources.pids
@@ -128,6 +134,8 @@ class Guard:
         except (errors.PaddockError, FileNotFoundError) as error:
             log.warning("a fork bomb could not be ended", sandbox_id=sandbox_id, problem=str(error))
             return
+        finally:
+            self._forgive(record.reference)
         log.warning("fork bomb: the processes of a sandbox are ended", sandbox_id=sandbox_id, refused=bomb.refused)
         message = (
             f"{bomb.refused} forks were refused within a second at the limit of {pids} processes: a fork bomb. "

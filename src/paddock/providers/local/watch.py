@@ -23,7 +23,7 @@ class Watch:
             guard = Guard(host.cgroups, self._living, lambda: self.notice)
             self._tasks.append(asyncio.create_task(guard.keep()))
         else:
-            self._tasks.append(asyncio.create_task(demotion.keep(self._living)))
+            self._tasks.append(asyncio.create_task(demotion.keep(self._living, lambda: self.notice)))
         if not host.disk_image:
             self._tasks.append(asyncio.create_task(quota.keep(self._living, lambda: self.notice)))
 

@@ -20,6 +20,7 @@ from paddock.providers.local import LocalProvider
 
 HOST_TEMPLATE = "host"
 ECHO = "/bin/echo hi"
+_PADDOCK = "from paddock.cli.app import main; main()"
 _START_SECONDS = 60.0
 _FILL_SECONDS = 120.0
 _SPARE = 2
@@ -131,10 +132,13 @@ async def local_server(home: Path, template: Template, *, pool: int = 0) -> Asyn
         "PADDOCK_POOL_SIZE": str(_pool_size(template, pool)),
         "PADDOCK_POOL_MAX": str(pool + _SPARE + 1 if pool else 0),
     }
-    program = Path(sys.executable).with_name("paddock")
     with (home / "log").open("wb") as log:
         process = subprocess.Popen(
-            [program, "--json", "up"], env={**_plain(), **settings}, cwd=home, stdout=subprocess.PIPE, stderr=log
+            [sys.executable, "-c", _PADDOCK, "--json", "up"],
+            env={**_plain(), **settings},
+            cwd=home,
+            stdout=subprocess.PIPE,
+            stderr=log,
         )
     try:
         port = await asyncio.wait_for(asyncio.to_thread(_port, process, home / "log"), _START_SECONDS)

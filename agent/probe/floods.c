@@ -3,15 +3,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <threads.h>
 #include <unistd.h>
 
 struct shared {
@@ -153,6 +157,80 @@ static enum verdict descriptors(const struct call *call)
     return refused("every process met its limit");
 }
 
+/* Threads that end at once, as fast as they can be made. */
+static int nothing(void *unused)
+{
+    (void)unused;
+    return 0;
+}
+
+static enum verdict threads(const struct call *call)
+{
+    double until = seconds_now() + (double)number(call->words[0]);
+    long made = 0;
+    while (seconds_now() < until) {
+        thrd_t thread;
+        if (thrd_create(&thread, nothing, NULL) != thrd_success)
+            continue;
+        (void)thrd_detach(thread);
+        made++;
+    }
+    return refused("%ld threads, one after the other", made);
+}
+
+/* Many watchers of one directory, and files that come and go in it. The words: seconds, and a directory. */
+static enum verdict inotify_events(const struct call *call)
+{
+    enum { WATCHERS = 16, PROCESSES = 4 };
+    char path[256];
+    double until = seconds_now() + (double)number(call->words[0]);
+    for (int i = 0; i < WATCHERS; i++) {
+        int watcher = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+        if (watcher >= 0)
+            (void)inotify_add_watch(watcher, call->words[1], IN_ALL_EVENTS);
+    }
+    pid_t teller = getpid();
+    for (int i = 1; i < PROCESSES && fork() > 0; i++)
+        ;
+    (void)snprintf(path, sizeof path, "%s/watched-%d", call->words[1], (int)getpid());
+    while (seconds_now() < until) {
+        int file = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+        if (file >= 0)
+            (void)close(file);
+        (void)unlink(path);
+    }
+    if (getpid() != teller)
+        _exit(0);
+    while (wait(NULL) > 0)
+        ;
+    return refused("events for %d watchers", (int)WATCHERS);
+}
+
+/* Datagrams from processes to themselves. */
+static enum verdict loopback(const struct call *call)
+{
+    static char text[32768];
+    enum { PROCESSES = 4 };
+    double until = seconds_now() + (double)number(call->words[0]);
+    pid_t teller = getpid();
+    for (int i = 1; i < PROCESSES && fork() > 0; i++)
+        ;
+    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof own;
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int ready = fd >= 0 && bind(fd, (struct sockaddr *)&own, length) == 0 &&
+                getsockname(fd, (struct sockaddr *)&own, &length) == 0;
+    while (ready && seconds_now() < until) {
+        (void)sendto(fd, text, sizeof text, 0, (struct sockaddr *)&own, length);
+        (void)recv(fd, text, sizeof text, 0);
+    }
+    if (getpid() != teller)
+        _exit(0);
+    while (wait(NULL) > 0)
+        ;
+    return ready ? refused("datagrams of %d processes", (int)PROCESSES) : not_tried("no socket");
+}
+
 /* Everything that a signal can reach. */
 static enum verdict kill_everyone(const struct call *call)
 {
@@ -169,6 +247,9 @@ const struct attempt flood_attempts[] = {
     {"bomb-cpu", spin, NULL, 1, 0},
     {"bomb-output", output, NULL, 1, 0},
     {"bomb-descriptors", descriptors, NULL, 3, 0},
+    {"bomb-threads", threads, NULL, 1, 0},
+    {"bomb-inotify-events", inotify_events, NULL, 2, 0},
+    {"bomb-loopback", loopback, NULL, 1, 0},
     {"kill-everyone", kill_everyone, NULL, 0, 0},
     {NULL, NULL, NULL, 0, 0},
 };

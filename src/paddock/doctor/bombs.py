@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from paddock import errors
@@ -17,8 +17,13 @@ from paddock.doctor.canaries import unharmed
 from paddock.doctor.suite import PROBE, RESOURCES, Box, Suite, probe_program
 
 SECONDS = 2
-RESPONSIVE = 2.0
-"""Seconds that half of all small commands may take at most, on the host and elsewhere, while the bomb goes off."""
+RESPONSIVE_S = 0.5
+SLOWDOWN = 3
+"""While a bomb goes off, half of all small commands on the host and elsewhere take no longer than that many times what
+they take in calm, or than that many seconds, which no user minds."""
+STALL_S = 5.0
+"""And none of them takes longer than this."""
+_CALM_COMMANDS = 10
 _MANY = 1_000_000
 _RECOVERY = 30.0
 _TRUE = "/bin/true"
@@ -31,9 +36,20 @@ class Bomb:
     words: tuple[int | str, ...]
     layer: str | None = None
     """The layer of isolation that this rests on; where it is missing the report says so, and it is not tried."""
+    script: str | None = None
+    """For the shell of the template, where the bomb is to be of its programs and libraries; else the probe has it."""
     counts: bool = True
     """Whether the probe itself can tell that there was no limit; else only what others feel counts."""
 
+
+_UNTIL = f'end=$(($(date +%s) + {SECONDS})); go() {{ [ "$(date +%s)" -lt "$end" ]; }}; '
+_SHELL = _UNTIL + f"bomb() {{ go || return; bomb | bomb & bomb | bomb & }}; bomb; sleep {SECONDS + 1}"
+_EXEC = _UNTIL + "for i in 1 2 3 4 5 6 7 8; do (while go; do /bin/true; /bin/true; /bin/true; done) & done; wait"
+_PAGE_CACHE = (
+    _UNTIL
+    + f"dd if=/dev/zero of=/tmp/cache bs=1M count={RESOURCES.disk_mb * 3 // 4} 2>/dev/null; "
+    + "for i in 1 2 3 4; do (while go; do cat /tmp/cache >/dev/null; done) & done; wait; rm -f /tmp/cache"
+)
 
 BOMBS: tuple[Bomb, ...] = (
     Bomb("bomb-fork", "processes until the host has no more", (SECONDS, RESOURCES.pids * 8)),
@@ -47,6 +63,12 @@ BOMBS: tuple[Bomb, ...] = (
     Bomb("bomb-descriptors", "open files until the host has no more", (SECONDS, 8, _MANY)),
     Bomb("bomb-output", "output until the host's disk is full", (SECONDS,), counts=False),
     Bomb("bomb-cpu", "calculation on every processor", (SECONDS,), counts=False),
+    Bomb("bomb-shell", "forks of a shell keep all who map its libraries waiting", (), script=_SHELL, counts=False),
+    Bomb("bomb-exec", "starts of programs keep all who start them waiting", (), script=_EXEC, counts=False),
+    Bomb("bomb-page-cache", "files that others have in memory are pushed out", (), script=_PAGE_CACHE, counts=False),
+    Bomb("bomb-threads", "threads that come and go keep the scheduler busy", (SECONDS,), counts=False),
+    Bomb("bomb-inotify-events", "events of watched files keep the kernel busy", (SECONDS, "/tmp"), counts=False),  # noqa: S108
+    Bomb("bomb-loopback", "packets on its loopback keep the kernel busy", (SECONDS,), counts=False),
     Bomb("kill-everyone", "every process that a signal reaches is killed", ()),
 )
 
@@ -69,15 +91,16 @@ async def explode(suite: Suite, box: Box, bomb: Bomb) -> Outcome:
     """Let one off in ``box``. What it does to the host, to the neighbour and to itself afterwards decides."""
     if (missing := await _missing(suite, bomb)) is not None:
         return _outcome(bomb.name, Verdict.NOT_TRIED, missing)
-    words = [str(word) for word in bomb.words]
-    attack = asyncio.create_task(box.run(PROBE, "run", bomb.name, *words, user="root"))
-    pulse = await _pulse(suite, attack)
+    words = [PROBE, "run", bomb.name, *(str(word) for word in bomb.words)]
+    calm = await _pulse(suite, _CALM_COMMANDS)
+    attack = asyncio.create_task(box.run(*(words if bomb.script is None else _shell(bomb.script)), user="root"))
+    pulse = await _pulse(suite, 1, attack)
     info, output = await attack
     lines = output.splitlines()
     detail = f"{lines[-1][:100] if lines and bomb.counts else bomb.danger}; {pulse}"
     if bomb.counts and info.exit_code in (1, 2):
         return _outcome(bomb.name, Verdict.NOT_REFUSED if info.exit_code == 1 else Verdict.NOT_TRIED, detail)
-    trouble = pulse.trouble() or unharmed(suite.canaries) or await _recovered(box)
+    trouble = pulse.trouble(calm) or unharmed(suite.canaries) or await _recovered(box)
     if trouble is not None:
         return _outcome(bomb.name, Verdict.NOT_REFUSED, f"{trouble}; {detail}")
     return _outcome(bomb.name, Verdict.REFUSED, detail)
@@ -128,27 +151,40 @@ def _everybody(suite: Suite, kind: str) -> list[tuple[str, Callable[[], Awaitabl
     ]
 
 
+def _shell(script: str) -> tuple[str, ...]:
+    return "/bin/sh", "-c", script
+
+
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    host: float
-    neighbour: float
+    """Seconds of small commands."""
 
-    def trouble(self) -> str | None:
-        if self.host > RESPONSIVE:
-            return "the host did not stay responsive"
-        return "another sandbox did not stay responsive" if self.neighbour > RESPONSIVE else None
+    host: Sequence[float]
+    neighbour: Sequence[float]
+
+    def trouble(self, calm: Pulse) -> str | None:
+        if _slower(self.host, calm.host):
+            return f"the host did not stay responsive (calm: {calm})"
+        if _slower(self.neighbour, calm.neighbour):
+            return f"another sandbox did not stay responsive (calm: {calm})"
+        return None
 
     def __str__(self) -> str:
-        return (
-            f"a command took {self.host * 1000:.0f} ms on the host, {self.neighbour * 1000:.0f} ms in another sandbox"
-        )
+        host, neighbour = (f"{statistics.median(times) * 1000:.0f} ms" for times in (self.host, self.neighbour))
+        worst = max(*self.host, *self.neighbour)
+        return f"a command took {host} on the host, {neighbour} in another sandbox, {worst * 1000:.0f} ms at worst"
 
 
-async def _pulse(suite: Suite, attack: asyncio.Task[object]) -> Pulse:
-    """Small commands, one after the other, for as long as the attack lasts; the medians of what they took."""
+def _slower(now: Sequence[float], calm: Sequence[float]) -> bool:
+    bound = max(RESPONSIVE_S, SLOWDOWN * statistics.median(calm))
+    return statistics.median(now) > bound or max(now) > max(STALL_S, SLOWDOWN * max(calm))
+
+
+async def _pulse(suite: Suite, least: int, attack: asyncio.Task[object] | None = None) -> Pulse:
+    """Small commands, one after the other, for as long as the attack lasts."""
     host: list[float] = []
     neighbour: list[float] = []
-    while not host or not attack.done():
+    while len(host) < least or not (attack is None or attack.done()):
         started = time.monotonic()
         process = await asyncio.create_subprocess_exec(_TRUE)
         await process.wait()
@@ -158,8 +194,8 @@ async def _pulse(suite: Suite, attack: asyncio.Task[object]) -> Pulse:
             raise errors.PaddockError(f"A command in another sandbox failed meanwhile ({info.exit_code}).")
         host.append(between - started)
         neighbour.append(time.monotonic() - between)
-        await asyncio.wait([attack], timeout=0.05)
-    return Pulse(statistics.median(host), statistics.median(neighbour))
+        await asyncio.sleep(0.02)
+    return Pulse(host, neighbour)
 
 
 async def _recovered(box: Box) -> str | None:

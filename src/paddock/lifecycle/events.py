@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
+import structlog
+
+from paddock.clock import Clock
+from paddock.errors import StoreUnavailable
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.controller import Controller
@@ -13,17 +18,30 @@ from paddock.store import events
 from paddock.store.database import Store
 from paddock.store.records import Event
 
+log = structlog.get_logger(__name__)
+
 _BATCH = 500
 _LOOK_SECONDS = 1.0
 """How often to look for what other servers have written; what this one writes is told at once."""
 
 
 class Events:
-    def __init__(self, store: Store, controller: Controller, journal: Journal, bus: Bus) -> None:
+    def __init__(self, clock: Clock, store: Store, controller: Controller, journal: Journal, bus: Bus) -> None:
+        self._clock = clock
         self._store = store
         self._controller = controller
         self._journal = journal
         self._bus = bus
+
+    async def happened(self, sandbox_id: str, kind: str, data: Mapping[str, Any]) -> None:
+        """What a provider did by itself. It is no use of the sandbox, and does not put off its timeout."""
+        try:
+            async with self._store.write() as connection:
+                await events.append(connection, sandbox_id, self._clock.now(), (kind, data))
+        except StoreUnavailable as error:
+            log.warning("an event could not be written", sandbox_id=sandbox_id, kind=kind, problem=error.message)
+            return
+        self._bus.publish(sandbox_id)
 
     async def page(self, who: Principal, sandbox_id: str, after: int, limit: int) -> list[Event]:
         await self._controller.get(who, sandbox_id)

@@ -119,7 +119,7 @@ class House:
         self.mcp_servers = McpServers(self.controller, self.store, self.rows, self.engine)
         self.workers = Workers()
         self.tools = Tools(self.controller, self.services, self.invitations, self.mcp_servers, self.workers)
-        self.events = Events(self.store, self.controller, self.journal, self.bus)
+        self.events = Events(clock, self.store, self.controller, self.journal, self.bus)
         self.usage = UsageBook(clock, self.store, self.controller, self.journal)
         self.scheduler = SandboxQueueScheduler(settings, clock, self.store, self.controller, self.bus, self.server_id)
         self.reconciler = Reconciler(
@@ -145,6 +145,7 @@ class House:
             self.logbook.open()
             await self.journal.recover()
             for provider in self.providers.values():
+                provider.tell(self.events.happened)
                 await provider.start()
         except BaseException:
             self.logbook.close()

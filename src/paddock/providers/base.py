@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from paddock import errors
 from paddock.egress.outward import Outward
@@ -37,7 +37,7 @@ class Resources:
     cpu: float = 1.0
     memory_mb: int = 512
     disk_mb: int = 1024
-    pids: int = 512
+    pids: int = 256
 
 
 class IsolationLevel(StrEnum):
@@ -118,6 +118,14 @@ class Found:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+Notice = Callable[[str, str, Mapping[str, Any]], Awaitable[None]]
+"""Takes word of what a provider did to a sandbox by itself: its id, the kind of event, and the event's data."""
+
+
+async def unheard(sandbox_id: str, kind: str, data: Mapping[str, Any]) -> None:
+    """A notice that nobody takes."""
+
+
 class InsideService(Protocol):
     """What this process serves on a port inside every sandbox, with no process in it."""
 
@@ -196,6 +204,9 @@ class Provider(ABC):
     def answer_inside(self, service: InsideService) -> bool:
         """Serve it inside every sandbox from now on. Called before ``start``. False: this provider has no way to."""
         return False
+
+    def tell(self, notice: Notice) -> None:  # noqa: B027
+        """Who is to be told of what this provider does by itself. Called before ``start``."""
 
     # Machines made in advance
 

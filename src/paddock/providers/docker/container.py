@@ -71,6 +71,8 @@ _NO_CORE = 1
 """Not 0: with a piped ``core_pattern`` the kernel takes 0 as "no limit on the pipe" and starts the host's handler."""
 _SHM_MB = 64
 _PERIOD = 100_000
+_CPU_SHARES = 512
+"""Half of what a service of the host has: where processors are scarce, the host and the server come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ def limits(resources: Resources) -> dict[str, Any]:
     return {
         "Memory": memory,
         "MemorySwap": memory,
+        "CpuShares": _CPU_SHARES,
         "CpuPeriod": _PERIOD,
         "CpuQuota": max(1000, int(resources.cpu * _PERIOD)),
         "PidsLimit": resources.pids,

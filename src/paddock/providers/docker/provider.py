@@ -33,7 +33,7 @@ from paddock.providers.docker.living import Living
 from paddock.providers.ground import disk
 from paddock.providers.ground.chores import Chores
 from paddock.providers.ground.record import Record
-from paddock.providers.ground.stock import Stock, nameless, usual
+from paddock.providers.ground.stock import Stock, anonymous, usual
 from paddock.providers.ground.yard import AlreadyThere, Yard
 from paddock.settings import Settings
 
@@ -218,7 +218,7 @@ class DockerProvider(Provider):
         return Shape(spec.template_id, spec.resources.disk_mb)
 
     async def warm(self, shape: Shape) -> None:
-        place, record = await self._built(nameless(shape))
+        place, record = await self._built(anonymous(shape))
         living: Living | None = None
         try:
             place = self._yard.put_warm(place)

@@ -23,6 +23,9 @@ V1_CONTROLLERS = ("memory", "cpu", "cpuacct", "pids", "freezer")
 _PERIOD_US = 100_000
 _MOUNTS = Path("/proc/self/mountinfo")
 _OWN = Path("/proc/self/cgroup")
+_SERVER_LEAF = "paddock-server"
+_SERVER_WEIGHT = "1000"
+"""Ten times that of all sandboxes together: what every one of them waits for must not wait for one of them."""
 _FREEZE_SECONDS = 5.0
 _REWRITE_SECONDS = 0.05
 _REMOVE_SECONDS = 5.0
@@ -277,12 +280,13 @@ def _delegate(place: Path, wanted: frozenset[str]) -> frozenset[str]:
         wanted &= frozenset((place.parent / "cgroup.controllers").read_text().split())
         shared = frozenset((place.parent / "cgroup.subtree_control").read_text().split())
         if not wanted <= shared and place.parent.joinpath("cgroup.type").exists():  # the root has no such rule
-            leaf = place.parent / "paddock-server"
+            leaf = place.parent / _SERVER_LEAF
             leaf.mkdir(exist_ok=True)
             _try_write(leaf / "cgroup.procs", "0")
     for path in (place.parent, place):
         for controller in wanted:
             _try_write(path / "cgroup.subtree_control", f"+{controller}")
+    _try_write(place.parent / _SERVER_LEAF / "cpu.weight", _SERVER_WEIGHT)
     with contextlib.suppress(OSError):
         return frozenset((place / "cgroup.subtree_control").read_text().split()) & wanted
     return frozenset()

@@ -113,16 +113,22 @@ def make_folders(root: Path) -> None:
     root.mkdir(mode=0o700, exist_ok=True)
 
 
+def share_blocks(source: int, target: int) -> bool:
+    """Make ``target`` a copy without copying; False where the file system cannot."""
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError:
+        return False
+    return True
+
+
 def copy_sparse(source: Path, target: Path) -> None:
     """By sharing blocks where the file system can, else only what is not a hole."""
     with source.open("rb") as read:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as write:
-            try:
-                fcntl.ioctl(write.fileno(), _FICLONE, read.fileno())
+            if share_blocks(read.fileno(), write.fileno()):
                 return
-            except OSError:
-                pass  # not every file system shares blocks
             size = os.fstat(read.fileno()).st_size
             write.truncate(size)
             at = 0

@@ -56,8 +56,13 @@ class Stock(Generic[Living]):
         return [one.living for one in ready if one.living is not None]
 
 
-def nameless(shape: Shape) -> SandboxSpec:
-    """A machine made in advance, before it is anybody's."""
+def usual(disk_mb: int) -> Resources:
+    """What a machine made in advance has; another wish is met when it is handed out."""
+    return Resources(disk_mb=disk_mb)
+
+
+def anonymous(shape: Shape) -> SandboxSpec:
+    """Of a machine that is made before anybody asks for it."""
     return SandboxSpec(
         sandbox_id=f"warm_{secrets.token_hex(8)}",
         key="",
@@ -67,8 +72,3 @@ def nameless(shape: Shape) -> SandboxSpec:
         resources=usual(shape.disk_mb),
         egress=EgressPolicy(EgressMode.NONE),
     )
-
-
-def usual(disk_mb: int) -> Resources:
-    """What a machine made in advance has; another wish is met when it is handed out."""
-    return Resources(disk_mb=disk_mb)

@@ -29,14 +29,15 @@ from paddock.providers.ground.seccomp.compiler import program
 from paddock.providers.ground.stock import usual
 from paddock.providers.ground.yard import Yard
 from paddock.providers.local import host as machine
-from paddock.providers.local import uids
+from paddock.providers.local import private_files, uids
 from paddock.providers.local.enclosure import Enclosure, Laid, Namespaces
 from paddock.providers.local.gvisor import runsc
 from paddock.providers.local.gvisor.enclosure import Gvisor
 from paddock.providers.local.gvisor.runsc import Wanted
 from paddock.providers.local.host import Host
 from paddock.providers.local.plan import Site
-from paddock.providers.local.templates import Template, Templates
+from paddock.providers.local.template import Template
+from paddock.providers.local.templates import Templates
 
 log = structlog.get_logger(__name__)
 
@@ -217,7 +218,7 @@ class Builder:
             if self.host.cgroups.any:
                 group = self.host.cgroups.group(record.reference)
                 group.make(enclosure.limits(spec.resources))
-            site = self._site(folder, spec, template, slot, group)
+            site = self._site(folder, spec, private_files.give(template, folder), slot, group)
             return Parts(site, enclosure.lay(site))
         except BaseException:
             self._release(slot, group)

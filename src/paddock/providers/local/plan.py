@@ -19,7 +19,7 @@ from paddock.providers.ground import disk
 from paddock.providers.ground.cgroups import Group
 from paddock.providers.local import uids
 from paddock.providers.local.skeleton import HOSTNAME, USER_ID
-from paddock.providers.local.templates import Template
+from paddock.providers.local.template import Template
 
 INSIDE = "/run/paddock"
 AGENT = f"{INSIDE}/agent"
@@ -170,6 +170,8 @@ def _root(site: Site) -> Iterator[Step]:
         yield "overlay", overlay.target, site.root_id, f"lowerdir={':'.join(names)},{upper}{private}"
     for source in site.template.binds:
         yield "bind", source, source, _flags(site, "rt")
+    for copy, target in site.template.copies:
+        yield "bind", copy, target, "rf"
     for target in site.template.sudo_paths():
         yield "bind", site.agent, target, "rf"
 

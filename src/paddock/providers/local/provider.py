@@ -20,18 +20,27 @@ from paddock.egress.records import EgressReport
 from paddock.egress.resolve import HostResolver
 from paddock.machine.agent.machine import SPOOL_LIMIT
 from paddock.machine.base import Machine
-from paddock.providers.base import Found, InsideService, IsolationReport, MachineState, Provider, SandboxSpec, Shape
+from paddock.providers.base import (
+    Found,
+    InsideService,
+    IsolationReport,
+    MachineState,
+    Notice,
+    Provider,
+    SandboxSpec,
+    Shape,
+)
 from paddock.providers.ground import disk
 from paddock.providers.ground.chores import Chores
 from paddock.providers.ground.outlet import Outlet
 from paddock.providers.ground.record import Record
-from paddock.providers.ground.stock import Stock, nameless
+from paddock.providers.ground.stock import Stock, anonymous
 from paddock.providers.ground.yard import AlreadyThere, Yard
-from paddock.providers.local import quota
 from paddock.providers.local.builder import Builder, kind
 from paddock.providers.local.enclosure import Namespaces
 from paddock.providers.local.gvisor.runsc import Wanted
 from paddock.providers.local.living import AgentSilent, Living
+from paddock.providers.local.watch import Watch
 from paddock.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -65,7 +74,7 @@ class LocalProvider(Provider):
         self._turns: dict[str, asyncio.Lock] = {}
         self._chores = Chores()
         self._inside: InsideService | None = None
-        self._quota: asyncio.Task[None] | None = None
+        self._watch = Watch(self._living.values)
 
     @classmethod
     def from_settings(cls, settings: Settings, clock: Clock) -> Self:
@@ -81,14 +90,12 @@ class LocalProvider(Provider):
         await asyncio.to_thread(self._builder.clean_up, [record for _, record in (*records, *warm)])
         await asyncio.gather(*(self._find_again(folder, record) for folder, record in records))
         await asyncio.gather(*(self._restock(folder, record) for folder, record in warm))
-        if not self._builder.host.disk_image:
-            self._quota = asyncio.create_task(quota.keep(self._living.values))
+        self._watch.start(self._builder.host)
 
     async def close(self) -> None:
-        if self._quota is not None:
-            self._quota.cancel()
-            await asyncio.wait([self._quota])
-        living, self._living = list(self._living.values()), {}
+        await self._watch.close()
+        living = list(self._living.values())
+        self._living.clear()
         for one in (*living, *self._stock.clear()):
             await one.let_go()
         await self._chores.finish()
@@ -198,6 +205,9 @@ class LocalProvider(Provider):
         self._inside = service
         return True
 
+    def tell(self, notice: Notice) -> None:
+        self._watch.notice = notice
+
     # Machines made in advance
 
     def shape_of(self, spec: SandboxSpec) -> Shape | None:
@@ -207,7 +217,7 @@ class LocalProvider(Provider):
 
     async def warm(self, shape: Shape) -> None:
         draft = self._yard.draft()
-        record = Record(nameless(shape), self._clock.now(), draft.name)
+        record = Record(anonymous(shape), self._clock.now(), draft.name)
         try:
             folder, record = await self._builder.start(draft, record, self._yard.put_warm)
         except BaseException:

@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 
 from paddock import errors
+from paddock.providers.base import Notice
 from paddock.providers.ground import disk
 from paddock.providers.local.living import Living
 
@@ -27,18 +28,18 @@ _BYTES_PER_FILE = 4096
 """Counted for each file, so that a flood of empty ones is one, too."""
 
 
-async def keep(living: Callable[[], Iterable[Living]]) -> None:
+async def keep(living: Callable[[], Iterable[Living]], notice: Callable[[], Notice]) -> None:
     """Until cancelled."""
     while True:
         started = time.monotonic()
         for one in list(living()):
             if one.alive() and not one.paused:
-                await _look(one)
+                await _look(one, notice())
         spent = time.monotonic() - started
         await asyncio.sleep(max(_SECONDS, spent / _SHARE))
 
 
-async def _look(living: Living) -> None:
+async def _look(living: Living, notice: Notice) -> None:
     limit = living.record.spec.resources.disk_mb << 20
     used = await asyncio.to_thread(measure, living.folder / disk.FOLDERS)
     if used <= limit:
@@ -49,12 +50,20 @@ async def _look(living: Living) -> None:
         used_mb=used >> 20,
         limit_mb=limit >> 20,
     )
+    killed = 0
     try:
         for process in await living.machine.processes():
             if process.running:
                 await living.machine.signal(process.process_id, signal.SIGKILL)
+                killed += 1
     except errors.PaddockError as error:
         log.warning("they could not be ended", sandbox_id=living.record.spec.sandbox_id, problem=error.message)
+        return
+    if killed:
+        used_mb, limit_mb = used >> 20, limit >> 20
+        message = f"{used_mb} MB are on its disk, more than the limit of {limit_mb} MB. Its commands were killed."
+        data = {"reason": "disk_limit", "used_mb": used_mb, "limit": limit_mb, "killed": killed, "message": message}
+        await notice(living.record.spec.sandbox_id, "processes.killed", data)
 
 
 def measure(top: Path) -> int:

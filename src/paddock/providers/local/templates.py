@@ -10,40 +10,15 @@ import os
 import re
 import secrets
 import shutil
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from paddock import errors
-from paddock.providers.local import skeleton
+from paddock.providers.local import private_files, skeleton
+from paddock.providers.local.template import Overlay, Template
 
 HOST = "host"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-_SUDO = ("/usr/bin/sudo", "/usr/local/bin/sudo")
-
-
-@dataclass(frozen=True, slots=True)
-class Overlay:
-    """A private, writable view: ``lowers`` from top to bottom, with the sandbox's own layer above them."""
-
-    name: str
-    target: str
-    lowers: tuple[Path, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-    template_id: str
-    overlays: tuple[Overlay, ...]
-    binds: tuple[str, ...]
-    """Directories of the host, read-only, where they cannot be overlaid."""
-    top: Path
-    """Where its own ``/usr`` is found from outside."""
-    python: str | None
-    """What ``python`` means, where there is only ``python3``."""
-
-    def sudo_paths(self) -> list[str]:
-        """Real ones, which cannot work here: they would need a privilege that no sandbox has."""
-        return [path for path in _SUDO if (self.top / path.lstrip("/")).is_file()]
 
 
 class Templates:
@@ -53,6 +28,8 @@ class Templates:
         self._privileged = privileged
         self._version = skeleton.version()
         self._known: dict[str, Template] = {}
+        self._host_files: tuple[str, ...] = ()
+        self._host_version = ""
 
     def names(self) -> list[str]:
         """``host`` first: the default."""
@@ -60,11 +37,11 @@ class Templates:
         return [HOST, *sorted(name for name in others if _NAME.fullmatch(name) and name != HOST)]
 
     def prepare(self, template_id: str) -> Template:
+        if template_id == HOST:
+            return self._host_with_copies()
         if (known := self._known.get(template_id)) is not None:
             return known
-        if template_id == HOST:
-            template = self._host()
-        elif _NAME.fullmatch(template_id) and _is_template(self._root / template_id):
+        if _NAME.fullmatch(template_id) and _is_template(self._root / template_id):
             template = self._directory(template_id)
         else:
             raise errors.TemplateNotFound(
@@ -79,6 +56,20 @@ class Templates:
         for path in self._made.glob("host-*"):
             if not path.name.endswith(self._version):
                 shutil.rmtree(path)
+
+    def _host_with_copies(self) -> Template:
+        """Made once for the host as it is: an upgrade of a library makes another one for those that start after it."""
+        top, known = Path("/"), self._known.get(HOST)
+        if known is not None and private_files.version(top, self._host_files) == self._host_version:
+            return known  # to look for the files anew would take longer than all else
+        own, shared = private_files.of_each_sandbox(top), private_files.of_all_sandboxes(top)
+        version = private_files.version(top, (*own, *shared))
+        copies = self._made / f"host-files-{version}-{self._version}"
+        if not copies.is_dir():
+            private_files.make(copies, top, shared)
+        template = private_files.above(replace(self._host(), own_files=own), copies, shared)
+        self._known[HOST], self._host_files, self._host_version = template, (*own, *shared), version
+        return template
 
     def _host(self) -> Template:
         made = self._made / f"host-etc-{self._version}"
@@ -107,7 +98,8 @@ class Templates:
         identity = self._made / f"identity-{template_id}-{int(root.stat().st_mtime)}"
         if not identity.is_dir():
             make_identity(identity, root, self._privileged)
-        return Template(template_id, (Overlay("root", "/", (identity, root)),), (), root, _python(root))
+        own = private_files.of_each_sandbox(root)
+        return Template(template_id, (Overlay("root", "/", (identity, root)),), (), root, _python(root), own)
 
 
 def make_identity(identity: Path, root: Path, privileged: bool) -> None:

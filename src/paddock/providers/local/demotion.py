@@ -1,0 +1,178 @@
+"""For an ordinary user without control groups: processes of a sandbox that computes for long become idle processes.
+
+``SCHED_IDLE`` is inherited and cannot be left without privilege, so it sticks to what has computed for long and to what
+that starts; the agent, and so the next command, is as quick as ever. One that keeps computing at its limit of processes
+is a fork bomb, and loses them all. While the machine is not busy nobody looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from paddock.providers.base import Notice
+from paddock.providers.ground.pressure import Processors
+from paddock.providers.local.living import Living
+
+log = structlog.get_logger(__name__)
+
+_LOOK_S = 0.1
+_CROWDED_SHARE = 0.6
+"""Of the machine's processors, used by whomever: above that, sandboxes can get into others' way."""
+_BURST_CPU_S = 0.25
+_REFILL_CPUS = 0.15
+_MANY_PROCESSES = 64
+"""A sandbox with more has no bursts: nothing but their number keeps processes from crowding out all others here."""
+_FULL_SHARE = 0.9
+_BOMB_LOOKS = 3
+"""So often in a row over its share of the processors and at its limit of processes: that is a fork bomb."""
+_KILL_SECONDS = 10.0
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    parent: int
+    ticks: int
+    """Its own, and of its children that it has asked about."""
+    threads: int
+    idle: bool
+
+
+async def keep(living: Callable[[], Iterable[Living]], notice: Callable[[], Notice]) -> None:
+    """Until cancelled."""
+    demotion = Demotion()
+    processors = Processors()
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        share = processors.busy_share()
+        present = {one.running.pid: one for one in living() if not one.paused and one.record.running is not None}
+        if share <= _CROWDED_SHARE or not present:
+            demotion.forget()
+            continue
+        limits = {agent: one.record.spec.resources.pids for agent, one in present.items()}
+        for agent in await asyncio.to_thread(demotion.look, limits):
+            await _end(present[agent], notice())
+
+
+async def _end(living: Living, notice: Notice) -> None:
+    spec = living.record.spec
+    killed = await asyncio.to_thread(kill_below, living.running.pid)
+    log.warning("fork bomb: the processes of a sandbox are ended", sandbox_id=spec.sandbox_id, killed=killed)
+    message = (
+        f"It kept computing at its limit of {spec.resources.pids} processes: a fork bomb. "
+        "All its processes were killed; the sandbox can be used."
+    )
+    data = {"reason": "fork_bomb", "limit": spec.resources.pids, "killed": killed, "message": message}
+    await notice(spec.sandbox_id, "processes.killed", data)
+
+
+class Demotion:
+    def __init__(self) -> None:
+        self._seen: Mapping[int, _Process] = {}
+        self._left_s: dict[int, float] = {}
+        self._full: dict[int, int] = {}
+        self._at = 0.0
+
+    def forget(self) -> None:
+        if self._seen:
+            self._seen, self._left_s, self._full = {}, {}, {}
+
+    def look(self, limits: Mapping[int, int]) -> list[int]:
+        """One look at all processes, charged to the sandboxes of these agents, with the limit of each.
+
+        Answers the agents of fork bombs.
+        """
+        now, processes = time.monotonic(), _processes()
+        full_before, self._full = self._full, {}
+        if self._seen:
+            for agent, pids in _members(processes, limits.keys()).items():
+                over = self._charge(agent, [(pid, processes[pid]) for pid in pids], now - self._at)
+                full = over and sum(processes[pid].threads for pid in pids) > _FULL_SHARE * limits[agent]
+                if full:
+                    self._full[agent] = full_before.get(agent, 0) + 1
+        self._seen, self._at = processes, now
+        bombs = [agent for agent, count in self._full.items() if count >= _BOMB_LOOKS]
+        for agent in bombs:
+            del self._full[agent]
+        return bombs
+
+    def _charge(self, agent: int, members: Iterable[tuple[int, _Process]], passed: float) -> bool:
+        """Whether it is over what it may use without yielding; then it yields."""
+        members = list(members)
+        spent = sum(max(0, process.ticks - self._ticks_before(pid)) for pid, process in members) / _TICKS_PER_S
+        burst = _BURST_CPU_S if len(members) <= _MANY_PROCESSES else 0.0
+        left = min(burst, self._left_s.get(agent, burst)) + passed * _REFILL_CPUS - spent
+        self._left_s[agent] = min(burst, max(-_BURST_CPU_S, left))
+        if left < 0:
+            for pid, process in members:
+                if pid != agent and not process.idle:
+                    _demote(pid, process.threads)
+        return left < 0
+
+    def _ticks_before(self, pid: int) -> int:
+        seen = self._seen.get(pid)
+        return 0 if seen is None else seen.ticks
+
+
+def _processes() -> dict[int, _Process]:
+    found = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - of thousands, many times a second
+        if name.isdecimal():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                fields = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
+                if fields[0] in b"ZX":
+                    continue
+                ticks = sum(int(field) for field in fields[11:15])
+                idle = int(fields[38]) == os.SCHED_IDLE
+                found[int(name)] = _Process(int(fields[1]), ticks, int(fields[17]), idle)
+    return found
+
+
+def kill_below(agent: int) -> int:
+    """Every process of a sandbox but its agent. They yield by now, so that they cannot outrun this."""
+    killed: set[int] = set()
+    deadline = time.monotonic() + _KILL_SECONDS
+    while time.monotonic() < deadline:
+        found = [pid for pid in _members(_processes(), {agent}).get(agent, []) if pid != agent]
+        if not found:
+            break
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        killed.update(found)
+        time.sleep(0.01)
+    return len(killed)
+
+
+def _members(processes: Mapping[int, _Process], agents: Collection[int]) -> dict[int, list[int]]:
+    """By agent: whatever loses its parent in a sandbox becomes its agent's child, so the way up leads there."""
+    roots: dict[int, int | None] = {agent: agent for agent in agents}
+    members: dict[int, list[int]] = {}
+    for pid in processes:
+        way = []
+        at = pid
+        while at not in roots and at in processes and at not in way:
+            way.append(at)
+            at = processes[at].parent
+        root = roots.get(at)
+        roots.update(dict.fromkeys(way, root))
+        if root is not None:
+            members.setdefault(root, []).append(pid)
+    return members
+
+
+def _demote(pid: int, threads: int) -> None:
+    """It may have ended, or the kernel may say no: then it stays what it was."""
+    with contextlib.suppress(OSError):
+        tasks = [pid] if threads == 1 else [int(task) for task in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208
+        for task in tasks:
+            os.sched_setscheduler(task, os.SCHED_IDLE, os.sched_param(0))

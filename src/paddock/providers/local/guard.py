@@ -1,0 +1,175 @@
+"""Keeps a sandbox that takes all it can get from being felt by the others.
+
+While the processors are busy with sandboxes, one that has computed for long yields to those that have not: it runs when
+they leave room, which is most of the time, and they do not wait for it. A fork bomb (a sandbox that keeps on forking
+at its limit of processes) loses its processes; the sandbox stays, and the event ``processes.killed`` says why.
+
+What all sandboxes use together is one read. Only while that is much is each of them looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import structlog
+
+from paddock import errors
+from paddock.providers.base import Notice
+from paddock.providers.ground import pressure
+from paddock.providers.ground.cgroups import Cgroups, Group
+from paddock.providers.local.living import Living
+
+log = structlog.get_logger(__name__)
+
+_LOOK_S = 0.1
+_QUIET_CPUS = 0.3
+"""Used by all sandboxes together: below that nobody is looked at."""
+_CROWDED_SHARE = 0.6
+"""Of the machine's processors, used by whomever: above that, sandboxes can get into each other's way."""
+_BURST_CPU_S = 0.25
+_REFILL_CPUS = 0.15
+"""What a sandbox may use without yielding: bursts of that many seconds, and on average that part of a processor."""
+_BOMB_REFUSALS = 100
+_BOMB_WINDOW_S = 1.0
+"""So many refused forks within the time are no program's mistake. One that meets its limit gives up, or waits."""
+
+
+@dataclass(slots=True)
+class _Account:
+    """What one sandbox has used, as far as it was looked at."""
+
+    group: Group
+    cpu_s: float
+    at: float
+    refused: int
+    left_s: float = _BURST_CPU_S
+    yields: bool = False
+    refusals: list[tuple[float, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ForkBomb:
+    living: Living
+    refused: int
+
+
+class Guard:
+    def __init__(self, cgroups: Cgroups, living: Callable[[], Iterable[Living]], notice: Callable[[], Notice]) -> None:
+        self._cgroups = cgroups
+        self._living = living
+        self._notice = notice
+        self._accounts: dict[str, _Account] = {}
+        self._last: tuple[float, float] | None = None
+
+    async def keep(self) -> None:
+        """Until cancelled."""
+        processors = pressure.Processors()
+        while pressure.cpu_seconds_of_all(self._cgroups) is not None:
+            used, busy_share = self._used(), processors.busy_share()
+            if used > _QUIET_CPUS:
+                await self._look(crowded=busy_share > _CROWDED_SHARE)
+            elif self._accounts:
+                await asyncio.to_thread(self._rest)
+            await asyncio.sleep(_LOOK_S)
+
+    async def _look(self, *, crowded: bool) -> None:
+        present = [one for one in self._living() if not one.paused and one.record.running is not None]
+        try:
+            bombs = await asyncio.to_thread(self._scan, present, crowded)
+        except errors.PaddockError as error:
+            log.warning("sandboxes could not be looked at", problem=error.message)
+            return
+        for bomb in bombs:
+            await self._end(bomb)
+
+    def _used(self) -> float:
+        """Processors that all sandboxes together have kept busy since the last look."""
+        now, total = time.monotonic(), pressure.cpu_seconds_of_all(self._cgroups) or 0.0
+        before, self._last = self._last, (now, total)
+        return 0.0 if before is None else (total - before[1]) / max(now - before[0], 1e-3)
+
+    def _scan(self, present: Iterable[Living], crowded: bool) -> list[ForkBomb]:
+        bombs = []
+        seen: dict[str, _Account] = {}
+        for living in present:
+            running = living.record.running
+            if running is None or running.group is None:
+                continue
+            account = self._accounts.get(living.record.reference)
+            if account is None:
+                seen[living.record.reference] = _opened(running.group)
+                continue
+            seen[living.record.reference] = account
+            used = _charge(account)
+            if crowded or account.yields:
+                _judge(account)
+            if used > _QUIET_CPUS / 10 and (refused := _refusals(account)) >= _BOMB_REFUSALS:
+                bombs.append(ForkBomb(living, refused))
+        self._accounts = seen
+        return bombs
+
+    def _rest(self) -> None:
+        """Nobody presses any more: all are equal again, and what they used is forgotten."""
+        accounts, self._accounts = self._accounts, {}
+        for account in accounts.values():
+            if account.yields:
+                pressure.set_yields(account.group, False)
+
+    def _forgive(self, reference: str) -> None:
+        """What was refused until now counts no more against what runs next."""
+        if (account := self._accounts.get(reference)) is not None:
+            account.refused = pressure.refused_forks(account.group)
+            account.refusals = []
+
+    async def _end(self, bomb: ForkBomb) -> None:
+        record = bomb.living.record
+        running, sandbox_id, pids = record.running, record.spec.sandbox_id, record.spec.resources.pids
+        if running is None or running.group is None:
+            return
+        try:
+            killed = await asyncio.to_thread(pressure.kill_all_but, running.group, running.pid, pids)
+        except (errors.PaddockError, FileNotFoundError) as error:
+            log.warning("a fork bomb could not be ended", sandbox_id=sandbox_id, problem=str(error))
+            return
+        finally:
+            self._forgive(record.reference)
+        log.warning("fork bomb: the processes of a sandbox are ended", sandbox_id=sandbox_id, refused=bomb.refused)
+        message = (
+            f"{bomb.refused} forks were refused within a second at the limit of {pids} processes: a fork bomb. "
+            "All its processes were killed; the sandbox can be used."
+        )
+        data = {"reason": "fork_bomb", "refused_forks": bomb.refused, "limit": pids, "killed": killed}
+        await self._notice()(sandbox_id, "processes.killed", {**data, "message": message})
+
+
+def _opened(group: Group) -> _Account:
+    """A server that died may have left it yielding."""
+    yields = pressure.yields(group)
+    left = 0.0 if yields else _BURST_CPU_S
+    return _Account(group, group.cpu_seconds() or 0.0, time.monotonic(), pressure.refused_forks(group), left, yields)
+
+
+def _charge(account: _Account) -> float:
+    """Processors that it has kept busy since the last look."""
+    now, total = time.monotonic(), account.group.cpu_seconds() or 0.0
+    passed, used = max(now - account.at, 1e-3), total - account.cpu_s
+    account.at, account.cpu_s = now, total
+    account.left_s = min(_BURST_CPU_S, max(-_BURST_CPU_S, account.left_s + passed * _REFILL_CPUS - used))
+    return used / passed
+
+
+def _judge(account: _Account) -> None:
+    if account.yields != (wanted := account.left_s < (_BURST_CPU_S if account.yields else 0.0)):
+        account.yields = wanted
+        pressure.set_yields(account.group, wanted)
+
+
+def _refusals(account: _Account) -> int:
+    total = pressure.refused_forks(account.group)
+    account.refusals.append((account.at, total - account.refused))
+    account.refused = total
+    account.refusals = [one for one in account.refusals if one[0] > account.at - _BOMB_WINDOW_S]
+    return sum(count for _, count in account.refusals)

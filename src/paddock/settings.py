@@ -142,14 +142,38 @@ class Settings(BaseSettings):
     default_pids: int = Field(default=512, ge=4, validation_alias="PADDOCK_DEFAULT_PIDS")
     """Processes."""
 
+    # The most that one sandbox may have. 0: what its machine has, and never more than that.
+
+    max_cpu: float = Field(default=0, ge=0, validation_alias="PADDOCK_MAX_CPU")
+    """Cores."""
+    max_memory_mb: int = Field(default=0, ge=0, validation_alias="PADDOCK_MAX_MEMORY_MB")
+    """Memory."""
+    max_disk_mb: int = Field(default=0, ge=0, validation_alias="PADDOCK_MAX_DISK_MB")
+    """Disk."""
+    max_pids: int = Field(default=0, ge=0, validation_alias="PADDOCK_MAX_PIDS")
+    """Processes."""
+    max_total_memory_mb: int = Field(default=0, ge=0, validation_alias="PADDOCK_MAX_TOTAL_MEMORY_MB")
+    """Memory of all users' sandboxes together, with those that are paused and keep it. 0: no limit."""
+
     # Default quotas of a member; admins have none unless set. 0 means no limit.
+
+    quota_sandboxes: int = Field(default=1000, ge=0, validation_alias="PADDOCK_QUOTA_SANDBOXES")
+    """Sandboxes of one user, paused or not."""
 
     quota_live: int = Field(default=100, ge=0, validation_alias="PADDOCK_QUOTA_LIVE")
     """Sandboxes of one user that are not paused."""
     quota_cpu: float = Field(default=0, ge=0, validation_alias="PADDOCK_QUOTA_CPU")
     """Cores of all of them together."""
     quota_memory_mb: int = Field(default=0, ge=0, validation_alias="PADDOCK_QUOTA_MEMORY_MB")
-    """Memory of all of them together."""
+    """Memory of all of them together, and of those that are paused and keep it."""
+    quota_processes: int = Field(default=0, ge=0, validation_alias="PADDOCK_QUOTA_PROCESSES")
+    """Process limits of the same sandboxes together."""
+    quota_disk_mb: int = Field(default=0, ge=0, validation_alias="PADDOCK_QUOTA_DISK_MB")
+    """Disk of all sandboxes of one user, paused or not."""
+    quota_mcp_servers: int = Field(default=32, ge=0, validation_alias="PADDOCK_QUOTA_MCP_SERVERS")
+    """MCP servers of one sandbox, at most 32."""
+    quota_streams: int = Field(default=500, ge=0, validation_alias="PADDOCK_QUOTA_STREAMS")
+    """Event streams, WebSockets and terminals that one user holds open, on each server."""
     quota_requests_per_second: float = Field(default=500, ge=0, validation_alias="PADDOCK_QUOTA_RPS")
     """Requests of one user; short bursts of twice that are let through."""
 
@@ -203,6 +227,11 @@ class Settings(BaseSettings):
     def _fill_in(self) -> Self:
         if self.default_timeout > self.max_timeout:
             raise ValueError(f"DEFAULT_TIMEOUT ({self.default_timeout}) is above MAX_TIMEOUT ({self.max_timeout})")
+        for name in ("cpu", "memory_mb", "disk_mb", "pids"):
+            default, most = getattr(self, f"default_{name}"), getattr(self, f"max_{name}")
+            if most and default > most:
+                setting = name.upper()
+                raise ValueError(f"PADDOCK_DEFAULT_{setting} ({default}) is above PADDOCK_MAX_{setting} ({most})")
         if not self.database_url:
             self.database_url = f"sqlite:///{self.home / 'paddock.db'}"
         if not self.domain:

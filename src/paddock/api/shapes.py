@@ -212,12 +212,7 @@ def user_answer(user: records.User, quota: Quota) -> models.UserAnswer:
         user_id=user.user_id,
         role=user.role,
         disabled=user.disabled,
-        quota=models.QuotaAnswer(
-            max_live=quota.max_live,
-            max_cpu=quota.max_cpu,
-            max_memory_mb=quota.max_memory_mb,
-            requests_per_second=quota.requests_per_second,
-        ),
+        quota=models.QuotaAnswer(**asdict(quota)),
         created_at=iso(user.created_at),
     )
 

@@ -46,7 +46,7 @@ async def local_accounts(settings: Settings) -> AsyncIterator[tuple[Accounts, Pr
     store = Store(settings.database_url)
     await store.open()
     try:
-        owner = Principal(FIRST_USER, Role.ADMIN, key_id=0, quota=Quota(0, 0, 0, 0))
+        owner = Principal(FIRST_USER, Role.ADMIN, key_id=0, quota=Quota())
         accounts = Accounts(settings, SystemClock(), store)
         yield accounts, owner
         await accounts.close()

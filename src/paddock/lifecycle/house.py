@@ -110,7 +110,7 @@ class House:
         built_in: list[BuiltIn] = [InterpreterService(interpreter), BrowserService(), VsCodeService()]
         self.services = Services(self.controller, self.store, built_in)
         self.code = Code(self.controller, self.services, interpreter, settings, clock)
-        self.mcp_servers = McpServers(self.controller, self.store, self.rows, self.engine)
+        self.mcp_servers = McpServers(self.controller, self.store, self.rows, self.engine, self.accounts)
         self.tools = Tools(self.controller, self.services, self.invitations, self.mcp_servers)
         self.events = Events(self.store, self.controller, self.journal, self.bus)
         self.usage = UsageBook(clock, self.store, self.controller, self.journal)

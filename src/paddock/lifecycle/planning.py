@@ -10,6 +10,7 @@ from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.errors import Conflict, Forbidden, Invalid
 from paddock.ids import new_sandbox_id, new_sandbox_key
 from paddock.lifecycle.accounts import Principal
+from paddock.lifecycle.quotas import check_mcp_servers
 from paddock.models import CreateSandbox, EgressRules, Isolation, State, TimeoutFrom
 from paddock.settings import Settings
 from paddock.store.records import Sandbox
@@ -65,6 +66,7 @@ def plan(
     check_timeout(settings, request.timeout)
     if request.mounts and not who.is_admin:
         raise Forbidden("Only an admin may mount directories of the host into a sandbox.")
+    check_mcp_servers(who.quota, len(request.mcp_servers))
     wanted = request.resources
     return Sandbox(
         sandbox_id=new_sandbox_id(request.user_id),

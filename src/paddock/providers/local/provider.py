@@ -21,8 +21,8 @@ from paddock.egress.records import EgressReport
 from paddock.egress.resolve import HostResolver
 from paddock.machine.agent.machine import SPOOL_LIMIT
 from paddock.machine.base import Machine
-from paddock.providers.base import Found, InsideService, IsolationReport, MachineState, Provider, SandboxSpec, Shape
-from paddock.providers.ground import disk
+from paddock.providers.base import Found, InsideService, IsolationReport, MachineState, SandboxSpec, Shape
+from paddock.providers.ground import capacity, disk
 from paddock.providers.ground.chores import Chores
 from paddock.providers.ground.outlet import Outlet
 from paddock.providers.ground.record import Record
@@ -38,7 +38,7 @@ from paddock.settings import Settings
 log = structlog.get_logger(__name__)
 
 
-class LocalProvider(Provider):
+class LocalProvider(capacity.OnThisHost):
     name = "local"
 
     def __init__(

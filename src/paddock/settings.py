@@ -186,6 +186,21 @@ class Settings(BaseSettings):
     max_output: int = Field(default=1 << 20, ge=1024, validation_alias="PADDOCK_MAX_OUTPUT")
     """Bytes of each output stream in one answer; the rest stays readable by offset."""
 
+    # Connections
+
+    max_connections: int = Field(default=0, ge=0, validation_alias="PADDOCK_MAX_CONNECTIONS")
+    """Connections at a time. 0: as many as the limit of open files allows, and 16,384 at most."""
+    max_connections_per_address: int = Field(default=512, ge=0, validation_alias="PADDOCK_MAX_CONNECTIONS_PER_ADDRESS")
+    """Connections from one address, unless it is that of a trusted proxy. 0: no limit but that of all."""
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=("127.0.0.0/8", "::1/128"), validation_alias="PADDOCK_TRUSTED_PROXIES"
+    )
+    """Networks of the proxies in front of the server, separated by commas: only their ``X-Forwarded-*`` is believed."""
+    head_timeout: float = Field(default=10.0, gt=0, validation_alias="PADDOCK_HEAD_TIMEOUT")
+    """Seconds for the whole head of a request: from connecting on for the first, from its first byte on for others."""
+    stall_timeout: float = Field(default=60.0, gt=0, validation_alias="PADDOCK_STALL_TIMEOUT")
+    """Seconds after which a connection is closed whose body does not come, or whose answer is not read."""
+
     # The machinery
 
     scheduler_interval: float = Field(default=0.5, gt=0, validation_alias="PADDOCK_SCHEDULER_INTERVAL")
@@ -205,7 +220,7 @@ class Settings(BaseSettings):
     )
     """The least that is logged."""
 
-    @field_validator("egress_reachable", mode="before")
+    @field_validator("egress_reachable", "trusted_proxies", mode="before")
     @classmethod
     def _networks(cls, given: Any) -> Any:
         networks = _parts(given)

@@ -13,6 +13,7 @@ from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
 from paddock import errors
+from paddock.gateway.extensions import prove
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.house import House
 
@@ -82,6 +83,7 @@ async def admit(connection: HTTPConnection) -> Caller:
 
 def _let_in(connection: HTTPConnection, house: House, who: Principal) -> Caller:
     connection.state.user = who.user_id
+    prove(connection.scope)
     limiter: RateLimiter = connection.app.state.limiter
     limiter.take(who)
     return Caller(house, who)

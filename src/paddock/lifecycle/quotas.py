@@ -113,7 +113,8 @@ def check_mcp_servers(quota: Quota, count: int) -> None:
         raise Invalid(f"A sandbox may have {MAX_SERVERS} MCP servers. Remove some first.")
     if count > most:
         raise QuotaExceeded(
-            f"A sandbox may have {most} MCP servers; this would make it {count}. Remove some, or ask an admin for more.",
+            f"A sandbox may have {most} MCP servers; this would make it {count}. "
+            "Remove some, or ask an admin for more.",
             details={"quota": "MCP servers", "limit": most, "wanted": count},
         )
 

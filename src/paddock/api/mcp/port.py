@@ -12,6 +12,7 @@ from starlette.types import Scope
 from paddock import errors, ids
 from paddock.api.auth import RateLimiter
 from paddock.gateway.address import Destination
+from paddock.gateway.extensions import prove
 from paddock.lifecycle.desks import SandboxDesk
 from paddock.lifecycle.house import House
 from paddock.mcp.app import Admitted, McpApp, bearer
@@ -47,6 +48,7 @@ class McpPort:
             sandbox = await self._from_inside(sandbox_id, token)
         else:
             sandbox = await self._from_outside(state["destination"], token)
+        prove(scope)
         if sandbox.state in _GONE:
             raise errors.SandboxNotFound.by_id(sandbox.sandbox_id)
         desk = SandboxDesk(sandbox, self._house.controller, self._house.tools)

@@ -26,6 +26,7 @@ from paddock.api.compat.e2b.envd.signatures import READ, WRITE, Signed, Signers
 from paddock.api.compat.e2b.envd.streaming import Cut, timeout_of
 from paddock.api.compat.e2b.envd.users import Accounts
 from paddock.api.compat.e2b.envd.watchers import Watchers
+from paddock.gateway.extensions import prove
 from paddock.lifecycle.house import House
 from paddock.models import State
 from paddock.store.records import Sandbox
@@ -114,6 +115,8 @@ class Envd:
         if exchange.path in _INTERNAL:
             raise HttpError(404, f"{exchange.path} is not available from outside the sandbox")
         self._check(exchange, sandbox)
+        if exchange.path != "/health":
+            prove(exchange.scope)
         try:
             async with self._house.controller.use_key(sandbox.key, wake=True) as use:
                 await self._serve(Inside(self._house, use, exchange, self._accounts))

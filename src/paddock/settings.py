@@ -186,6 +186,11 @@ class Settings(BaseSettings):
     max_output: int = Field(default=1 << 20, ge=1024, validation_alias="PADDOCK_MAX_OUTPUT")
     """Bytes of each output stream in one answer; the rest stays readable by offset."""
 
+    max_bytes_in_flight: int = Field(default=512 << 20, ge=0, validation_alias="PADDOCK_MAX_BYTES_IN_FLIGHT")
+    """Bytes of requests and answers that the server holds in memory for all its clients. 0: no limit."""
+    user_bytes_in_flight: int = Field(default=256 << 20, ge=0, validation_alias="PADDOCK_USER_BYTES_IN_FLIGHT")
+    """The same for one user. 0: no limit but that of all."""
+
     # Connections
 
     max_connections: int = Field(default=0, ge=0, validation_alias="PADDOCK_MAX_CONNECTIONS")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -13,9 +13,11 @@ from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
 from paddock import errors
+from paddock.api.in_flight import holding_of
 from paddock.gateway.extensions import prove
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.house import House
+from paddock.lifecycle.in_flight import Holding
 
 ADMITTED = "paddock.admitted"
 """Where a request's scope has its caller, once somebody has asked for the key."""
@@ -27,6 +29,8 @@ class Caller:
 
     house: House
     who: Principal
+    holding: Holding
+    """The memory that this request takes."""
 
 
 class RateLimiter:
@@ -86,7 +90,9 @@ def _let_in(connection: HTTPConnection, house: House, who: Principal) -> Caller:
     prove(connection.scope)
     limiter: RateLimiter = connection.app.state.limiter
     limiter.take(who)
-    return Caller(house, who)
+    holding = holding_of(connection.scope, house.in_flight)
+    holding.belongs_to(who.user_id)
+    return Caller(house, who, holding)
 
 
 async def _caller(request: Request) -> Caller:
@@ -94,7 +100,14 @@ async def _caller(request: Request) -> Caller:
     return caller
 
 
-async def _socket_caller(websocket: WebSocket) -> Caller:
+async def _socket_caller(websocket: WebSocket) -> AsyncIterator[Caller]:
+    """Counted among the streams that the caller may hold open."""
+    caller = await _admit_socket(websocket)
+    with caller.house.streams.enter(caller.who.user_id, caller.who.quota):
+        yield caller
+
+
+async def _admit_socket(websocket: WebSocket) -> Caller:
     """By a key, or by a ticket for this very sandbox: a browser cannot send a header with a WebSocket."""
     ticket = websocket.query_params.get("ticket")
     if ticket is None or _key(websocket.headers) is not None:

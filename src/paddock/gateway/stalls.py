@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
+import socket
 import struct
 import termios
 
@@ -42,9 +44,17 @@ class StallTimer:
             self._left, self._moved_at = left, now
         elif now - self._moved_at >= self._seconds:
             self._timer = None
-            self._transport.abort()
+            self._reset()
             return
         self._timer = self._loop.call_later(self._seconds / _LOOKS, self._look)
+
+    def _reset(self) -> None:
+        """What the kernel still holds for the other side goes too; it would wait for it on and on."""
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None and sock.fileno() >= 0:
+            with socket.socket(fileno=os.dup(sock.fileno())) as ours:
+                ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._transport.abort()
 
     def _unsent(self) -> int:
         """Bytes in our buffer and in the kernel's that the other side has not acknowledged."""

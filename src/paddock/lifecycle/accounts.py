@@ -98,6 +98,13 @@ class Accounts:
         self._standing[user_id] = (now, principal)
         return principal
 
+    async def quota_for(self, user_id: str) -> Quota:
+        """Of a sandbox's owner, who need not be there any more: then there is none."""
+        try:
+            return (await self.stand_for(user_id)).quota
+        except Unauthorized:
+            return Quota()
+
     async def close(self) -> None:
         """What is being written comes to its end."""
         await asyncio.gather(*self._notes)

@@ -188,7 +188,7 @@ class McpServers:
 
     async def _most(self, sandbox: Sandbox) -> int:
         """How many its owner may have in it."""
-        return most_mcp_servers((await self._accounts.stand_for(sandbox.owner_id)).quota)
+        return most_mcp_servers(await self._accounts.quota_for(sandbox.owner_id))
 
     def _relay(self, sandbox: Sandbox, name: str, definition: Definition, declared: Declared) -> Relay:
         sandbox_id = sandbox.sandbox_id

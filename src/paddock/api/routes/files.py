@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from paddock import errors
 from paddock.api.auth import Caller, Calling, GuardedRoute
 from paddock.api.download import Download, span_of
+from paddock.api.file_content import FileContentAnswer
 from paddock.api.openapi import ON_A_SANDBOX, failures, operation_id
 from paddock.api.params import PathQuery, SandboxIdHere, UserQuery
 from paddock.api.shapes import file_answer
@@ -74,21 +75,18 @@ async def write_file(body: WriteFile, caller: Calling) -> FileWritten:
     return FileWritten(file=file_answer(info), message=f"Wrote {len(data)} bytes to {body.path}.")
 
 
-@by_body.post("/sandboxes/read-file")
-async def read_file(body: ReadFile, caller: Calling) -> FileContent:
+@by_body.post("/sandboxes/read-file", response_model=FileContent)
+async def read_file(body: ReadFile, caller: Calling) -> Response:
     """A whole file as text, or as base64 with `encoding`."""
-    data = await caller.house.files.read_all(caller.who, body.sandbox_id, body.path, user=_user(body))
-    if body.encoding == "base64":
-        content = base64.b64encode(data).decode()
-    else:
-        try:
-            content = data.decode()
-        except UnicodeDecodeError:
-            raise errors.Invalid(
-                f"{body.path} is not UTF-8 text; read it with encoding=base64, or stream it with "
-                "GET /sandboxes/{sandbox_id}/files."
-            ) from None
-    return FileContent(path=body.path, content=content, encoding=body.encoding, size=len(data))
+    files, user = caller.house.files, _user(body)
+    data = await files.read_all(caller.who, body.sandbox_id, body.path, caller.holding, user=user)
+    try:
+        return await FileContentAnswer.of(body.path, data, body.encoding)
+    except UnicodeDecodeError:
+        raise errors.Invalid(
+            f"{body.path} is not UTF-8 text; read it with encoding=base64, or stream it with "
+            "GET /sandboxes/{sandbox_id}/files."
+        ) from None
 
 
 @router.get("", response_model=None, responses=_DOWNLOAD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
@@ -135,16 +136,27 @@ async def _replace(inside: Inside, path: str, pattern: bytes, new: bytes) -> Non
     info = await inside.machine.stat(path, follow=True, user=inside.user)
     if info.size > _MAX_REPLACED:
         raise errors.PayloadTooLarge(f"{path} is larger than {_MAX_REPLACED} bytes")
+    inside.caller.holding.reserve(2 * info.size)
     data = bytearray()
-    async for chunk in inside.machine.read_file(path, user=inside.user):
+    async for chunk in inside.machine.read_file(path, 0, _MAX_REPLACED, user=inside.user):
         data += chunk
-    changed = bytes(data).replace(pattern, new)
+    changed = await asyncio.to_thread(_replaced, data, pattern, new)
+    if len(changed) > _MAX_REPLACED:
+        raise errors.PayloadTooLarge(f"{path} would become larger than {_MAX_REPLACED} bytes")
 
     async def whole() -> AsyncIterator[bytes]:
         yield changed
 
     if changed != data:
         await inside.machine.write_file(path, whole(), mode=info.mode, user=inside.user)
+
+
+def _replaced(data: bytearray, pattern: bytes, new: bytes) -> bytearray:
+    """Or as much more than what may be as to tell: the text to put in may be long, and its places many."""
+    places = data.count(pattern)
+    if len(data) + places * (len(new) - len(pattern)) > _MAX_REPLACED:
+        return bytearray(_MAX_REPLACED + 1)
+    return data.replace(pattern, new)
 
 
 def shown(info: FileInfo) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from paddock.errors import (
     SandboxNotFound,
     TemplateNotFound,
 )
-from paddock.lifecycle.accounts import Quota
 from paddock.lifecycle.idempotency import fingerprint
+from paddock.lifecycle.quotas import Quota
 from paddock.models import ChangeUser, CreateSandbox, QuotaChange, State, TimeoutAction
 from paddock.providers.base import Capacity
 from paddock.providers.fake import FakeProvider, FaultKind

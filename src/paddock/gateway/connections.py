@@ -5,24 +5,21 @@ and the oldest that is silent goes: a client that asks at once always gets its t
 that have asked before and never showed a key, then those with a key that are between two requests. What is at work is
 never cut; where only such are left, the newcomer is told to come back.
 
-Descriptors are the limit behind it all. The kernel gives out the lowest number that is free, so a connection that gets
-a number in the upper part says that everything below is taken. That part is never a connection's: it is what the server
-itself needs to make sandboxes, read files and speak to its database.
+Descriptors are the limit behind it all: see :mod:`paddock.descriptors`.
 """
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
+
+from paddock.descriptors import descriptor_limit, for_connections
 
 MAX_CONNECTIONS = 16_384
 """At most, however many descriptors there are: each costs memory, too."""
 _DESCRIPTORS_PER_CONNECTION = 3
 """One to a port of a sandbox: the client's, our duplicate of it, and the one into the sandbox."""
-_LEAST_RESERVED = 256
-UNLIMITED_DESCRIPTORS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +34,10 @@ class ConnectionLimits:
     @classmethod
     def derive(cls, in_all: int, per_address: int, descriptors: int | None = None) -> ConnectionLimits:
         """``in_all`` and ``per_address`` as the operator set them; 0: as many as the descriptors allow."""
-        descriptors = descriptors or descriptor_limit()
-        free = descriptors - max(descriptors // 4, min(_LEAST_RESERVED, descriptors // 2))
+        free = for_connections(descriptors or descriptor_limit())
         possible = max(8, free // _DESCRIPTORS_PER_CONNECTION)
         most = min(in_all or MAX_CONNECTIONS, possible)
         return cls(most, max(4, most // 2), per_address or most, free)
-
-
-def descriptor_limit() -> int:
-    """Of this process, as it is now."""
-    given, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return UNLIMITED_DESCRIPTORS if given == resource.RLIM_INFINITY else min(given, UNLIMITED_DESCRIPTORS)
 
 
 class TrackedConnection:

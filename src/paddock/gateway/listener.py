@@ -150,7 +150,7 @@ def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
             try:
                 sock.bind(address)
             except OSError as error:
-                raise OSError(error.errno, f"cannot listen on {address[0]}:{address[1]}: {error.strerror}") from None
+                raise OSError(error.errno, f"cannot listen on {host}, port {port}: {error.strerror}") from None
             sock.listen(backlog)
             sock.setblocking(False)
             sockets.append(sock)

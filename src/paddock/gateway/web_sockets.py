@@ -39,7 +39,8 @@ class WebSocketDoor(WebSocketsSansIOProtocol):
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
         if hasattr(self, "scope") and self._tracked is not None:
-            self.scope["extensions"][TRACKED] = self._tracked  # type: ignore[typeddict-item]
+            extensions: dict[str, Any] = {**(self.scope["extensions"] or {}), TRACKED: self._tracked}
+            self.scope["extensions"] = extensions
 
     def handle_ping(self) -> None:
         """Whoever sends pings and reads nothing would have us hold an answer to each."""

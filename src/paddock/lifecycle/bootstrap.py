@@ -10,7 +10,8 @@ from pathlib import Path
 
 from paddock.clock import SystemClock
 from paddock.errors import Unauthorized
-from paddock.lifecycle.accounts import Accounts, Principal, Quota
+from paddock.lifecycle.accounts import Accounts, Principal
+from paddock.lifecycle.quotas import Quota
 from paddock.models import CreateKey, Role
 from paddock.settings import Settings
 from paddock.store.database import Store

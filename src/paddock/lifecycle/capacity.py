@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from paddock.clock import Clock
 from paddock.errors import Invalid
@@ -32,7 +33,7 @@ class Capacities:
     async def fit(self, sandbox: Sandbox, asked: ResourceRequest) -> Sandbox:
         """Refuses what was asked for beyond the maximum. What nobody asked for, a default, gives way to it."""
         has = await self._of(sandbox.provider)
-        fitted: dict[str, float] = {}
+        fitted: dict[str, Any] = {}
         for name, (what, setting) in _FIELDS.items():
             allowed, machine = getattr(self._settings, f"max_{name}"), getattr(has, name)
             most = min((limit for limit in (allowed, machine) if limit), default=None)

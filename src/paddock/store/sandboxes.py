@@ -34,9 +34,9 @@ _CHANGE = prepared(
     .returning(sandboxes.c.event_seq)
 )
 _PATCH = prepared(update(sandboxes).where(sandboxes.c.sandbox_id == bindparam("id")))
-_LIVE = literal_column(LIVE.text)
+_LIVE: Any = literal_column(LIVE.text)
 _IN_MEMORY = or_(_LIVE, and_(literal_column("state = 'paused'"), sandboxes.c.memory_kept))
-_HELD = literal_column("state NOT IN ('deleted', 'failed')")
+_HELD: Any = literal_column("state NOT IN ('deleted', 'failed')")
 
 
 def _sum(holds: Any, amount: Any) -> Any:

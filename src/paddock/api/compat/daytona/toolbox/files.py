@@ -145,7 +145,7 @@ async def _replace(inside: Inside, path: str, pattern: bytes, new: bytes) -> Non
         raise errors.PayloadTooLarge(f"{path} would become larger than {_MAX_REPLACED} bytes")
 
     async def whole() -> AsyncIterator[bytes]:
-        yield changed
+        yield bytes(changed)
 
     if changed != data:
         await inside.machine.write_file(path, whole(), mode=info.mode, user=inside.user)

@@ -20,14 +20,3 @@ async def decode(text: str) -> bytes:
         whole += base64.b64decode(text[at : at + _SLICE_CHARACTERS], validate=True)
         await asyncio.sleep(0)
     return bytes(whole)
-
-
-async def encode(data: bytes) -> str:
-    size = _SLICE_CHARACTERS // 4 * 3
-    if len(data) <= size:
-        return base64.b64encode(data).decode()
-    pieces = []
-    for at in range(0, len(data), size):
-        pieces.append(base64.b64encode(data[at : at + size]).decode())
-        await asyncio.sleep(0)
-    return "".join(pieces)

@@ -226,11 +226,23 @@ class QuotaExceeded(TooManyRequests):
     code = "quota_exceeded"
 
 
+class TooManyBytes(TooManyRequests):
+    """The requests and answers of one user hold as much of the server's memory as they may."""
+
+    code = "too_many_bytes"
+
+
 class Unavailable(PaddockError):
     """Something that we depend on does not answer. Nothing was half-done that we do not know of."""
 
     status = 503
     code = "unavailable"
+
+
+class Overloaded(Unavailable):
+    """The server holds as much for its clients as it may. Nothing was done."""
+
+    code = "overloaded"
 
 
 class StoreUnavailable(Unavailable):

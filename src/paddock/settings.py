@@ -149,14 +149,38 @@ class Settings(BaseSettings):
     default_pids: int = Field(default=256, ge=4, validation_alias="PADDOCK_DEFAULT_PIDS")
     """Processes."""
 
+    # The most that one sandbox may have. 0: what its machine has, and never more than that.
+
+    max_cpu: float = Field(default=0, ge=0, validation_alias="PADDOCK_MAX_CPU")
+    """Cores."""
+    max_memory_mb: int = Field(default=0, ge=0, validation_alias="PADDOCK_MAX_MEMORY_MB")
+    """Memory."""
+    max_disk_mb: int = Field(default=0, ge=0, validation_alias="PADDOCK_MAX_DISK_MB")
+    """Disk."""
+    max_pids: int = Field(default=0, ge=0, validation_alias="PADDOCK_MAX_PIDS")
+    """Processes."""
+    max_total_memory_mb: int = Field(default=0, ge=0, validation_alias="PADDOCK_MAX_TOTAL_MEMORY_MB")
+    """Memory of all users' sandboxes together, with those that are paused and keep it. 0: no limit."""
+
     # Default quotas of a member; admins have none unless set. 0 means no limit.
+
+    quota_sandboxes: int = Field(default=1000, ge=0, validation_alias="PADDOCK_QUOTA_SANDBOXES")
+    """Sandboxes of one user, paused or not."""
 
     quota_live: int = Field(default=100, ge=0, validation_alias="PADDOCK_QUOTA_LIVE")
     """Sandboxes of one user that are not paused."""
     quota_cpu: float = Field(default=0, ge=0, validation_alias="PADDOCK_QUOTA_CPU")
     """Cores of all of them together."""
     quota_memory_mb: int = Field(default=0, ge=0, validation_alias="PADDOCK_QUOTA_MEMORY_MB")
-    """Memory of all of them together."""
+    """Memory of all of them together, and of those that are paused and keep it."""
+    quota_processes: int = Field(default=0, ge=0, validation_alias="PADDOCK_QUOTA_PROCESSES")
+    """Process limits of the same sandboxes together."""
+    quota_disk_mb: int = Field(default=0, ge=0, validation_alias="PADDOCK_QUOTA_DISK_MB")
+    """Disk of all sandboxes of one user, paused or not."""
+    quota_mcp_servers: int = Field(default=32, ge=0, validation_alias="PADDOCK_QUOTA_MCP_SERVERS")
+    """MCP servers of one sandbox, at most 32."""
+    quota_streams: int = Field(default=500, ge=0, validation_alias="PADDOCK_QUOTA_STREAMS")
+    """Event streams, WebSockets and terminals that one user holds open, on each server."""
     quota_requests_per_second: float = Field(default=500, ge=0, validation_alias="PADDOCK_QUOTA_RPS")
     """Requests of one user; short bursts of twice that are let through."""
 
@@ -168,6 +192,26 @@ class Settings(BaseSettings):
     """Bytes of a JSON body that carries a file, and of a file answered as JSON. Larger ones stream."""
     max_output: int = Field(default=1 << 20, ge=1024, validation_alias="PADDOCK_MAX_OUTPUT")
     """Bytes of each output stream in one answer; the rest stays readable by offset."""
+
+    max_bytes_in_flight: int = Field(default=512 << 20, ge=0, validation_alias="PADDOCK_MAX_BYTES_IN_FLIGHT")
+    """Bytes of requests and answers that the server holds in memory for all its clients. 0: no limit."""
+    user_bytes_in_flight: int = Field(default=256 << 20, ge=0, validation_alias="PADDOCK_USER_BYTES_IN_FLIGHT")
+    """The same for one user. 0: no limit but that of all."""
+
+    # Connections
+
+    max_connections: int = Field(default=0, ge=0, validation_alias="PADDOCK_MAX_CONNECTIONS")
+    """Connections at a time. 0: as many as the limit of open files allows, and 16,384 at most."""
+    max_connections_per_address: int = Field(default=512, ge=0, validation_alias="PADDOCK_MAX_CONNECTIONS_PER_ADDRESS")
+    """Connections from one address, unless it is that of a trusted proxy. 0: no limit but that of all."""
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=("127.0.0.0/8", "::1/128"), validation_alias="PADDOCK_TRUSTED_PROXIES"
+    )
+    """Networks of the proxies in front of the server, separated by commas: only their ``X-Forwarded-*`` is believed."""
+    head_timeout: float = Field(default=10.0, gt=0, validation_alias="PADDOCK_HEAD_TIMEOUT")
+    """Seconds for the whole head of a request: from connecting on for the first, from its first byte on for others."""
+    stall_timeout: float = Field(default=60.0, gt=0, validation_alias="PADDOCK_STALL_TIMEOUT")
+    """Seconds after which a connection is closed whose body does not come, or whose answer is not read."""
 
     # The machinery
 
@@ -190,7 +234,7 @@ class Settings(BaseSettings):
     )
     """The least that is logged."""
 
-    @field_validator("egress_reachable", mode="before")
+    @field_validator("egress_reachable", "trusted_proxies", mode="before")
     @classmethod
     def _networks(cls, given: Any) -> Any:
         places = _parts(given)
@@ -213,6 +257,11 @@ class Settings(BaseSettings):
     def _fill_in(self) -> Self:
         if self.default_timeout > self.max_timeout:
             raise ValueError(f"DEFAULT_TIMEOUT ({self.default_timeout}) is above MAX_TIMEOUT ({self.max_timeout})")
+        for name in ("cpu", "memory_mb", "disk_mb", "pids"):
+            default, most = getattr(self, f"default_{name}"), getattr(self, f"max_{name}")
+            if most and default > most:
+                setting = name.upper()
+                raise ValueError(f"PADDOCK_DEFAULT_{setting} ({default}) is above PADDOCK_MAX_{setting} ({most})")
         if not self.database_url:
             self.database_url = f"sqlite:///{self.home / 'paddock.db'}"
         if not self.domain:

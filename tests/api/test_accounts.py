@@ -8,7 +8,8 @@ from fastapi import FastAPI
 
 from paddock.api.auth import RateLimiter
 from paddock.errors import TooManyRequests
-from paddock.lifecycle.accounts import Principal, Quota
+from paddock.lifecycle.accounts import Principal
+from paddock.lifecycle.quotas import Quota
 from paddock.models import Role
 from tests.api.conftest import assert_error, speaking_to
 

@@ -23,15 +23,22 @@ _STOP_SECONDS = 60.0
 _OUTSIDE = "127.0.0.9"
 """An address of this host that sandboxes are let through to."""
 _COMMAND = (sys.executable, "-c", "from paddock.cli.app import main; main()")
+_LIMITED = (
+    "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {0})); from paddock.cli.app import main; main()"
+)
 
 
 class PaddockServer:
     """One server on one port; it may die and come back, its sandboxes stay."""
 
-    def __init__(self, home: Path, *, within: Sequence[str] = (), **settings: str) -> None:
-        """``within``: a command that starts the server's in surroundings of its own."""
+    def __init__(
+        self, home: Path, *, within: Sequence[str] = (), descriptors: int | None = None, **settings: str
+    ) -> None:
+        """``within``: a command that starts the server's in surroundings of its own. ``descriptors``: as many open files
+        as it may have."""
         self.home = home
         self._within = within
+        self._command = _COMMAND if descriptors is None else (sys.executable, "-c", _LIMITED.format(descriptors))
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._settings = {
@@ -53,6 +60,11 @@ class PaddockServer:
         return (self.home / "key").read_text().strip()
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def log(self) -> Path:
         return self.home / "log"
 
@@ -60,7 +72,7 @@ class PaddockServer:
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._within, *_COMMAND, "--json", "up"],
+                [*self._within, *self._command, "--json", "up"],
                 env=_plain() | self._settings,
                 cwd=self.home,
                 stdout=subprocess.DEVNULL,

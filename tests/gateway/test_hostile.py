@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from paddock.gateway import front_door, session
+from paddock.gateway import session
 from tests.gateway.bed import Box
 
 SMUGGLED = b"GET /seen?smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -125,21 +125,21 @@ async def test_a_head_that_is_too_long_is_refused(box: Box) -> None:
 
 
 async def test_a_head_that_takes_too_long_is_given_up(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front_door, "HEAD_SECONDS", 0.3)
-    monkeypatch.setattr(session, "HEAD_SECONDS", 0.3)
-    async with await box.dial() as silent, await box.dial() as dribbling, await box.dial() as later:
+    monkeypatch.setattr(box.bed.settings, "head_timeout", 0.3)
+    async with await box.dial() as dribbling, await box.dial() as later:
         assert (await later.ask("GET /seen")).status == 200
         await dribbling.send(b"GET /seen HTTP/1.1\r\n")
         await later.send(b"GET /seen HTTP/1.1\r\n")
         assert (await dribbling.reply()).status == 408
         assert (await later.reply()).status == 408
-        assert (await silent.ask("GET /seen")).status == 200, "who has not begun has not taken long"
 
 
-async def test_who_never_says_anything_is_sent_away_in_the_end(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(box.bed.server.config, "timeout_keep_alive", 0.3)
-    async with await box.dial() as silent:
+async def test_who_says_nothing_at_first_is_sent_away_soon(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(box.bed.settings, "head_timeout", 0.3)
+    async with await box.dial() as silent, await box.dial() as later:
+        assert (await later.ask("GET /seen")).status == 200
         assert await silent.at_end()
+        assert (await later.ask("GET /seen")).status == 200, "who has asked may be silent for longer"
 
 
 async def test_slow_clients_do_not_hold_up_others(box: Box) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +22,10 @@ from paddock.errors import (
     TemplateNotFound,
 )
 from paddock.lifecycle.idempotency import fingerprint
+from paddock.lifecycle.quotas import Quota
 from paddock.models import ChangeUser, CreateSandbox, QuotaChange, State, TimeoutAction
-from paddock.providers.fake import FaultKind
+from paddock.providers.base import Capacity
+from paddock.providers.fake import FakeProvider, FaultKind
 from tests.support.world import World
 
 
@@ -301,6 +306,83 @@ class TestQuotas:
         with pytest.raises(QuotaExceeded, match="at once"):
             await small_world.create(resources=resources)
 
+    @pytest.mark.parametrize("limits", [{"max_memory_mb": 1000}, {"max_processes": 1000}])
+    async def test_a_paused_sandbox_keeps_the_memory_it_was_frozen_with(
+        self, world: World, limits: dict[str, float]
+    ) -> None:
+        await self.limit(world, **limits)
+        wish = {"memory_mb": 600, "pids": 600}
+        frozen = (await world.create(resources=wish)).sandbox.sandbox_id
+        await world.house.controller.pause(world.alice, frozen)
+        with pytest.raises(QuotaExceeded, match="at once"):
+            await world.create(resources=wish)
+        # Its own share is not counted twice.
+        await world.house.controller.resume(world.alice, frozen)
+
+    async def test_a_sandbox_paused_with_its_files_alone_holds_its_disk_and_must_ask_for_memory(
+        self, world: World
+    ) -> None:
+        await self.limit(world, max_memory_mb=1000, max_disk_mb=3000)
+        wish = {"memory_mb": 600, "disk_mb": 1200}
+        stopped = (await world.create(resources=wish)).sandbox.sandbox_id
+        await world.house.terms.pause(world.alice, stopped, keep_memory=False)
+        other = (await world.create(resources=wish)).sandbox.sandbox_id
+        with pytest.raises(QuotaExceeded, match="MB of memory"):
+            await world.house.controller.resume(world.alice, stopped)
+        await world.house.terms.pause(world.alice, other, keep_memory=False)
+        with pytest.raises(QuotaExceeded, match="MB of disk"):
+            await world.create(resources=wish)
+        await world.house.controller.resume(world.alice, stopped)
+        await world.house.controller.delete(world.alice, other)
+        await world.create(resources={"memory_mb": 16, "disk_mb": 1200})
+
+    async def test_creates_and_resumes_at_once_cannot_share_the_last_memory(self, world: World) -> None:
+        wish = {"memory_mb": 500}
+        stopped = [(await world.create(resources=wish)).sandbox.sandbox_id for _ in range(3)]
+        for sandbox_id in stopped:
+            await world.house.terms.pause(world.alice, sandbox_id, keep_memory=False)
+        await self.limit(world, max_memory_mb=1500)
+        resume = world.house.controller.resume
+        outcomes = await asyncio.gather(
+            *(world.create(resources=wish) for _ in range(3)),
+            *(resume(world.alice, sandbox_id) for sandbox_id in stopped),
+            return_exceptions=True,
+        )
+        assert sum(isinstance(outcome, QuotaExceeded) for outcome in outcomes) == 3, outcomes
+
+    async def test_paused_sandboxes_are_sandboxes_too(self, small_world: World) -> None:
+        await self.limit(small_world, max_sandboxes=1, max_live=1)
+        only = (await small_world.create()).sandbox.sandbox_id
+        await small_world.house.controller.pause(small_world.alice, only)
+        with pytest.raises(QuotaExceeded, match="may have 1 sandboxes"):
+            await small_world.create()
+        await small_world.house.controller.resume(small_world.alice, only)
+
+    async def test_a_limit_that_was_lowered_takes_nothing_away(self, small_world: World) -> None:
+        mine = (await small_world.create()).sandbox.sandbox_id
+        await small_world.house.controller.pause(small_world.alice, mine)
+        await self.limit(small_world, max_sandboxes=1, max_disk_mb=16, max_memory_mb=16, max_processes=4)
+        await small_world.house.controller.resume(small_world.alice, mine)
+
+    async def test_the_memory_of_all_users_has_a_limit_where_the_operator_sets_one(
+        self, tmp_path: Path, database_url: str
+    ) -> None:
+        world = World(tmp_path, database_url, PADDOCK_MAX_TOTAL_MEMORY_MB=1100)
+        await world.start()
+        await world.make_accounts()
+        users = [world.alice, world.bob, world.admin, world.alice]
+        outcomes = await asyncio.gather(*(world.create(who) for who in users), return_exceptions=True)
+        refused = [outcome for outcome in outcomes if isinstance(outcome, QuotaExceeded)]
+        assert len(refused) == 2 and "together" in str(refused[0]), outcomes
+        await world.stop()
+
+    async def test_a_sandbox_has_no_more_mcp_servers_than_its_creator_may_have(self, small_world: World) -> None:
+        await self.limit(small_world, max_mcp_servers=1)
+        servers = {name: {"command": "true"} for name in ("a", "b")}
+        alice = replace(small_world.alice, quota=Quota(max_mcp_servers=1))
+        with pytest.raises(QuotaExceeded, match="1 MCP servers"):
+            await small_world.create(alice, mcp_servers=servers)
+
     async def test_a_paused_sandbox_gives_its_place_back_and_must_ask_for_it_again(self, small_world: World) -> None:
         await self.limit(small_world, max_live=1)
         control = small_world.house.controller
@@ -312,6 +394,42 @@ class TestQuotas:
         assert await small_world.state(first) is State.PAUSED
         await control.delete(small_world.alice, second)
         await control.resume(small_world.alice, first)
+
+
+@pytest.mark.parametrize(
+    ("field", "machine", "settings"),
+    [
+        ("cpu", {"cpu": 2.0}, {}),
+        ("memory_mb", {"memory_mb": 2000}, {}),
+        ("disk_mb", {"disk_mb": 2000}, {"PADDOCK_MAX_DISK_MB": 4000}),
+        ("memory_mb", {"memory_mb": 8000}, {"PADDOCK_MAX_MEMORY_MB": 2000}),
+        ("pids", {}, {"PADDOCK_MAX_PIDS": 2000}),
+    ],
+)
+async def test_nobody_is_given_more_than_the_machine_has_or_the_operator_allows(
+    tmp_path: Path, field: str, machine: dict[str, Any], settings: dict[str, int]
+) -> None:
+    world = World(tmp_path, f"sqlite:///{tmp_path / 'paddock.db'}", **settings)
+    await world.start()
+    await world.make_accounts()
+    provider = world.house.providers["fake"]
+    assert isinstance(provider, FakeProvider)
+    provider.machine_has = Capacity(**machine)
+    most = 2 if field == "cpu" else 2000
+    for who in (world.alice, world.admin):
+        with pytest.raises(Invalid, match=f"at most {most}") as refused:
+            await world.create(who, resources={field: most + 1})
+        assert refused.value.details == {"field": f"resources.{field}", "max": most}
+    made = await world.create(resources={field: most})
+    assert getattr(made.sandbox, field) == most
+    await world.stop()
+
+
+async def test_a_default_that_the_machine_cannot_give_is_made_smaller(small_world: World) -> None:
+    provider = small_world.house.providers["fake"]
+    assert isinstance(provider, FakeProvider)
+    provider.machine_has = Capacity(memory_mb=100)
+    assert (await small_world.create()).sandbox.memory_mb == 100
 
 
 async def test_wishes_that_cannot_be_met_are_refused_before_anything_is_written(small_world: World) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -15,8 +15,11 @@ from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 
 from paddock import errors, json_limits
+from paddock.api.in_flight import holding_of
+from paddock.gateway.extensions import prove
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.house import House
+from paddock.lifecycle.in_flight import Holding
 from paddock.workers import Workers
 
 _LARGE_BODY = 4 << 20
@@ -31,6 +34,8 @@ class Caller:
 
     house: House
     who: Principal
+    holding: Holding
+    """The memory that this request takes."""
 
 
 class RateLimiter:
@@ -101,9 +106,12 @@ async def admit(connection: HTTPConnection) -> Caller:
 
 def _let_in(connection: HTTPConnection, house: House, who: Principal) -> Caller:
     connection.state.user = who.user_id
+    prove(connection.scope)
     limiter: RateLimiter = connection.app.state.limiter
     limiter.take(who)
-    return Caller(house, who)
+    holding = holding_of(connection.scope, house.in_flight)
+    holding.belongs_to(who.user_id)
+    return Caller(house, who, holding)
 
 
 async def _caller(request: Request) -> Caller:
@@ -111,7 +119,14 @@ async def _caller(request: Request) -> Caller:
     return caller
 
 
-async def _socket_caller(websocket: WebSocket) -> Caller:
+async def _socket_caller(websocket: WebSocket) -> AsyncIterator[Caller]:
+    """Counted among the streams that the caller may hold open."""
+    caller = await _admit_socket(websocket)
+    with caller.house.streams.enter(caller.who.user_id, caller.who.quota):
+        yield caller
+
+
+async def _admit_socket(websocket: WebSocket) -> Caller:
     """By a key, or by a ticket for this very sandbox: a browser cannot send a header with a WebSocket."""
     ticket = websocket.query_params.get("ticket")
     if ticket is None or _key(websocket.headers) is not None:

@@ -28,6 +28,8 @@ def as_error(problem: Exception) -> errors.PaddockError:
     match problem:
         case errors.PaddockError():
             return problem
+        case RuntimeError(__cause__=errors.PaddockError() as cause):
+            return cause  # how starlette says that it met this one after it had begun to answer
         case RequestValidationError() | WebSocketRequestValidationError():
             return _from_validation(problem.errors())
         case HTTPException(status_code=404):

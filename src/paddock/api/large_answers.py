@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 Item = TypeVar("Item")
 
 _AT_A_TIME = 500
-_CHARACTERS_AT_A_TIME = 1 << 20
 
 
 async def json_items(items: Sequence[Item], shown: Callable[[Item], Any]) -> bytes:
@@ -21,12 +20,3 @@ async def json_items(items: Sequence[Item], shown: Callable[[Item], Any]) -> byt
         pieces.append(piece[1:-1].encode())
         await asyncio.sleep(0)
     return b",".join(pieces)
-
-
-async def json_text(text: str) -> bytes:
-    """A string of any length as JSON."""
-    pieces: list[bytes] = []
-    for at in range(0, len(text), _CHARACTERS_AT_A_TIME):
-        pieces.append(json.dumps(text[at : at + _CHARACTERS_AT_A_TIME])[1:-1].encode())
-        await asyncio.sleep(0)
-    return b'"%b"' % b"".join(pieces)

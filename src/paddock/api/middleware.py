@@ -22,8 +22,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock import errors, ids
 from paddock.api.failures import as_error, error_response
+from paddock.api.in_flight import CountedAnswer, CountedBody, holding_of
 from paddock.api.sockets import close_socket
 from paddock.gateway.origin import API_HEADERS, FORGET_WORKERS
+from paddock.lifecycle.in_flight import ByteBudget
 from paddock.settings import Settings
 
 Shape = Callable[[Exception], Response]
@@ -38,9 +40,10 @@ _TOOLBOX_FILES = re.compile(r"/daytona/toolbox/[^/]+/files/(?:bulk-upload|upload
 class RequestMiddleware:
     """Outermost: gives the id, writes the log, and turns what nobody caught into an answer."""
 
-    def __init__(self, app: ASGIApp, shapes: Mapping[str, Shape] = MappingProxyType({})) -> None:
+    def __init__(self, app: ASGIApp, budget: ByteBudget, shapes: Mapping[str, Shape] = MappingProxyType({})) -> None:
         """``shapes``: how failures under other prefixes than the native API's are answered."""
         self._app = app
+        self._budget = budget
         self._shapes = shapes
         self._log = structlog.get_logger("paddock.api")
 
@@ -50,16 +53,19 @@ class RequestMiddleware:
             return
         request_id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
+        holding = holding_of(scope, self._budget)
         exchange = _Exchange(scope, send, request_id)
         began = time.perf_counter()
         try:
             _check_utf8(scope)
             if exchange.wants_worker:
                 raise errors.Forbidden("Nothing on this origin is a service worker.")
-            await self._app(scope, receive, exchange.send)
+            body = CountedBody.of(scope, receive, holding)
+            await self._app(scope, body, CountedAnswer(exchange.send, holding))
         except Exception as problem:  # noqa: BLE001 (the last catch: what nobody knew is logged with its traceback)
             await self._last_catch(problem, scope, receive, exchange)
         finally:
+            holding.release()
             self._log.info(
                 "request",
                 method=scope.get("method", "WS"),

@@ -6,18 +6,26 @@ import asyncio
 import gc
 import resource
 import socket
+import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import cast
 
+import structlog
 import uvicorn
 from fastapi import FastAPI
 
 from paddock.api.app import create_app
 from paddock.api.logging import configure_logging
+from paddock.gateway.connections import ConnectionLimits, Connections, TrackedConnection
 from paddock.gateway.front_door import FrontDoor
 from paddock.gateway.gateway import Gateway
+from paddock.gateway.listener import Listener, bind
+from paddock.gateway.web_sockets import WebSocketDoor
 from paddock.settings import Settings
+
+log = structlog.get_logger(__name__)
 
 _KEEP_ALIVE = 620
 """Longer than the idle time of the usual load balancers, so that it is never we who close a connection under them."""
@@ -28,18 +36,36 @@ _MOST_DESCRIPTORS = 1 << 19
 class Server(uvicorn.Server):
     """Tells open streams first, which would otherwise hold the server until the drain is over."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, connections: Connections) -> None:
         super().__init__(config)
+        self.connections = connections
         self.alone = False
         """Nothing else is in this process."""
         self._stopping = app.state.stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """As uvicorn's, but that connections are accepted by us: see :mod:`paddock.gateway.listener`."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            sys.exit(uvicorn.config.STARTUP_FAILURE)
+        try:
+            listening = sockets or bind(self.config.host, self.config.port, self.config.backlog)
+        except OSError as error:
+            log.error("cannot listen", problem=str(error))
+            await self.lifespan.shutdown()
+            sys.exit(uvicorn.config.STARTUP_FAILURE)
+        listener = Listener(listening, self.connections, self._protocol)
+        self.servers = [cast(asyncio.Server, listener)]
+        listener.start()
+        self.started = True
         if self.alone:
             # What is there now stays for good: the collector need not walk it again and again while requests wait.
             gc.collect()
             gc.freeze()
+
+    def _protocol(self, tracked: TrackedConnection) -> asyncio.Protocol:
+        make = cast(Callable[..., asyncio.Protocol], self.config.http_protocol_class)
+        return make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state, tracked=tracked)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._stopping.set()
@@ -47,23 +73,26 @@ class Server(uvicorn.Server):
 
 
 def make_server(app: FastAPI, settings: Settings) -> Server:
+    limits = ConnectionLimits.derive(settings.max_connections, settings.max_connections_per_address)
+    connections = Connections(limits, settings.trusted_proxies)
     config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http=cast(type[asyncio.Protocol], partial(FrontDoor, Gateway(app.state.house))),
-        ws="websockets-sansio",
+        http=cast(type[asyncio.Protocol], partial(FrontDoor, Gateway(app.state.house, connections))),
+        ws=type("WebSocketDoor", (WebSocketDoor,), {"stall_seconds": settings.stall_timeout}),
         ws_max_size=_WS_MAX_SIZE,
         ws_per_message_deflate=False,
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
+        forwarded_allow_ips=list(settings.trusted_proxies),
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=max(1, round(settings.drain_timeout)),
     )
-    return Server(config, app)
+    return Server(config, app, connections)
 
 
 def serve(settings: Settings) -> None:

@@ -10,11 +10,11 @@ from paddock import models
 from paddock.clock import iso
 from paddock.egress.records import EgressReport
 from paddock.gateway.address import MCP_PORT
-from paddock.lifecycle.accounts import Quota
 from paddock.lifecycle.confinement import Isolated
 from paddock.lifecycle.controller import Seen
 from paddock.lifecycle.house import House
 from paddock.lifecycle.output import OutputSlice
+from paddock.lifecycle.quotas import Quota
 from paddock.lifecycle.vscode import PORT as VSCODE_PORT
 from paddock.machine.base import FileInfo, MachineStats, OutputChunk, ProcessInfo
 from paddock.store import records
@@ -213,12 +213,7 @@ def user_answer(user: records.User, quota: Quota) -> models.UserAnswer:
         user_id=user.user_id,
         role=user.role,
         disabled=user.disabled,
-        quota=models.QuotaAnswer(
-            max_live=quota.max_live,
-            max_cpu=quota.max_cpu,
-            max_memory_mb=quota.max_memory_mb,
-            requests_per_second=quota.requests_per_second,
-        ),
+        quota=models.QuotaAnswer(**asdict(quota)),
         created_at=iso(user.created_at),
     )
 

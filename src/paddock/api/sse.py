@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -30,7 +31,8 @@ EVENTS: dict[str, Any] = {
     }
 }
 """What the OpenAPI document says of a stream: the shape of one event, whose data is JSON."""
-_BUFFERED = 16
+_BUFFERED = 4
+"""Events; each may be as large as a piece of output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +66,19 @@ class EventStream(Response):
         self._stopping: asyncio.Event = request.app.state.stopping
         self._queue: asyncio.Queue[Event | Exception | None] = asyncio.Queue(_BUFFERED)
         self._first: Event | None = None
+        self._place = ExitStack()
+        """Among the streams that the caller may hold open."""
         self._pump = asyncio.create_task(self._run(source), name="event stream")
 
     @classmethod
     async def open(cls, source: AsyncGenerator[Event, None], request: Request) -> Self:
         """The source's first item comes soon: it is ``READY`` where nothing has happened yet."""
+        caller = getattr(request.state, "caller", None)
+        place = ExitStack()
+        if caller is not None:
+            place.enter_context(caller.house.streams.enter(caller.who.user_id, caller.who.quota))
         stream = cls(source, request)
+        stream._place = place
         try:
             await stream._peek()
         except BaseException:
@@ -140,6 +149,7 @@ class EventStream(Response):
         self._queue.put_nowait(None)
 
     async def _stop(self) -> None:
+        self._place.close()
         self._pump.cancel()
         await asyncio.wait({self._pump})
 

@@ -8,6 +8,7 @@ import errno
 import socket
 from collections.abc import Awaitable, Callable
 
+from paddock.descriptors import descriptor_limit, for_one_sandbox, for_sandboxes
 from paddock.egress.wire import Wire
 
 # The process or the machine is short of something, which passes; the client waits in the queue meanwhile.
@@ -18,7 +19,8 @@ _REST = 0.2
 
 
 class Acceptor:
-    """Takes the listening socket over: it is closed with it."""
+    """Takes the listening socket over: it is closed with it. Where the process may have few open files, it takes fewer
+    connections than ``limit``."""
 
     def __init__(
         self, listener: socket.socket, serve: Callable[[Wire], Awaitable[None]], limit: int, busy: bytes = b""
@@ -26,7 +28,9 @@ class Acceptor:
         listener.setblocking(False)
         self._listener = listener
         self._serve = serve
-        self._limit = limit
+        files = descriptor_limit()
+        self._limit = min(limit, for_one_sandbox(files))
+        self._ceiling = for_sandboxes(files)
         self._busy = busy
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
@@ -63,7 +67,7 @@ class Acceptor:
             self._begin(sock)
 
     def _begin(self, sock: socket.socket) -> None:
-        if len(self._tasks) >= self._limit:
+        if len(self._tasks) >= self._limit or sock.fileno() >= self._ceiling:
             with contextlib.closing(sock), contextlib.suppress(OSError):
                 sock.setblocking(False)
                 sock.send(self._busy)

@@ -17,6 +17,8 @@ from paddock import errors
 CHUNK = 2 << 20
 """The most that is moved at once, to whoever takes it as fast as it comes."""
 _FIRST_ROOM, _LEAST_ROOM = 256 << 10, 64 << 10
+_MOST_HELD = 64 << 20
+"""While more waits for slow readers, each connection reads no more at once than the least."""
 _HEAD_END = b"\r\n\r\n"
 _AHEAD = 16_384
 _LINGER_BYTES = 1 << 20
@@ -63,7 +65,8 @@ class Wire:
             await sink.send(data[:count])
             return count
         view = _buffer()
-        read = await self._receive_into(view, min(limit, sink._room))
+        room = sink._room if _held() < _MOST_HELD else _LEAST_ROOM
+        read = await self._receive_into(view, min(limit, room))
         count = measure(view[:read]) if read else 0
         self._moved += count
         if count < read:
@@ -73,7 +76,7 @@ class Wire:
             sent = sink.send_now(view[:count])
             if sent < count:
                 sink._room = max(_LEAST_ROOM, sent)
-                await sink.send(bytes(view[sent:count]))
+                await sink.send_later(bytes(view[sent:count]))
             elif count == sink._room:
                 sink._room = min(2 * count, CHUNK)
         return count
@@ -121,6 +124,14 @@ class Wire:
             view = view[sent:]
             if view:
                 await self._writable()
+
+    async def send_later(self, data: bytes) -> None:
+        """What the kernel did not take at once. Counted: many slow readers are given less at a time."""
+        _buffers.held = _held() + len(data)
+        try:
+            await self.send(data)
+        finally:
+            _buffers.held -= len(data)
 
     def send_now(self, data: memoryview) -> int:
         """As much as the kernel takes at once."""
@@ -205,6 +216,12 @@ class Wire:
 def _settle(ready: asyncio.Future[None]) -> None:
     if not ready.done():
         ready.set_result(None)
+
+
+def _held() -> int:
+    """Bytes that wait for slow readers, on all connections of this thread's loop."""
+    held: int = getattr(_buffers, "held", 0)
+    return held
 
 
 def _buffer() -> memoryview:

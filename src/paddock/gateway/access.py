@@ -55,6 +55,8 @@ class Admitted:
     """Headers that hold a key of this server, which the code in the sandbox must not see."""
     cookie: str | None = None
     """To be set, before the browser is sent to the same address without its link or ticket."""
+    as_public: bool = False
+    """Only because the sandbox's ports are open to everybody."""
 
 
 class Access:
@@ -71,8 +73,9 @@ class Access:
             # A browser that comes to a page this way gets a cookie, since it will ask for more than the page.
             new_cookie = request.destination.form is Form.HOST and request.is_navigation()
             return Admitted(secret, self._new_cookie(request, sandbox, expires_at, secure) if new_cookie else None)
-        if sandbox.public_ports or (who is not None and (who.is_admin or who.user_id == sandbox.owner_id)):
-            return Admitted(secret)
+        owned = who is not None and (who.is_admin or who.user_id == sandbox.owner_id)
+        if sandbox.public_ports or owned:
+            return Admitted(secret, as_public=not owned)
         if (token := _traffic_token(request)) is not None:
             if not self._tokens.check_traffic(sandbox.key, token):
                 raise Refused(Why.BAD_TOKEN)

@@ -13,12 +13,13 @@ import os
 import select
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-
-from paddock.machine.threads import in_thread
 
 LEAST = 1 << 20
 """Smaller bodies are not worth it."""
+_THREADS = 32
+"""Bodies on their way at once; further ones are read in pieces."""
 _PIPE_BYTES = 1 << 20
 _LOOK_UP_MS = 500
 _QUIET_SECONDS = 120.0
@@ -38,11 +39,33 @@ class Lent:
     left: int
 
 
+class Pouring:
+    """Threads for this alone: how long a body takes is for its client to choose, and nothing else may wait for that."""
+
+    def __init__(self, threads: int = _THREADS) -> None:
+        self.free = threads
+        self._threads = ThreadPoolExecutor(threads, "upload")
+
+    async def run(self, lent: Lent, file: int) -> OSError | None:
+        self.free -= 1
+        stop = threading.Event()
+        work = asyncio.get_running_loop().run_in_executor(self._threads, _pour, lent, file, stop)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            stop.set()
+            await asyncio.wait([work])
+            raise
+        finally:
+            self.free += 1
+
+
 class DirectBody:
-    def __init__(self, borrow: Callable[[], Lent | None], give_back: Callable[[bool], None]) -> None:
+    def __init__(self, borrow: Callable[[], Lent | None], give_back: Callable[[bool], None], pouring: Pouring) -> None:
         """``give_back`` is told whether the connection is good for another request: the body was read to its end."""
         self._borrow = borrow
         self._give_back = give_back
+        self._pouring = pouring
 
     async def pour(self, file: int) -> int | None:
         """Write all of it into an open file; answers how much that was. None where it must be read in pieces.
@@ -50,13 +73,11 @@ class DirectBody:
         Raises OSError where the file system refuses, after the whole body was read all the same, so that the client
         hears of it; and ``BodyCut``.
         """
-        lent = self._borrow()
-        if lent is None:
+        if not self._pouring.free or (lent := self._borrow()) is None:
             return None
-        stop = threading.Event()
         good = False
         try:
-            refusal = await _in_thread(lent, file, stop)
+            refusal = await self._pouring.run(lent, file)
             good = True
         finally:
             os.close(lent.socket)
@@ -64,16 +85,6 @@ class DirectBody:
         if refusal is not None:
             raise refusal
         return len(lent.read) + lent.left
-
-
-async def _in_thread(lent: Lent, file: int, stop: threading.Event) -> OSError | None:
-    work = asyncio.ensure_future(in_thread(_pour, lent, file, stop))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        stop.set()
-        await asyncio.wait([work])
-        raise
 
 
 def _pour(lent: Lent, file: int, stop: threading.Event) -> OSError | None:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
+from starlette.types import Scope
+
 DIRECT_BODY: Final = "paddock.direct_body"
 """A :class:`~paddock.gateway.direct.DirectBody`, where the body is large and its length is known."""
 CUT: Final = "paddock.cut"
 """A function that ends the connection as it is, for an answer that cannot be finished."""
+TRACKED: Final = "paddock.connection"
+"""The connection's entry among those that the server holds: :class:`~paddock.gateway.connections.TrackedConnection`."""
+
+
+def prove(scope: Scope) -> None:
+    """This request has shown a key, or a token that stands for one: its connection is among the last to go."""
+    tracked = scope.get("extensions", {}).get(TRACKED)
+    if tracked is not None:
+        tracked.prove()

@@ -19,13 +19,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from paddock import errors
 from paddock.gateway import answers
 from paddock.gateway.client import client_wire
+from paddock.gateway.connections import TrackedConnection
 from paddock.gateway.direct import LEAST, DirectBody, Lent
 from paddock.gateway.ends import ChunkedEnd
 from paddock.gateway.exchange import HEAD_BYTES
-from paddock.gateway.extensions import CUT, DIRECT_BODY
+from paddock.gateway.extensions import CUT, DIRECT_BODY, TRACKED
 from paddock.gateway.gateway import Gateway
 from paddock.gateway.request import Caller, read_port_request
-from paddock.gateway.session import HEAD_SECONDS, Session
+from paddock.gateway.session import Session
+from paddock.gateway.stalls import StallTimer
 
 _LINGER_BYTES = 1 << 20
 _LINGER_SECONDS = 2.0
@@ -40,9 +42,15 @@ log = structlog.get_logger(__name__)
 
 
 class FrontDoor(HttpToolsProtocol):
-    def __init__(self, gateway: Gateway, *arguments: Any, **options: Any) -> None:
+    def __init__(self, gateway: Gateway, *arguments: Any, tracked: TrackedConnection, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._gateway = gateway
+        self.tracked = tracked
+        """This connection's place among those that the server holds."""
+        self._head_seconds = gateway.house.settings.head_timeout
+        self._stall_seconds = gateway.house.settings.stall_timeout
+        self._stall: StallTimer | None = None
+        self._heard_at = 0.0
         self._held = bytearray()
         """What was read and has no reader yet: part of a head, or what the client sent ahead."""
         self._body_left = 0
@@ -61,16 +69,22 @@ class FrontDoor(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._expect(self.timeout_keep_alive)  # who says nothing may do so for as long as between two requests
+        self.tracked.close = self._make_room
+        self._stall = StallTimer(transport, self._stall_seconds)
+        self._expect(self._head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_there()
+        self.tracked.end()
+        if self._stall is not None:
+            self._stall.stop()
         self._held.clear()
         if self._serving is not None:
             self._serving.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._heard_at = self.loop.time()
         if self._unread_left is not None:
             self._unread_left -= len(data)
             if self._unread_left <= 0:
@@ -89,9 +103,9 @@ class FrontDoor(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        extensions: dict[str, Any] = {CUT: self.transport.close}
+        extensions: dict[str, Any] = {CUT: self.transport.close, TRACKED: self.tracked}
         if self._body_left >= LEAST and self.scheme == "http":  # under TLS the socket holds no plain bytes
-            extensions[DIRECT_BODY] = DirectBody(self._lend, self._get_back)
+            extensions[DIRECT_BODY] = DirectBody(self._lend, self._get_back, self._gateway.pouring)
         self.scope["extensions"] = extensions
         super().on_headers_complete()
 
@@ -101,6 +115,7 @@ class FrontDoor(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self.tracked.idle()
         if self._held:
             self.loop.call_soon(self._advance)
 
@@ -109,6 +124,25 @@ class FrontDoor(HttpToolsProtocol):
             self._session.stop()
         else:
             super().shutdown()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stall is not None:
+            self._stall.start()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stall is not None:
+            self._stall.stop()
+
+    def _make_room(self) -> None:
+        """There are too many connections, and this one is not at work."""
+        if self._session is not None:
+            self._session.stop()
+        elif self.transport.is_closing() or self.transport.get_write_buffer_size():
+            self.transport.abort()  # it would wait for a client that does not read
+        else:
+            self.transport.close()
 
     # Whose it is
 
@@ -130,6 +164,7 @@ class FrontDoor(HttpToolsProtocol):
         if end < 0 or end + len(_HEAD_END) > HEAD_BYTES:
             return self._wait_for_more()
         self._head_is_there()
+        self.tracked.busy()
         self._unset_keepalive_if_required()
         head = bytes(self._held[: end + len(_HEAD_END)])
         del self._held[: len(head)]
@@ -151,7 +186,7 @@ class FrontDoor(HttpToolsProtocol):
             self._feed(bytes(self._held))  # no HTTP at all; uvicorn says so
         elif not self._dribbling:
             self._dribbling = True
-            self._expect(HEAD_SECONDS)
+            self._expect(self._head_seconds)
         return False
 
     def _expect(self, seconds: float) -> None:
@@ -194,6 +229,9 @@ class FrontDoor(HttpToolsProtocol):
         elif (length := _LENGTH.search(head)) is not None:
             self._body_left = int(length[1])
         whole = not self._body_left and self._chunks is None
+        if not whole:
+            self._heard_at = self.loop.time()
+            self._slow = self.loop.call_later(self._stall_seconds, self._body_stalls)
         self._feed(_OTHER_UPGRADE.sub(b"", head))
         successor = self.transport.get_protocol()
         if successor is not self and isinstance(successor, asyncio.Protocol):  # a WebSocket of the app
@@ -219,6 +257,18 @@ class FrontDoor(HttpToolsProtocol):
         self._feed(body)
         if not self._body_left and self._chunks is None:
             self._agree()
+
+    def _body_stalls(self) -> None:
+        """Looks whether the body still comes. While nobody reads it, that is no fault of the client's."""
+        self._slow = None
+        if not self._body_left and self._chunks is None:
+            return
+        quiet = self.loop.time() - self._heard_at
+        if quiet >= self._stall_seconds and not self.flow.read_paused:
+            self.transport.abort()
+            return
+        left = self._stall_seconds - quiet if not self.flow.read_paused else self._stall_seconds
+        self._slow = self.loop.call_later(max(0.01, left), self._body_stalls)
 
     def _feed(self, data: bytes) -> None:
         super().data_received(data)
@@ -269,7 +319,7 @@ class FrontDoor(HttpToolsProtocol):
         wire.ahead += self._held
         self._held.clear()
         caller = Caller(self.client[0] if self.client else "", self._gateway.scheme)
-        self._session = Session(self._gateway, wire, caller)
+        self._session = Session(self._gateway, wire, caller, self.tracked)
         self._serving = self.loop.create_task(self._serve_ports(self._session, head))
         self._serving.add_done_callback(self.tasks.discard)
         self.tasks.add(self._serving)
@@ -305,6 +355,7 @@ class FrontDoor(HttpToolsProtocol):
             self.transport.close()
             return
         self.transport.resume_reading()
+        self.tracked.idle()
         self._held += rest
         self._advance()
 

@@ -11,6 +11,8 @@ from paddock import errors
 from paddock.gateway import answers
 from paddock.gateway.access import Access, Admitted, Refused
 from paddock.gateway.address import Destination, Form
+from paddock.gateway.connections import Connections
+from paddock.gateway.direct import Pouring
 from paddock.gateway.origin import shows_or_runs
 from paddock.gateway.request import PortRequest
 from paddock.gateway.upstream import Upstream, dial
@@ -21,7 +23,8 @@ from paddock.models import State
 from paddock.store.records import Sandbox
 
 MOST_CONNECTIONS = 1024
-"""To the ports of one sandbox at a time, so that a public one cannot take all that the server has."""
+"""To the ports of one sandbox at a time, so that a public one cannot take all that the server has. At most a quarter of
+all connections that there may be."""
 
 PAGE_SECONDS = 1.5
 """How long a person waits for a service to start before a page says so."""
@@ -30,11 +33,15 @@ _GONE = frozenset({State.DELETING, State.DELETED, State.FAILED})
 
 
 class Gateway:
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: House, connections: Connections) -> None:
         self.house = house
+        self.tracked = connections
+        self.pouring = Pouring()
         self.scheme = house.settings.public_scheme
         self._access = Access(house.accounts, house.tokens, house.clock)
         self._connections: Counter[str] = Counter()
+        self._strangers = 0
+        """Connections to public ports by those who have shown nothing."""
 
     def check_form(self, request: PortRequest) -> None:
         """On the API's own origin nothing of a sandbox is shown or run; nobody learns here what exists."""
@@ -92,14 +99,20 @@ class Gateway:
             visit.held = False
 
     @contextmanager
-    def counted(self, sandbox: Sandbox) -> Iterator[None]:
-        """One more connection to this sandbox, if there may be one."""
-        if self._connections[sandbox.key] >= MOST_CONNECTIONS:
-            raise answers.too_many(f"The sandbox has {MOST_CONNECTIONS} open connections, and may not have more.")
+    def counted(self, sandbox: Sandbox, *, proven: bool) -> Iterator[None]:
+        """One more connection to this sandbox, if there may be one. ``proven``: by somebody who has shown a key."""
+        in_all = self.tracked.limits.in_all
+        most = min(MOST_CONNECTIONS, max(1, in_all // 4))
+        if self._connections[sandbox.key] >= most:
+            raise answers.too_many(f"The sandbox has {most} open connections, and may not have more.")
+        if not proven and self._strangers >= in_all // 2:
+            raise answers.too_many("There are too many connections to public ports. Try again in a moment.")
         self._connections[sandbox.key] += 1
+        self._strangers += not proven
         try:
             yield
         finally:
+            self._strangers -= not proven
             self._connections[sandbox.key] -= 1
             if not self._connections[sandbox.key]:
                 del self._connections[sandbox.key]

@@ -18,6 +18,7 @@ from paddock.egress.head import Framing
 from paddock.egress.wire import Wire
 from paddock.gateway import answers
 from paddock.gateway.answers import Refusal
+from paddock.gateway.connections import TrackedConnection
 from paddock.gateway.exchange import HEAD_BYTES, BadAnswer, Cut, Exchange, NoAnswer, Stage
 from paddock.gateway.gateway import Gateway, explain
 from paddock.gateway.request import Caller, PortRequest, read_port_request
@@ -26,8 +27,6 @@ from paddock.gateway.upstream import Upstream
 from paddock.gateway.visit import Visit
 from paddock.store.records import Sandbox
 
-HEAD_SECONDS = 30.0
-"""For a whole head, from its first byte on."""
 KEEP_ALIVE_SECONDS = 620.0
 """Between two requests. Longer than usual load balancers wait, so that it is never we who close under them."""
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -36,8 +35,10 @@ log = structlog.get_logger(__name__)
 
 
 class Session:
-    def __init__(self, gateway: Gateway, client: Wire, caller: Caller) -> None:
+    def __init__(self, gateway: Gateway, client: Wire, caller: Caller, tracked: TrackedConnection) -> None:
         self._gateway = gateway
+        self._tracked = tracked
+        self._head_seconds = gateway.house.settings.head_timeout
         self._client = client
         self._caller = caller
         self._visit: Visit | None = None
@@ -109,6 +110,8 @@ class Session:
         sandbox = await self._gateway.find(request.destination)
         secure = (request.header("x-forwarded-proto") or self._caller.scheme) == "https"
         admitted = await self._gateway.admit(request, sandbox, secure=secure)
+        if not admitted.as_public:
+            self._tracked.prove()
         if admitted.cookie is not None:
             return await self._answer(request, answers.redirect(request.clean_location(), admitted.cookie))
         await self._enter(sandbox)
@@ -154,7 +157,7 @@ class Session:
         if self._visit is not None and self._visit.sandbox.sandbox_id != sandbox.sandbox_id:
             await self._leave()
         if self._visit is None:
-            self._counted.enter_context(self._gateway.counted(sandbox))
+            self._counted.enter_context(self._gateway.counted(sandbox, proven=self._tracked.proven))
             self._visit = Visit(self._gateway.house.controller, sandbox, self._lost)
         elif self._visit.sandbox.version != sandbox.version:
             # It was paused, or more, since we came in.
@@ -185,6 +188,7 @@ class Session:
 
     async def _next_head(self) -> bytes | None:
         """None where it has nothing more to ask. What it kept open meanwhile is let go when the other end closes it."""
+        self._tracked.idle()
         with self._noticing_the_end():
             try:
                 if not self._client.ahead:
@@ -193,8 +197,10 @@ class Session:
             except TimeoutError:
                 return None
         try:
-            async with asyncio.timeout(HEAD_SECONDS):
-                return await self._client.head(HEAD_BYTES)
+            async with asyncio.timeout(self._head_seconds):
+                head = await self._client.head(HEAD_BYTES)
+                self._tracked.busy()
+                return head
         except TimeoutError:
             await self._last_words(answers.malformed(errors.MalformedRequest("The request took too long."), 408))
         except errors.MalformedRequest as problem:

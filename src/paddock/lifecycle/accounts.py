@@ -15,15 +15,16 @@ from paddock.errors import (
     Conflict,
     Forbidden,
     KeyNotFound,
-    QuotaExceeded,
     StoreUnavailable,
     Unauthorized,
     UserNotFound,
 )
 from paddock.ids import hash_api_key, key_prefix, new_api_key
+from paddock.lifecycle import quotas
+from paddock.lifecycle.quotas import Quota
 from paddock.models import ChangeUser, CreateKey, CreateUser, QuotaChange, Role
 from paddock.settings import Settings
-from paddock.store import accounts, sandboxes
+from paddock.store import accounts
 from paddock.store.database import Store
 from paddock.store.records import ApiKey, Sandbox, User
 
@@ -32,16 +33,6 @@ log = structlog.get_logger(__name__)
 _TRUST_SECONDS = 5.0
 """How long another replica may still honour a key that was revoked here."""
 _NOTE_USE_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """0 means no limit."""
-
-    max_live: int
-    max_cpu: float
-    max_memory_mb: int
-    requests_per_second: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +53,9 @@ class Accounts:
         self._clock = clock
         self._store = store
         self._known: dict[str, tuple[float, Principal]] = {}
+        """By the digest of a key."""
+        self._standing: dict[str, tuple[float, Principal]] = {}
+        """By user id, for whoever shows something else than a key."""
         self._notes: set[asyncio.Task[None]] = set()
 
     async def authenticate(self, api_key: str) -> Principal:
@@ -89,12 +83,27 @@ class Accounts:
         return principal
 
     async def stand_for(self, user_id: str) -> Principal:
-        """The user in whose name a ticket was made."""
+        """The user in whose name a ticket was made, or whose sandbox a token opens."""
+        now = self._clock.now()
+        known = self._standing.get(user_id)
+        if known is not None and 0 <= now - known[0] < _TRUST_SECONDS:
+            return known[1]
         async with self._store.read() as connection:
             user = await accounts.user(connection, user_id)
         if user is None or user.disabled:
             raise Unauthorized("The user who made this ticket may not use Paddock any more.")
-        return Principal(user.user_id, user.role, key_id=0, quota=self.quota_of(user))
+        principal = Principal(user.user_id, user.role, key_id=0, quota=self.quota_of(user))
+        if len(self._standing) > 10_000:
+            self._standing.clear()
+        self._standing[user_id] = (now, principal)
+        return principal
+
+    async def quota_for(self, user_id: str) -> Quota:
+        """Of a sandbox's owner, who need not be there any more: then there is none."""
+        try:
+            return (await self.stand_for(user_id)).quota
+        except Unauthorized:
+            return Quota()
 
     async def close(self) -> None:
         """What is being written comes to its end."""
@@ -171,47 +180,22 @@ class Accounts:
             await _keep_an_admin(connection)
             changed = await accounts.user(connection, user_id)
         self._known.clear()
+        self._standing.clear()
         if changed is None:
             raise UserNotFound(f"There is no user {user_id!r}.")
         return changed
 
     def quota_of(self, user: User) -> Quota:
         """What is set for the user, else the server's default; admins have no default limits."""
-        defaults = self._settings
-        free = user.role is Role.ADMIN
-
-        def pick(own: float | None, default: float) -> float:
-            return own if own is not None else 0 if free else default
-
-        return Quota(
-            max_live=int(pick(user.max_live, defaults.quota_live)),
-            max_cpu=pick(user.max_cpu, defaults.quota_cpu),
-            max_memory_mb=int(pick(user.max_memory_mb, defaults.quota_memory_mb)),
-            requests_per_second=pick(user.requests_per_second, defaults.quota_requests_per_second),
-        )
+        return quotas.quota_of(user, self._settings)
 
     async def check_quota(self, connection: AsyncConnection, sandbox: Sandbox) -> None:
-        """Refuse one more live sandbox where that would be too many. Holds the user's row: two creates at once
-        cannot both take the last place."""
+        """Refuse to start a sandbox where that would be too much, for its owner or for the server. Holds the owner's
+        row: two creates at once cannot both take the last place."""
         user = await accounts.user(connection, sandbox.owner_id, lock=True)
-        if user is None:
-            return
-        quota = self.quota_of(user)
-        if not (quota.max_live or quota.max_cpu or quota.max_memory_mb):
-            return
-        used = await sandboxes.totals(connection, sandbox.owner_id)
-        checks = (
-            ("live sandboxes", used.live + 1, quota.max_live),
-            ("CPU cores", used.cpu + sandbox.cpu, quota.max_cpu),
-            ("MB of memory", used.memory_mb + sandbox.memory_mb, quota.max_memory_mb),
-        )
-        for name, wanted, limit in checks:
-            if limit and wanted > limit:
-                raise QuotaExceeded(
-                    f"User {sandbox.owner_id!r} may have {limit:g} {name} at once; this would make it {wanted:g}. "
-                    "Pause or delete a sandbox, or ask an admin for more.",
-                    details={"quota": name, "limit": limit, "wanted": wanted},
-                )
+        if user is not None:
+            await quotas.check_user(connection, self.quota_of(user), sandbox)
+        await quotas.check_all(connection, self._settings, sandbox)
 
     async def _note_use(self, key: ApiKey, now: float) -> None:
         """Nobody waits for this: a request must not be slower once a minute."""
@@ -238,9 +222,6 @@ def _new_user(user_id: str, role: Role, quota: QuotaChange, now: float) -> User:
         user_id=user_id,
         role=role,
         disabled=False,
-        max_live=quota.max_live,
-        max_cpu=quota.max_cpu,
-        max_memory_mb=quota.max_memory_mb,
-        requests_per_second=quota.requests_per_second,
         created_at=now,
+        **quota.model_dump(),
     )

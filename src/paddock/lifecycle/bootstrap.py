@@ -10,7 +10,8 @@ from pathlib import Path
 
 from paddock.clock import SystemClock
 from paddock.errors import Unauthorized
-from paddock.lifecycle.accounts import Accounts, Principal, Quota
+from paddock.lifecycle.accounts import Accounts, Principal
+from paddock.lifecycle.quotas import Quota
 from paddock.models import CreateKey, Role
 from paddock.settings import Settings
 from paddock.store.database import Store
@@ -46,7 +47,7 @@ async def local_accounts(settings: Settings) -> AsyncIterator[tuple[Accounts, Pr
     store = Store(settings.database_url)
     await store.open()
     try:
-        owner = Principal(FIRST_USER, Role.ADMIN, key_id=0, quota=Quota(0, 0, 0, 0))
+        owner = Principal(FIRST_USER, Role.ADMIN, key_id=0, quota=Quota())
         accounts = Accounts(settings, SystemClock(), store)
         yield accounts, owner
         await accounts.close()

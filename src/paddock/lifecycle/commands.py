@@ -21,6 +21,7 @@ from paddock.lifecycle.arrivals import Arrivals
 from paddock.lifecycle.attachment import Attachment
 from paddock.lifecycle.controller import Controller, Seen, Use
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
+from paddock.lifecycle.in_flight import SMALL, Holding
 from paddock.lifecycle.output import Output, OutputSlice, cut_tail, first_slice, read_slice
 from paddock.lifecycle.shell import SHELL, words_of
 from paddock.machine.base import (
@@ -37,6 +38,8 @@ from paddock.models import CommandResult, CommandStatus, RunCommand, StartProces
 from paddock.settings import Settings
 
 _LABEL = 1000
+_COPIES = 2
+"""Output stands twice in an answer: by its stream, and all of it together."""
 
 
 class Commands:
@@ -47,19 +50,23 @@ class Commands:
         self._clock = clock
         self._arrivals = Arrivals(2 * (os.cpu_count() or 1))  # one in the server's hands, one in the sandbox's
 
-    async def run(self, who: Principal, request: RunCommand, idempotency_key: str | None = None) -> CommandResult:
+    async def run(
+        self, who: Principal, request: RunCommand, idempotency_key: str | None = None, holding: Holding | None = None
+    ) -> CommandResult:
         """Run in a shell and answer when it has ended, or when the soft timeout has passed."""
         async with self._arrivals.turn(), self._controller.use(who, request.sandbox_id) as use:
             process_id, first = await self._process(who, request, idempotency_key)
-            return await self._run(use, request, process_id, first)
+            return await self._run(use, request, process_id, first, holding)
 
-    async def run_first(self, who: Principal, made: Seen, command: str, timeout: float | None) -> CommandResult:
+    async def run_first(
+        self, who: Principal, made: Seen, command: str, timeout: float | None, holding: Holding | None = None
+    ) -> CommandResult:
         """The command that a sandbox is made with. A create that is asked for again meets the same process again."""
         sandbox_id = made.sandbox.sandbox_id
         request = RunCommand(sandbox_id=sandbox_id, command=command, timeout=timeout)
         try:
             async with self._controller.use_made(who, made) as use:
-                return await self._run(use, request, ids.first_process_id(sandbox_id), made.new)
+                return await self._run(use, request, ids.first_process_id(sandbox_id), made.new, holding)
         except PaddockError as error:
             error.details.setdefault("sandbox_id", sandbox_id)  # it is there, and the caller's to use or to delete
             raise
@@ -181,7 +188,9 @@ class Commands:
         async with self.attach(who, sandbox_id, process_id) as attachment:
             await attachment.resize(rows, cols)
 
-    async def _run(self, use: Use, request: RunCommand, process_id: str, first: bool) -> CommandResult:
+    async def _run(
+        self, use: Use, request: RunCommand, process_id: str, first: bool, holding: Holding | None
+    ) -> CommandResult:
         limit = self._settings.max_output
         spec = _spec(request, process_id)
         if request.background:
@@ -191,6 +200,8 @@ class Commands:
             wait = self._settings.command_timeout if request.timeout is None else request.timeout
             output = first_slice(*await use.machine.run(spec, wait, limit), limit)
             info = output.info
+        if holding is not None and output.size > SMALL and not holding.try_reserve(_COPIES * output.size):
+            output = output.cut(SMALL // 2)  # it has run, and must not be refused: the rest can be read later
         await self._record(use, info, request.command, first, output.size)
         return self._result(request.sandbox_id, output)
 

@@ -25,6 +25,7 @@ from paddock.ids import is_sandbox_id, is_sandbox_key
 from paddock.lifecycle.accounts import Accounts, Principal
 from paddock.lifecycle.activity import Activity
 from paddock.lifecycle.bus import Bus
+from paddock.lifecycle.capacity import Capacities
 from paddock.lifecycle.engine import Engine, due
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
 from paddock.lifecycle.journal import Journal
@@ -107,6 +108,7 @@ class Controller:
         self._default_provider = default_provider
         self._server_id = server_id
         self._templates = Templates(clock, engine, providers, default_provider)
+        self._capacities = Capacities(settings, clock, engine)
 
     # Reading
 
@@ -152,6 +154,7 @@ class Controller:
         plain = self._planned(who, request)
         provider, template_id = await self._templates.choose(request.provider, request.template_id)
         plain = replace(plain, provider=provider, template_id=template_id)
+        plain = await self._capacities.fit(plain, request.resources)
         used_as = "" if idempotency_key is None else traits.fingerprint or fingerprint("create", request)
         servers = {name: server.stored() for name, server in request.mcp_servers.items()}
         while True:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from paddock import errors
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Controller
+from paddock.lifecycle.in_flight import Holding
 from paddock.machine.base import DEFAULT_USER, FileEvent, FileInfo, FileType
 from paddock.machine.pouring import Counted
 from paddock.settings import Settings
@@ -51,21 +52,26 @@ class Files:
                     await chunks.aclose()
                 await use.record(bytes_out=sent)
 
-    async def read_all(self, who: Principal, sandbox_id: str, path: str, *, user: str = DEFAULT_USER) -> bytes:
-        """The whole file at once, refused when it is larger than ``max_file_body``."""
+    async def read_all(
+        self, who: Principal, sandbox_id: str, path: str, holding: Holding, *, user: str = DEFAULT_USER
+    ) -> bytearray:
+        """The whole file at once, refused when it is larger than ``max_file_body``, or than what may be held now."""
         limit = self._limit
         async with self._controller.use(who, sandbox_id) as use:
             info = await use.machine.stat(path, follow=True, user=user)
-            if info.type is FileType.FILE and info.size > limit:
-                raise _too_large(path, info.size, limit)
+            if info.type is FileType.FILE:
+                if info.size > limit:
+                    raise _too_large(path, info.size, limit)
+                holding.reserve(info.size)
             data = bytearray()
             # One byte more than allowed tells a file that grew, or one without a size, as under /proc.
             async for chunk in use.machine.read_file(path, 0, limit + 1, user=user):
+                holding.reserve(len(data) + len(chunk))
                 data += chunk
                 if len(data) > limit:
                     raise _too_large(path, len(data), limit)
             await use.record(bytes_out=len(data))
-            return bytes(data)
+            return data
 
     async def write(
         self,

@@ -27,6 +27,7 @@ from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.events import Events
 from paddock.lifecycle.files import Files
 from paddock.lifecycle.idempotency import Idempotency
+from paddock.lifecycle.in_flight import ByteBudget
 from paddock.lifecycle.intervals import Stopping
 from paddock.lifecycle.invitations import Invitations
 from paddock.lifecycle.journal import Journal
@@ -35,6 +36,7 @@ from paddock.lifecycle.logbook import Logbook
 from paddock.lifecycle.loop_watchdog import LoopWatchdog
 from paddock.lifecycle.mcp_servers import McpServers
 from paddock.lifecycle.pool import Pool
+from paddock.lifecycle.quotas import OpenStreams
 from paddock.lifecycle.reconciler import Reconciler
 from paddock.lifecycle.roster import Roster
 from paddock.lifecycle.rows import Rows
@@ -75,6 +77,8 @@ class House:
         self.store = Store(settings.database_url)
         self.bus = Bus()
         self.accounts = Accounts(settings, clock, self.store)
+        self.streams = OpenStreams()
+        self.in_flight = ByteBudget(settings.max_bytes_in_flight, settings.user_bytes_in_flight)
         self.tokens = Tokens(clock, self.store)
         self.rows = Rows(self.store)
         self.idempotency = Idempotency(clock, self.store)
@@ -116,7 +120,7 @@ class House:
         built_in: list[BuiltIn] = [InterpreterService(interpreter), BrowserService(), VsCodeService()]
         self.services = Services(self.controller, self.store, built_in)
         self.code = Code(self.controller, self.services, interpreter, settings, clock)
-        self.mcp_servers = McpServers(self.controller, self.store, self.rows, self.engine)
+        self.mcp_servers = McpServers(self.controller, self.store, self.rows, self.engine, self.accounts)
         self.workers = Workers()
         self.tools = Tools(self.controller, self.services, self.invitations, self.mcp_servers, self.workers)
         self.events = Events(clock, self.store, self.controller, self.journal, self.bus)

@@ -14,9 +14,10 @@ from functools import partial
 from typing import Literal
 
 from paddock import errors
-from paddock.lifecycle.accounts import Principal
+from paddock.lifecycle.accounts import Accounts, Principal
 from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.engine import Engine
+from paddock.lifecycle.quotas import check_mcp_servers, most_mcp_servers
 from paddock.lifecycle.rows import Rows
 from paddock.machine.base import Machine
 from paddock.mcp.relay.definitions import Definition
@@ -25,7 +26,7 @@ from paddock.mcp.relay.relay import Relay
 from paddock.mcp.relay.relays import Declared, Relays
 from paddock.mcp.relay.tools import KnownTool, relayed
 from paddock.models import McpServerStatus, State
-from paddock.models.mcp import MAX_SERVERS, McpServer
+from paddock.models.mcp import McpServer
 from paddock.store import mcp_servers as stored
 from paddock.store.database import Store
 from paddock.store.records import Sandbox
@@ -56,11 +57,12 @@ class Overview:
 
 
 class McpServers:
-    def __init__(self, controller: Controller, store: Store, rows: Rows, engine: Engine) -> None:
+    def __init__(self, controller: Controller, store: Store, rows: Rows, engine: Engine, accounts: Accounts) -> None:
         self._controller = controller
         self._store = store
         self._rows = rows
         self._engine = engine
+        self._accounts = accounts
         self._relays: dict[str, Relays] = {}
         self._letting_go: set[asyncio.Task[None]] = set()
         store.tell_changes(self._changed)
@@ -76,8 +78,7 @@ class McpServers:
         """Each new, or in the place of the one with its name; the others stay."""
         sandbox = (await self._controller.get(who, sandbox_id)).sandbox
         before = {each.name: each for each in await self._registered(sandbox_id)}
-        if len(before.keys() | servers.keys()) > MAX_SERVERS:
-            raise errors.Invalid(f"A sandbox may have {MAX_SERVERS} MCP servers. Remove some first.")
+        check_mcp_servers(who.quota, len(before.keys() | servers.keys()))
         async with self._store.write() as connection:
             for name, server in servers.items():
                 known = before.get(name)
@@ -177,13 +178,17 @@ class McpServers:
         """The relays as they are meant now. None where there is none, which costs one look at the file."""
         relays = self._relays.get(sandbox.sandbox_id)
         if relays is None:
-            relays = Relays(sandbox.env, partial(self._relay, sandbox))
+            relays = Relays(sandbox.env, partial(self._relay, sandbox), partial(self._most, sandbox))
         declared = {each.name: Declared(McpServer.model_validate(each.definition), each.tools) for each in registered}
         await relays.sync(machine, declared)
         if relays.empty:
             self._relays.pop(sandbox.sandbox_id, None)
             return None
         return self._relays.setdefault(sandbox.sandbox_id, relays)
+
+    async def _most(self, sandbox: Sandbox) -> int:
+        """How many its owner may have in it."""
+        return most_mcp_servers(await self._accounts.quota_for(sandbox.owner_id))
 
     def _relay(self, sandbox: Sandbox, name: str, definition: Definition, declared: Declared) -> Relay:
         sandbox_id = sandbox.sandbox_id

@@ -35,6 +35,12 @@ class OutputSlice:
     def size(self) -> int:
         return len(self.stdout.data) + len(self.stderr.data)
 
+    def cut(self, limit: int) -> OutputSlice:
+        """So much of the beginning of each stream; the rest stays readable by offset."""
+        cut = (OutputChunk(chunk.stream, chunk.offset, chunk.data[:limit]) for chunk in (self.stdout, self.stderr))
+        stdout, stderr = (_whole(self.info, chunk, limit) for chunk in cut)
+        return OutputSlice(self.info, stdout, stderr)
+
 
 def cut_tail(data: bytes) -> int:
     """How many bytes at the end are the beginning of a UTF-8 character whose rest has not come yet."""

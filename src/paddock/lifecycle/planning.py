@@ -11,6 +11,7 @@ from paddock.errors import Conflict, Forbidden, Invalid
 from paddock.ids import new_sandbox_id, new_sandbox_key
 from paddock.lifecycle import private_networks
 from paddock.lifecycle.accounts import Principal
+from paddock.lifecycle.quotas import check_mcp_servers
 from paddock.models import CreateSandbox, EgressRules, Isolation, State, TimeoutFrom
 from paddock.redaction import without_credentials
 from paddock.settings import Settings
@@ -67,6 +68,7 @@ def plan(
     check_timeout(settings, request.timeout)
     if request.mounts and not who.is_admin:
         raise Forbidden("Only an admin may mount directories of the host into a sandbox.")
+    check_mcp_servers(who.quota, len(request.mcp_servers))
     wanted = request.resources
     return Sandbox(
         sandbox_id=new_sandbox_id(request.user_id),

@@ -26,13 +26,25 @@ class QuotaChange(Request):
     max_cpu: float | None = Field(default=None, ge=0, le=1e6, allow_inf_nan=False)
     max_memory_mb: Annotated[int, Field(ge=0, le=1 << 40), BeforeValidator(_whole)] | None = None
     requests_per_second: float | None = Field(default=None, ge=0, le=1e6, allow_inf_nan=False)
+    max_sandboxes: Annotated[int, Field(ge=0, le=1 << 30), BeforeValidator(_whole)] | None = None
+    max_disk_mb: Annotated[int, Field(ge=0, le=1 << 40), BeforeValidator(_whole)] | None = None
+    max_processes: Annotated[int, Field(ge=0, le=1 << 40), BeforeValidator(_whole)] | None = None
+    max_mcp_servers: Annotated[int, Field(ge=0, le=1 << 30), BeforeValidator(_whole)] | None = None
+    max_streams: Annotated[int, Field(ge=0, le=1 << 30), BeforeValidator(_whole)] | None = None
 
 
 class QuotaAnswer(Answer):
-    max_live: int
-    max_cpu: float
-    max_memory_mb: int
+    """0 means no limit."""
+
+    max_live: int = Field(description="Sandboxes that are not paused.")
+    max_cpu: float = Field(description="Cores of all that are not paused.")
+    max_memory_mb: int = Field(description="Memory of all, with those that are paused and keep it.")
     requests_per_second: float
+    max_sandboxes: int = Field(description="Sandboxes, paused or not.")
+    max_disk_mb: int = Field(description="Disk of all, paused or not.")
+    max_processes: int = Field(description="Process limits of all, with those that are paused and keep their memory.")
+    max_mcp_servers: int = Field(description="MCP servers of one sandbox.")
+    max_streams: int = Field(description="Event streams, WebSockets and terminals that are open at once.")
 
 
 class CreateKey(Request):

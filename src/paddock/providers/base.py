@@ -40,6 +40,16 @@ class Resources:
     pids: int = 256
 
 
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a machine has in all, and so the most that one sandbox can be given. None: not known here."""
+
+    cpu: float | None = None
+    memory_mb: int | None = None
+    disk_mb: int | None = None
+    pids: int | None = None
+
+
 class IsolationLevel(StrEnum):
     """What a sandbox may insist on, weakest first. Each includes the ones before it."""
 
@@ -184,6 +194,10 @@ class Provider(ABC):
     def at_hand(self, sandbox_id: str) -> Machine | None:
         """The inside of a running machine, where nothing has to be waited for. None: only ``attach`` can tell."""
         return None
+
+    async def capacity(self) -> Capacity:
+        """What the machine has that sandboxes are made on. A vendor's is its own affair: it refuses what it has not."""
+        return Capacity()
 
     async def isolation(self, sandbox_id: str) -> IsolationReport:
         """Which layers stand between this sandbox and the host."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, fields
 from typing import Any
 
 from sqlalchemy import bindparam, delete, insert, select, update
@@ -15,6 +16,9 @@ from paddock.store.tables import api_keys, users
 
 _KEY_COLUMNS = [api_keys.c[name] for name in ("key_id", "name", "user_id", "prefix", "created_at", "last_used_at")]
 
+_USER_FIELDS = tuple(field.name for field in fields(User))
+_USER_COLUMNS = [users.c[name] for name in _USER_FIELDS if name not in ("user_id", "created_at")]
+
 _USER = prepared(select(users).where(users.c.user_id == bindparam("id")))
 _USER_AND_LOCK = _USER.with_for_update()
 
@@ -26,18 +30,7 @@ async def user(connection: AsyncConnection, user_id: str, *, lock: bool = False)
 
 
 async def add_user(connection: AsyncConnection, new: User) -> None:
-    await connection.execute(
-        insert(users).values(
-            user_id=new.user_id,
-            role=new.role,
-            disabled=new.disabled,
-            max_live=new.max_live,
-            max_cpu=new.max_cpu,
-            max_memory_mb=new.max_memory_mb,
-            requests_per_second=new.requests_per_second,
-            created_at=new.created_at,
-        )
-    )
+    await connection.execute(insert(users).values(**asdict(new)))
 
 
 async def change_user(connection: AsyncConnection, user_id: str, values: dict[str, Any]) -> None:
@@ -63,8 +56,7 @@ async def add_key(
 
 async def by_digest(connection: AsyncConnection, digest: str) -> tuple[ApiKey, User] | None:
     query = (
-        select(*_KEY_COLUMNS, users.c.role, users.c.disabled, users.c.max_live, users.c.max_cpu)
-        .add_columns(users.c.max_memory_mb, users.c.requests_per_second, users.c.created_at.label("user_created_at"))
+        select(*_KEY_COLUMNS, *_USER_COLUMNS, users.c.created_at.label("user_created_at"))
         .join(users, users.c.user_id == api_keys.c.user_id)
         .where(api_keys.c.hash == digest)
     )
@@ -94,13 +86,5 @@ async def note_use(connection: AsyncConnection, key_id: int, at: float) -> None:
 
 
 def _user(row: RowMapping | dict[str, Any]) -> User:
-    return User(
-        user_id=row["user_id"],
-        role=Role(row["role"]),
-        disabled=bool(row["disabled"]),
-        max_live=row["max_live"],
-        max_cpu=row["max_cpu"],
-        max_memory_mb=row["max_memory_mb"],
-        requests_per_second=row["requests_per_second"],
-        created_at=row["created_at"],
-    )
+    values = {name: row[name] for name in _USER_FIELDS}
+    return User(**{**values, "role": Role(row["role"]), "disabled": bool(row["disabled"])})

@@ -130,6 +130,11 @@ class User:
     max_memory_mb: int | None
     requests_per_second: float | None
     created_at: float
+    max_sandboxes: int | None = None
+    max_disk_mb: int | None = None
+    max_processes: int | None = None
+    max_mcp_servers: int | None = None
+    max_streams: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

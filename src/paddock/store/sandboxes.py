@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import and_, bindparam, delete, func, insert, or_, select, tuple_, update
+from sqlalchemy import and_, bindparam, case, delete, func, insert, literal_column, or_, select, text, tuple_, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -36,21 +36,46 @@ _CHANGE = prepared(
     .returning(sandboxes.c.event_seq)
 )
 _PATCH = prepared(update(sandboxes).where(sandboxes.c.sandbox_id == bindparam("id")))
+_LIVE: Any = literal_column(LIVE.text)
+_IN_MEMORY = or_(_LIVE, and_(literal_column("state = 'paused'"), sandboxes.c.memory_kept))
+_HELD: Any = literal_column("state NOT IN ('deleted', 'failed')")
+
+
+def _sum(holds: Any, amount: Any) -> Any:
+    return func.coalesce(func.sum(case((holds, amount), else_=literal_column("0"))), literal_column("0"))
+
+
 _TOTALS = prepared(
     select(
-        func.count(),
-        func.coalesce(func.sum(sandboxes.c.cpu), 0),
-        func.coalesce(func.sum(sandboxes.c.memory_mb), 0),
-    ).where(sandboxes.c.owner_id == bindparam("owner"), LIVE)
+        _sum(_HELD, literal_column("1")),
+        _sum(_LIVE, literal_column("1")),
+        _sum(_LIVE, sandboxes.c.cpu),
+        _sum(_IN_MEMORY, sandboxes.c.memory_mb),
+        _sum(_IN_MEMORY, sandboxes.c.pids),
+        _sum(_HELD, sandboxes.c.disk_mb),
+    ).where(sandboxes.c.owner_id == bindparam("owner"), sandboxes.c.sandbox_id != bindparam("other"), ALIVE)
 )
+_TOTAL_MEMORY = prepared(
+    select(_sum(_IN_MEMORY, sandboxes.c.memory_mb)).where(sandboxes.c.sandbox_id != bindparam("other"), ALIVE)
+)
+_ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(:number)")
+_TOTAL_LOCK = 0x70616465  # any number that is ours
 _CHANGE_WITH_EVENT = _CHANGE.values(event_seq=sandboxes.c.event_seq + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
+    """What an owner's sandboxes hold together."""
+
+    sandboxes: int
     live: int
+    """Those that run, or are on their way there or back: only they use CPU."""
     cpu: float
     memory_mb: int
+    """Of those, and of the paused ones that were frozen; the same holds for processes."""
+    processes: int
+    disk_mb: int
+    """Of all that the provider has."""
 
 
 async def get(connection: AsyncConnection, sandbox_id: str, *, lock: bool = False) -> Sandbox | None:
@@ -113,10 +138,19 @@ async def hide_git_credentials(connection: AsyncConnection) -> None:
             await patch(connection, sandbox_id, git_url=without_credentials(url))
 
 
-async def totals(connection: AsyncConnection, owner_id: str) -> Totals:
-    """What the owner's live sandboxes take together: those that use, or are about to use, CPU and memory."""
-    live, cpu, memory = (await connection.execute(_TOTALS, {"owner": owner_id})).one()
-    return Totals(int(live), float(cpu), int(memory))
+async def totals(connection: AsyncConnection, owner_id: str, *, other_than: str = "") -> Totals:
+    """``other_than``: leave out the sandbox with this id."""
+    row = (await connection.execute(_TOTALS, {"owner": owner_id, "other": other_than})).one()
+    held, live, cpu, memory, processes, disk = row
+    return Totals(int(held), int(live), float(cpu), int(memory), int(processes), int(disk))
+
+
+async def total_memory(connection: AsyncConnection, *, other_than: str = "") -> int:
+    """MB of all owners' sandboxes. Until the transaction ends nobody else is told, so that two at once cannot both take
+    the last of it."""
+    if connection.dialect.name != "sqlite":  # whose write transactions exclude each other anyway
+        await connection.execute(_ONE_AT_A_TIME, {"number": _TOTAL_LOCK})
+    return int((await connection.execute(_TOTAL_MEMORY, {"other": other_than})).scalar_one())
 
 
 async def page(

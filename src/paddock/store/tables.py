@@ -189,6 +189,11 @@ users = Table(
     Column("max_memory_mb", BigInt),
     Column("requests_per_second", Float),
     Column("created_at", Time, nullable=False),
+    Column("max_sandboxes", Integer),
+    Column("max_disk_mb", BigInt),
+    Column("max_processes", BigInt),
+    Column("max_mcp_servers", Integer),
+    Column("max_streams", Integer),
 )
 
 api_keys = Table(

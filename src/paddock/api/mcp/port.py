@@ -11,7 +11,9 @@ from starlette.types import Scope
 
 from paddock import errors, ids
 from paddock.api.auth import RateLimiter
+from paddock.api.in_flight import holding_of
 from paddock.gateway.address import Destination
+from paddock.gateway.extensions import prove
 from paddock.lifecycle.desks import SandboxDesk
 from paddock.lifecycle.house import House
 from paddock.mcp.app import Admitted, McpApp, bearer
@@ -47,6 +49,8 @@ class McpPort:
             sandbox = await self._from_inside(sandbox_id, token)
         else:
             sandbox = await self._from_outside(state["destination"], token)
+        prove(scope)
+        holding_of(scope, self._house.in_flight).belongs_to(sandbox.owner_id)
         if sandbox.state in _GONE:
             raise errors.SandboxNotFound.by_id(sandbox.sandbox_id)
         desk = SandboxDesk(sandbox, self._house.controller, self._house.tools)

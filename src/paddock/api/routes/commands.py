@@ -46,7 +46,7 @@ async def run_command(
 
 async def answer_command(body: RunCommand, caller: Caller, idempotency_key: str | None) -> Response:
     """Its result, when it has ended or the soft timeout has passed."""
-    result = await caller.house.commands.run(caller.who, body, idempotency_key)
+    result = await caller.house.commands.run(caller.who, body, idempotency_key, caller.holding)
     # Written out here: it is of the declared model already, and checking that again costs as much as writing it.
     return Response(result.model_dump_json(), media_type="application/json")
 

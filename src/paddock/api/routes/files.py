@@ -12,7 +12,8 @@ from fastapi import APIRouter, Query, Request, Response
 from paddock import base64_slices, errors
 from paddock.api.auth import Caller, Calling, GuardedRoute
 from paddock.api.download import Download, span_of
-from paddock.api.large_answers import json_items, json_text
+from paddock.api.file_content import FileContentAnswer
+from paddock.api.large_answers import json_items
 from paddock.api.openapi import ON_A_SANDBOX, failures, operation_id
 from paddock.api.params import PathQuery, SandboxIdHere, UserQuery
 from paddock.api.shapes import file_answer
@@ -78,20 +79,15 @@ async def write_file(body: WriteFile, caller: Calling) -> FileWritten:
 @by_body.post("/sandboxes/read-file", response_model=FileContent)
 async def read_file(body: ReadFile, caller: Calling) -> Response:
     """A whole file as text, or as base64 with `encoding`."""
-    data = await caller.house.files.read_all(caller.who, body.sandbox_id, body.path, user=_user(body))
-    if body.encoding == "base64":
-        content = await base64_slices.encode(data)
-    else:
-        try:
-            content = data.decode()
-        except UnicodeDecodeError:
-            raise errors.Invalid(
-                f"{body.path} is not UTF-8 text; read it with encoding=base64, or stream it with "
-                "GET /sandboxes/{sandbox_id}/files."
-            ) from None
-    head = FileContent(path=body.path, content="", encoding=body.encoding, size=len(data))
-    rest = head.model_dump_json(exclude={"content"}).encode()
-    return Response(b'{"content":%b,%b' % (await json_text(content), rest[1:]), media_type="application/json")
+    files, user = caller.house.files, _user(body)
+    data = await files.read_all(caller.who, body.sandbox_id, body.path, caller.holding, user=user)
+    try:
+        return await FileContentAnswer.of(body.path, data, body.encoding)
+    except UnicodeDecodeError:
+        raise errors.Invalid(
+            f"{body.path} is not UTF-8 text; read it with encoding=base64, or stream it with "
+            "GET /sandboxes/{sandbox_id}/files."
+        ) from None
 
 
 @router.get("", response_model=None, responses=_DOWNLOAD)

@@ -53,7 +53,7 @@ async def create_sandbox(body: CreateSandbox, caller: Calling, idempotency_key: 
     if body.mcp_servers:
         await house.mcp_servers.begin(caller.who, seen.sandbox.sandbox_id)
     if body.command is not None:
-        command = await house.commands.run_first(caller.who, seen, body.command, body.command_timeout)
+        command = await house.commands.run_first(caller.who, seen, body.command, body.command_timeout, caller.holding)
     # Written out here: it is of the declared model already, and checking that again costs as much as writing it.
     answer = created_answer(seen, house, command)
     return Response(answer.model_dump_json(), media_type="application/json")

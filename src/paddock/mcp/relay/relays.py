@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,10 +38,18 @@ State = tuple[McpServerStatus | None, str | None, list[str] | None]
 
 class Relays:
     def __init__(
-        self, env: Mapping[str, str], make: Make, *, workspace: str = WORKSPACE, user: str = DEFAULT_USER
+        self,
+        env: Mapping[str, str],
+        make: Make,
+        most: Callable[[], Awaitable[int]] | None = None,
+        *,
+        workspace: str = WORKSPACE,
+        user: str = DEFAULT_USER,
     ) -> None:
+        """``most``: how many servers there may be, those that were registered before those of the file."""
         self._env = env
         self._make = make
+        self._most = most
         self._workspace = workspace
         self._user = user
         self._relays: dict[str, Relay] = {}
@@ -62,13 +70,15 @@ class Relays:
         async with self._turn:
             await self._read_file(machine)
             file = {name: Declared(server, from_file=True) for name, server in self._file.items()}
-            wanted = {name: each for name, each in {**file, **registered}.items() if not each.server.disabled}
+            declared = {**registered, **{name: each for name, each in file.items() if name not in registered}}
+            wanted = {name: each for name, each in declared.items() if not each.server.disabled}
             self._registered = frozenset(registered)
             self._refused = {}
+            await self._leave_out(wanted)
             definitions: dict[str, Definition] = {}
-            for name, declared in wanted.items():
+            for name, each in wanted.items():
                 try:
-                    definitions[name] = define(declared.server, self._env, workspace=self._workspace, user=self._user)
+                    definitions[name] = define(each.server, self._env, workspace=self._workspace, user=self._user)
                 except errors.Invalid as problem:
                     self._refused[name] = problem.message
             for name, relay in list(self._relays.items()):
@@ -77,6 +87,14 @@ class Relays:
                     await relay.end()
             for name in definitions.keys() - self._relays.keys():
                 self._relays[name] = self._make(name, definitions[name], wanted[name])
+
+    async def _leave_out(self, wanted: dict[str, Declared]) -> None:
+        """Those that are too many: a file in the workspace has no bound of its own."""
+        if self._most is None or not wanted or len(wanted) <= (most := await self._most()):
+            return
+        for name in list(wanted)[most:]:
+            del wanted[name]
+            self._refused[name] = f"A sandbox may have {most} MCP servers; this one is too many."
 
     def start(self) -> None:
         for relay in self._relays.values():

@@ -21,7 +21,16 @@ from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressReport
 from paddock.machine.agent.machine import SPOOL_LIMIT
 from paddock.machine.base import Machine
-from paddock.providers.base import Found, InsideService, IsolationReport, MachineState, Provider, SandboxSpec, Shape
+from paddock.providers.base import (
+    Capacity,
+    Found,
+    InsideService,
+    IsolationReport,
+    MachineState,
+    Provider,
+    SandboxSpec,
+    Shape,
+)
 from paddock.providers.docker import container, quota
 from paddock.providers.docker.address import Address
 from paddock.providers.docker.builder import PREFIX, Builder
@@ -106,6 +115,12 @@ class DockerProvider(Provider):
         await self._images.close()
         self._builder.close()
         await self._engine.close()
+
+    async def capacity(self) -> Capacity:
+        """As the engine says. The size of its disk it does not say."""
+        info = await self._engine.info()
+        memory = int(info.get("MemTotal") or 0) >> 20
+        return Capacity(cpu=float(info.get("NCPU") or 0) or None, memory_mb=memory or None)
 
     async def templates(self) -> list[str]:
         return await self._images.names()

@@ -14,7 +14,7 @@ from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressReport, EgressTotals
 from paddock.machine.base import Machine
 from paddock.machine.threads import in_thread
-from paddock.providers.base import Found, MachineState, Provider, SandboxSpec, Shape
+from paddock.providers.base import Capacity, Found, MachineState, Provider, SandboxSpec, Shape
 from paddock.providers.fake.faults import Faults, with_faults
 from paddock.providers.fake.folder import Folder, Record, is_safe_name, remove_tree
 from paddock.providers.fake.machine import FakeMachine
@@ -45,6 +45,8 @@ class FakeProvider(Provider):
         self._clock = clock or SystemClock()
         self._spool_limit = spool_limit
         self._bubblewrap = bubblewrap or bubblewrap_path()
+        self.machine_has = Capacity()
+        """It limits nothing, so nothing is too much; tests say otherwise."""
 
     async def start(self) -> None:
         """Also ends what a crash left half-deleted. Asks nothing of the machine: only commands need bubblewrap."""
@@ -52,6 +54,9 @@ class FakeProvider(Provider):
 
     async def templates(self) -> list[str]:
         return [TEMPLATE]
+
+    async def capacity(self) -> Capacity:
+        return self.machine_has
 
     async def create(self, spec: SandboxSpec) -> Found:
         if not is_safe_name(spec.sandbox_id):

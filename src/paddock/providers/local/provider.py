@@ -26,11 +26,10 @@ from paddock.providers.base import (
     IsolationReport,
     MachineState,
     Notice,
-    Provider,
     SandboxSpec,
     Shape,
 )
-from paddock.providers.ground import disk
+from paddock.providers.ground import capacity, disk
 from paddock.providers.ground.chores import Chores
 from paddock.providers.ground.outlet import Outlet
 from paddock.providers.ground.record import Record
@@ -48,7 +47,7 @@ log = structlog.get_logger(__name__)
 _FIND_AGAIN_SECONDS = 10.0  # for an agent to answer a server that starts; else it is taken up by its next use
 
 
-class LocalProvider(Provider):
+class LocalProvider(capacity.OnThisHost):
     name = "local"
 
     def __init__(

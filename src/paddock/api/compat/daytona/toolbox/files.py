@@ -132,8 +132,9 @@ async def _replace(inside: Inside, path: str, pattern: bytes, new: bytes) -> Non
     info = await inside.machine.stat(path, follow=True, user=inside.user)
     if info.size > _MAX_REPLACED:
         raise errors.PayloadTooLarge(f"{path} is larger than {_MAX_REPLACED} bytes")
+    inside.caller.holding.reserve(2 * info.size)
     data = bytearray()
-    async for chunk in inside.machine.read_file(path, user=inside.user):
+    async for chunk in inside.machine.read_file(path, 0, _MAX_REPLACED, user=inside.user):
         data += chunk
     changed = await inside.caller.house.workers.call(len(data), replaced, bytes(data), pattern, new)
 

@@ -145,8 +145,10 @@ async def serve_socket(
     """Let the caller in and do this. What goes wrong before the handshake is answered by its status, as clients expect;
     later the connection is closed with the reason."""
     try:
-        async with entered(await admit(websocket), sandbox_id) as inside:
-            await work(inside)
+        caller = await admit(websocket)
+        with caller.house.streams.enter(caller.who.user_id, caller.who.quota):
+            async with entered(caller, sandbox_id) as inside:
+                await work(inside)
     except WebSocketDisconnect:
         return
     except RuntimeError:

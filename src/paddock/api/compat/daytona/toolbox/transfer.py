@@ -28,6 +28,7 @@ from paddock.api.compat.daytona.route import Handler
 from paddock.api.compat.daytona.toolbox.inside import Inside, InsideHere, ToolboxRoute, bad_path
 from paddock.api.compat.e2b.envd.multipart import BadMultipart, Multipart, Part, boundary_of
 from paddock.api.download import Download, span_of
+from paddock.api.in_flight import holding_of
 from paddock.lifecycle.house import House
 from paddock.lifecycle.intervals import intervals_of
 from paddock.machine.base import FileInfo, FileType
@@ -234,4 +235,6 @@ async def _by_signature(request: Request) -> Caller:
         raise refused
     who = await house.accounts.stand_for(sandbox.owner_id)
     request.app.state.limiter.take(who)
-    return Caller(house, who)
+    holding = holding_of(request.scope, house.in_flight)
+    holding.belongs_to(who.user_id)
+    return Caller(house, who, holding)

@@ -25,6 +25,8 @@ from paddock.api.compat.e2b.envd.signatures import READ, WRITE, Signed, Signers
 from paddock.api.compat.e2b.envd.streaming import Cut, timeout_of
 from paddock.api.compat.e2b.envd.users import Accounts
 from paddock.api.compat.e2b.envd.watchers import Watchers
+from paddock.api.in_flight import holding_of
+from paddock.gateway.extensions import prove
 from paddock.lifecycle.house import House
 from paddock.models import State
 from paddock.store.records import Sandbox
@@ -113,6 +115,9 @@ class Envd:
         if exchange.path in _INTERNAL:
             raise HttpError(404, f"{exchange.path} is not available from outside the sandbox")
         self._check(exchange, sandbox)
+        if exchange.path != "/health":
+            prove(exchange.scope)
+            holding_of(exchange.scope, self._house.in_flight).belongs_to(sandbox.owner_id)
         try:
             async with self._house.controller.use_key(sandbox.key, wake=True) as use:
                 await self._serve(Inside(self._house, use, exchange, self._accounts))
@@ -229,8 +234,12 @@ async def _unary(inside: Inside, method: Unary) -> None:
 
 
 async def _server_stream(inside: Inside, method: ServerStreaming) -> None:
+    house, owner_id = inside.house, inside.sandbox.owner_id
     try:
-        await method(inside, Fields(await connect.only_message(inside.exchange.body)))
+        with house.streams.enter(owner_id, await house.accounts.quota_for(owner_id)):
+            await method(inside, Fields(await connect.only_message(inside.exchange.body)))
+    except errors.QuotaExceeded as error:
+        await _refuse(inside.exchange, as_connect(error), streaming=True)
     except ConnectError as error:
         await _refuse(inside.exchange, error, streaming=True)
 

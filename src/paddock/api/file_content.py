@@ -1,0 +1,75 @@
+"""A file as one JSON answer, written as it is sent: nothing is held but the file itself."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import codecs
+import json
+from collections.abc import Iterator
+from typing import Literal
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from paddock.models import FileContent
+
+_PIECE = 48 << 10
+"""A multiple of three: base64 of each stands alone."""
+_AT_ONCE = 64 << 10
+"""What is no larger is not worth the pieces."""
+
+
+class FileContentAnswer(Response):
+    """The fields are those of :class:`~paddock.models.FileContent`."""
+
+    media_type = "application/json"
+
+    def __init__(self, path: str, data: bytearray, encoding: Literal["utf-8", "base64"]) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self._data = data
+        about = FileContent(path=path, content="", encoding=encoding, size=len(data)).model_dump(exclude={"content"})
+        self._head = json.dumps(about).encode()[:-1] + b', "content": "'
+        self._write = _as_base64 if encoding == "base64" else _as_text
+
+    @classmethod
+    async def of(cls, path: str, data: bytearray, encoding: Literal["utf-8", "base64"]) -> Response:
+        """Raises UnicodeDecodeError, while a status can still say so."""
+        if len(data) <= _AT_ONCE:
+            content = base64.b64encode(data).decode() if encoding == "base64" else data.decode()
+            whole = FileContent(path=path, content=content, encoding=encoding, size=len(data))
+            return Response(whole.model_dump_json(), media_type="application/json")
+        if encoding == "utf-8":
+            await asyncio.to_thread(_check_text, data)
+        return cls(path, data, encoding)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self._head, "more_body": True})
+        for piece in self._write(self._data):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await asyncio.sleep(0)  # sending to a quick reader never waits, and others want their turn
+        await send({"type": "http.response.body", "body": b'"}', "more_body": False})
+
+
+def _pieces(data: bytearray) -> Iterator[bytes]:
+    for at in range(0, len(data), _PIECE):
+        yield bytes(data[at : at + _PIECE])
+
+
+def _check_text(data: bytearray) -> None:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for piece in _pieces(data):
+        decoder.decode(piece)
+    decoder.decode(b"", final=True)
+
+
+def _as_base64(data: bytearray) -> Iterator[bytes]:
+    return map(base64.b64encode, _pieces(data))
+
+
+def _as_text(data: bytearray) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for piece in _pieces(data):
+        yield json.dumps(decoder.decode(piece), ensure_ascii=False)[1:-1].encode()

@@ -1,0 +1,100 @@
+"""Requests and answers counted against the server's budget of bytes, and answers sent no faster than they are read."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from starlette.types import Message, Receive, Scope, Send
+
+from paddock.lifecycle.in_flight import SMALL, STREAM, ByteBudget, Holding
+
+HOLDING: Final = "holding"
+"""Where the state of a request's scope has its :class:`~paddock.lifecycle.in_flight.Holding`."""
+_PIECE = 64 << 10
+"""An answer that is whole goes out in such pieces, each when the one before has left."""
+_BODY_COPIES = 3
+"""Of a JSON body: as it came, as text, and as the values that it means."""
+_STREAMED = re.compile(r".*/files(?:/(?:bulk-upload|upload|upload-v2))?|.*/process\.Process/StreamInput")
+"""Paths whose bodies are passed on as they come."""
+
+
+def holding_of(scope: Scope, budget: ByteBudget) -> Holding:
+    """The request's own; a new one where nobody has made any, as in an app that is called without the middleware."""
+    holding: Holding = scope.setdefault("state", {}).setdefault(HOLDING, Holding(budget))
+    return holding
+
+
+class CountedBody:
+    """``receive`` for a body that is gathered in memory: every piece is reserved before the next is read."""
+
+    def __init__(self, receive: Receive, holding: Holding) -> None:
+        self._receive = receive
+        self._holding = holding
+        self._size = 0
+
+    @classmethod
+    def of(cls, scope: Scope, receive: Receive, holding: Holding) -> Receive:
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD") or _STREAMED.fullmatch(scope["path"]):
+            return receive
+        return cls(receive, holding)
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        if body := message.get("body"):
+            self._size += len(body)
+            self._holding.reserve(_BODY_COPIES * self._size)
+        return message
+
+
+class CountedAnswer:
+    """``send`` for an answer: one that is whole is reserved before its status goes out, and sent in pieces."""
+
+    def __init__(self, send: Send, holding: Holding) -> None:
+        self._send = send
+        self._holding = holding
+        self._start: Message | None = None
+        """Held back until its first bytes are there: then it is known how much is held."""
+
+    async def __call__(self, message: Message) -> None:
+        match message["type"]:
+            case "http.response.start":
+                length = _length(message)
+                if length is None or length > SMALL:
+                    self._start = message
+                    if length is None:
+                        self._holding.reserve(STREAM)
+                        await self._begin()
+                    return
+            case "websocket.accept":
+                self._holding.reserve(STREAM)
+            case "http.response.body" if len(message.get("body", b"")) > _PIECE:
+                await self._in_pieces(message)
+                return
+            case _:
+                await self._begin()
+        await self._send(message)
+
+    async def _begin(self) -> None:
+        if self._start is not None:
+            start, self._start = self._start, None
+            await self._send(start)
+
+    async def _in_pieces(self, message: Message) -> None:
+        body = memoryview(message["body"])
+        if self._start is not None:
+            self._holding.reserve(len(body))
+            await self._begin()
+        else:
+            self._holding.extend(len(body))
+        more = message.get("more_body", False)
+        for at in range(0, len(body), _PIECE):
+            piece, last = bytes(body[at : at + _PIECE]), at + _PIECE >= len(body)
+            await self._send({"type": "http.response.body", "body": piece, "more_body": more or not last})
+
+
+def _length(start: Message) -> int | None:
+    for name, value in start.get("headers", ()):
+        if name == b"content-length":
+            return int(value)
+    return None

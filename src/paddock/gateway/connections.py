@@ -1,0 +1,181 @@
+"""How many connections the server holds, and which it lets go of to make room for another.
+
+A connection that has asked for nothing costs a descriptor and says nothing about who it is. So whoever comes is let in,
+and the oldest that is silent goes: a client that asks at once always gets its turn, however many do not. Next go those
+that have asked before and never showed a key, then those with a key that are between two requests. What is at work is
+never cut; where only such are left, the newcomer is told to come back.
+
+Descriptors are the limit behind it all: see :mod:`paddock.descriptors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+
+from paddock.descriptors import descriptor_limit, for_connections
+
+MAX_CONNECTIONS = 16_384
+"""At most, however many descriptors there are: each costs memory, too."""
+_DESCRIPTORS_PER_CONNECTION = 3
+"""One to a port of a sandbox: the client's, our duplicate of it, and the one into the sandbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    in_all: int
+    unproven: int
+    """Of those, the ones that are silent or idle and have shown no key."""
+    per_address: int
+    descriptors: int
+    """Numbers from here on are not for connections."""
+
+    @classmethod
+    def derive(cls, in_all: int, per_address: int, descriptors: int | None = None) -> ConnectionLimits:
+        """``in_all`` and ``per_address`` as the operator set them; 0: as many as the descriptors allow."""
+        free = for_connections(descriptors or descriptor_limit())
+        possible = max(8, free // _DESCRIPTORS_PER_CONNECTION)
+        most = min(in_all or MAX_CONNECTIONS, possible)
+        return cls(most, max(4, most // 2), per_address or most, free)
+
+
+class TrackedConnection:
+    """One connection that the server holds."""
+
+    __slots__ = ("_connections", "address", "among", "close", "ended", "proven")
+
+    def __init__(self, connections: Connections, address: str) -> None:
+        self._connections = connections
+        self.among: dict[TrackedConnection, None] | None = None
+        """Those that may go of its kind; None while it is at work."""
+        self.address = address
+        self.ended = False
+        self.proven = False
+        """It has shown a key, or a token that stands for one."""
+        self.close: Callable[[], object] = _nothing
+        """Lets go of it. For when it is not at work."""
+
+    def prove(self) -> None:
+        self.proven = True
+
+    def busy(self) -> None:
+        if self.among is not None:
+            self.among.pop(self, None)
+            self.among = None
+
+    def idle(self) -> None:
+        """Between two requests."""
+        self.busy()
+        if self.ended:
+            return
+        self.among = self._connections.waiting(self)
+        self.among[self] = None
+
+    def end(self) -> None:
+        self.busy()
+        if not self.ended:
+            self.ended = True
+            self._connections.forget(self)
+
+
+class Connections:
+    def __init__(self, limits: ConnectionLimits, proxies: Sequence[str] = ()) -> None:
+        """``proxies``: networks of proxies in front of the server, which speak for many clients."""
+        self.limits = limits
+        self._proxies = [ip_network(network) for network in proxies]
+        self._proxy_known: dict[str, bool] = {}
+        self._all: set[TrackedConnection] = set()
+        self._by_address: dict[str, dict[TrackedConnection, None]] = {}
+        # Each oldest first.
+        self._silent: dict[TrackedConnection, None] = {}
+        self._idle: dict[TrackedConnection, None] = {}
+        self._idle_proven: dict[TrackedConnection, None] = {}
+        self.let_go = 0
+        """How many went to make room."""
+        self.refused = 0
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def admit(self, address: str, descriptor: int = 0) -> TrackedConnection | None:
+        """The newcomer's entry; None where there is no room, and nobody who could make it."""
+        limits = self.limits
+        if self._is_crowded(address) and not self._let_go_from(address):
+            self.refused += 1
+            return None
+        if len(self._silent) + len(self._idle) >= limits.unproven:
+            self._let_go(self._silent, self._idle)
+        full = len(self._all) >= limits.in_all or descriptor >= limits.descriptors
+        if full and not self._let_go(self._silent, self._idle, self._idle_proven):
+            self.refused += 1
+            return None
+        if descriptor >= limits.descriptors:
+            # The one that went gives its number back a moment later: this one is of the server's own.
+            self.refused += 1
+            return None
+        return self._add(address)
+
+    def waiting(self, tracked: TrackedConnection) -> dict[TrackedConnection, None]:
+        return self._idle_proven if tracked.proven else self._idle
+
+    def forget(self, tracked: TrackedConnection) -> None:
+        self._all.discard(tracked)
+        neighbours = self._by_address[tracked.address]
+        del neighbours[tracked]
+        if not neighbours:
+            del self._by_address[tracked.address]
+
+    def _add(self, address: str) -> TrackedConnection:
+        tracked = TrackedConnection(self, address)
+        self._all.add(tracked)
+        self._by_address.setdefault(address, {})[tracked] = None
+        tracked.among = self._silent
+        self._silent[tracked] = None
+        return tracked
+
+    def _is_crowded(self, address: str) -> bool:
+        return len(self._by_address.get(address, ())) >= self.limits.per_address and not self._is_proxy(address)
+
+    def _is_proxy(self, address: str) -> bool:
+        known = self._proxy_known.get(address)
+        if known is None:
+            if len(self._proxy_known) > 10_000:
+                self._proxy_known.clear()
+            known = self._proxy_known[address] = _within(address, self._proxies)
+        return known
+
+    def _let_go_from(self, address: str) -> bool:
+        mine = self._by_address.get(address, {})
+        for waiting in (self._silent, self._idle, self._idle_proven):
+            for tracked in mine:
+                if tracked.among is waiting:
+                    self._end(tracked)
+                    return True
+        return False
+
+    def _let_go(self, *kinds: dict[TrackedConnection, None]) -> bool:
+        """The oldest of the first kind that there is any of."""
+        for waiting in kinds:
+            if waiting:
+                self._end(next(iter(waiting)))
+                return True
+        return False
+
+    def _end(self, tracked: TrackedConnection) -> None:
+        self.let_go += 1
+        tracked.end()
+        tracked.close()
+
+
+def _within(address: str, networks: Sequence[object]) -> bool:
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:  # a unix socket has none
+        return True
+    mapped = getattr(found, "ipv4_mapped", None) or found
+    return any(mapped in network for network in networks)  # type: ignore[operator]
+
+
+def _nothing() -> None:
+    """There is nothing to close yet."""

@@ -1,0 +1,59 @@
+"""WebSockets of the app: uvicorn's protocol, counted like any connection, and not held up by one who does not read."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from paddock.gateway.connections import TrackedConnection
+from paddock.gateway.extensions import TRACKED
+from paddock.gateway.stalls import StallTimer
+
+
+class WebSocketDoor(WebSocketsSansIOProtocol):
+    """``stall_seconds`` is set on a subclass, because uvicorn takes a class and nothing else."""
+
+    stall_seconds = 60.0
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._tracked: TrackedConnection | None = None
+        self._stall: StallTimer | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._tracked = getattr(
+            self.transport.get_protocol(), "tracked", None
+        )  # of the front door that it came through
+        self._stall = StallTimer(self.transport, self.stall_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._stall is not None:
+            self._stall.stop()
+        if self._tracked is not None:
+            self._tracked.end()
+        super().connection_lost(exc)
+
+    def handle_connect(self, event: Any) -> None:
+        super().handle_connect(event)
+        if hasattr(self, "scope") and self._tracked is not None:
+            extensions: dict[str, Any] = {**(self.scope["extensions"] or {}), TRACKED: self._tracked}
+            self.scope["extensions"] = extensions
+
+    def handle_ping(self) -> None:
+        """Whoever sends pings and reads nothing would have us hold an answer to each."""
+        answer = b"".join(self.conn.data_to_send())
+        if self.writable.is_set():
+            self.transport.write(answer)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stall is not None:
+            self._stall.start()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stall is not None:
+            self._stall.stop()

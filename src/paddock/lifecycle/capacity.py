@@ -1,0 +1,57 @@
+"""The most that one sandbox may ask for: what the operator allows, and never more than the provider's machine has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from paddock.clock import Clock
+from paddock.errors import Invalid
+from paddock.lifecycle.engine import Engine
+from paddock.models import ResourceRequest
+from paddock.providers.base import Capacity
+from paddock.settings import Settings
+from paddock.store.records import Sandbox
+
+_FRESH_SECONDS = 60.0
+"""For which a provider's answer is good: machines and file systems seldom grow."""
+_FIELDS = {
+    "cpu": ("cores", "PADDOCK_MAX_CPU"),
+    "memory_mb": ("MB of memory", "PADDOCK_MAX_MEMORY_MB"),
+    "disk_mb": ("MB of disk", "PADDOCK_MAX_DISK_MB"),
+    "pids": ("processes", "PADDOCK_MAX_PIDS"),
+}
+
+
+class Capacities:
+    def __init__(self, settings: Settings, clock: Clock, engine: Engine) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._engine = engine
+        self._known: dict[str, tuple[float, Capacity]] = {}
+
+    async def fit(self, sandbox: Sandbox, asked: ResourceRequest) -> Sandbox:
+        """Refuses what was asked for beyond the maximum. What nobody asked for, a default, gives way to it."""
+        has = await self._of(sandbox.provider)
+        fitted: dict[str, Any] = {}
+        for name, (what, setting) in _FIELDS.items():
+            allowed, machine = getattr(self._settings, f"max_{name}"), getattr(has, name)
+            most = min((limit for limit in (allowed, machine) if limit), default=None)
+            if most is None or getattr(sandbox, name) <= most:
+                continue
+            wanted = getattr(asked, name)
+            if wanted is not None:
+                why = f"what its machine has (provider {sandbox.provider!r})" if most == machine else setting
+                raise Invalid(
+                    f"A sandbox may have at most {most:g} {what} here, {why}; {wanted:g} was asked for.",
+                    details={"field": f"resources.{name}", "max": most},
+                )
+            fitted[name] = most
+        return replace(sandbox, **fitted) if fitted else sandbox
+
+    async def _of(self, provider: str) -> Capacity:
+        asked_at, known = self._known.get(provider, (0.0, Capacity()))
+        if not 0 <= self._clock.now() - asked_at < _FRESH_SECONDS:
+            known = await self._engine.call(self._engine.provider(provider).capacity(), "capacity")
+            self._known[provider] = (self._clock.now(), known)
+        return known

@@ -1,0 +1,219 @@
+"""Connections: those who say nothing, or show no key, never keep those at work from being served."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from paddock.client import SyncSandboxClient
+from paddock.gateway.connections import ConnectionLimits, Connections, TrackedConnection
+from paddock.settings import Settings
+from tests.api.conftest import LiveServer, running
+from tests.e2b.server import PaddockServer
+
+
+def changed(settings: Settings, **values: Any) -> Settings:
+    return settings.model_copy(update=values)
+
+
+def dial(server: LiveServer, source: str = "127.0.0.1") -> socket.socket:
+    port = int(server.url.rpartition(":")[2])
+    return socket.create_connection(("127.0.0.1", port), timeout=30, source_address=(source, 0))
+
+
+def ask(sock: socket.socket, path: str, key: str | None = None) -> bytes:
+    """A request on this very connection; the head of its answer."""
+    header = f"X-API-Key: {key}\r\n" if key else ""
+    sock.sendall(f"GET {path} HTTP/1.1\r\nHost: paddock.test\r\n{header}\r\n".encode())
+    answer = sock.makefile("rb")
+    head = b""
+    while (line := answer.readline()) != b"\r\n":
+        assert line, "the connection was closed"
+        head += line
+    length = next(int(line.split(b":")[1]) for line in head.splitlines() if line.startswith(b"content-length"))
+    answer.read(length)
+    return head
+
+
+def post(server: LiveServer, path: str, body: bytes) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: paddock.test\r\nX-API-Key: {server.key}\r\n"
+    return f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def waiting(connections: Connections) -> tuple[int, ...]:
+    """How many of each kind could be let go of."""
+    return len(connections._silent), len(connections._idle), len(connections._idle_proven)
+
+
+def wait_until(look: Callable[[], Any], seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found
+
+
+def is_open(sock: socket.socket) -> bool:
+    sock.setblocking(False)
+    try:
+        return bool(sock.recv(1, socket.MSG_PEEK))
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+    finally:
+        sock.settimeout(30)
+
+
+def until_closed(sock: socket.socket) -> None:
+    assert sock.recv(1) == b""
+
+
+def test_the_oldest_silent_connection_makes_room(settings: Settings) -> None:
+    with running(changed(settings, max_connections=8)) as server, ExitStack() as stack:
+        silent = [stack.enter_context(dial(server)) for _ in range(4)]
+        newcomer = stack.enter_context(dial(server))
+        until_closed(silent[0])
+        assert ask(newcomer, "/health").startswith(b"HTTP/1.1 200")
+        assert all(is_open(sock) for sock in silent[1:])
+
+
+def test_those_with_a_key_outlive_those_without(settings: Settings) -> None:
+    with running(changed(settings, max_connections=8)) as server, ExitStack() as stack:
+
+        def come(key: str | None) -> socket.socket:
+            sock = stack.enter_context(dial(server))
+            status = b"HTTP/1.1 200" if key else b"HTTP/1.1 401"
+            assert ask(sock, "/sandboxes", key).startswith(status)
+            return sock
+
+        known = [come(server.key) for _ in range(5)]
+        strangers = [come(None) for _ in range(2)]
+        for _ in range(3):
+            come(server.key)
+        for sock in strangers:
+            until_closed(sock)
+        assert all(is_open(sock) for sock in known)
+        # All places are theirs now: the one that has been idle for longest goes, and nobody is turned away.
+        for _ in range(3):
+            come(server.key)
+        until_closed(known[0])
+
+
+def test_what_is_at_work_is_not_cut_and_who_comes_then_is_told_so(settings: Settings) -> None:
+    with running(changed(settings, max_connections=8)) as server, ExitStack() as stack:
+        with httpx.Client(base_url=server.url, headers=server.headers) as client:
+            sandbox_id = client.post("/sandboxes/create", json={"user_id": "alice"}).json()["sandbox_id"]
+        command = "touch here; while [ ! -e go ]; do sleep 0.05; done; echo done"
+        body = json.dumps({"sandbox_id": sandbox_id, "command": command}).encode()
+        connections, working = server.server.connections, []
+        for number in range(8):
+            working.append(stack.enter_context(dial(server)))
+            working[-1].sendall(post(server, "/sandboxes/run-command", body))
+            wait_until(lambda at_work=number + 1: len(connections) == at_work and not any(waiting(connections)))
+        with dial(server) as late:
+            head, _, said = b"".join(iter(lambda: late.recv(4096), b"")).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503") and b"retry-after: 1" in head
+        assert json.loads(said)["error"]["code"] == "too_many_connections"
+        here = wait_until(lambda: next(settings.home.rglob("here"), None))
+        here.with_name("go").touch()
+        for sock in working:
+            answer = sock.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 200") and b"done" in answer
+
+
+def test_one_address_has_only_so_many_unless_it_is_a_proxys(settings: Settings) -> None:
+    own = changed(settings, max_connections_per_address=5, trusted_proxies=("127.0.0.1/32",))
+    with running(own) as server, ExitStack() as stack:
+        theirs = [stack.enter_context(dial(server, "127.0.0.2")) for _ in range(8)]
+        for sock in theirs[:3]:
+            until_closed(sock)
+        neighbour = stack.enter_context(dial(server, "127.0.0.3"))
+        through_the_proxy = [stack.enter_context(dial(server)) for _ in range(8)]
+        for sock in (*theirs[3:], neighbour, *through_the_proxy):
+            assert ask(sock, "/health").startswith(b"HTTP/1.1 200")
+
+
+def test_a_body_that_does_not_come_is_given_up(settings: Settings) -> None:
+    with running(changed(settings, stall_timeout=0.5)) as server, dial(server) as sock:
+        sock.sendall(post(server, "/sandboxes/run-command", b"{" * 99)[:-50])
+        with suppress(ConnectionResetError):
+            until_closed(sock)
+
+
+@contextmanager
+def silent_crowd(port: int, count: int) -> Iterator[None]:
+    """So many that connect and say nothing, from several addresses, and come again when they are sent away."""
+    stop = threading.Event()
+
+    def come_again() -> None:
+        crowd: list[socket.socket] = []
+        number = 0
+        while not stop.is_set():
+            sock = socket.socket()
+            sock.setblocking(False)
+            sock.bind((f"127.0.0.{1 + number % 8}", 0))
+            sock.connect_ex(("127.0.0.1", port))
+            crowd.append(sock)
+            number += 1
+            if len(crowd) >= count:
+                crowd.pop(0).close()
+            if number % 64 == 0:
+                stop.wait(0.01)
+        for sock in crowd:
+            sock.close()
+
+    thread = threading.Thread(target=come_again)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_thousands_of_silent_connections_keep_nobody_from_working(tmp_path: Path) -> None:
+    """And never use up the descriptors that the server needs to make sandboxes."""
+    descriptors = 512
+    most_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    server = PaddockServer(tmp_path / "home", descriptors=descriptors)
+    server.start()
+    try:
+        with SyncSandboxClient(server.url, api_key=server.key) as working:
+            box = working.create_sandbox("alice")
+            with silent_crowd(server.port, min(3000, most_files // 2)):
+                used = []
+                for _ in range(8):
+                    with SyncSandboxClient(server.url, api_key=server.key) as newcomer:
+                        other = newcomer.create_sandbox("alice")
+                        assert newcomer.run_command(other.sandbox_id, "echo hello").stdout == "hello\n"
+                        newcomer.delete_sandbox(other.sandbox_id)
+                    assert working.run_command(box.sandbox_id, "echo still here").stdout == "still here\n"
+                    used.append(len(list(Path(f"/proc/{server.pid}/fd").iterdir())))
+            assert max(used) < descriptors - 64, used
+            working.delete_sandbox(box.sandbox_id)
+    finally:
+        server.stop()
+    assert "Too many open files" not in server.log.read_text(errors="replace")
+
+
+def test_descriptors_of_the_servers_own_are_not_given_to_connections() -> None:
+    limits = ConnectionLimits.derive(0, 0, descriptors=1024)
+    assert limits.in_all * 3 <= limits.descriptors <= 1024 * 3 // 4
+    connections = Connections(limits)
+    first = connections.admit("192.0.2.1", descriptor=10)
+    assert isinstance(first, TrackedConnection)
+    closed: list[int] = []
+    first.close = lambda: closed.append(1)
+    assert connections.admit("192.0.2.2", descriptor=limits.descriptors) is None
+    assert closed, "the oldest silent one makes room for whoever comes next"
+    assert len(connections) == 0

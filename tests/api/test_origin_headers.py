@@ -51,7 +51,9 @@ async def test_no_route_answers_with_a_document(app: FastAPI, stranger: httpx.As
             assert_no_document(answer)
 
 
-@pytest.mark.parametrize("target", ["/nowhere/<script>", "/e2b/nowhere", "/daytona/api/nowhere", "/%ff", "/files?signature=x"])
+@pytest.mark.parametrize(
+    "target", ["/nowhere/<script>", "/e2b/nowhere", "/daytona/api/nowhere", "/%ff", "/files?signature=x"]
+)
 async def test_neither_does_a_failure(stranger: httpx.AsyncClient, target: str) -> None:
     answer = await stranger.get(target, headers={"Accept": "text/html"})
     assert answer.headers["content-type"].startswith("application/json")

@@ -1,9 +1,9 @@
 """Pages of sandboxes in a real Chromium, with every trick to become one with the API's own origin.
 
 A victim uses ``/docs`` with a key, and opens what a sandbox serves. Nothing of it may run on the API's origin, leave
-anything there, or keep a hold on a page of it. Most tricks are played twice: as they are, where the gateway refuses what a
-browser would show or run; and through a proxy that hides what browsers say of a request, where the answer's own headers
-must do.
+anything there, or keep a hold on a page of it. Most tricks are played twice: as they are, where the gateway refuses
+what a browser would show or run; and through a proxy that hides what browsers say of a request, where the answer's own
+headers must do.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ headers = {{
     "Content-Type": "application/json",
     "Accept": "application/json, text/event-stream",
 }}
-said = urllib.request.urlopen(urllib.request.Request(os.environ["PADDOCK_MCP_URL"], json.dumps(asked).encode(), headers))
-print(said.read().decode())
+request = urllib.request.Request(os.environ["PADDOCK_MCP_URL"], json.dumps(asked).encode(), headers)
+print(urllib.request.urlopen(request).read().decode())
 END"""
-
 
 
 class Attacker:
@@ -67,7 +66,9 @@ class Attacker:
 
     def page(self, code: str, *headers: tuple[str, str], path: str = "/page", body: str = "") -> str:
         """The target of a page that runs this."""
-        return self.answer(f"<!doctype html><title>page</title>{body}<script>{self.code(code)}</script>", *headers, path=path)
+        return self.answer(
+            f"<!doctype html><title>page</title>{body}<script>{self.code(code)}</script>", *headers, path=path
+        )
 
     def caught(self) -> list[str]:
         with self.box.visitor() as visitor:
@@ -176,7 +177,9 @@ async def test_the_docs_work_and_violate_no_policy_of_their_own(attackers_box: B
     attacker = Attacker(attackers_box, attackers_box.bed.port)
     page = await browser.tab()
     await page.call("Page.enable")
-    watch = "window.violations = []; addEventListener('securitypolicyviolation', e => violations.push(e.violatedDirective))"
+    watch = (
+        "window.violations = []; addEventListener('securitypolicyviolation', e => violations.push(e.violatedDirective))"
+    )
     await page.call("Page.addScriptToEvaluateOnNewDocument", source=watch)
     await page.open(f"{attacker.api}/docs")
     await _give_swagger_the_key(page, attackers_box.bed.key)
@@ -185,7 +188,9 @@ async def test_the_docs_work_and_violate_no_policy_of_their_own(attackers_box: B
     for button in (".opblock-summary-control", ".try-out__btn", ".execute"):
         await page.until(f"document.querySelector('{listed} {button}') !== null")
         await page.evaluate(f"document.querySelector('{listed} {button}').click()")
-    await page.until(f"document.querySelector('{listed} .live-responses-table')?.innerText.includes('{attackers_box.key}')")
+    await page.until(
+        f"document.querySelector('{listed} .live-responses-table')?.innerText.includes('{attackers_box.key}')"
+    )
     assert await page.evaluate("violations") == []
     assert await page.evaluate("localStorage.length + sessionStorage.length") == 0
     await page.evaluate("localStorage.setItem('authorized', 'a key that an earlier version has kept')")
@@ -243,7 +248,11 @@ async def test_no_element_loads_the_path_form_as_a_document_of_the_apis_origin(
         + attacker.answer(
             body,
             ("Content-Type", kind),
-            *((("Content-Security-Policy", "sandbox allow-scripts allow-same-origin"),) if name == "own policy" else ()),
+            *(
+                (("Content-Security-Policy", "sandbox allow-scripts allow-same-origin"),)
+                if name == "own policy"
+                else ()
+            ),
             status=500 if name == "error" else 200,
             path=f"/{name.replace(' ', '-')}",
         )
@@ -281,7 +290,10 @@ async def test_a_page_cannot_make_a_worker_of_the_api_from_its_own_scripts(
     docs = await _opened(browser, f"{attacker.api}/docs")
     assert await docs.evaluate(register % json.dumps(there)) in ("TypeError", "SecurityError")
     run = f"new Promise(done => {{ const w = new Worker({json.dumps(there)}); w.onerror = () => done('refused') }})"
-    assert await docs.evaluate(f"(async () => {{ try {{ return await {run} }} catch (e) {{ return 'refused' }} }})()") == "refused"
+    assert (
+        await docs.evaluate(f"(async () => {{ try {{ return await {run} }} catch (e) {{ return 'refused' }} }})()")
+        == "refused"
+    )
     assert await here.evaluate("self.origin") == "null"
     own = await _opened(browser, attacker.host + attacker.page(""))
     assert await own.evaluate(register % json.dumps(worker)) == "registered"
@@ -428,7 +440,9 @@ async def test_a_file_that_is_a_page_runs_nothing_where_it_is_shown(
     path = f"/workspace/{name}"
     code = attacker.code("caught('ran at ' + self.origin)")
     with box.bed.api() as api:
-        put = api.put(f"/sandboxes/{box.sandbox_id}/files", params={"path": path}, content=(FILES[name] % code).encode())
+        put = api.put(
+            f"/sandboxes/{box.sandbox_id}/files", params={"path": path}, content=(FILES[name] % code).encode()
+        )
         put.raise_for_status()
     token = box.bed.house.tokens.access(box.key)
     digest = b64encode(sha256(f"{path}:read:user:{token}".encode()).digest()).decode().rstrip("=")

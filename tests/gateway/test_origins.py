@@ -1,9 +1,9 @@
 """Pages of sandboxes in a real Chromium, with every trick to become one with the API's own origin.
 
 A victim uses ``/docs`` with a key, and opens what a sandbox serves. Nothing of it may run on the API's origin, leave
-anything there, or keep a hold on a page of it. Most tricks are played twice: as they are, where the gateway refuses what a
-browser would show or run; and through a proxy that hides what browsers say of a request, where the answer's own headers
-must do.
+anything there, or keep a hold on a page of it. Most tricks are played twice: as they are, where the gateway refuses
+what a browser would show or run; and through a proxy that hides what browsers say of a request, where the answer's own
+headers must do.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ headers = {{
     "Content-Type": "application/json",
     "Accept": "application/json, text/event-stream",
 }}
-said = urllib.request.urlopen(urllib.request.Request(os.environ["PADDOCK_MCP_URL"], json.dumps(asked).encode(), headers))
-print(said.read().decode())
+request = urllib.request.Request(os.environ["PADDOCK_MCP_URL"], json.dumps(asked).encode(), headers)
+print(urllib.request.urlopen(request).read().decode())
 END"""
 
 

@@ -1,7 +1,7 @@
 """``/docs``: the API to read and to try, with everything it needs served from here.
 
-People put their keys into this page, so it is closed to everything else: only its own two scripts run, a key is kept for
-as long as the page is open and nowhere else, and no other page can frame it or keep a hold on its window.
+People put their keys into this page, so it is closed to everything else: only its own two scripts run, a key is kept
+for as long as the page is open and nowhere else, and no other page can frame it or keep a hold on its window.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def docs_asset(name: Literal["swagger-ui-bundle.js", "swagger-ui.css"]) ->
 
 
 def _policy(nonce: str) -> str:
-    """``'self'`` is the API's whole origin, where bytes of sandboxes are too, so scripts are named by the nonce alone."""
+    """``'self'`` is the API's whole origin, with bytes of sandboxes on it, so scripts are named by the nonce alone."""
     return (
         f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; "
         "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

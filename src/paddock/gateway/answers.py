@@ -101,8 +101,8 @@ def malformed(error: errors.PaddockError, status: int = 400) -> Answer:
 
 
 def head_too_long(head: bytes, limit: int) -> Answer:
-    """To whoever is kept out by cookies that a sandbox's page set for the whole domain: they are cleared by the one host
-    to which no page of a sandbox can set any of its own."""
+    """To whoever is kept out by cookies that a sandbox's page set for the whole domain: they are cleared by the API's
+    own host, where a page cannot bring this about with cookies of its own host."""
     text = f"The head of the request is over {limit} bytes."
     if sum(map(len, _COOKIES.findall(head))) < limit // 2:
         return Answer(431, _TEXT, f"{text}\n".encode())

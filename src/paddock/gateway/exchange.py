@@ -13,10 +13,10 @@ from paddock import errors
 from paddock.egress.body import move_body
 from paddock.egress.head import NO_BODY, Body, Framing, ResponseHead, parse_response, write_head
 from paddock.egress.wire import CHUNK, Wire
+from paddock.gateway.address import Form
 from paddock.gateway.client import gone, hung_up
 from paddock.gateway.ends import End, StreamEnd, end_of
 from paddock.gateway.origin import outward
-from paddock.gateway.address import Form
 from paddock.gateway.request import PortRequest
 from paddock.gateway.visit import Visit
 

@@ -17,8 +17,8 @@ RawHeaders = list[tuple[bytes, bytes]]
 
 _NO_DOCUMENT = "default-src 'none'; frame-ancestors 'none'; form-action 'none'; base-uri 'none'; sandbox"
 FILE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-"""For a file of a sandbox that is shown as it is: an image or a text can be read, a page runs nothing and has no origin.
-(Browsers show images and videos with a style of their own.)"""
+"""For a file of a sandbox that is shown as it is: an image or a text can be read, a page runs nothing and has no
+origin. (Browsers show images and videos with a style of their own.)"""
 PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'"
 """For a page of the gateway's own, which has no script."""
 
@@ -34,16 +34,16 @@ API_HEADERS = {
 hold on it for whoever opened it. Fetching with CORS is not touched."""
 
 FORGET_WORKERS = ("Clear-Site-Data", '"cache", "storage"')
-"""For a request for a service worker's script on the API's origin, which has none. A browser asks by itself only for one
-that it has from before such requests were refused; this ends that worker (and the caches that it filled)."""
+"""For a request for a service worker's script on the API's origin, which has none. A browser asks by itself only for
+one that it has from before such requests were refused; this ends that worker (and the caches that it filled)."""
 FORGET_COOKIES = ("Clear-Site-Data", '"cookies"')
 """For a browser whose cookies alone are too long for a head: it could not come back before they are gone."""
 
 # A page asks with fetch() or a WebSocket; whatever else a browser wants an address for, it shows or runs.
 _FETCHES = frozenset({"empty", "websocket"})
 
-# What reaches beyond the origin that it is sent from: the cookies of the whole domain, how the host is reached (which is
-# for whoever runs the server to say), and a page's wish to be one origin with its neighbours.
+# What reaches beyond the origin that it is sent from: the cookies of the whole domain, how the host is reached (which
+# is for whoever runs the server to say), and a page's wish to be one origin with its neighbours.
 _BEYOND_THE_ORIGIN = frozenset(
     {
         b"alt-svc",

@@ -39,6 +39,7 @@ types: $(STAMP)-dev ## Check types, strictly
 bench: $(STAMP)-dev ## Measure; prints the tables of docs/benchmarks.md
 	@$(BIN)/python -m benchmarks.api_overhead
 	@$(BIN)/python -m benchmarks.local_provider
+	@$(BIN)/python -m benchmarks.bombs
 	@$(BIN)/python -m benchmarks.gateway
 	@$(BIN)/python -m benchmarks.mcp
 

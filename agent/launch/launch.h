@@ -53,6 +53,7 @@ void load_rules(const char *program, const char *rules);
 /* limits.c */
 void limit(struct plan *plan);
 void allowance(struct plan *plan);
+void nice_all(struct plan *plan);
 
 /* loop.c: a file as a block device that goes away with its last mount. Gives the device's path. */
 int loop_attach(int image, char *device, size_t size);

@@ -39,3 +39,10 @@ void allowance(struct plan *plan)
         fail("allowance", name);
     (void)close(fd);
 }
+
+/* nice NUMBER: how far everything in here stands behind others, where there is no control group to say so. */
+void nice_all(struct plan *plan)
+{
+    if (setpriority(PRIO_PROCESS, 0, (int)plan_number(plan)) < 0)
+        fail("nice", "setpriority");
+}

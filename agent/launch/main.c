@@ -174,6 +174,8 @@ static void after(struct plan *plan, const struct users *users)
                 fail("hostname", name);
         } else if (strcmp(verb, "limit") == 0)
             limit(plan);
+        else if (strcmp(verb, "nice") == 0)
+            nice_all(plan);
         else if (strcmp(verb, "allowance") == 0)
             allowance(plan);
         else if (strcmp(verb, "routes") == 0)

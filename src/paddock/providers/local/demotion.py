@@ -31,9 +31,9 @@ _BURST_CPU_S = 0.25
 _REFILL_CPUS = 0.15
 _MANY_PROCESSES = 64
 """A sandbox with more has no bursts: nothing but their number keeps processes from crowding out all others here."""
-_FULL_SHARE = 0.9
-_BOMB_LOOKS = 3
-"""So often in a row over its share of the processors and at its limit of processes: that is a fork bomb."""
+_FULL_SHARE = 0.97
+_BOMB_LOOKS = 4
+"""So often in a row at its limit of processes, having computed for long: that is a fork bomb."""
 _KILL_SECONDS = 10.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -96,7 +96,8 @@ class Demotion:
         if self._seen:
             for agent, pids in _members(processes, limits.keys()).items():
                 over = self._charge(agent, [(pid, processes[pid]) for pid in pids], now - self._at)
-                full = over and sum(processes[pid].threads for pid in pids) > _FULL_SHARE * limits[agent]
+                computed = over or any(processes[pid].idle for pid in pids)
+                full = computed and sum(processes[pid].threads for pid in pids) >= _FULL_SHARE * limits[agent]
                 if full:
                     self._full[agent] = full_before.get(agent, 0) + 1
         self._seen, self._at = processes, now

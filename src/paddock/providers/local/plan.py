@@ -62,6 +62,9 @@ OPEN_FILES = 65_536
 _RLIMIT_SIGPENDING, _SIGNALS = 11, 2048
 _RLIMIT_MSGQUEUE, _QUEUE_BYTES = 12, 65_536
 _WATCHERS = 32
+_NICE = 15
+"""Of everything in a sandbox whose processor time nobody limits: a server that had to fight each process of a fork bomb
+for its turn would come to end it only when it is over."""
 NO_CORE = 1
 """Not 0: with a piped ``core_pattern`` the kernel takes 0 as "no limit on the pipe" and starts the host's handler."""
 
@@ -247,6 +250,8 @@ def _limits(site: Site) -> Iterator[Step]:
         yield "limit", _RLIMIT_SIGPENDING, _SIGNALS, _SIGNALS
         yield "limit", _RLIMIT_MSGQUEUE, _QUEUE_BYTES, _QUEUE_BYTES
         yield "allowance", "max_inotify_instances", _WATCHERS
+    if "cpu" not in limited:
+        yield "nice", _NICE
     if "pids" not in limited:
         yield "limit", resource.RLIMIT_NPROC, resources.pids, resources.pids
     if "memory" not in limited:

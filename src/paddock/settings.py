@@ -15,9 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-_NAME = re.compile(
-    r"(\*?\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*\.[a-z][a-z0-9-]*", re.ASCII
-)
+_NAME = re.compile(r"(\*?\.)?([a-z0-9_][a-z0-9_-]*\.)+[a-z][a-z0-9-]*", re.ASCII | re.IGNORECASE)
 """A host name of at least two labels, of which the last is no number: a single word is more often a mistake."""
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from paddock.egress.addresses import Reach
 from paddock.settings import Settings, default_home
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -41,7 +42,10 @@ def test_the_environment_wins_over_the_env_file(monkeypatch: pytest.MonkeyPatch,
         {"PADDOCK_DEFAULT_EGRESS": "some"},
         {"PADDOCK_MIN_ISOLATION": "perfect"},
         {"PADDOCK_POOL_SIZE": -1},
-        {"PADDOCK_EGRESS_REACHABLE": "10.0.0.0/8,nonsense"},
+        *(
+            {"PADDOCK_EGRESS_REACHABLE": f"10.0.0.0/8,{bad}"}
+            for bad in ("nonsense", "*", "1.2.3", "10.0.0.1/8", "a.b:80")
+        ),
         {"PORT": "x"},
         {"PORT": 70000},
         {"DEFAULT_TIMEOUT": 90, "MAX_TIMEOUT": 60},
@@ -62,3 +66,7 @@ def test_networks_are_a_list_with_commas(monkeypatch: pytest.MonkeyPatch) -> Non
     assert Settings(_env_file=None).egress_reachable == ()
     monkeypatch.setenv("PADDOCK_EGRESS_REACHABLE", "10.1.2.0/24, fd00::/8")
     assert Settings(_env_file=None).egress_reachable == ("10.1.2.0/24", "fd00::/8")
+    monkeypatch.setenv("PADDOCK_EGRESS_REACHABLE", "db.Corp.example,.inner.example, *.a-b.example, 10.0.0.1")
+    names = Settings(_env_file=None).egress_reachable
+    assert names == ("db.Corp.example", ".inner.example", "*.a-b.example", "10.0.0.1")
+    Reach(reachable=names)  # and all of them are understood

@@ -34,7 +34,7 @@ class PaddockServer:
     def __init__(
         self, home: Path, *, within: Sequence[str] = (), descriptors: int | None = None, **settings: str
     ) -> None:
-        """``within``: a command that starts the server's in surroundings of its own. ``descriptors``: as many open files
+        """``within``: a command that starts the server's in its own surroundings. ``descriptors``: as many open files
         as it may have."""
         self.home = home
         self._within = within

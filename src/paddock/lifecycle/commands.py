@@ -50,8 +50,8 @@ class Commands:
     async def run(self, who: Principal, request: RunCommand, idempotency_key: str | None = None) -> CommandResult:
         """Run in a shell and answer when it has ended, or when the soft timeout has passed."""
         async with self._arrivals.turn(), self._controller.use(who, request.sandbox_id) as use:
-            process_id, first = await self._process(who, request, idempotency_key)
-            return await self._run(use, request, process_id, first)
+            process_id = await self._process_id(who, request, idempotency_key)
+            return await self._run(use, request, process_id, again=idempotency_key is not None)
 
     async def run_first(self, who: Principal, made: Seen, command: str, timeout: float | None) -> CommandResult:
         """The command that a sandbox is made with. A create that is asked for again meets the same process again."""
@@ -59,7 +59,7 @@ class Commands:
         request = RunCommand(sandbox_id=sandbox_id, command=command, timeout=timeout)
         try:
             async with self._controller.use_made(who, made) as use:
-                return await self._run(use, request, ids.first_process_id(sandbox_id), made.new)
+                return await self._run(use, request, ids.first_process_id(sandbox_id), again=True)
         except PaddockError as error:
             error.details.setdefault("sandbox_id", sandbox_id)  # it is there, and the caller's to use or to delete
             raise
@@ -67,7 +67,7 @@ class Commands:
     async def stream_run(self, who: Principal, request: RunCommand, idempotency_key: str | None = None) -> Output:
         """The same, as it goes. Without a timeout of its own it follows to the end."""
         async with self._controller.use(who, request.sandbox_id) as use:
-            process_id, first = await self._process(who, request, idempotency_key)
+            process_id = await self._process_id(who, request, idempotency_key)
             info = await use.machine.spawn(_spec(request, process_id))
             sent = 0
             try:
@@ -79,7 +79,7 @@ class Commands:
                 info = await use.machine.process(info.process_id)
                 yield info
             finally:
-                await self._record(use, info, request.command, first, sent)
+                await self._record(use, info, request.command, sent, again=idempotency_key is not None)
 
     async def start(self, who: Principal, sandbox_id: str, request: StartProcess) -> ProcessInfo:
         argv = request.argv or [*SHELL, request.command or ""]
@@ -99,7 +99,7 @@ class Commands:
         )
         async with self._controller.use(who, sandbox_id) as use:
             info = await use.machine.spawn(spec)
-            await self._record(use, info, spec.label, True, 0)
+            await self._record(use, info, spec.label, 0)
             return info
 
     async def list_processes(self, who: Principal, sandbox_id: str) -> list[ProcessInfo]:
@@ -181,7 +181,8 @@ class Commands:
         async with self.attach(who, sandbox_id, process_id) as attachment:
             await attachment.resize(rows, cols)
 
-    async def _run(self, use: Use, request: RunCommand, process_id: str, first: bool) -> CommandResult:
+    async def _run(self, use: Use, request: RunCommand, process_id: str, *, again: bool) -> CommandResult:
+        """``again``: the request may be made again, and then meets the same process."""
         limit = self._settings.max_output
         spec = _spec(request, process_id)
         if request.background:
@@ -191,19 +192,20 @@ class Commands:
             wait = self._settings.command_timeout if request.timeout is None else request.timeout
             output = first_slice(*await use.machine.run(spec, wait, limit), limit)
             info = output.info
-        await self._record(use, info, request.command, first, output.size)
+        await self._record(use, info, request.command, output.size, again=again)
         return self._result(request.sandbox_id, output)
 
-    async def _process(self, who: Principal, request: RunCommand, key: str | None) -> tuple[str, bool]:
-        """The id of this request's process, and whether this call is the first to ask for it."""
-        process_id = mine = ids.new_process_id()
-        if key is not None:
-            process_id = await self._idempotency.claim(
-                who, key, fingerprint("run-command", request), request.sandbox_id, process_id
-            )
-        return process_id, process_id == mine
+    async def _process_id(self, who: Principal, request: RunCommand, key: str | None) -> str:
+        """The id of this request's process: a new one, or that of the first request with this key."""
+        process_id = ids.new_process_id()
+        if key is None:
+            return process_id
+        asked = fingerprint("run-command", request)
+        return await self._idempotency.claim(who, key, asked, request.sandbox_id, process_id)
 
-    async def _record(self, use: Use, info: ProcessInfo, command: str, first: bool, sent: int) -> None:
+    async def _record(self, use: Use, info: ProcessInfo, command: str, sent: int, *, again: bool = False) -> None:
+        """A server may have died between the claim of a key and this, so being the first to ask does not tell
+        whether a command was counted; the journal's own transaction does."""
         data: dict[str, Any] = {"process_id": info.process_id, "command": command[:_LABEL]}
         if not info.running:
             data |= {
@@ -212,7 +214,7 @@ class Commands:
                 "duration": self._duration(info),
             }
         event = ("command.started" if info.running else "command.finished", data)
-        await use.record(commands=int(first), bytes_out=sent, event=event if first else None)
+        await use.record(commands=1, bytes_out=sent, event=event, once=info.process_id if again else None)
 
     def _duration(self, info: ProcessInfo) -> float:
         ended_at = self._clock.now() if info.ended_at is None else info.ended_at

@@ -33,7 +33,7 @@ _GATHER_SECONDS = 0.25
 """How long the writer lets entries come together, unless somebody waits for one of them."""
 _WAITING_LIMIT = 10_000
 _WRITE_TIMEOUT_S = 30.0
-"""How long somebody waits for the writer. It answers within seconds even where the database does not; a writer that does not
+"""How long somebody waits for the writer. It answers within seconds even where the database does not; one that does not
 answer at all must not hold requests, and with them the shutdown, for ever."""
 
 
@@ -50,8 +50,8 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Happened:
-    """An event, and the commands that it stands for. ``once``: the process of a command whose request may be made again,
-    after a crash too, and that counts at the first time of being written."""
+    """An event, and the commands that it stands for. ``once``: the process of a command whose request may be made
+    again, after a crash too; it counts the first time that it is written."""
 
     event: tuple[str, Mapping[str, Any]]
     commands: int = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
 import pytest
 from fastapi import FastAPI
@@ -11,7 +13,7 @@ from paddock.errors import TooManyRequests
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.quotas import Quota
 from paddock.models import Role
-from tests.api.conftest import assert_error, speaking_to
+from tests.api.conftest import MakeSandbox, assert_error, speaking_to
 
 
 async def test_a_new_key_works_until_it_is_revoked(app: FastAPI, client: httpx.AsyncClient) -> None:
@@ -113,3 +115,15 @@ async def test_looking_at_metrics_does_not_wake(client: httpx.AsyncClient, sandb
     await client.post("/sandboxes/pause", json={"sandbox_id": sandbox})
     assert_error(await client.get(f"/sandboxes/{sandbox}/metrics"), 409, "conflict")
     assert (await client.get(f"/sandboxes/{sandbox}")).json()["status"] == "paused"
+
+
+async def test_the_usage_of_all_is_told_while_several_sandboxes_are_in_use(
+    client: httpx.AsyncClient, new_sandbox: MakeSandbox
+) -> None:
+    used = [await new_sandbox() for _ in range(3)]
+    for round_number in range(1, 4):
+        runs = [{"sandbox_id": sandbox_id, "command": "true"} for sandbox_id in used]
+        await asyncio.gather(*(client.post("/sandboxes/run-command", json=run) for run in runs))
+        async with asyncio.timeout(20):  # far beyond what writing a few rows takes, and not for ever
+            told = await client.get("/usage", params={"user_id": "alice"})
+        assert told.json()["total"]["commands"] == 3 * round_number

@@ -262,3 +262,46 @@ async def test_every_command_that_was_answered_is_counted_once_whenever_the_serv
     assert used["commands"] == answered
     assert [event["type"] for event in events].count("command.finished") == answered
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+
+
+async def test_a_command_that_a_crash_cut_short_is_counted_when_it_is_asked_for_again(
+    chaos: tuple[list[Slot], Store, Provider, Herd],
+) -> None:
+    slots, _, _, herd = chaos
+    async with httpx.AsyncClient(headers={"X-API-Key": herd.api_key}, timeout=30) as client:
+        await asyncio.gather(*(slot.start(fuse=None) for slot in slots))
+        made = await client.post(f"{slots[0].url}/sandboxes/create", json={"user_id": "counted"})
+        sandbox_id = made.json()["sandbox_id"]
+        for number in range(4):
+            run = {
+                "sandbox_id": sandbox_id,
+                "command": f"touch {number}; until [ -e go-{number} ]; do sleep 0.05; done",
+            }
+            keyed = {"Idempotency-Key": f"command-{number}"}
+            asked = client.post(f"{slots[0].url}/sandboxes/run-command", json=run, headers=keyed)
+            first = asyncio.create_task(asked)
+            await _has_begun(client, slots[0], sandbox_id, f"/workspace/{number}")
+            for slot in slots:
+                await slot.dead(within=0)
+            await asyncio.wait([first])
+            assert isinstance(first.exception(), httpx.TransportError), "the server died under it"
+            await asyncio.gather(*(slot.start(fuse=None) for slot in slots))
+            go = {"sandbox_id": sandbox_id, "path": f"/workspace/go-{number}", "content": ""}
+            assert (await client.post(f"{slots[0].url}/sandboxes/write-file", json=go)).status_code == 200
+            for slot in (slots[0], slots[-1]):  # asked for twice: it still counts once
+                answer = await client.post(f"{slot.url}/sandboxes/run-command", json=run, headers=keyed)
+                assert answer.json()["exit_code"] == 0, answer.text
+        used = (await client.get(f"{slots[0].url}/sandboxes/{sandbox_id}/usage")).json()["total"]
+        events = (await client.get(f"{slots[0].url}/sandboxes/{sandbox_id}/events?limit=1000")).json()["events"]
+        assert (await client.delete(f"{slots[0].url}/sandboxes/{sandbox_id}")).status_code == 200
+    assert used["commands"] == 4
+    assert [event["type"] for event in events].count("command.finished") == 4
+
+
+async def _has_begun(client: httpx.AsyncClient, slot: Slot, sandbox_id: str, path: str) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            asked = {"sandbox_id": sandbox_id, "path": path}
+            if (await client.post(f"{slot.url}/sandboxes/read-file", json=asked)).status_code == 200:
+                return
+            await asyncio.sleep(0.02)

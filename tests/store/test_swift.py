@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 import paddock.store.database as database
 from paddock.errors import StoreUnavailable
-from paddock.store import events, sandboxes
+from paddock.store import events, sandboxes, sqlite
 from paddock.store.database import Store
 from paddock.store.records import Sandbox
 from tests.support.rows import a_sandbox
@@ -148,3 +148,40 @@ async def test_the_log_is_moved_into_the_database_now_and_then(lite: Store, monk
             await lite._checkpoint
         sizes.append(log.stat().st_size)
     assert max(sizes) < 3 * sizes[0], "a log that is moved is written from its beginning again"
+
+
+async def test_the_log_stays_small_while_others_write_without_a_pause(
+    lite: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that is moved over while it grows is never moved over completely: it has to be emptied now and then."""
+    assert lite.file is not None
+    limit = 1 << 20
+    monkeypatch.setattr(database, "_CHECKPOINT_COMMITS", 20)
+    monkeypatch.setattr(database, "WAL_LIMIT_BYTES", limit)
+    largest = written = 0
+
+    async def writer() -> None:
+        nonlocal largest, written
+        for _ in range(400):
+            written += 1
+            fill = {"fill": "x" * 20_000}
+            await add(lite, a_sandbox(sandbox_id=f"alice_{written:08x}", key=f"i{written:020}", metadata=fill))
+            await asyncio.sleep(0)  # the checkpoint's own task, and other writers, have their turn
+            largest = max(largest, sqlite.wal_bytes(lite.file or Path()))
+
+    await asyncio.gather(*(writer() for _ in range(4)))
+    assert written * 20_000 > 20 * limit
+    assert largest < 12 * limit, "with what four writers add during one checkpoint on a slow disk"
+
+
+async def test_an_idle_database_has_an_empty_log(lite: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lite.file is not None
+    monkeypatch.setattr(database, "_IDLE_CHECKPOINT_S", 0.05)
+    rows = [a_sandbox(metadata={"fill": "x" * 4000}) for _ in range(20)]
+    for row in rows:
+        await add(lite, row)
+    assert sqlite.wal_bytes(lite.file) > 0
+    async with asyncio.timeout(10):
+        while sqlite.wal_bytes(lite.file):
+            await asyncio.sleep(0.01)
+    assert all([await has(lite, row) for row in rows])

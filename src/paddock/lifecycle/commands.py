@@ -55,8 +55,8 @@ class Commands:
     ) -> CommandResult:
         """Run in a shell and answer when it has ended, or when the soft timeout has passed."""
         async with self._arrivals.turn(), self._controller.use(who, request.sandbox_id) as use:
-            process_id, first = await self._process(who, request, idempotency_key)
-            return await self._run(use, request, process_id, first, holding)
+            process_id = await self._process_id(who, request, idempotency_key)
+            return await self._run(use, request, process_id, holding, again=idempotency_key is not None)
 
     async def run_first(
         self, who: Principal, made: Seen, command: str, timeout: float | None, holding: Holding | None = None
@@ -66,7 +66,7 @@ class Commands:
         request = RunCommand(sandbox_id=sandbox_id, command=command, timeout=timeout)
         try:
             async with self._controller.use_made(who, made) as use:
-                return await self._run(use, request, ids.first_process_id(sandbox_id), made.new, holding)
+                return await self._run(use, request, ids.first_process_id(sandbox_id), holding, again=True)
         except PaddockError as error:
             error.details.setdefault("sandbox_id", sandbox_id)  # it is there, and the caller's to use or to delete
             raise
@@ -74,7 +74,7 @@ class Commands:
     async def stream_run(self, who: Principal, request: RunCommand, idempotency_key: str | None = None) -> Output:
         """The same, as it goes. Without a timeout of its own it follows to the end."""
         async with self._controller.use(who, request.sandbox_id) as use:
-            process_id, first = await self._process(who, request, idempotency_key)
+            process_id = await self._process_id(who, request, idempotency_key)
             info = await use.machine.spawn(_spec(request, process_id))
             sent = 0
             try:
@@ -86,7 +86,7 @@ class Commands:
                 info = await use.machine.process(info.process_id)
                 yield info
             finally:
-                await self._record(use, info, request.command, first, sent)
+                await self._record(use, info, request.command, sent, again=idempotency_key is not None)
 
     async def start(self, who: Principal, sandbox_id: str, request: StartProcess) -> ProcessInfo:
         argv = request.argv or [*SHELL, request.command or ""]
@@ -106,7 +106,7 @@ class Commands:
         )
         async with self._controller.use(who, sandbox_id) as use:
             info = await use.machine.spawn(spec)
-            await self._record(use, info, spec.label, True, 0)
+            await self._record(use, info, spec.label, 0)
             return info
 
     async def list_processes(self, who: Principal, sandbox_id: str) -> list[ProcessInfo]:
@@ -189,8 +189,9 @@ class Commands:
             await attachment.resize(rows, cols)
 
     async def _run(
-        self, use: Use, request: RunCommand, process_id: str, first: bool, holding: Holding | None
+        self, use: Use, request: RunCommand, process_id: str, holding: Holding | None, *, again: bool
     ) -> CommandResult:
+        """``again``: the request may be made again, and then meets the same process."""
         limit = self._settings.max_output
         spec = _spec(request, process_id)
         if request.background:
@@ -202,19 +203,20 @@ class Commands:
             info = output.info
         if holding is not None and output.size > SMALL and not holding.try_reserve(_COPIES * output.size):
             output = output.cut(SMALL // 2)  # it has run, and must not be refused: the rest can be read later
-        await self._record(use, info, request.command, first, output.size)
+        await self._record(use, info, request.command, output.size, again=again)
         return self._result(request.sandbox_id, output)
 
-    async def _process(self, who: Principal, request: RunCommand, key: str | None) -> tuple[str, bool]:
-        """The id of this request's process, and whether this call is the first to ask for it."""
-        process_id = mine = ids.new_process_id()
-        if key is not None:
-            process_id = await self._idempotency.claim(
-                who, key, fingerprint("run-command", request), request.sandbox_id, process_id
-            )
-        return process_id, process_id == mine
+    async def _process_id(self, who: Principal, request: RunCommand, key: str | None) -> str:
+        """The id of this request's process: a new one, or that of the first request with this key."""
+        process_id = ids.new_process_id()
+        if key is None:
+            return process_id
+        asked = fingerprint("run-command", request)
+        return await self._idempotency.claim(who, key, asked, request.sandbox_id, process_id)
 
-    async def _record(self, use: Use, info: ProcessInfo, command: str, first: bool, sent: int) -> None:
+    async def _record(self, use: Use, info: ProcessInfo, command: str, sent: int, *, again: bool = False) -> None:
+        """A server may have died between the claim of a key and this, so being the first to ask does not tell
+        whether a command was counted; the journal's own transaction does."""
         data: dict[str, Any] = {"process_id": info.process_id, "command": command[:_LABEL]}
         if not info.running:
             data |= {
@@ -223,7 +225,7 @@ class Commands:
                 "duration": self._duration(info),
             }
         event = ("command.started" if info.running else "command.finished", data)
-        await use.record(commands=int(first), bytes_out=sent, event=event if first else None)
+        await use.record(commands=1, bytes_out=sent, event=event, once=info.process_id if again else None)
 
     def _duration(self, info: ProcessInfo) -> float:
         ended_at = self._clock.now() if info.ended_at is None else info.ended_at

@@ -70,9 +70,12 @@ class Use:
         bytes_in: int = 0,
         bytes_out: int = 0,
         event: tuple[str, Mapping[str, Any]] | None = None,
+        once: str | None = None,
     ) -> None:
-        """Count this use durably, with an event where it is worth one."""
-        await self._journal.record(self.sandbox, commands=commands, bytes_in=bytes_in, bytes_out=bytes_out, event=event)
+        """Count this use durably, with an event where it is worth one. ``once``: see :meth:`Journal.record`."""
+        await self._journal.record(
+            self.sandbox, commands=commands, bytes_in=bytes_in, bytes_out=bytes_out, event=event, once=once
+        )
 
 
 class Controller:

@@ -59,6 +59,8 @@ from paddock.workers import Workers
 log = structlog.get_logger(__name__)
 
 _REST_AFTER_DEFECT_SECONDS = 1.0
+_HEALTH_INTERVAL_S = 1.0
+_HEALTH_TIMEOUT_S = 2.0
 
 
 class AlreadyRunning(Unavailable):
@@ -133,6 +135,8 @@ class House:
         self._pace = Pace(clock)
         self._loops: list[asyncio.Task[None]] = []
         self._lock: int | None = None
+        self._health: asyncio.Task[bool] | None = None
+        self._health_until = 0.0
 
     async def open(self, *, loops: bool = True) -> None:
         """Ready to serve when it returns. ``loops=False`` leaves scheduler and reconciler to be driven by hand."""
@@ -183,14 +187,27 @@ class House:
         for provider in self.providers.values():
             await provider.close()
         self.logbook.close()
+        if self._health is not None:
+            await self._health
         await self.store.close()
         self.watchdog.stop()
         self._unlock()
 
     async def healthy(self) -> bool:
+        """Whether the database takes a write: one that is full or read-only can still be read, and serves nobody.
+
+        Asked of the database once a second at most; one that does not answer in time is not well."""
+        now = asyncio.get_running_loop().time()
+        if self._health is None or (self._health.done() and now >= self._health_until):
+            self._health = asyncio.create_task(self._can_write())
+            self._health_until = now + _HEALTH_INTERVAL_S
+        await asyncio.wait({self._health}, timeout=_HEALTH_TIMEOUT_S)
+        return self._health.done() and self._health.result()
+
+    async def _can_write(self) -> bool:
         try:
-            async with self.store.read() as connection:
-                await servers.alive(connection, self.server_id, 0)
+            async with self.store.write(swift=True) as connection:
+                await servers.beat(connection, self.server_id, self.clock.now())
         except StoreUnavailable:
             return False
         return True

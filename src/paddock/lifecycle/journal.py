@@ -23,7 +23,7 @@ from paddock.lifecycle.engine import due
 from paddock.lifecycle.logbook import Leftover, Logbook
 from paddock.models import TimeoutFrom
 from paddock.redaction import redact_all
-from paddock.store import deadlines, events, sandboxes, servers, usage
+from paddock.store import deadlines, events, idempotency, sandboxes, servers, usage
 from paddock.store.database import Store
 from paddock.store.records import Sandbox
 
@@ -33,6 +33,9 @@ _RETRY_SECONDS = 1.0
 _GATHER_SECONDS = 0.25
 """How long the writer lets entries come together, unless somebody waits for one of them."""
 _WAITING_LIMIT = 10_000
+_WRITE_TIMEOUT_S = 30.0
+"""How long somebody waits for the writer. It answers within seconds even where the database does not; one that does not
+answer at all must not hold requests, and with them the shutdown, for ever."""
 
 
 @dataclass(slots=True)
@@ -43,8 +46,25 @@ class _Entry:
     commands: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    events: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+    happened: list[_Happened] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Happened:
+    """An event, and the commands that it stands for. ``once``: the process of a command whose request may be made
+    again, after a crash too; it counts the first time that it is written."""
+
+    event: tuple[str, Mapping[str, Any]]
+    commands: int = 0
+    once: str | None = None
+
+
+class _Batch:
+    """Entries that are written in one transaction. ``done`` once they are in the database, or known to wait on."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, _Entry] = {}
+        self.done = asyncio.Event()
 
 
 class Journal:
@@ -54,8 +74,8 @@ class Journal:
         self._bus = bus
         self._logbook = logbook
         self._server_id = server_id
-        self._entries: dict[str, _Entry] = {}
-        self._writing: dict[str, _Entry] = {}
+        self._next = _Batch()
+        self._writing = _Batch()
         self._one_at_a_time = asyncio.Lock()
         self._news = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -76,9 +96,9 @@ class Journal:
         if 0 <= moment - last < min(1.0, sandbox.timeout / 20) and not now:
             return
         self._touched[sandbox.sandbox_id] = moment
-        entry = self._entry(sandbox)
+        self._entry(sandbox)
         if now:
-            await self._written(entry)
+            await self._written(self._next)
 
     async def record(
         self,
@@ -88,18 +108,24 @@ class Journal:
         bytes_in: int = 0,
         bytes_out: int = 0,
         event: tuple[str, Mapping[str, Any]] | None = None,
+        once: str | None = None,
     ) -> None:
-        """Count use, and return when it cannot be lost: noted, or written; or, where neither can be, kept in mind."""
+        """Count use, and return when it cannot be lost: noted, or written; or, where neither can be, kept in mind.
+
+        ``once``: the id of a process. Its commands and its event count one time, however often they are recorded, and
+        by whichever server.
+        """
         now = self._clock.now()
         if event is not None:
             event = (event[0], redact_all(event[1]))  # it is in a file before it is in the database
         self._touched[sandbox.sandbox_id] = now
         entry = self._entry(sandbox)
-        entry.commands += commands
         entry.bytes_in += bytes_in
         entry.bytes_out += bytes_out
-        if event is not None:
-            entry.events.append(event)
+        if event is None:
+            entry.commands += commands
+        else:
+            entry.happened.append(_Happened(event, commands, once))
         note = {
             "sandbox_id": sandbox.sandbox_id,
             "at": now,
@@ -107,21 +133,26 @@ class Journal:
             "bytes_in": bytes_in,
             "bytes_out": bytes_out,
             "event": event,
+            "once": once,
         }
         if not self._logbook.note(note):
-            await self._written(entry)
+            await self._written(self._next)
         elif event is not None and self._bus.listened_to(sandbox.sandbox_id):
             self._hurry.set()
 
     async def settled(self, sandbox_id: str) -> None:
         """Return when everything that was recorded of this sandbox so far is in the database, or known to wait."""
-        entry = self._entries.get(sandbox_id) or self._writing.get(sandbox_id)
-        if entry is not None:
-            await self._written(entry)
+        if sandbox_id in self._next.entries:
+            await self._written(self._next)
+        elif sandbox_id in self._writing.entries:
+            await self._written(self._writing)
 
     async def all_settled(self) -> None:
-        for entry in [*self._writing.values(), *self._entries.values()]:
-            await self._written(entry)
+        """The same for every sandbox."""
+        if self._next.entries:  # batches are written in order: with this one, the one before it is done too
+            await self._written(self._next)
+        elif self._writing.entries:
+            await self._written(self._writing)
 
     def last_written(self, sandbox_id: str) -> float:
         """When the last use that is in the database was."""
@@ -172,10 +203,12 @@ class Journal:
         self._hurry.clear()
         number = self._logbook.number
         # In order of id, so that two servers never wait for each other's rows crosswise.
-        taken = self._writing = dict(sorted(self._entries.items()))
-        self._entries = {}
+        batch, self._next = self._next, _Batch()
+        taken = batch.entries = dict(sorted(batch.entries.items()))
         if not taken:
+            batch.done.set()
             return True
+        self._writing = batch
         try:
             try:
                 await self._write_all(taken, number)
@@ -189,15 +222,16 @@ class Journal:
             if not isinstance(error, StoreUnavailable):
                 raise
             return False
+        else:
+            self._away = False
+            self._noted = number
+            self._logbook.settle(number)
         finally:
-            self._writing = {}
-        self._away = False
-        self._noted = number
-        self._logbook.settle(number)
+            self._writing = _Batch()
+            batch.done.set()
         for sandbox_id, entry in taken.items():
             self._written_at[sandbox_id] = entry.at
-            _answer(entry)
-            if entry.events:
+            if entry.happened:
                 self._bus.publish(sandbox_id)
         return True
 
@@ -226,17 +260,15 @@ class Journal:
 
     async def _write(self, connection: AsyncConnection, entry: _Entry) -> None:
         sandbox, at = entry.sandbox, entry.at
-        timeout = await events.append(connection, sandbox.sandbox_id, at, *entry.events, last_activity_at=at)
+        new = [each for each in entry.happened if await _counts(connection, each.once, at)]
+        commands = entry.commands + sum(each.commands for each in new)
+        told = [each.event for each in new]
+        timeout = await events.append(connection, sandbox.sandbox_id, at, *told, last_activity_at=at)
         if timeout is None:
             return  # purged meanwhile: there is nothing left to count for
-        if entry.commands or entry.bytes_in or entry.bytes_out:
+        if commands or entry.bytes_in or entry.bytes_out:
             await usage.add(
-                connection,
-                sandbox,
-                at,
-                commands=entry.commands,
-                bytes_in=entry.bytes_in,
-                bytes_out=entry.bytes_out,
+                connection, sandbox, at, commands=commands, bytes_in=entry.bytes_in, bytes_out=entry.bytes_out
             )
         if sandbox.timeout_from is TimeoutFrom.ACTIVITY:
             await deadlines.push_out(connection, sandbox.sandbox_id, *due(at, timeout))
@@ -280,54 +312,56 @@ class Journal:
         sandbox = await sandboxes.get(connection, note["sandbox_id"], lock=True)
         if sandbox is None:
             return
-        if note["event"] is not None:
-            await events.append(connection, sandbox.sandbox_id, note["at"], tuple(note["event"]))
         counts = {name: note[name] for name in ("commands", "bytes_in", "bytes_out")}
+        if note["event"] is not None:
+            if await _counts(connection, note.get("once"), note["at"]):
+                await events.append(connection, sandbox.sandbox_id, note["at"], tuple(note["event"]))
+            else:
+                counts["commands"] = 0
         await usage.add(connection, sandbox, note["at"], **counts)
 
     def _entry(self, sandbox: Sandbox) -> _Entry:
-        entry = self._entries.get(sandbox.sandbox_id)
+        entries = self._next.entries
+        entry = entries.get(sandbox.sandbox_id)
         if entry is None:
-            if len(self._entries) >= _WAITING_LIMIT:
+            if len(entries) >= _WAITING_LIMIT:
                 raise StoreUnavailable("The database has been away for too long: too much waits to be written.")
-            entry = self._entries[sandbox.sandbox_id] = _Entry(sandbox, self._clock.now())
+            entry = entries[sandbox.sandbox_id] = _Entry(sandbox, self._clock.now())
         elif sandbox.version >= entry.sandbox.version:
             entry.sandbox = sandbox
         entry.at = self._clock.now()
         self._news.set()
         return entry
 
-    async def _written(self, entry: _Entry) -> None:
+    async def _written(self, batch: _Batch) -> None:
+        """Return when the batch is in the database, or when it is known that it has to wait."""
         if self._away:
             return
         if not self._running:
             await self.flush()
             return
-        done = asyncio.get_running_loop().create_future()
-        entry.waiting.append(done)
         self._news.set()
         self._hurry.set()
-        await done
+        try:
+            async with asyncio.timeout(_WRITE_TIMEOUT_S):
+                await batch.done.wait()
+        except TimeoutError:
+            log.warning("journal was not written in time", seconds=_WRITE_TIMEOUT_S, sandboxes=len(batch.entries))
 
     def _put_back(self, taken: dict[str, _Entry]) -> None:
-        """Nothing was written. Those who wait need not wait longer: their entry is kept, and they have work to do."""
+        """Nothing was written: it goes into the next batch. Nobody waits for that: they have work to do."""
         log.warning("journal waits for the database", sandboxes=len(taken))
         for sandbox_id, entry in taken.items():
-            _answer(entry)
-            newer = self._entries.get(sandbox_id)
+            newer = self._next.entries.get(sandbox_id)
             if newer is not None:
                 entry.commands += newer.commands
                 entry.bytes_in += newer.bytes_in
                 entry.bytes_out += newer.bytes_out
-                entry.events += newer.events
-                entry.waiting += newer.waiting
+                entry.happened += newer.happened
                 entry.sandbox, entry.at = newer.sandbox, newer.at
-            self._entries[sandbox_id] = entry
+            self._next.entries[sandbox_id] = entry
         self._news.set()
 
 
-def _answer(entry: _Entry) -> None:
-    for done in entry.waiting:
-        if not done.done():
-            done.set_result(None)
-    entry.waiting.clear()
+async def _counts(connection: AsyncConnection, once: str | None, at: float) -> bool:
+    return once is None or await idempotency.first_count(connection, once, at)

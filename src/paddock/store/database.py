@@ -43,6 +43,11 @@ CHANGED = "paddock.changed"
 _MIGRATION_LOCK = 0x70616464  # any number that is ours
 _BUSY_SECONDS = 5.0
 _CHECKPOINT_COMMITS = 500
+WAL_LIMIT_BYTES = 16 << 20
+"""Past this size SQLite's write-ahead log is emptied after a checkpoint, for which writers wait a moment. What comes in
+during one checkpoint is on top."""
+_IDLE_CHECKPOINT_S = 5.0
+"""After the last commit: a log that nobody adds to any more is moved into the database, and emptied."""
 _POOL_SECONDS = 10.0
 
 
@@ -58,6 +63,7 @@ class Store:
         self._inode = 0
         self._commits = 0
         self._checkpoint: asyncio.Task[None] | None = None
+        self._idle: asyncio.TimerHandle | None = None
         self._listeners: list[Callable[[Collection[str]], None]] = []
 
     def tell_changes(self, listener: Callable[[Collection[str]], None]) -> None:
@@ -99,6 +105,9 @@ class Store:
         self._swift = Swift(self.file, _BUSY_SECONDS) if self.file else None
 
     async def close(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
         if self._checkpoint is not None:
             await self._checkpoint
         for engine in {self._reader, self._writer}:
@@ -130,7 +139,7 @@ class Store:
                 connection.info[CHANGED] = changed
                 yield connection
                 await connection.commit()
-            await self._maybe_checkpoint()
+            self._committed()
         finally:
             for listener in self._listeners:
                 listener(changed)
@@ -173,19 +182,37 @@ class Store:
                 yield connection
                 await connection.commit()
 
-    async def _maybe_checkpoint(self) -> None:
+    def _committed(self) -> None:
         """SQLite's own checkpoints would make some commit wait for the disk. In the background, now and then."""
-        if not self.sqlite or self.file is None:
+        if self.file is None:
             return
         self._commits += 1
-        if self._commits >= _CHECKPOINT_COMMITS and (self._checkpoint is None or self._checkpoint.done()):
-            self._commits = 0
-            self._checkpoint = asyncio.create_task(self._do_checkpoint(self.file))
+        if self._idle is None:
+            self._idle = asyncio.get_running_loop().call_later(_IDLE_CHECKPOINT_S, self._look_idle, self._commits)
+        if self._commits % _CHECKPOINT_COMMITS == 0:
+            self._start_checkpoint(WAL_LIMIT_BYTES)
 
-    async def _do_checkpoint(self, file: Path) -> None:
+    def _look_idle(self, commits: int) -> None:
+        """Nothing was written since: nobody is kept waiting. Else look again later."""
+        self._idle = None
+        if self._commits == commits:
+            self._start_checkpoint(0)
+        else:
+            loop = asyncio.get_running_loop()
+            self._idle = loop.call_later(_IDLE_CHECKPOINT_S, self._look_idle, self._commits)
+
+    def _start_checkpoint(self, most_bytes: int) -> None:
+        if self.file is not None and (self._checkpoint is None or self._checkpoint.done()):
+            self._checkpoint = asyncio.create_task(self._do_checkpoint(self.file, most_bytes))
+
+    async def _do_checkpoint(self, file: Path, most_bytes: int) -> None:
+        """Move the log over while others write; where it is still too large, keep them away for what is left."""
         try:
             await sqlite.checkpoint(file)
-        except sqlite3.Error as error:
+            if sqlite.wal_bytes(file) > most_bytes:
+                async with self._in_turn():
+                    await sqlite.truncate(file)
+        except (sqlite3.Error, OSError, StoreUnavailable) as error:
             log.warning("checkpoint failed; the next one does its work", problem=str(error)[:300])
 
     def _engine(self, *, create: bool, writes: bool, pool_size: int) -> AsyncEngine:

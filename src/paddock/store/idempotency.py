@@ -1,4 +1,4 @@
-"""Which request already used an idempotency key, and what it started."""
+"""Which request already used an idempotency key, what it started, and whether that was counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from paddock.store.tables import idempotency
+from paddock.store.swift import prepared
+from paddock.store.tables import counted_commands, idempotency
+
+_COUNT = {
+    dialect.__name__.rpartition(".")[2]: prepared(
+        dialect.insert(counted_commands).on_conflict_do_nothing(index_elements=["process_id"])
+    )
+    for dialect in (sqlite, postgresql)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,5 +64,12 @@ async def find(connection: AsyncConnection, owner_id: str, key: str) -> Claim | 
     return Claim(**row) if row else None
 
 
+async def first_count(connection: AsyncConnection, process_id: str, at: float) -> bool:
+    """Whether the command of this process is counted now for the first time. True once, in one transaction."""
+    values = {"process_id": process_id, "counted_at": at}
+    return bool((await connection.execute(_COUNT[connection.dialect.name], values)).rowcount)
+
+
 async def forget(connection: AsyncConnection, before: float) -> None:
     await connection.execute(delete(idempotency).where(idempotency.c.created_at < before))
+    await connection.execute(delete(counted_commands).where(counted_commands.c.counted_at < before))

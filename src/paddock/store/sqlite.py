@@ -26,10 +26,12 @@ PRAGMAS = (
     "PRAGMA synchronous=NORMAL",
     "PRAGMA temp_store=MEMORY",
     "PRAGMA secure_delete=ON",  # what a deleted sandbox's rows held is overwritten, not left in free pages
-    "PRAGMA wal_autocheckpoint=0",  # see Store._maybe_checkpoint
+    "PRAGMA wal_autocheckpoint=0",  # see Store._committed
 )
 """What every connection is told first."""
 _AGAIN_SECONDS = 0.005
+_TRUNCATE_WAIT_S = 0.25
+"""How long readers are waited for while writers wait for us. Each reads within milliseconds."""
 _Job = tuple["asyncio.Future[Any]", Callable[[], Any]]
 
 
@@ -190,11 +192,30 @@ def is_busy(error: sqlite3.OperationalError) -> bool:
     return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def wal_bytes(file: Path) -> int:
+    """The size of the write-ahead log beside the database."""
+    try:
+        return file.with_name(file.name + "-wal").stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 async def checkpoint(file: Path) -> None:
-    """Move what was written into the database itself. Waits for the disk, but keeps nobody else waiting for it."""
+    """Move what was written into the database itself. Waits for the disk, but keeps nobody else waiting for it.
 
-    def run() -> None:
-        with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, timeout=0)) as connection:
-            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    The log starts again at its beginning only when a writer finds it moved over completely, which never happens while
+    others go on writing: see :func:`truncate`.
+    """
+    await asyncio.to_thread(_checkpoint, file, "PASSIVE", 0.0)
 
-    await asyncio.to_thread(run)
+
+async def truncate(file: Path) -> bool:
+    """Move the rest and empty the log. For one who keeps writers away meanwhile; readers are waited for a moment.
+    False: somebody was still reading, or another program writes."""
+    return await asyncio.to_thread(_checkpoint, file, "TRUNCATE", _TRUNCATE_WAIT_S)
+
+
+def _checkpoint(file: Path, kind: str, wait_s: float) -> bool:
+    with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, timeout=wait_s)) as connection:
+        (blocked, _, _) = connection.execute(f"PRAGMA wal_checkpoint({kind})").fetchone()
+        return not blocked

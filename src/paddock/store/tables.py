@@ -221,6 +221,13 @@ idempotency = Table(
     PrimaryKeyConstraint("owner_id", "key"),
 )
 
+counted_commands = Table(
+    "counted_commands",
+    metadata,
+    Column("process_id", Text, primary_key=True, doc="of a command whose request may be made again"),
+    Column("counted_at", Time, nullable=False, index=True),
+)
+
 servers = Table(
     "servers",
     metadata,

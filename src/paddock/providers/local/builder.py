@@ -171,10 +171,10 @@ class Builder:
             if running is not None and running.alive() and (pidfd := running.send_kill()) is not None:
                 os.close(pidfd)
 
-    def end_discarded(self, sandbox_id: str) -> None:
-        """What an earlier delete put into the trash and could not end. It is not gone before its processes are."""
+    def end_discarded(self, sandbox_id: str, ended: Path | None) -> None:
+        """What a delete before ``ended`` put into the trash and could not end: it is not gone while processes live."""
         for gone in self._yard.discarded(sandbox_id):
-            record = Record.load(gone)
+            record = None if gone == ended else Record.load(gone)
             if record is not None and record.running is not None and record.running.alive():
                 self.destroy(gone)
 

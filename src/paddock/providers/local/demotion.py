@@ -12,9 +12,8 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 
@@ -29,11 +28,12 @@ _CROWDED_SHARE = 0.6
 """Of the machine's processors, used by whomever: above that, sandboxes can get into others' way."""
 _BURST_CPU_S = 0.25
 _REFILL_CPUS = 0.15
-_MANY_PROCESSES = 64
-"""A sandbox with more has no bursts: nothing but their number keeps processes from crowding out all others here."""
-_FULL_SHARE = 0.97
-_BOMB_LOOKS = 4
-"""So often in a row at its limit of processes, having computed for long: that is a fork bomb."""
+_MANY_RUNNABLE = 16
+"""More at once, and all yield: each may have run for less than the kernel counts, yet together they are a crowd."""
+_FULL_SHARE = 0.9
+_BOMB_LOOKS = 3
+_RUNNABLE_SHARE = 0.5
+"""So often in a row at its limit of processes, with so many of them at work: that is a fork bomb."""
 _KILL_SECONDS = 10.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -45,6 +45,7 @@ class _Process:
     """Its own, and of its children that it has asked about."""
     threads: int
     idle: bool
+    runnable: bool
 
 
 async def keep(living: Callable[[], Iterable[Living]], notice: Callable[[], Notice]) -> None:
@@ -59,8 +60,8 @@ async def keep(living: Callable[[], Iterable[Living]], notice: Callable[[], Noti
             demotion.forget()
             continue
         limits = {agent: one.record.spec.resources.pids for agent, one in present.items()}
-        for agent in await asyncio.to_thread(demotion.look, limits):
-            await _end(present[agent], notice())
+        bombs = await asyncio.to_thread(demotion.look, limits)
+        await asyncio.gather(*(_end(present[agent], notice()) for agent in bombs))
 
 
 async def _end(living: Living, notice: Notice) -> None:
@@ -95,9 +96,10 @@ class Demotion:
         full_before, self._full = self._full, {}
         if self._seen:
             for agent, pids in _members(processes, limits.keys()).items():
-                over = self._charge(agent, [(pid, processes[pid]) for pid in pids], now - self._at)
-                computed = over or any(processes[pid].idle for pid in pids)
-                full = computed and sum(processes[pid].threads for pid in pids) >= _FULL_SHARE * limits[agent]
+                members = [(pid, processes[pid]) for pid in pids]
+                self._charge(agent, members, now - self._at)
+                full = sum(process.threads for _, process in members) >= _FULL_SHARE * limits[agent]
+                full = full and sum(process.runnable for _, process in members) > _RUNNABLE_SHARE * len(members)
                 if full:
                     self._full[agent] = full_before.get(agent, 0) + 1
         self._seen, self._at = processes, now
@@ -106,18 +108,15 @@ class Demotion:
             del self._full[agent]
         return bombs
 
-    def _charge(self, agent: int, members: Iterable[tuple[int, _Process]], passed: float) -> bool:
-        """Whether it is over what it may use without yielding; then it yields."""
-        members = list(members)
+    def _charge(self, agent: int, members: Sequence[tuple[int, _Process]], passed: float) -> None:
+        """What it has used; where that is more than it may without yielding, it yields."""
         spent = sum(max(0, process.ticks - self._ticks_before(pid)) for pid, process in members) / _TICKS_PER_S
-        burst = _BURST_CPU_S if len(members) <= _MANY_PROCESSES else 0.0
-        left = min(burst, self._left_s.get(agent, burst)) + passed * _REFILL_CPUS - spent
-        self._left_s[agent] = min(burst, max(-_BURST_CPU_S, left))
-        if left < 0:
+        left = self._left_s.get(agent, _BURST_CPU_S) + passed * _REFILL_CPUS - spent
+        self._left_s[agent] = min(_BURST_CPU_S, max(-_BURST_CPU_S, left))
+        if left < 0 or sum(process.runnable for _, process in members) > _MANY_RUNNABLE:
             for pid, process in members:
                 if pid != agent and not process.idle:
                     _demote(pid, process.threads)
-        return left < 0
 
     def _ticks_before(self, pid: int) -> int:
         seen = self._seen.get(pid)
@@ -129,13 +128,21 @@ def _processes() -> dict[int, _Process]:
     for name in os.listdir("/proc"):  # noqa: PTH208 - of thousands, many times a second
         if name.isdecimal():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                fields = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
+                fields = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
                 if fields[0] in b"ZX":
                     continue
                 ticks = sum(int(field) for field in fields[11:15])
-                idle = int(fields[38]) == os.SCHED_IDLE
-                found[int(name)] = _Process(int(fields[1]), ticks, int(fields[17]), idle)
+                idle, runnable = int(fields[38]) == os.SCHED_IDLE, fields[0] in b"RD"
+                found[int(name)] = _Process(int(fields[1]), ticks, int(fields[17]), idle, runnable)
     return found
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
 
 
 def kill_below(agent: int) -> int:
@@ -150,7 +157,7 @@ def kill_below(agent: int) -> int:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         killed.update(found)
-        time.sleep(0.01)
+        time.sleep(_LOOK_S)  # to look costs the server more than they can do meanwhile
     return len(killed)
 
 

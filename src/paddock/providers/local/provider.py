@@ -159,8 +159,8 @@ class LocalProvider(capacity.OnThisHost):
             if (living := self._living.pop(sandbox_id, None)) is not None:
                 living.delete()
             try:  # its processes first, and from outside: nothing that is asked of the agent may come before
-                await self._discard(folder, living.record if living is not None else None)
-                await asyncio.to_thread(self._builder.end_discarded, sandbox_id)
+                gone = await self._discard(folder, living.record if living is not None else None)
+                await asyncio.to_thread(self._builder.end_discarded, sandbox_id, gone)
             finally:
                 if living is not None:
                     await living.let_go()
@@ -301,12 +301,12 @@ class LocalProvider(capacity.OnThisHost):
             await living.let_go()
         await self._discard(folder)
 
-    async def _discard(self, folder: Path, known: Record | None = None) -> None:
+    async def _discard(self, folder: Path, known: Record | None = None) -> Path | None:
         """Ended when this returns. Removing the files can take longer, and nobody needs to wait for that."""
-        if (gone := self._yard.discard(folder)) is None:
-            return
-        await asyncio.to_thread(self._builder.end, gone, known)
-        self._chores.add(asyncio.to_thread(disk.remove, gone))
+        if (gone := self._yard.discard(folder)) is not None:
+            await asyncio.to_thread(self._builder.end, gone, known)
+            self._chores.add(asyncio.to_thread(disk.remove, gone))
+        return gone
 
     async def _restart(self, record: Record) -> Living:
         """Its processes are gone (a reboot, or somebody ended them); its files are not."""

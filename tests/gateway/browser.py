@@ -106,6 +106,11 @@ class Browser:
         found = (await self._control.call("Target.getTargets"))["targetInfos"]
         return [target["url"] for target in found if target["type"] == kind]
 
+    async def frames(self) -> list[Page]:
+        """Those that have a process of their own, as frames of another origin do."""
+        found = (await self._control.call("Target.getTargets"))["targetInfos"]
+        return [await self._attach(target["targetId"]) for target in found if target["type"] == "iframe"]
+
     async def cookies(self) -> list[dict[str, Any]]:
         return list((await self._control.call("Storage.getCookies"))["cookies"])
 

@@ -18,12 +18,15 @@ from typing import Any
 
 import anyio
 import mcp_types as types
+import structlog
 from mcp.shared.message import SessionMessage
 
 from paddock import errors, json_limits
 from paddock.machine.base import Machine, ProcessInfo, ProcessSpec, Stream
 from paddock.machine.lines import LineBuffer
 from paddock.mcp.relay.definitions import Definition
+
+log = structlog.get_logger(__name__)
 
 LONGEST_LINE = 16 << 20
 _TAIL = 2000
@@ -106,7 +109,9 @@ class StdioWire:
                     self._error = (self._error + chunk.data)[-_TAIL:]
                     continue
                 for each in lines.feed(chunk.data):
-                    if (message := await self._message(each)) is not None:
+                    if not await _is_readable(each):
+                        log.warning("a message of an MCP server is too large", process_id=process.process_id)
+                    elif (message := self._message(each)) is not None:
                         await to_client.send(message)
                 if len(lines) > LONGEST_LINE:
                     raise Ended(f"It wrote a line of over {LONGEST_LINE} bytes.")
@@ -132,11 +137,10 @@ class StdioWire:
     def _ours(self, given: Any) -> str:
         return f"{self._session}:{json.dumps(given)}"
 
-    async def _message(self, line: bytes) -> SessionMessage | None:
+    def _message(self, line: bytes) -> SessionMessage | None:
         line = line.strip()
         if not line.startswith(b"{"):
             return None
-        await json_limits.check_large(line, json_limits.MAX_SANDBOX_VALUES)
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
             if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
@@ -147,6 +151,14 @@ class StdioWire:
         except ValueError:  # pydantic's and json's alike
             return None
         return SessionMessage(message)
+
+
+async def _is_readable(line: bytes) -> bool:
+    try:
+        await json_limits.check_large(line, json_limits.MAX_SANDBOX_VALUES)
+    except errors.Invalid:
+        return False
+    return True
 
 
 def _process_id(machine: Machine, name: str, definition: Definition, number: int) -> str:

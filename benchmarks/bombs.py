@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.bomb_set import BOMBS, SECONDS, Bomb
-from benchmarks.local_server import LocalServer, Template, local_server
+from benchmarks.local_server import ECHO, LocalServer, Template, local_server
 from benchmarks.tables import machine, median, milliseconds, p99, progress, table
 from benchmarks.wire import Wire, request
 
@@ -61,8 +61,9 @@ class Felt:
 class Scene:
     """A server with its neighbours, and a process of the host that forks."""
 
-    def __init__(self, server: LocalServer, wires: Sequence[Wire], neighbours: Sequence[str]) -> None:
+    def __init__(self, server: LocalServer, wires: Sequence[Wire], neighbours: Sequence[str], command: str) -> None:
         self._server = server
+        self._command = command
         self._neighbours = list(zip(wires, neighbours, strict=True))
 
     async def phase(self, seconds: float) -> Felt:
@@ -87,7 +88,7 @@ class Scene:
         times: list[tuple[float, float]] = []
         await asyncio.sleep(_PAUSE_S * number / len(self._neighbours))
         while (at := time.time() - began) < seconds:
-            taken = await self._server.hello(wire, sandbox_id)
+            taken = await self._server.hello(wire, sandbox_id, self._command)
             times.append((at, taken))
             await asyncio.sleep(max(0.0, _PAUSE_S - taken))
         return times
@@ -104,13 +105,13 @@ async def _bombed(server: LocalServer, wire: Wire, scene: Scene, bomb: Bomb, bom
         await server.delete(wire, boxes)
 
 
-async def measure(home: Path, bombs: Sequence[Bomb], bombers: int, neighbours: int) -> None:
+async def measure(home: Path, bombs: Sequence[Bomb], bombers: int, neighbours: int, command: str) -> None:
     calm = Felt()
     felt: dict[str, Felt] = {}
     async with local_server(home / "bombs", Template()) as server:
         wires = await server.wires(neighbours + 1)
         boxes = [await server.create(wires[-1]) for _ in range(neighbours)]
-        scene = Scene(server, wires[:-1], boxes)
+        scene = Scene(server, wires[:-1], boxes, command)
         await scene.phase(1)
         for bomb in bombs:
             progress.print(f"{bomb.name} …")
@@ -124,7 +125,7 @@ async def measure(home: Path, bombs: Sequence[Bomb], bombers: int, neighbours: i
     columns = ["p50 ms", "p99 ms", "p99 ×", "later ×"]
     head = ["", *(f"neighbours {one}" for one in columns), *(f"host {one}" for one in columns), "worst ms"]
     note = (
-        f"{bombers} sandboxes let it off at once beside {neighbours} neighbours, each with a command every "
+        f"{bombers} sandboxes let it off at once beside {neighbours} neighbours, each with `{command}` every "
         f"{_PAUSE_S:g} s; the host forks and runs /bin/true every {_HOST_PAUSE_S:g} s. × is p99 against calm, "
         f"later without the first {_FIRST_S:g} s. {machine()}."
     )
@@ -173,6 +174,7 @@ def main() -> int:
     parser.add_argument("--only", help="names of bombs, separated by commas")
     parser.add_argument("--bombers", type=int, default=3)
     parser.add_argument("--neighbours", type=int, default=20)
+    parser.add_argument("--command", default=ECHO, help="what the neighbours run; it must print hi")
     parser.add_argument("--as", dest="who", choices=("both", "root", "user"), default="both")
     given = parser.parse_args()
     known = {bomb.name: bomb for bomb in BOMBS}
@@ -181,7 +183,7 @@ def main() -> int:
     chosen = [known[name] for name in (given.only.split(",") if given.only else known)]
     if os.geteuid() != 0 or given.who != "user":
         with tempfile.TemporaryDirectory(prefix="paddock-bombs-") as home:
-            asyncio.run(measure(Path(home), chosen, given.bombers, given.neighbours))
+            asyncio.run(measure(Path(home), chosen, given.bombers, given.neighbours, given.command))
     if os.geteuid() == 0 and given.who != "root":
         return _again_as_ordinary_user([word for word in sys.argv[1:] if not word.startswith("--as")])
     return 0

@@ -13,6 +13,8 @@ from paddock.doctor.suite import probe_program
 from tests.docker import engine
 from tests.docker.place import Place
 
+pytestmark = pytest.mark.timeout(900)
+
 REFUSED = 0
 """What the probe ends with."""
 ATTEMPTS = (
@@ -45,7 +47,7 @@ async def test_an_agent_that_does_nothing_any_more_is_ended(place: Place, sent: 
     name = await place.container(inside.sandbox_id)
     pid = int(engine.call("GET", f"/containers/{name}/json")["State"]["Pid"])
     os.kill(pid, sent)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         if paused:
             await place.provider.pause(inside.sandbox_id)
         await place.provider.delete(inside.sandbox_id)

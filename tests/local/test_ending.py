@@ -19,8 +19,10 @@ from paddock.providers.ground.record import Record, Running
 from tests.e2b.server import PaddockServer
 from tests.support.serving import serving
 
-PATIENCE = 90.0
-"""Seconds. A wait for an agent's answer is 15 here; what never ends would be in the hundreds."""
+pytestmark = pytest.mark.timeout(900)
+
+PATIENCE = 240.0
+"""Seconds for one answer of the server, also on a machine that is very busy. None of them depends on the agent's."""
 PROGRAM = """
 import ctypes, os, resource, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -131,10 +133,24 @@ def test_an_agent_that_does_nothing_any_more_is_ended_all_the_same(
     if paused:
         assert client.pause_sandbox(sandbox.sandbox_id).status == "paused"
     client.delete_sandbox(sandbox.sandbox_id)
-    assert time.monotonic() - began < PATIENCE / 2
+    assert time.monotonic() - began < PATIENCE
     assert ended(processes)
     with pytest.raises(errors.SandboxNotFound):
         client.run_command(sandbox.sandbox_id, "true")
+
+
+def test_an_agent_that_does_not_answer_is_told_of(server: PaddockServer, client: SyncSandboxClient) -> None:
+    sandbox = client.create_sandbox(user_id="mallory")
+    stop_agent(server, sandbox)
+    deadline = time.monotonic() + PATIENCE
+    while "does not answer" not in (client.get_status(sandbox.sandbox_id).reason or ""):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    os.kill(running(server, sandbox).pid, signal.SIGCONT)
+    while client.get_status(sandbox.sandbox_id).reason is not None:
+        assert time.monotonic() < deadline + PATIENCE
+        time.sleep(0.1)
+    client.delete_sandbox(sandbox.sandbox_id)
 
 
 def test_a_full_disk_and_every_process_there_can_be(server: PaddockServer, client: SyncSandboxClient) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import structlog
 
 from paddock.clock import Clock, Pace
-from paddock.errors import PaddockError, StoreUnavailable
+from paddock.errors import PaddockError, ProviderUnavailable, StoreUnavailable
 from paddock.lifecycle.engine import Engine
 from paddock.machine.base import MachineStats
 from paddock.models import State
@@ -32,6 +32,8 @@ _AT_ONCE = 8
 _SPREAD = 0.8
 """The part of an interval over which a round is spread."""
 _LOOK_SECONDS = 3.0
+_SILENT_LOOKS = 3
+SILENT = "Its agent does not answer. Pausing it keeps its files and ends its processes; deleting it works as ever."
 _FIELDS = 5
 
 
@@ -86,6 +88,8 @@ class Sampling:
         self._store = store
         self._engine = engine
         self._histories: dict[str, History] = {}
+        self._unanswered: dict[str, int] = {}
+        """How many looks in a row each has left without an answer."""
 
     async def between(self, sandbox: Sandbox, start: float = 0.0, end: float = math.inf) -> list[Sample]:
         """Oldest first. One that was never looked at, or not lately, is looked at now."""
@@ -115,6 +119,9 @@ class Sampling:
         async with self._store.read() as connection:
             running = await sandboxes.running(connection)
         self._forget_old()
+        self._unanswered = {
+            sandbox_id: self._unanswered[sandbox_id] for sandbox_id, _ in running if sandbox_id in self._unanswered
+        }
         groups = [running[first : first + _AT_ONCE] for first in range(0, len(running), _AT_ONCE)]
         gap = _SPREAD * INTERVAL / max(1, len(groups))
         for group in groups:
@@ -130,6 +137,10 @@ class Sampling:
         try:
             machine = await self._engine.call(self._engine.provider(provider).attach(sandbox_id), "attach")
             stats = await self._engine.call(machine.stats(), "stats", _LOOK_SECONDS)
+        except ProviderUnavailable as problem:
+            log.debug("no sample", sandbox_id=sandbox_id, problem=str(problem)[:200])
+            await self._not_answered(sandbox_id)
+            return
         except PaddockError as problem:  # it was paused or ended meanwhile; the reconciler looks after the rest
             log.debug("no sample", sandbox_id=sandbox_id, problem=str(problem)[:200])
             return
@@ -137,6 +148,21 @@ class Sampling:
             log.exception("a sandbox could not be looked at", sandbox_id=sandbox_id)
             return
         self._histories.setdefault(sandbox_id, History()).add(stats)
+        if self._unanswered.pop(sandbox_id, 0) >= _SILENT_LOOKS:
+            await self._write_reason(sandbox_id, None)
+
+    async def _not_answered(self, sandbox_id: str) -> None:
+        """One look may come at a bad moment; after several in a row its status says so."""
+        self._unanswered[sandbox_id] = self._unanswered.get(sandbox_id, 0) + 1
+        if self._unanswered[sandbox_id] == _SILENT_LOOKS:
+            log.warning("a sandbox's agent does not answer", sandbox_id=sandbox_id)
+            await self._write_reason(sandbox_id, SILENT)
+
+    async def _write_reason(self, sandbox_id: str, reason: str | None) -> None:
+        async with self._store.write() as connection:
+            row = await sandboxes.get(connection, sandbox_id, lock=True)
+            if row is not None and row.state is State.RUNNING and row.reason in (None, SILENT):
+                await sandboxes.patch(connection, sandbox_id, reason=reason)
 
     async def _refresh(self, sandbox: Sandbox) -> None:
         history = self._histories.get(sandbox.sandbox_id)

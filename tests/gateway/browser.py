@@ -21,6 +21,10 @@ CHROMIUM = next(
 _ANSWER_SECONDS = 150.0
 
 
+class Navigated(Exception):
+    """The page went elsewhere while it was asked something."""
+
+
 class Page:
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
@@ -33,6 +37,8 @@ class Page:
             while True:
                 message = json.loads(await self._connection.recv())
                 if message.get("id") == self._number:
+                    if "navigated" in message.get("error", {}).get("message", ""):
+                        raise Navigated
                     assert "error" not in message, message
                     return dict(message["result"])
 
@@ -42,11 +48,15 @@ class Page:
         return answer["result"].get("value")
 
     async def until(self, expression: str, seconds: float = 30) -> Any:
-        """Wait until it is true in the page."""
+        """Wait until it is true in the page, or in one that it goes to."""
         async with asyncio.timeout(seconds):
-            while not (value := await self.evaluate(expression)):
+            while True:
+                try:
+                    if value := await self.evaluate(expression):
+                        return value
+                except Navigated:
+                    continue
                 await asyncio.sleep(0.05)
-        return value
 
     async def open(self, url: str) -> None:
         await self.call("Page.enable")

@@ -26,12 +26,15 @@ log = structlog.get_logger(__name__)
 
 _LOOK_S = 0.1
 _QUIET_CPUS = 0.3
-"""Used by all sandboxes together: below that nobody is looked at."""
+_QUIET_CPUS_CROWDED = 0.02
+"""Used by all sandboxes together: below that nobody is looked at. Where others keep the processors busy, sandboxes
+fight over the little that is left."""
 _CROWDED_SHARE = 0.6
 """Of the machine's processors, used by whomever: above that, sandboxes can get into each other's way."""
 _BURST_CPU_S = 0.25
 _REFILL_CPUS = 0.15
-"""What a sandbox may use without yielding: bursts of that many seconds, and on average that part of a processor."""
+"""What a sandbox may use without yielding: bursts of that many seconds, and on average that part of a processor; less
+by as much as all sandboxes together get less than one."""
 _BOMB_REFUSALS = 100
 _BOMB_WINDOW_S = 1.0
 """So many refused forks within the time are no program's mistake. One that meets its limit gives up, or waits."""
@@ -69,16 +72,17 @@ class Guard:
         processors = pressure.Processors()
         while pressure.cpu_seconds_of_all(self._cgroups) is not None:
             used, busy_share = self._used(), processors.busy_share()
-            if used > _QUIET_CPUS:
-                await self._look(crowded=busy_share > _CROWDED_SHARE)
+            crowded = busy_share > _CROWDED_SHARE
+            if used > (_QUIET_CPUS_CROWDED if crowded else _QUIET_CPUS):
+                await self._look(used, crowded=crowded)
             elif self._accounts:
                 await asyncio.to_thread(self._rest)
             await asyncio.sleep(_LOOK_S)
 
-    async def _look(self, *, crowded: bool) -> None:
+    async def _look(self, used: float, *, crowded: bool) -> None:
         present = [one for one in self._living() if not one.paused and one.record.running is not None]
         try:
-            bombs = await asyncio.to_thread(self._scan, present, crowded)
+            bombs = await asyncio.to_thread(self._scan, present, min(1.0, used), crowded)
         except errors.PaddockError as error:
             log.warning("sandboxes could not be looked at", problem=error.message)
             return
@@ -91,7 +95,8 @@ class Guard:
         before, self._last = self._last, (now, total)
         return 0.0 if before is None else (total - before[1]) / max(now - before[0], 1e-3)
 
-    def _scan(self, present: Iterable[Living], crowded: bool) -> list[ForkBomb]:
+    def _scan(self, present: Iterable[Living], room: float, crowded: bool) -> list[ForkBomb]:
+        """``room``: the processors that all of them got, at most one."""
         bombs = []
         seen: dict[str, _Account] = {}
         for living in present:
@@ -103,10 +108,10 @@ class Guard:
                 seen[living.record.reference] = _opened(running.group)
                 continue
             seen[living.record.reference] = account
-            used = _charge(account)
+            used = _charge(account, room)
             if crowded or account.yields:
-                _judge(account)
-            if used > _QUIET_CPUS / 10 and (refused := _refusals(account)) >= _BOMB_REFUSALS:
+                _judge(account, room)
+            if used > _QUIET_CPUS_CROWDED / 10 and (refused := _refusals(account)) >= _BOMB_REFUSALS:
                 bombs.append(ForkBomb(living, refused))
         self._accounts = seen
         return bombs
@@ -152,17 +157,18 @@ def _opened(group: Group) -> _Account:
     return _Account(group, group.cpu_seconds() or 0.0, time.monotonic(), pressure.refused_forks(group), left, yields)
 
 
-def _charge(account: _Account) -> float:
+def _charge(account: _Account, room: float) -> float:
     """Processors that it has kept busy since the last look."""
     now, total = time.monotonic(), account.group.cpu_seconds() or 0.0
     passed, used = max(now - account.at, 1e-3), total - account.cpu_s
     account.at, account.cpu_s = now, total
-    account.left_s = min(_BURST_CPU_S, max(-_BURST_CPU_S, account.left_s + passed * _REFILL_CPUS - used))
+    burst = _BURST_CPU_S * room
+    account.left_s = min(burst, max(-burst, account.left_s + passed * _REFILL_CPUS * room - used))
     return used / passed
 
 
-def _judge(account: _Account) -> None:
-    if account.yields != (wanted := account.left_s < (_BURST_CPU_S if account.yields else 0.0)):
+def _judge(account: _Account, room: float) -> None:
+    if account.yields != (wanted := account.left_s < (_BURST_CPU_S * room if account.yields else 0.0)):
         account.yields = wanted
         pressure.set_yields(account.group, wanted)
 

@@ -45,7 +45,7 @@ async def test_an_agent_that_does_nothing_any_more_is_ended(place: Place, sent: 
     inside = await place.create()
     await inside.start("exec sleep 1000")
     name = await place.container(inside.sandbox_id)
-    pid = int(engine.call("GET", f"/containers/{name}/json")["State"]["Pid"])
+    pid = int(engine.call("GET", f"/containers/{name}/json").json()["State"]["Pid"])
     os.kill(pid, sent)
     async with asyncio.timeout(240):
         if paused:

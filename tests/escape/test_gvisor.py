@@ -15,6 +15,8 @@ OF_THE_GUEST = {
     "agent-memory-layout": "gVisor shows it to everybody inside",
     "agent-environment": "gVisor shows it to everybody inside; there is nothing but a PATH in it",
     "agent-descriptors": "gVisor lets them be followed; who has sudo can do as much",
+    "agent-oom-score": "for root; the guest's kernel keeps the number and kills nobody by it",
+    "agent-settings": "for root; files that the guest's kernel keeps and does nothing with",
     "users-own": "a guest needs no ids of its own inside: those outside are the sandbox's own range",
     "users-foreign-ids": "likewise",
     "filter-changed-call": "a tracer may do what its own program may not; behind both stands the guest's kernel",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from typing import Any
 
 import pytest
 
@@ -17,16 +17,17 @@ from tests.support.world import World
 VIA = {"create": State.CREATING, "pause": State.PAUSING, "resume": State.RESUMING}
 
 
-async def stuck(world: World, step: str, kind: FaultKind, seconds: float = 0) -> tuple[str, asyncio.Task[object]]:
+async def stuck(world: World, step: str, kind: FaultKind | None = None) -> tuple[str, asyncio.Task[object]]:
     """A sandbox in the middle of an operation of this very server, whose provider does not answer."""
     control = world.house.controller
     sandbox_id = None if step == "create" else (await world.create()).sandbox.sandbox_id
     if step == "resume":
         await control.pause(world.alice, sandbox_id or "")
-    world.faults.add(step, kind, seconds=seconds)
+    if kind is not None:
+        world.faults.add(step, kind)
     call = world.create() if step == "create" else getattr(control, step)(world.alice, sandbox_id)
     waiting = asyncio.create_task(call)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (rows := (await control.list(world.admin, states=[VIA[step]])).sandboxes):
             await asyncio.sleep(0.005)
     return rows[0].sandbox_id, waiting
@@ -41,12 +42,10 @@ def test_a_delete_can_begin_in_every_state_that_is_not_its_own() -> None:
 @pytest.mark.parametrize("step", list(VIA))
 async def test_delete_overrides_an_operation_that_hangs(world: World, step: str, kind: FaultKind) -> None:
     sandbox_id, waiting = await stuck(world, step, kind)
-    began = time.monotonic()
     await world.house.controller.delete(world.alice, sandbox_id)
-    assert time.monotonic() - began < world.settings.provider_timeout, "it did not wait for the other's end"
     assert await world.state(sandbox_id) is State.DELETED
     assert await world.machines() == {}
-    with pytest.raises(SandboxGone, match="being deleted"):
+    with pytest.raises(SandboxGone, match="being deleted"):  # and not that its provider took too long
         await waiting
     deleting = next(event for event in await world.events(sandbox_id) if event.type == "sandbox.deleting")
     assert deleting.data["overrides"] == VIA[step].value
@@ -79,14 +78,35 @@ async def test_delete_overrides_what_another_living_server_works_on(world: World
 
 
 @pytest.mark.parametrize("step", list(VIA))
-async def test_what_another_server_brings_about_after_the_delete_is_removed_again(world: World, step: str) -> None:
+async def test_what_another_server_brings_about_after_the_delete_is_removed_again(
+    world: World, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if world.house.store.sqlite:
         pytest.skip("SQLite has one server at a time")
     other = world.another_house()
     await other.open(loops=False)
-    sandbox_id, waiting = await stuck(world, step, FaultKind.SLOW, seconds=1.0)
+    provider, deleted = world.house.providers["fake"], asyncio.Event()
+    at_once = getattr(provider, step)
+
+    async def late(*given: Any, **more: Any) -> Any:
+        await deleted.wait()
+        return await at_once(*given, **more)
+
+    monkeypatch.setattr(world.settings, "provider_timeout", 100.0)
+    if step == "create":
+        monkeypatch.setattr(provider, step, late)
+        sandbox_id, waiting = await stuck(world, step)
+    else:
+        sandbox_id = (await world.create()).sandbox.sandbox_id
+        if step == "resume":
+            await world.house.controller.pause(world.alice, sandbox_id)
+        monkeypatch.setattr(provider, step, late)
+        waiting = asyncio.create_task(getattr(world.house.controller, step)(world.alice, sandbox_id))
+        while await world.state(sandbox_id) is not VIA[step]:
+            await asyncio.sleep(0.005)
     await other.controller.delete(world.alice, sandbox_id)
     assert not waiting.done(), "the provider is still at work on the first server"
+    deleted.set()
     with pytest.raises(SandboxNotFound):
         await waiting
     assert await world.machines() == {}

@@ -19,7 +19,7 @@ from paddock.api.in_flight import holding_of
 from paddock.gateway.extensions import prove
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.house import House
-from paddock.lifecycle.in_flight import Holding
+from paddock.lifecycle.in_flight import STREAM, Holding
 from paddock.workers import Workers
 
 _LARGE_BODY = 4 << 20
@@ -122,6 +122,7 @@ async def _caller(request: Request) -> Caller:
 async def _socket_caller(websocket: WebSocket) -> AsyncIterator[Caller]:
     """Counted among the streams that the caller may hold open."""
     caller = await _admit_socket(websocket)
+    caller.holding.reserve(STREAM)
     with caller.house.streams.enter(caller.who.user_id, caller.who.quota):
         yield caller
 

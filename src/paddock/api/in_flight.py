@@ -15,6 +15,7 @@ _PIECE = 64 << 10
 """An answer that is whole goes out in such pieces, each when the one before has left."""
 _BODY_COPIES = 3
 """Of a JSON body: as it came, as text, and as the values that it means."""
+_EMPTY = (204, 304)
 _STREAMED = re.compile(r".*/files(?:/(?:bulk-upload|upload|upload-v2))?|.*/process\.Process/StreamInput")
 """Paths whose bodies are passed on as they come."""
 
@@ -59,7 +60,7 @@ class CountedAnswer:
     async def __call__(self, message: Message) -> None:
         match message["type"]:
             case "http.response.start":
-                length = _length(message)
+                length = 0 if message["status"] in _EMPTY else _length(message)
                 if length is None or length > SMALL:
                     self._start = message
                     if length is None:

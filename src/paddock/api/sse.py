@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from paddock.api.failures import as_error, error_answer, request_id_of
+from paddock.lifecycle.in_flight import STREAM
 
 KEEP_ALIVE = 15.0
 EVENTS: dict[str, Any] = {
@@ -76,6 +77,7 @@ class EventStream(Response):
         caller = getattr(request.state, "caller", None)
         place = ExitStack()
         if caller is not None:
+            caller.holding.reserve(STREAM)
             place.enter_context(caller.house.streams.enter(caller.who.user_id, caller.who.quota))
         stream = cls(source, request)
         stream._place = place

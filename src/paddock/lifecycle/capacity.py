@@ -43,7 +43,7 @@ class Capacities:
             if wanted is not None:
                 why = f"what its machine has (provider {sandbox.provider!r})" if most == machine else setting
                 raise Invalid(
-                    f"A sandbox may have at most {most:g} {what} here, {why}; {wanted:g} was asked for.",
+                    f"A sandbox may have at most {_plain(most)} {what} here, {why}; {_plain(wanted)} was asked for.",
                     details={"field": f"resources.{name}", "max": most},
                 )
             fitted[name] = most
@@ -55,3 +55,7 @@ class Capacities:
             known = await self._engine.call(self._engine.provider(provider).capacity(), "capacity")
             self._known[provider] = (self._clock.now(), known)
         return known
+
+
+def _plain(amount: float) -> str:
+    return f"{amount:g}" if isinstance(amount, float) else str(amount)

@@ -18,6 +18,7 @@ from paddock.api.auth import Caller, Calling, admit
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError, daytona_response
 from paddock.api.compat.daytona.route import DaytonaRoute
 from paddock.lifecycle.controller import Use
+from paddock.lifecycle.in_flight import STREAM
 from paddock.lifecycle.intervals import Intervals, intervals_of
 from paddock.machine.base import DEFAULT_USER, WORKSPACE, Machine, ProcessSpec, TerminalSize
 from paddock.store.records import Sandbox
@@ -146,6 +147,7 @@ async def serve_socket(
     later the connection is closed with the reason."""
     try:
         caller = await admit(websocket)
+        caller.holding.reserve(STREAM)
         with caller.house.streams.enter(caller.who.user_id, caller.who.quota):
             async with entered(caller, sandbox_id) as inside:
                 await work(inside)

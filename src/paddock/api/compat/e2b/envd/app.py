@@ -27,6 +27,7 @@ from paddock.api.compat.e2b.envd.users import Accounts
 from paddock.api.compat.e2b.envd.watchers import Watchers
 from paddock.api.in_flight import holding_of
 from paddock.gateway.extensions import prove
+from paddock.lifecycle import in_flight
 from paddock.lifecycle.house import House
 from paddock.models import State
 from paddock.store.records import Sandbox
@@ -236,9 +237,12 @@ async def _unary(inside: Inside, method: Unary) -> None:
 async def _server_stream(inside: Inside, method: ServerStreaming) -> None:
     house, owner_id = inside.house, inside.sandbox.owner_id
     try:
+        holding_of(inside.exchange.scope, house.in_flight).reserve(in_flight.STREAM)
         with house.streams.enter(owner_id, await house.accounts.quota_for(owner_id)):
             await method(inside, Fields(await connect.only_message(inside.exchange.body)))
-    except errors.QuotaExceeded as error:
+    except (errors.TooManyRequests, errors.Overloaded) as error:
+        if inside.exchange.started:
+            raise
         await _refuse(inside.exchange, as_connect(error), streaming=True)
     except ConnectError as error:
         await _refuse(inside.exchange, error, streaming=True)

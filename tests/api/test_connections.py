@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from paddock.client import SyncSandboxClient
 from paddock.gateway.connections import ConnectionLimits, Connections, TrackedConnection
@@ -148,6 +149,79 @@ def test_a_body_that_does_not_come_is_given_up(settings: Settings) -> None:
         sock.sendall(post(server, "/sandboxes/run-command", b"{" * 99)[:-50])
         with suppress(ConnectionResetError):
             until_closed(sock)
+
+
+def socket_request(*headers: str) -> bytes:
+    fixed = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+    key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+    lines = ("GET /sandboxes/nobody/pty HTTP/1.1", "Host: paddock.test", *fixed, key, *headers)
+    return "\r\n".join((*lines, "", "")).encode()
+
+
+UNKNOWN_PORT = b"GET / HTTP/1.1\r\nHost: 3000-abcdefgh.localhost\r\nAccept: text/html\r\n\r\n"
+HOLDS = {
+    "empty lines": b"\r\n\r\n",
+    "a socket with a body": socket_request("Content-Length: 1000"),
+    "a socket that is refused": socket_request(),
+    "answers that are not read": UNKNOWN_PORT * 5_000,
+    "a body for a port that is not there": UNKNOWN_PORT[:-2] + b"Content-Length: 1000\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("held_by", HOLDS)
+def test_nothing_that_a_stranger_sends_takes_a_place_for_good(settings: Settings, held_by: str) -> None:
+    with running(changed(settings, max_connections=8)) as server, ExitStack() as stack:
+        for _ in range(12):
+            stranger = stack.enter_context(dial(server))
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stranger.settimeout(0.5)
+            with suppress(OSError):  # it may be sent away by now, or the server reads no more
+                stranger.sendall(HOLDS[held_by])
+            wait_until(lambda: not server.server.connections._silent)
+        for _ in range(4):
+            newcomer = stack.enter_context(dial(server))
+            assert ask(newcomer, "/sandboxes", server.key).startswith(b"HTTP/1.1 200")
+
+
+def test_empty_lines_are_not_a_request(settings: Settings) -> None:
+    with running(changed(settings, head_timeout=0.5)) as server:
+        with dial(server) as sock:
+            sock.sendall(b"\r\n\r\n")
+            until_closed(sock)
+        with dial(server) as sock:
+            sock.sendall(b"\r\n\r\n")
+            assert ask(sock, "/health").startswith(b"HTTP/1.1 200")
+            sock.sendall(b"\r\n" * 3)
+            until_closed(sock)
+
+
+def test_answers_of_the_gateway_that_are_not_read_are_given_up(settings: Settings) -> None:
+    with running(changed(settings, stall_timeout=0.5)) as server, dial(server) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            while True:
+                sock.sendall(UNKNOWN_PORT * 1000)
+
+
+def test_a_request_that_was_let_in_outlives_those_that_have_shown_nothing() -> None:
+    connections = Connections(ConnectionLimits(in_all=4, unproven=4, per_address=4, descriptors=100))
+    came = {name: connections.admit(name) for name in ("known", "visitor", "idle with a key", "stranger")}
+    gone: list[str] = []
+    for name, tracked in came.items():
+        assert tracked is not None
+        tracked.close = lambda name=name: gone.append(name)
+        tracked.busy()
+    came["known"].prove()
+    came["visitor"].let_in()
+    came["idle with a key"].prove()
+    came["idle with a key"].idle()
+    for number in range(3):
+        newcomer = connections.admit(f"newcomer {number}")
+        assert (newcomer is not None) == (number < 2)
+        if newcomer is not None:
+            newcomer.busy()
+            newcomer.prove()
+    assert gone == ["idle with a key", "stranger"]
 
 
 @contextmanager

@@ -2,14 +2,17 @@
 
 A connection that has asked for nothing costs a descriptor and says nothing about who it is. So whoever comes is let in,
 and the oldest that is silent goes: a client that asks at once always gets its turn, however many do not. Next go those
-that have asked before and never showed a key, then those with a key that are between two requests. What is at work is
-never cut; where only such are left, the newcomer is told to come back.
+that have asked before and never showed a key; those whose request has shown none for a while, however busy it keeps us
+(a body that trickles in, an answer that is not read); those with a key that are between two requests; and last the
+requests that have shown no key yet. What was let in is never cut while it is at work; where only such are left, the
+newcomer is told to come back.
 
 Descriptors are the limit behind it all: see :mod:`paddock.descriptors`.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
@@ -18,6 +21,8 @@ from paddock.descriptors import descriptor_limit, for_connections
 
 MAX_CONNECTIONS = 16_384
 """At most, however many descriptors there are: each costs memory, too."""
+ASKING_SECONDS = 10.0
+"""For a request to show a key, or to be answered without one, before its connection may go to make room."""
 _DESCRIPTORS_PER_CONNECTION = 3
 """One to a port of a sandbox: the client's, our duplicate of it, and the one into the sandbox."""
 
@@ -26,7 +31,7 @@ _DESCRIPTORS_PER_CONNECTION = 3
 class ConnectionLimits:
     in_all: int
     unproven: int
-    """Of those, the ones that are silent or idle and have shown no key."""
+    """Of those, the ones that have shown no key and were not let in to a public port."""
     per_address: int
     descriptors: int
     """Numbers from here on are not for connections."""
@@ -43,12 +48,14 @@ class ConnectionLimits:
 class TrackedConnection:
     """One connection that the server holds."""
 
-    __slots__ = ("_connections", "address", "among", "close", "ended", "proven")
+    __slots__ = ("_connections", "address", "among", "asked_at", "close", "ended", "proven")
 
     def __init__(self, connections: Connections, address: str) -> None:
         self._connections = connections
         self.among: dict[TrackedConnection, None] | None = None
         """Those that may go of its kind; None while it is at work."""
+        self.asked_at = 0.0
+        """When the request began that is under way."""
         self.address = address
         self.ended = False
         self.proven = False
@@ -58,22 +65,31 @@ class TrackedConnection:
 
     def prove(self) -> None:
         self.proven = True
+        if self.among is self._connections.asking:
+            self._move(None)
 
     def busy(self) -> None:
-        if self.among is not None:
-            self.among.pop(self, None)
-            self.among = None
+        """A request began. Until it is known whose it is, it is not at work."""
+        self.asked_at = time.monotonic()
+        self._move(None if self.proven else self._connections.asking)
+
+    def let_in(self) -> None:
+        """The request under way is at work although it has shown no key: it is for a public port."""
+        self._move(None)
 
     def idle(self) -> None:
         """Between two requests."""
-        self.busy()
-        if self.ended:
-            return
-        self.among = self._connections.waiting(self)
-        self.among[self] = None
+        self._move(self._connections.waiting(self))
+
+    def _move(self, among: dict[TrackedConnection, None] | None) -> None:
+        if self.among is not None:
+            self.among.pop(self, None)
+        self.among = None if self.ended else among
+        if self.among is not None:
+            self.among[self] = None
 
     def end(self) -> None:
-        self.busy()
+        self._move(None)
         if not self.ended:
             self.ended = True
             self._connections.forget(self)
@@ -91,6 +107,8 @@ class Connections:
         self._silent: dict[TrackedConnection, None] = {}
         self._idle: dict[TrackedConnection, None] = {}
         self._idle_proven: dict[TrackedConnection, None] = {}
+        self.asking: dict[TrackedConnection, None] = {}
+        """Requests that are under way and have shown no key."""
         self.let_go = 0
         """How many went to make room."""
         self.refused = 0
@@ -104,14 +122,15 @@ class Connections:
         if self._is_crowded(address) and not self._let_go_from(address):
             self.refused += 1
             return None
-        if len(self._silent) + len(self._idle) >= limits.unproven:
-            self._let_go(self._silent, self._idle)
-        full = len(self._all) >= limits.in_all or descriptor >= limits.descriptors
-        if full and not self._let_go(self._silent, self._idle, self._idle_proven):
-            self.refused += 1
-            return None
+        if len(self._silent) + len(self._idle) + len(self.asking) >= limits.unproven:
+            self._let_go(self._silent, self._idle, self._asking_for_long())
         if descriptor >= limits.descriptors:
             # The one that went gives its number back a moment later: this one is of the server's own.
+            self._let_go(self._silent, self._idle, self._asking_for_long(), self._idle_proven)
+            self.refused += 1
+            return None
+        kinds = (self._silent, self._idle, self._asking_for_long(), self._idle_proven, self.asking)
+        if len(self._all) >= limits.in_all and not self._let_go(*kinds):
             self.refused += 1
             return None
         return self._add(address)
@@ -147,7 +166,7 @@ class Connections:
 
     def _let_go_from(self, address: str) -> bool:
         mine = self._by_address.get(address, {})
-        for waiting in (self._silent, self._idle, self._idle_proven):
+        for waiting in (self._silent, self._idle, self._idle_proven, self.asking):
             for tracked in mine:
                 if tracked.among is waiting:
                     self._end(tracked)
@@ -161,6 +180,12 @@ class Connections:
                 self._end(next(iter(waiting)))
                 return True
         return False
+
+    def _asking_for_long(self) -> dict[TrackedConnection, None]:
+        """The oldest that asks, if it has done so for too long."""
+        oldest = next(iter(self.asking), None)
+        waits = oldest is not None and time.monotonic() - oldest.asked_at >= ASKING_SECONDS
+        return self.asking if waits else {}
 
     def _end(self, tracked: TrackedConnection) -> None:
         self.let_go += 1

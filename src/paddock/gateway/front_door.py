@@ -36,6 +36,7 @@ _BEGINNING = re.compile(rb"[\r\n]*[A-Za-z]")
 _LENGTH = re.compile(rb"\r\ncontent-length[ \t]*:[ \t]*([0-9]{1,18})[ \t]*(?=\r\n)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding[ \t]*:", re.IGNORECASE)
 # A server may pass over an Upgrade that it does not know; uvicorn's parser would stop reading instead.
+_UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:[^\r\n]*", re.IGNORECASE)
 _OTHER_UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:(?![ \t]*websocket[ \t]*\r\n)[^\r\n]*", re.IGNORECASE)
 
 log = structlog.get_logger(__name__)
@@ -136,9 +137,9 @@ class FrontDoor(HttpToolsProtocol):
             self._stall.stop()
 
     def _make_room(self) -> None:
-        """There are too many connections, and this one is not at work."""
-        if self._session is not None:
-            self._session.stop()
+        """There are too many connections, and this one is not at work for anybody who was let in."""
+        if self._serving is not None:
+            self._serving.cancel()
         elif self.transport.is_closing() or self.transport.get_write_buffer_size():
             self.transport.abort()  # it would wait for a client that does not read
         else:
@@ -159,7 +160,8 @@ class FrontDoor(HttpToolsProtocol):
                 return
 
     def _route(self) -> bool:
-        """Whether there was a whole head, and it went somewhere."""
+        """Whether there was a whole head, and it went somewhere. Empty lines before one are nothing (RFC 9112, 2.2)."""
+        del self._held[: len(self._held) - len(self._held.lstrip(b"\r\n"))]
         end = self._held.find(_HEAD_END)
         if end < 0 or end + len(_HEAD_END) > HEAD_BYTES:
             return self._wait_for_more()
@@ -232,7 +234,8 @@ class FrontDoor(HttpToolsProtocol):
         if not whole:
             self._heard_at = self.loop.time()
             self._slow = self.loop.call_later(self._stall_seconds, self._body_stalls)
-        self._feed(_OTHER_UPGRADE.sub(b"", head))
+        # Nor is there a change of protocol in the middle of a body.
+        self._feed((_OTHER_UPGRADE if whole else _UPGRADE).sub(b"", head))
         successor = self.transport.get_protocol()
         if successor is not self and isinstance(successor, asyncio.Protocol):  # a WebSocket of the app
             successor.data_received(bytes(self._held))

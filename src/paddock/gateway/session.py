@@ -39,6 +39,7 @@ class Session:
         self._gateway = gateway
         self._tracked = tracked
         self._head_seconds = gateway.house.settings.head_timeout
+        self._stall_seconds = gateway.house.settings.stall_timeout
         self._client = client
         self._caller = caller
         self._visit: Visit | None = None
@@ -162,6 +163,7 @@ class Session:
         elif self._visit.sandbox.version != sandbox.version:
             # It was paused, or more, since we came in.
             await self._visit.leave()
+        self._tracked.let_in()
         await self._visit.enter()
 
     async def _leave(self) -> None:
@@ -239,9 +241,17 @@ class Session:
         if not lives:
             await self._last_words(answer, head_only=request.method == "HEAD")
             return False
-        await self._client.send(answer.encode(head_only=request.method == "HEAD"))
+        await self._say(answer.encode(head_only=request.method == "HEAD"))
         return True
 
     async def _last_words(self, answer: answers.Answer, *, head_only: bool = False) -> None:
-        await self._client.send(answer.encode(head_only=head_only, close=True))
+        await self._say(answer.encode(head_only=head_only, close=True))
         await self._client.linger()
+
+    async def _say(self, answer: bytes) -> None:
+        """What the gateway answers itself is short. Who sends on and on and reads none of it is not waited for."""
+        try:
+            async with asyncio.timeout(self._stall_seconds):
+                await self._client.send(answer)
+        except TimeoutError:
+            raise ConnectionAbortedError("The client does not read its answers.") from None

@@ -29,6 +29,7 @@ from paddock.api.compat.daytona.toolbox.inside import Inside, InsideHere, Toolbo
 from paddock.api.compat.e2b.envd.multipart import BadMultipart, Multipart, Part, boundary_of
 from paddock.api.download import Download, span_of
 from paddock.api.in_flight import holding_of
+from paddock.gateway.extensions import prove
 from paddock.lifecycle.house import House
 from paddock.lifecycle.intervals import intervals_of
 from paddock.machine.base import FileInfo, FileType
@@ -234,6 +235,7 @@ async def _by_signature(request: Request) -> Caller:
     if sandbox.state is State.DELETED or not hmac.compare_digest(good.encode(), query["signature"].encode()):
         raise refused
     who = await house.accounts.stand_for(sandbox.owner_id)
+    prove(request.scope)
     request.app.state.limiter.take(who)
     holding = holding_of(request.scope, house.in_flight)
     holding.belongs_to(who.user_id)

@@ -91,7 +91,7 @@ class LocalProvider(capacity.OnThisHost):
             self._chores.add(asyncio.to_thread(removal.remove, folder))
         await asyncio.gather(*(self._find_again(folder, record) for folder, record in records))
         await asyncio.gather(*(self._restock(folder, record) for folder, record in warm))
-        self._watch.start(self._builder.host)
+        self._watch.start(self._builder.host, self._builder.templates)
 
     async def close(self) -> None:
         await self._watch.close()

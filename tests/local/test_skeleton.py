@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from pathlib import Path
 
 import pytest
 
-from paddock.providers.local import skeleton
-from tests.local.place import PRIVILEGED, Inside, as_root
+from paddock.providers.local import skeleton, templates
+from tests.local.place import PRIVILEGED, Inside, Place, as_root
 
 
 @pytest.fixture
@@ -147,3 +148,40 @@ async def test_no_file_below_usr_that_is_closed_to_others_can_be_read_inside(ins
             'while read -r path; do cat "$path" >/dev/null 2>&1 && echo "$path"; done < hidden', user=user
         )
         assert ran.text == ""
+
+
+@as_root
+def test_what_becomes_private_later_is_added_to_the_layer(top: Path, tmp_path: Path) -> None:
+    made = skeleton.make_hiding(tmp_path / "hiding", top)
+    (top / "share/new").mkdir(parents=True)
+    (top / "share/new/key").write_text("secret")
+    (top / "share/new/key").chmod(0o600)
+    (top / "lib/open").chmod(0o700)
+    (top / "lib/secrets").chmod(0o755)
+    (top / "lib/secrets/inner").chmod(0o600)
+    for _ in range(2):
+        skeleton.hide_more(made, top)
+        for path in ("share/new/key", "lib/open", "lib/secrets"):
+            status = (made / path).lstat()
+            assert (stat.S_ISCHR(status.st_mode), status.st_rdev) == (True, 0), path
+        assert stat.S_IMODE((made / "share").stat().st_mode) == stat.S_IMODE((top / "share").stat().st_mode)
+
+
+@as_root
+async def test_a_private_file_made_after_the_layers_is_hidden_from_new_sandboxes(
+    place: Place, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(templates, "_HIDDEN_GOOD_SECONDS", 0.0)
+    secret = Path("/usr/local/share") / f"paddock-test-{secrets.token_hex(8)}"
+    try:
+        secret.touch(mode=0o600)
+    except OSError as error:
+        pytest.skip(f"nothing can be made below /usr here: {error}")
+    try:
+        secret.write_text("a secret of the host")
+        await place.restart()
+        later = await place.create()
+        ran = await later.run(f"cat {secret}", user="root")
+        assert (ran.code, ran.text) == (1, "")
+    finally:
+        secret.unlink()

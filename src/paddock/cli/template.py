@@ -48,13 +48,13 @@ def build(
 @command
 def remove(session: Session, name: Annotated[str, typer.Argument(help="Which one.")]) -> None:
     """Remove a template. Sandboxes that stand on it must be gone."""
-    from paddock.providers.ground import disk
+    from paddock.providers.ground import removal
 
     path = _folder() / name
     if not _NAME.fullmatch(name) or not path.is_dir():
         raise TemplateNotFound(f"There is no template {name[:80]!r} to remove.")
     gone = path.rename(path.with_name(f".{name}.removed"))
-    disk.remove(gone)
+    removal.remove(gone)
     session.answer({"success": True}, lambda: output.note("Removed."))
 
 

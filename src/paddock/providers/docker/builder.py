@@ -24,7 +24,7 @@ from paddock.providers.docker.engine import Engine, Missing
 from paddock.providers.docker.host import AUTO, Host, chosen_far, own_kernel, runtime_of
 from paddock.providers.docker.kit import Kit
 from paddock.providers.docker.way import FarWay, NearWay, Way
-from paddock.providers.ground import disk
+from paddock.providers.ground import removal
 from paddock.providers.ground.programs import Programs
 from paddock.providers.ground.record import Record
 from paddock.providers.ground.yard import Yard
@@ -167,7 +167,7 @@ class Builder:
         record = Record.load(gone)
         if record is not None:
             await self.end(record)
-        await asyncio.to_thread(disk.remove, gone)
+        await asyncio.to_thread(removal.remove, gone)
 
     async def sweep(self, containers: set[str]) -> None:
         """What crashes left: old drafts, trash, containers and births of no sandbox.

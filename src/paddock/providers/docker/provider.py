@@ -39,7 +39,7 @@ from paddock.providers.docker.host import AUTO
 from paddock.providers.docker.images import Images
 from paddock.providers.docker.lives import Lives, paused
 from paddock.providers.docker.living import Living
-from paddock.providers.ground import disk
+from paddock.providers.ground import removal
 from paddock.providers.ground.chores import Chores
 from paddock.providers.ground.record import Record
 from paddock.providers.ground.stock import Stock, anonymous, usual
@@ -182,7 +182,7 @@ class DockerProvider(Provider):
             if living is not None:
                 await living.let_go()
             if (gone := self._yard.discard(folder)) is not None:
-                self._chores.add(asyncio.to_thread(disk.remove, gone))
+                self._chores.add(asyncio.to_thread(removal.remove, gone))
         self._turns.pop(sandbox_id, None)
 
     async def attach(self, sandbox_id: str) -> Machine:

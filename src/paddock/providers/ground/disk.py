@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import os
 import secrets
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -140,24 +139,6 @@ def copy_sparse(source: Path, target: Path) -> None:
                 end = os.lseek(read.fileno(), at, os.SEEK_HOLE)
                 while at < end:
                     at += os.copy_file_range(read.fileno(), write.fileno(), end - at, at, at)
-
-
-def remove(folder: Path) -> None:
-    """Everything of a sandbox. Its users may have shut directories, and so does overlayfs: they are opened first."""
-    try:
-        try:
-            shutil.rmtree(folder)
-        except PermissionError:
-            for top, folders, _ in os.walk(folder):
-                for name in folders:
-                    path = Path(top, name)
-                    if not path.is_symlink():
-                        path.chmod(0o700)
-            shutil.rmtree(folder)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise errors.ProviderUnavailable(f"Files of a deleted sandbox could not be removed: {error}") from error
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:

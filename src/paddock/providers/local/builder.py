@@ -19,7 +19,7 @@ from paddock.addons import shelf
 from paddock.egress.policy import EgressMode
 from paddock.machine.threads import in_thread
 from paddock.providers.base import IsolationLevel, SandboxSpec
-from paddock.providers.ground import disk, outlet
+from paddock.providers.ground import outlet, removal
 from paddock.providers.ground.cgroups import Group
 from paddock.providers.ground.disk import Disks
 from paddock.providers.ground.launch import Born, Launcher
@@ -145,7 +145,7 @@ class Builder:
     def destroy(self, gone: Path) -> None:
         """Everything of a sandbox whose folder is in the trash. To be called again after a crash."""
         self.end(gone)
-        disk.remove(gone)
+        removal.remove(gone)
 
     def end(self, gone: Path, known: Record | None = None) -> None:
         """Its processes, mounts, group and ids; only its files are left then, and nobody's.
@@ -188,15 +188,17 @@ class Builder:
         self._end(record)
         record.with_running(None).save(folder)
 
-    def clean_up(self, records: Iterable[Record]) -> None:
-        """After a crash, and before the first sandbox of this server."""
+    def clean_up(self, records: Iterable[Record]) -> list[Path]:
+        """After a crash, and before the first sandbox of this server. Answers folders that only wait to be removed."""
+        ended = []
         for path in self._yard.abandoned():
             self._yard.discard(path)
         for path in self._yard.discarded():
             try:
-                self.destroy(path)
-            except (errors.PaddockError, OSError) as error:
-                log.warning("the remains of a sandbox could not be removed yet", folder=path.name, problem=str(error))
+                self.end(path)
+                ended.append(path)
+            except Exception as error:  # noqa: BLE001 - whatever a sandbox left must not keep the server from starting
+                log.warning("the remains of a sandbox could not be ended yet", folder=path.name, problem=str(error))
         running = [record for record in records if record.running is not None]
         if not any(record.running.alive() for record in running if record.running):
             self.templates.remove_unused()
@@ -204,6 +206,7 @@ class Builder:
         if self.host.privileged and not self._yard.unreadable():
             uids.release_stale(self._yard.root, slots)
         self.host.cgroups.remove_empty({record.reference for record in running} | self._yard.drafts())
+        return ended
 
     def _lay(self, folder: Path, record: Record, enclosure: Enclosure) -> Parts:
         """All that is needed before the first process."""

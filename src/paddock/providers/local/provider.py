@@ -29,7 +29,7 @@ from paddock.providers.base import (
     SandboxSpec,
     Shape,
 )
-from paddock.providers.ground import capacity, disk
+from paddock.providers.ground import capacity, removal
 from paddock.providers.ground.chores import Chores
 from paddock.providers.ground.outlet import Outlet
 from paddock.providers.ground.record import Record
@@ -86,10 +86,12 @@ class LocalProvider(capacity.OnThisHost):
         await asyncio.to_thread(self._builder.prepare)
         records = await asyncio.to_thread(lambda: list(self._yard.sandboxes()))
         warm = await asyncio.to_thread(lambda: list(self._yard.warm()))
-        await asyncio.to_thread(self._builder.clean_up, [record for _, record in (*records, *warm)])
+        gone = await asyncio.to_thread(self._builder.clean_up, [record for _, record in (*records, *warm)])
+        for folder in gone:  # with as many files as a sandbox liked: nobody waits for that
+            self._chores.add(asyncio.to_thread(removal.remove, folder))
         await asyncio.gather(*(self._find_again(folder, record) for folder, record in records))
         await asyncio.gather(*(self._restock(folder, record) for folder, record in warm))
-        self._watch.start(self._builder.host)
+        self._watch.start(self._builder.host, self._builder.templates)
 
     async def close(self) -> None:
         await self._watch.close()
@@ -305,7 +307,7 @@ class LocalProvider(capacity.OnThisHost):
         """Ended when this returns. Removing the files can take longer, and nobody needs to wait for that."""
         if (gone := self._yard.discard(folder)) is not None:
             await asyncio.to_thread(self._builder.end, gone, known)
-            self._chores.add(asyncio.to_thread(disk.remove, gone))
+            self._chores.add(asyncio.to_thread(removal.remove, gone))
         return gone
 
     async def _restart(self, record: Record) -> Living:

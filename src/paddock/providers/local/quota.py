@@ -6,17 +6,15 @@ This is not a hard limit, and the isolation report says so: between two looks a 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import structlog
 
 from paddock import errors
 from paddock.providers.base import Notice
-from paddock.providers.ground import disk
+from paddock.providers.ground import disk, pressure
+from paddock.providers.local import demotion, measuring
 from paddock.providers.local.living import Living
 
 log = structlog.get_logger(__name__)
@@ -24,8 +22,6 @@ log = structlog.get_logger(__name__)
 _SECONDS = 3.0
 _SHARE = 0.05
 """Of one processor, at most, for looking."""
-_BYTES_PER_FILE = 4096
-"""Counted for each file, so that a flood of empty ones is one, too."""
 
 
 async def keep(living: Callable[[], Iterable[Living]], notice: Callable[[], Notice]) -> None:
@@ -40,44 +36,36 @@ async def keep(living: Callable[[], Iterable[Living]], notice: Callable[[], Noti
 
 
 async def _look(living: Living, notice: Notice) -> None:
-    limit = living.record.spec.resources.disk_mb << 20
-    used = await asyncio.to_thread(measure, living.folder / disk.FOLDERS)
-    if used <= limit:
-        return
-    log.warning(
-        "sandbox is over its disk limit: its processes are ended",
-        sandbox_id=living.record.spec.sandbox_id,
-        used_mb=used >> 20,
-        limit_mb=limit >> 20,
-    )
-    killed = 0
+    spec = living.record.spec
+    limit_mb = spec.resources.disk_mb
+    used = limit = limit_mb << 20
     try:
-        for process in await living.machine.processes():
-            if process.running:
-                await living.machine.signal(process.process_id, signal.SIGKILL)
-                killed += 1
-    except errors.PaddockError as error:
-        log.warning("they could not be ended", sandbox_id=living.record.spec.sandbox_id, problem=error.message)
+        used = await asyncio.to_thread(measuring.measure, living.folder / disk.FOLDERS)
+        if used <= limit:
+            return
+        found = f"{used >> 20} MB are on its disk, more than the limit of {limit_mb} MB."
+    except measuring.TooDeep:
+        found = "Its directories are nested too deeply to be measured: they count as more than the limit of its disk."
+    except OSError as error:
+        log.warning("the disk of a sandbox could not be measured", sandbox_id=spec.sandbox_id, problem=str(error))
+        return
+    log.warning("sandbox is over its disk limit: its processes are ended", sandbox_id=spec.sandbox_id, found=found)
+    try:
+        killed = await asyncio.to_thread(_kill_all, living)
+    except (errors.PaddockError, OSError) as error:
+        log.warning("they could not be ended", sandbox_id=spec.sandbox_id, problem=str(error))
         return
     if killed:
-        used_mb, limit_mb = used >> 20, limit >> 20
-        message = f"{used_mb} MB are on its disk, more than the limit of {limit_mb} MB. Its commands were killed."
-        data = {"reason": "disk_limit", "used_mb": used_mb, "limit": limit_mb, "killed": killed, "message": message}
-        await notice(living.record.spec.sandbox_id, "processes.killed", data)
+        message = f"{found} All its processes were killed."
+        data = {"reason": "disk_limit", "used_mb": used >> 20, "limit": limit_mb, "killed": killed, "message": message}
+        await notice(spec.sandbox_id, "processes.killed", data)
 
 
-def measure(top: Path) -> int:
-    """Bytes on the disk below a folder; what vanishes meanwhile does not count."""
-    used = 0
-    folders = [str(top)]
-    while folders:
-        try:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
-                    status = entry.stat(follow_symlinks=False)
-                    used += status.st_blocks * 512 + _BYTES_PER_FILE
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-        except (FileNotFoundError, PermissionError):
-            continue
-    return used
+def _kill_all(living: Living) -> int:
+    """From outside, and not only the commands that the agent knows: one that left its session writes on."""
+    running = living.record.running
+    if running is None:
+        return 0
+    if running.group is not None and "pids" in running.group.limits:
+        return pressure.kill_all_but(running.group, running.pid, living.record.spec.resources.pids)
+    return demotion.kill_below(running.pid)

@@ -181,6 +181,24 @@ def make_hiding(root: Path, top: Path) -> Path:
     return root
 
 
+def hide_more(root: Path, top: Path) -> None:
+    """Add to such a layer what has become private since it was made. Sandboxes that start from now on do not see it."""
+    for path in hidden_below(top):
+        place = root / path.relative_to(top)
+        with contextlib.suppress(NotADirectoryError, FileExistsError):  # hidden already, or just now by another server
+            _make_folders(place.parent, root, top)
+            if place.is_dir():  # for something in it; now it is itself what not everybody may read
+                shutil.rmtree(place)
+            os.mknod(place, stat.S_IFCHR, os.makedev(0, 0))
+
+
+def _make_folders(folder: Path, root: Path, top: Path) -> None:
+    missing = [one for one in (folder, *folder.parents) if one.is_relative_to(root) and not one.exists()]
+    for one in reversed(missing):
+        one.mkdir()
+        shutil.copystat(top / one.relative_to(root), one)
+
+
 def _only_executable(mode: int) -> bool:
     """A setuid program that others may run but not read holds no secret."""
     return stat.S_ISREG(mode) and bool(mode & stat.S_IXOTH)

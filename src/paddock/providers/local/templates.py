@@ -6,10 +6,12 @@ lacks (the user ``user``, ``/workspace``) comes from a small layer of its own on
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import secrets
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +21,9 @@ from paddock.providers.local.template import Overlay, Template
 
 HOST = "host"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_HIDDEN_GOOD_SECONDS = 60.0
+_hidden_at: dict[Path, float] = {}
+"""When this process last looked for private files of the host, for each layer that hides them."""
 
 
 class Templates:
@@ -57,6 +62,17 @@ class Templates:
             if not path.name.endswith(self._version):
                 shutil.rmtree(path)
 
+    def hide_private_files(self) -> None:
+        """Those that the host has below ``/usr`` now: the layer that hides them may be older than they are."""
+        hidden = self._made / f"host-usr-{self._version}"
+        if not self._privileged:
+            return
+        if hidden.is_dir():
+            skeleton.hide_more(hidden, Path("/usr"))
+        else:
+            skeleton.make_hiding(hidden, Path("/usr"))
+        _hidden_at[hidden] = time.monotonic()
+
     def _host_with_copies(self) -> Template:
         """Made once for the host as it is: an upgrade of a library makes another one for those that start after it."""
         top, known = Path("/"), self._known.get(HOST)
@@ -79,8 +95,8 @@ class Templates:
         overlays = [Overlay("root", "/", (made,))]
         if self._privileged:
             hidden = self._made / f"host-usr-{self._version}"
-            if not hidden.is_dir():
-                skeleton.make_hiding(hidden, Path("/usr"))
+            if not hidden.is_dir() or time.monotonic() - _hidden_at.get(hidden, -math.inf) > _HIDDEN_GOOD_SECONDS:
+                self.hide_private_files()
             overlays.append(Overlay("usr", "/usr", (hidden, Path("/usr"))))
             if Path("/var/lib/dpkg/status").is_file():
                 overlays.append(Overlay("dpkg", "/var/lib/dpkg", (Path("/var/lib/dpkg"),)))

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Coroutine, Iterable
+
+import structlog
 
 from paddock.providers.base import Notice, unheard
 from paddock.providers.local import demotion, quota
 from paddock.providers.local.guard import Guard
 from paddock.providers.local.host import Host
 from paddock.providers.local.living import Living
+from paddock.providers.local.templates import Templates
+
+log = structlog.get_logger(__name__)
+
+_AGAIN_SECONDS = 1.0
+_HIDE_SECONDS = 60.0
+_HIDE_SHARE = 0.01
+"""Of one processor, at most, for looking for files of the host that sandboxes must not see."""
 
 
 class Watch:
@@ -18,17 +29,43 @@ class Watch:
         self._living = living
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self, host: Host) -> None:
+    def start(self, host: Host, templates: Templates) -> None:
+        if host.privileged:
+            self._begin(lambda: _hide_private_files(templates))
         if "cpu" in host.cgroups.limits:
             guard = Guard(host.cgroups, self._living, lambda: self.notice)
-            self._tasks.append(asyncio.create_task(guard.keep()))
+            self._begin(guard.keep)
         else:
-            self._tasks.append(asyncio.create_task(demotion.keep(self._living, lambda: self.notice)))
+            self._begin(lambda: demotion.keep(self._living, lambda: self.notice))
         if not host.disk_image:
-            self._tasks.append(asyncio.create_task(quota.keep(self._living, lambda: self.notice)))
+            self._begin(lambda: quota.keep(self._living, lambda: self.notice))
 
     async def close(self) -> None:
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, keep: Callable[[], Coroutine[None, None, None]]) -> None:
+        self._tasks.append(asyncio.create_task(_keep_on(keep)))
+
+
+async def _hide_private_files(templates: Templates) -> None:
+    """The first time is before the first sandbox, and not here."""
+    spent = 0.0
+    while True:
+        await asyncio.sleep(max(_HIDE_SECONDS, spent / _HIDE_SHARE))
+        started = time.monotonic()
+        await asyncio.to_thread(templates.hide_private_files)
+        spent = time.monotonic() - started
+
+
+async def _keep_on(keep: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Whatever one sandbox did to it, the others are looked after."""
+    while True:
+        try:
+            await keep()
+            return
+        except Exception:
+            log.exception("what looks after the sandboxes failed, and begins anew")
+            await asyncio.sleep(_AGAIN_SECONDS)

@@ -179,6 +179,8 @@ class Settings(BaseSettings):
     """MCP servers of one sandbox, at most 32."""
     quota_streams: int = Field(default=500, ge=0, validation_alias="PADDOCK_QUOTA_STREAMS")
     """Event streams, WebSockets and terminals that one user holds open, on each server."""
+    quota_bandwidth_mbit: float = Field(default=0, ge=0, validation_alias="PADDOCK_QUOTA_BANDWIDTH_MBIT")
+    """Mbit/s that all sandboxes of one user send and receive together, through each server."""
     quota_requests_per_second: float = Field(default=500, ge=0, validation_alias="PADDOCK_QUOTA_RPS")
     """Requests of one user; short bursts of twice that are let through."""
 

@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.clock import Clock
+from paddock.egress.bandwidth import MEGABIT_BYTES
 from paddock.errors import (
     AlreadyExists,
     Conflict,
@@ -102,8 +103,14 @@ class Accounts:
         """Of a sandbox's owner, who need not be there any more: then there is none."""
         try:
             return (await self.stand_for(user_id)).quota
-        except Unauthorized:
-            return Quota()
+        except Unauthorized:  # gone, or locked out, which takes no limit off what still runs
+            async with self._store.read() as connection:
+                user = await accounts.user(connection, user_id)
+            return Quota() if user is None else self.quota_of(user)
+
+    async def bytes_per_second(self, user_id: str) -> float:
+        """Which the user's sandboxes may send and receive; 0: no limit."""
+        return (await self.quota_for(user_id)).max_bandwidth_mbit * MEGABIT_BYTES
 
     async def close(self) -> None:
         """What is being written comes to its end."""

@@ -21,6 +21,7 @@ from paddock.lifecycle.controller import Use
 from paddock.lifecycle.intervals import Intervals, intervals_of
 from paddock.machine.base import DEFAULT_USER, WORKSPACE, Machine, ProcessSpec, TerminalSize
 from paddock.store.records import Sandbox
+from paddock.workers import Workers
 
 BASH = "/bin/bash"
 _MAX_ARGUMENT = 120_000
@@ -42,6 +43,10 @@ class Inside:
     @property
     def sandbox(self) -> Sandbox:
         return self.use.sandbox
+
+    @property
+    def workers(self) -> Workers:
+        return self.caller.house.workers.of(self.sandbox.owner_id)
 
     @property
     def user(self) -> str:

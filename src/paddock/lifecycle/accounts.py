@@ -16,6 +16,7 @@ from paddock.errors import (
     Conflict,
     Forbidden,
     KeyNotFound,
+    QuotaExceeded,
     StoreUnavailable,
     Unauthorized,
     UserNotFound,
@@ -34,6 +35,8 @@ log = structlog.get_logger(__name__)
 _TRUST_SECONDS = 5.0
 """How long another replica may still honour a key that was revoked here."""
 _NOTE_USE_SECONDS = 60.0
+MOST_KEYS = 100
+"""That members may have; an admin can make more for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,12 @@ class Accounts:
             _admins_only(who, "make keys for other users")
         secret, now = new_api_key(), self._clock.now()
         async with self._store.write() as connection:
-            user = await accounts.user(connection, user_id)
+            user = await accounts.user(connection, user_id, lock=True)
+            if not who.is_admin and len(await accounts.keys(connection, user_id)) >= MOST_KEYS:
+                raise QuotaExceeded(
+                    f"You may have {MOST_KEYS} keys. Revoke one that is not used any more, or ask an admin for more.",
+                    details={"quota": "keys", "limit": MOST_KEYS, "wanted": MOST_KEYS + 1},
+                )
             if user is None:
                 role = request.role or Role.MEMBER
                 await accounts.add_user(connection, _new_user(user_id, role, QuotaChange(), now))

@@ -133,6 +133,8 @@ class Settings(BaseSettings):
     """Seconds after which a paused sandbox is deleted."""
     deleted_retention: int = Field(default=30 * 86_400, ge=0, validation_alias="PADDOCK_DELETED_RETENTION")
     """Seconds for which the record of a deleted sandbox and its events are kept."""
+    events_kept: int = Field(default=10_000, ge=0, validation_alias="PADDOCK_EVENTS_KEPT")
+    """Latest events of each sandbox that are kept. 0: all of them."""
     command_timeout: float = Field(default=120.0, gt=0, le=3600, validation_alias="PADDOCK_COMMAND_TIMEOUT")
     """Soft timeout of a command whose caller named none."""
 
@@ -179,6 +181,8 @@ class Settings(BaseSettings):
     """MCP servers of one sandbox, at most 32."""
     quota_streams: int = Field(default=500, ge=0, validation_alias="PADDOCK_QUOTA_STREAMS")
     """Event streams, WebSockets and terminals that one user holds open, on each server."""
+    quota_bandwidth_mbit: float = Field(default=0, ge=0, validation_alias="PADDOCK_QUOTA_BANDWIDTH_MBIT")
+    """Mbit/s that all sandboxes of one user send and receive together, through each server."""
     quota_requests_per_second: float = Field(default=500, ge=0, validation_alias="PADDOCK_QUOTA_RPS")
     """Requests of one user; short bursts of twice that are let through."""
 

@@ -2,8 +2,8 @@
 
 The event loop serves every tenant, and a thread shares its interpreter, so that a regular expression in C stops both.
 What a tenant can make costly therefore runs in a worker process: with a deadline at which it is killed, a limit on
-its memory, and only a few at a time. Workers start when they are first needed and end when nobody has needed them for
-a while, or with the server.
+its memory, and only a few at a time: users take turns, and none has all workers. Workers start when they are first
+needed and end when nobody has needed them for a while, or with the server.
 
 A function that runs here is a module's own, takes and returns plain values that can be pickled, and costs at most
 linear time: the deadline is for what was overlooked.
@@ -16,13 +16,14 @@ import os
 import pickle
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable
-from contextlib import suppress
-from typing import ParamSpec, TypeVar
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import ParamSpec, Self, TypeVar
 
 import structlog
 
 from paddock import errors
+from paddock.fair_turns import FairTurns
 from paddock.worker_process import HEAD
 
 Args = ParamSpec("Args")
@@ -42,18 +43,21 @@ log = structlog.get_logger(__name__)
 
 
 class Workers:
-    """A small pool. Everything in it belongs to the loop that first uses it."""
+    """A small pool, in the name of one user. Everything in it belongs to the loop that first uses it."""
 
     def __init__(self, count: int = _WORKERS, memory_bytes: int = _MEMORY_BYTES) -> None:
-        self._memory_bytes = memory_bytes
-        self._turns = asyncio.Semaphore(count)
-        self._idle: list[_Worker] = []
-        self._all: set[_Worker] = set()
-        self._closed = False
+        self._pool = _Pool(count, memory_bytes)
+        self._user_id = ""
+
+    def of(self, user_id: str) -> Self:
+        """The same workers, for work that this user asked for."""
+        same = type(self).__new__(type(self))
+        same._pool, same._user_id = self._pool, user_id
+        return same
 
     @property
     def running(self) -> int:
-        return len(self._all)
+        return self._pool.running
 
     async def call(
         self, size: int, function: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs
@@ -65,16 +69,36 @@ class Workers:
 
     async def run(self, function: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
         """Raises what the function raises, and InputTooCostly where it does not end in time or wants more memory."""
+        async with self._pool.turn(self._user_id) as worker:
+            return await self._pool.work(worker, function, args, kwargs)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+
+class _Pool:
+    def __init__(self, count: int, memory_bytes: int) -> None:
+        self._memory_bytes = memory_bytes
+        self._turns = FairTurns(count, max(1, count - 1))
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
+        self._closed = False
+
+    @property
+    def running(self) -> int:
+        return len(self._all)
+
+    @asynccontextmanager
+    async def turn(self, user_id: str) -> AsyncIterator[_Worker]:
         try:
             async with asyncio.timeout(_QUEUE_SECONDS):
-                await self._turns.acquire()
+                await self._turns.acquire(user_id)
         except TimeoutError:
             raise errors.Unavailable("The server is busy with other large inputs; try again.", retry_after=5) from None
         try:
-            worker = await self._take()
-            return await self._work(worker, function, args, kwargs)
+            yield await self._take()
         finally:
-            self._turns.release()
+            self._turns.release(user_id)
 
     async def close(self) -> None:
         self._closed = True
@@ -95,7 +119,7 @@ class Workers:
         self._all.add(worker)
         return worker
 
-    async def _work(
+    async def work(
         self, worker: _Worker, function: Callable[..., Result], args: tuple[object, ...], kwargs: dict[str, object]
     ) -> Result:
         good = False

@@ -208,6 +208,43 @@ async def test_a_language_server_that_was_not_started_is_not_initialized(box: Bo
     refused(await box.post("/lsp/did-open", body), 400, "not initialized", "LSP_SERVER_NOT_INITIALIZED")
 
 
+LANGUAGE_SERVER = """#!/usr/bin/env python3
+import json, sys
+def answer(number, result):
+    body = json.dumps({"jsonrpc": "2.0", "id": number, "result": result})
+    print(f"Content-Length: {len(body)}\\r\\n\\r\\n{body}", end="", flush=True)
+def symbols(depth):
+    found = []
+    for number in range(depth):
+        found = [{"name": str(number), "kind": 1, "children": found}]
+    return found
+while head := sys.stdin.readline():
+    sys.stdin.readline()
+    asked = json.loads(sys.stdin.read(int(head.split()[1])))
+    if "id" in asked:
+        answer(asked["id"], symbols(200) if asked["method"].endswith("Symbol") else {})
+"""
+
+
+async def test_language_servers_of_one_sandbox_and_what_they_hold_are_bounded(daytona: Daytona) -> None:
+    made = await daytona.new(env={"PATH": "/workspace/bin:/usr/local/bin:/usr/bin:/bin"})
+    box = Box(daytona, made["id"])
+    await box.put("/workspace/bin/pylsp", LANGUAGE_SERVER.encode())
+    await box.post("/process/execute", {"command": "chmod 755 /workspace/bin/pylsp; mkdir -p /workspace/{0..9}"})
+    which = [{"languageId": "python", "pathToProject": f"/workspace/{number}"} for number in range(9)]
+    for each in which[:8]:
+        answer = await box.post("/lsp/start", each)
+        assert answer.status_code == 200, answer.text
+    refused(await box.post("/lsp/start", which[8]), 429, "8 language servers")
+    asked = {**which[0], "uri": "file:///workspace/0/a.py"}
+    found = await box.get("/lsp/document-symbols", **asked)
+    assert [each["name"] for each in found.json()] == [str(number) for number in reversed(range(200))]
+    assert (await box.post("/lsp/stop", which[0])).status_code == 200
+    assert (await box.post("/lsp/start", which[8])).status_code == 200
+    for each in which[1:]:
+        await box.post("/lsp/stop", each)
+
+
 @pytest.mark.parametrize("path", ["/process/execute", "/process/session", "/files/replace", "/git/clone"])
 async def test_a_body_without_what_is_needed_is_a_bad_request(box: Box, path: str) -> None:
     refused(await box.post(path, {}), 400, "")

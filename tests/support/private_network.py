@@ -19,7 +19,11 @@ _SERVER = """
 import http.server, sys
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        self.send_response(200); self.end_headers(); self.wfile.write(b"internal")
+        size = int(self.path[7:]) if self.path.startswith("/bytes/") else 0
+        self.send_response(200); self.end_headers(); self.wfile.write(bytes(size) or b"internal")
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200); self.end_headers(); self.wfile.write(b"read")
     def log_message(self, *words): pass
 server = http.server.ThreadingHTTPServer((sys.argv[1], int(sys.argv[2])), Handler)
 print("ready", flush=True)

@@ -106,6 +106,34 @@ async def test_the_loop_goes_on_while_a_worker_works(pool: Workers, monkeypatch:
     assert time.thread_time() - cpu < 1
 
 
+async def test_a_user_who_asks_for_much_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "DEADLINE_SECONDS", 60.0)
+    shared = Workers(count=2, memory_bytes=512 << 20)
+    try:
+        greedy = [asyncio.create_task(shared.of("mallory").run(backtracks, "a" * 60)) for _ in range(8)]
+        await asyncio.sleep(0)
+        for _ in range(3):
+            assert await shared.of("alice").run(doubled, "a") == "aa"
+        assert not any(task.done() for task in greedy[1:]), "more than one of them had its turn before"
+        for task in greedy:
+            task.cancel()
+        await asyncio.gather(*greedy, return_exceptions=True)
+        assert await shared.of("mallory").run(doubled, "b") == "bb"
+    finally:
+        await shared.close()
+
+
+async def test_users_take_turns_where_there_is_one_worker(pool: Workers) -> None:
+    done: list[str] = []
+
+    async def work(user: str) -> None:
+        await pool.of(user).run(process_id)
+        done.append(user)
+
+    await asyncio.gather(*(work(user) for user in ("mallory",) * 6 + ("alice", "bob")))
+    assert set(done[1:4]) == {"mallory", "alice", "bob"}
+
+
 async def test_a_worker_has_no_secrets_of_the_server(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("E2B_API_KEY", "secret")
     assert "E2B_API_KEY" not in await pool.run(environment)

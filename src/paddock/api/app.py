@@ -79,7 +79,7 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
     _answer_failures(app)
     app.add_middleware(ShortWay)
     app.add_middleware(BodyLimitMiddleware, settings=house.settings)
-    app.add_middleware(HousePorts, envd=create_envd(house), mcp=mcp.app)
+    app.add_middleware(HousePorts, envd=create_envd(house, app.state.limiter), mcp=mcp.app)
     shapes = {"/e2b/": e2b_response, "/daytona/": daytona_response}
     app.add_middleware(RequestMiddleware, budget=house.in_flight, shapes=shapes)
     return app

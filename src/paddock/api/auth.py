@@ -89,7 +89,8 @@ class GuardedRoute(APIRoute):
             caller: Caller = request.scope.get(ADMITTED) or await admit(request)
             request.state.caller = caller
             if has_body:
-                request = JsonRequest(request.scope, request.receive, request._send, workers=caller.house.workers)
+                workers = caller.house.workers.of(caller.who.user_id)
+                request = JsonRequest(request.scope, request.receive, request._send, workers=workers)
                 await json_limits.check_large(await request.body())
             return await handle(request)
 

@@ -35,6 +35,7 @@ class Exchange:
     async def run(self, host: Host, port: int, path: bytes) -> None:
         """Raises MalformedRequest for what the client did wrong, Unavailable for what the server did, TimeoutError."""
         body = self._request.body()
+        await self._passage.ready()
         async with self._idle:
             await self._send_request(host, port, path, body)
             upload = asyncio.create_task(move_body(self._client, self._server, body, self._sent))

@@ -10,6 +10,7 @@ from ipaddress import ip_address
 
 from paddock import errors
 from paddock.egress.addresses import Reach
+from paddock.egress.bandwidth import bytes_acked_and_received
 from paddock.egress.dial import dial
 from paddock.egress.names import Address, Host, unmapped
 from paddock.egress.policy import EgressPolicy
@@ -135,6 +136,7 @@ class Gate:
         """
         passage = self.ledger.begin(str(host), port)
         try:
+            await passage.ready()
             if isinstance(host, str):
                 addresses = await self._meant(host, port, meant)
                 return await self._connect(addresses, (host,), (host,), passage, seconds)
@@ -161,6 +163,7 @@ class Gate:
 
     def finish(self, connection: Connection, reason: str) -> None:
         self._open.discard(connection)
+        connection.passage.left_unread(bytes_acked_and_received(connection.wire.sock)[1])
         connection.wire.close()
         connection.passage.end(reason)
 
@@ -197,6 +200,7 @@ class Gate:
         if why := self.refusal(connection.names, address, passage.port, connection.resolved):
             raise Refused(why, address)
         passage.address = str(address)
+        connection.wire.ready = passage.ready
         self._open.add(connection)
         return connection
 

@@ -6,6 +6,7 @@ import socket
 from typing import Self
 
 from paddock import errors
+from paddock.egress.bandwidth import bytes_acked_and_received
 from paddock.egress.gate import Connection, Gate
 from paddock.egress.names import parse_host
 
@@ -30,6 +31,9 @@ class Outward:
 
     def close(self) -> None:
         """The caller has closed ``sock``, or handed it on to what closes it."""
+        acked, received = bytes_acked_and_received(self._connection.wire.sock)
+        self._connection.passage.sent(acked)
+        self._connection.passage.received(received)
         self._gate.finish(self._connection, "complete")
 
     def _cut(self) -> None:

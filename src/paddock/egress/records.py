@@ -8,9 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from paddock.clock import Clock, SystemClock
+from paddock.egress.bandwidth import Bandwidth
 from paddock.egress.policy import EgressPolicy
 
 LATEST = 256
+_SLOWED_SECONDS = 0.1
+"""Less is not worth a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +54,15 @@ OnRecord = Callable[[EgressRecord], None]
 class Passage:
     """A connection on its way, until ``end``. Whoever moves its bytes counts them here."""
 
-    __slots__ = ("_ended", "_ledger", "_started", "address", "at", "bytes_down", "bytes_up", "host", "port")
+    __slots__ = (
+        "_bandwidth", "_ended", "_ledger", "_slowed", "_started", "address", "at", "bytes_down", "bytes_up", "host",
+        "port",
+    )  # fmt: skip
 
     def __init__(self, ledger: Ledger, host: str, port: int, at: float) -> None:
         self._ledger = ledger
+        self._bandwidth = ledger.bandwidth
+        self._slowed = 0.0
         self._started = time.monotonic()
         self._ended = False
         self.at = at
@@ -64,13 +72,26 @@ class Passage:
         self.bytes_up = 0
         self.bytes_down = 0
 
+    async def ready(self) -> int:
+        """Wait until its user may move more; answers how many bytes."""
+        began = time.monotonic()
+        count = await self._bandwidth.ready()
+        self._slowed += time.monotonic() - began
+        return count
+
     def sent(self, count: int) -> None:
         self.bytes_up += count
         self._ledger.count(up=count)
+        self._bandwidth.charge(count)
 
     def received(self, count: int) -> None:
         self.bytes_down += count
         self._ledger.count(down=count)
+        self._bandwidth.charge(count)
+
+    def left_unread(self, arrived: int) -> None:
+        """So much came, read or not: it has used the line."""
+        self._bandwidth.charge(max(0, arrived - self.bytes_down))
 
     def end(self, reason: str, *, allowed: bool = True) -> None:
         """The first call counts: what follows from an end says nothing new."""
@@ -78,6 +99,9 @@ class Passage:
             return
         self._ended = True
         seconds = time.monotonic() - self._started
+        if self._slowed >= _SLOWED_SECONDS and self._bandwidth.megabits:
+            limit = f"the limit of {self._bandwidth.megabits:g} Mbit/s of its user"
+            reason += f" (slowed down for {self._slowed:.1f} s by {limit})"
         self._ledger.keep(
             EgressRecord(
                 self.at,
@@ -97,6 +121,8 @@ class Ledger:
     """Counts everything of one sandbox and keeps the latest records. Totals are true at any moment, bytes included."""
 
     def __init__(self, *, clock: Clock | None = None, latest: int = LATEST, on_record: OnRecord | None = None) -> None:
+        self.bandwidth = Bandwidth()
+        """Of the sandbox's owner; no limit unless set."""
         self._clock = clock or SystemClock()
         self._on_record = on_record
         self._totals = EgressTotals()

@@ -135,6 +135,7 @@ class Session:
             await self._last_words(answers.too_slow(str(host), port))
         else:
             server.cut = task.cancel if task is not None else None
+            self._client.ready = server.passage.ready
             self._server, self._goal = server, (host, port)
             return server
         return None

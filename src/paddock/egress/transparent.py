@@ -121,6 +121,7 @@ class TransparentProxy:
             client.reset()  # as near to "connection refused" as a connection can come that was accepted already
             return None
         server.cut = task.cancel if task is not None else None
+        client.ready = server.passage.ready
         return server
 
     async def _relay(self, client: Wire, server: Connection) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from paddock import errors
 
@@ -42,6 +42,8 @@ class Wire:
         """What was read before it was known whose it is."""
         self.failed = False
         """Whether an operation on this socket has failed, as against one on its partner."""
+        self.ready: Callable[[], Awaitable[int]] | None = None
+        """Asked before anything is moved: waits where there is a limit, and answers how many bytes may go."""
         self._loop = asyncio.get_running_loop()
         self._moves = 0
         self._moved = 0
@@ -58,6 +60,8 @@ class Wire:
         if self._moves >= _TURN or self._moved >= _TURN_BYTES:
             self._moves = self._moved = 0
             await asyncio.sleep(0)
+        if self.ready is not None:
+            limit = min(limit, await self.ready())
         if self.ahead:
             data = bytes(self.ahead[:limit])
             count = measure(memoryview(data))

@@ -10,11 +10,13 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.clock import Clock
+from paddock.egress.bandwidth import MEGABIT_BYTES
 from paddock.errors import (
     AlreadyExists,
     Conflict,
     Forbidden,
     KeyNotFound,
+    QuotaExceeded,
     StoreUnavailable,
     Unauthorized,
     UserNotFound,
@@ -33,6 +35,8 @@ log = structlog.get_logger(__name__)
 _TRUST_SECONDS = 5.0
 """How long another replica may still honour a key that was revoked here."""
 _NOTE_USE_SECONDS = 60.0
+MOST_KEYS = 100
+"""That members may have; an admin can make more for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +106,14 @@ class Accounts:
         """Of a sandbox's owner, who need not be there any more: then there is none."""
         try:
             return (await self.stand_for(user_id)).quota
-        except Unauthorized:
-            return Quota()
+        except Unauthorized:  # gone, or locked out, which takes no limit off what still runs
+            async with self._store.read() as connection:
+                user = await accounts.user(connection, user_id)
+            return Quota() if user is None else self.quota_of(user)
+
+    async def bytes_per_second(self, user_id: str) -> float:
+        """Which the user's sandboxes may send and receive; 0: no limit."""
+        return (await self.quota_for(user_id)).max_bandwidth_mbit * MEGABIT_BYTES
 
     async def close(self) -> None:
         """What is being written comes to its end."""
@@ -116,7 +126,12 @@ class Accounts:
             _admins_only(who, "make keys for other users")
         secret, now = new_api_key(), self._clock.now()
         async with self._store.write() as connection:
-            user = await accounts.user(connection, user_id)
+            user = await accounts.user(connection, user_id, lock=True)
+            if not who.is_admin and len(await accounts.keys(connection, user_id)) >= MOST_KEYS:
+                raise QuotaExceeded(
+                    f"You may have {MOST_KEYS} keys. Revoke one that is not used any more, or ask an admin for more.",
+                    details={"quota": "keys", "limit": MOST_KEYS, "wanted": MOST_KEYS + 1},
+                )
             if user is None:
                 role = request.role or Role.MEMBER
                 await accounts.add_user(connection, _new_user(user_id, role, QuotaChange(), now))

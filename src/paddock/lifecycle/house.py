@@ -12,6 +12,7 @@ from pathlib import Path
 import structlog
 
 from paddock.clock import Clock, Pace, SystemClock
+from paddock.egress.bandwidth import Bandwidths
 from paddock.errors import StoreUnavailable, Unavailable
 from paddock.ids import new_server_id
 from paddock.interpreter.installation import Installation
@@ -81,6 +82,7 @@ class House:
         self.accounts = Accounts(settings, clock, self.store)
         self.streams = OpenStreams()
         self.in_flight = ByteBudget(settings.max_bytes_in_flight, settings.user_bytes_in_flight)
+        self.bandwidths = Bandwidths(self.accounts.bytes_per_second)
         self.tokens = Tokens(clock, self.store)
         self.rows = Rows(self.store)
         self.idempotency = Idempotency(clock, self.store)
@@ -154,6 +156,7 @@ class House:
             await self.journal.recover()
             for provider in self.providers.values():
                 provider.tell(self.events.happened)
+                provider.limit_bandwidth(self.bandwidths)
                 await provider.start()
         except BaseException:
             self.logbook.close()

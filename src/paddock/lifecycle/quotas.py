@@ -35,6 +35,8 @@ class Quota:
     max_mcp_servers: int = 0
     """Of one sandbox."""
     max_streams: int = 0
+    max_bandwidth_mbit: float = 0
+    """A second, of all sandboxes together, on each server."""
 
     @property
     def limits_sandboxes(self) -> bool:

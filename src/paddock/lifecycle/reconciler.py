@@ -204,6 +204,8 @@ class Reconciler:
         async with self._store.write() as connection:
             gone = await sandboxes.purge_deleted(connection, now - self._settings.deleted_retention)
             await events.forget(connection, gone)
+            if self._settings.events_kept:
+                await events.keep_latest(connection, self._settings.events_kept)
             await services.forget(connection, gone)
             await mcp_servers.forget(connection, gone)
             await idempotency.forget(connection, now - REMEMBERED_SECONDS)

@@ -25,6 +25,9 @@ from paddock.models import PutService, State
 from paddock.store import services as stored
 from paddock.store.database import Store
 
+MOST_SERVICES = 64
+"""Of one sandbox."""
+
 
 @dataclass(frozen=True, slots=True)
 class Registered:
@@ -89,6 +92,8 @@ class Services:
         try:
             async with self._store.write() as connection:
                 await stored.put(connection, service)
+                if await stored.count(connection, sandbox_id) > MOST_SERVICES:
+                    raise errors.Invalid(f"A sandbox may have {MOST_SERVICES} services. Remove some first.")
         except IntegrityError:
             raise errors.AlreadyExists(
                 f"Another service of this sandbox has port {request.port}.", details={"port": request.port}
@@ -120,8 +125,7 @@ class Services:
 
     async def _stored(self, sandbox_id: str, name: str) -> stored.Service | None:
         async with self._store.read() as connection:
-            found = await stored.of(connection, sandbox_id)
-        return next((service for service in found if service.name == name), None)
+            return await stored.named(connection, sandbox_id, name)
 
     async def _seen(self, who: Principal, service: stored.Service) -> ProcessInfo | None:
         """Its latest process, if the sandbox is awake to be asked."""
@@ -152,8 +156,7 @@ class Services:
 
     async def _registered(self, sandbox_id: str, port: int) -> stored.Service | None:
         async with self._store.read() as connection:
-            found = await stored.of(connection, sandbox_id)
-        return next((each for each in found if each.port == port), None)
+            return await stored.at_port(connection, sandbox_id, port)
 
     async def _start(self, use: Use, find_out: Callable[[Machine], Awaitable[Launch]]) -> None:
         launch = await find_out(use.machine)

@@ -31,6 +31,7 @@ class QuotaChange(Request):
     max_processes: Annotated[int, Field(ge=0, le=1 << 40), BeforeValidator(_whole)] | None = None
     max_mcp_servers: Annotated[int, Field(ge=0, le=1 << 30), BeforeValidator(_whole)] | None = None
     max_streams: Annotated[int, Field(ge=0, le=1 << 30), BeforeValidator(_whole)] | None = None
+    max_bandwidth_mbit: float | None = Field(default=None, ge=0, le=1e6, allow_inf_nan=False)
 
 
 class QuotaAnswer(Answer):
@@ -45,6 +46,7 @@ class QuotaAnswer(Answer):
     max_processes: int = Field(description="Process limits of all, with those that are paused and keep their memory.")
     max_mcp_servers: int = Field(description="MCP servers of one sandbox.")
     max_streams: int = Field(description="Event streams, WebSockets and terminals that are open at once.")
+    max_bandwidth_mbit: float = Field(description="Mbit/s that all sandboxes send and receive together.")
 
 
 class CreateKey(Request):

@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from paddock import errors
+from paddock.egress.bandwidth import Bandwidths
 from paddock.egress.outward import Outward
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.records import EgressReport
@@ -221,6 +222,9 @@ class Provider(ABC):
 
     def tell(self, notice: Notice) -> None:  # noqa: B027
         """Who is to be told of what this provider does by itself. Called before ``start``."""
+
+    def limit_bandwidth(self, bandwidths: Bandwidths) -> None:  # noqa: B027
+        """How fast each user's sandboxes may send and receive, for whoever carries their bytes. Before ``start``."""
 
     # Machines made in advance
 

@@ -84,6 +84,14 @@ async def forget(connection: AsyncConnection, sandbox_ids: Sequence[str]) -> Non
         await connection.execute(delete(events).where(events.c.sandbox_id.in_(sandbox_ids)))
 
 
+async def keep_latest(connection: AsyncConnection, count: int) -> None:
+    """Forget older ones of sandboxes that have more: their numbers stay as they are."""
+    query = select(sandboxes.c.sandbox_id, sandboxes.c.event_seq).where(sandboxes.c.event_seq > count)
+    for sandbox_id, last in (await connection.execute(query)).all():
+        older = (events.c.sandbox_id == sandbox_id, events.c.seq <= last - count)
+        await connection.execute(delete(events).where(*older))
+
+
 def _row(event: Event) -> dict[str, Any]:
     values = {"sandbox_id": event.sandbox_id, "seq": event.seq, "type": event.type, "at": event.at}
     return {**values, "data": redact_all(event.data)}

@@ -135,6 +135,7 @@ class User:
     max_processes: int | None = None
     max_mcp_servers: int | None = None
     max_streams: int | None = None
+    max_bandwidth_mbit: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

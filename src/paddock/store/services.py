@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -38,6 +39,24 @@ async def put(connection: AsyncConnection, service: Service) -> None:
 async def of(connection: AsyncConnection, sandbox_id: str) -> list[Service]:
     query = select(services).where(services.c.sandbox_id == sandbox_id).order_by(services.c.name)
     return [Service(**row) for row in (await connection.execute(query)).mappings()]
+
+
+async def count(connection: AsyncConnection, sandbox_id: str) -> int:
+    query = select(func.count()).select_from(services).where(services.c.sandbox_id == sandbox_id)
+    return int((await connection.execute(query)).scalar_one())
+
+
+async def named(connection: AsyncConnection, sandbox_id: str, name: str) -> Service | None:
+    return await _one(connection, services.c.sandbox_id == sandbox_id, services.c.name == name)
+
+
+async def at_port(connection: AsyncConnection, sandbox_id: str, port: int) -> Service | None:
+    return await _one(connection, services.c.sandbox_id == sandbox_id, services.c.port == port)
+
+
+async def _one(connection: AsyncConnection, *conditions: Any) -> Service | None:
+    row = (await connection.execute(select(services).where(*conditions))).mappings().first()
+    return Service(**row) if row else None
 
 
 async def remove(connection: AsyncConnection, sandbox_id: str, name: str) -> None:

@@ -194,6 +194,7 @@ users = Table(
     Column("max_processes", BigInt),
     Column("max_mcp_servers", Integer),
     Column("max_streams", Integer),
+    Column("max_bandwidth_mbit", Float),
 )
 
 api_keys = Table(

@@ -15,6 +15,7 @@ import structlog
 from paddock import errors
 from paddock.clock import Clock
 from paddock.egress.addresses import Reach
+from paddock.egress.bandwidth import Bandwidths
 from paddock.egress.resolve import HostResolver
 from paddock.providers.base import InsideService, MachineState
 from paddock.providers.docker import quota
@@ -34,6 +35,7 @@ class Lives:
     ) -> None:
         self.living: dict[str, Living] = {}
         self.inside: InsideService | None = None
+        self.bandwidths = Bandwidths()
         self._yard = yard
         self._engine = engine
         self._builder = builder
@@ -144,7 +146,7 @@ class Lives:
                 log.warning("the remains of a sandbox could not be removed yet", problem=error.message)
 
     def outlet(self, record: Record) -> Outlet:
-        return Outlet(record.spec.egress, self._reach, self._resolver)
+        return Outlet(record.spec.egress, self._reach, self._resolver, self.bandwidths.of(record.spec.owner_id))
 
     def known(self, sandbox_id: str) -> Record:
         record = Record.load(self._yard.folder(sandbox_id))

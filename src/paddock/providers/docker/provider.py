@@ -16,6 +16,7 @@ import structlog
 
 from paddock import errors
 from paddock.clock import Clock, SystemClock
+from paddock.egress.bandwidth import Bandwidths
 from paddock.egress.outward import Outward
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressReport
@@ -224,6 +225,9 @@ class DockerProvider(Provider):
     def answer_inside(self, service: InsideService) -> bool:
         self._lives.inside = service
         return True
+
+    def limit_bandwidth(self, bandwidths: Bandwidths) -> None:
+        self._lives.bandwidths = bandwidths
 
     # Machines made in advance
 

@@ -6,6 +6,7 @@ import asyncio
 import socket
 
 from paddock.egress.addresses import Reach
+from paddock.egress.bandwidth import Bandwidth
 from paddock.egress.dns_relay import DnsRelay
 from paddock.egress.gate import Gate
 from paddock.egress.outward import Outward
@@ -34,8 +35,9 @@ def variables(policy: EgressPolicy) -> dict[str, str]:
 class Outlet:
     """Opened before anything of the user's runs, so the ports are ours; the agent keeps them for a later server."""
 
-    def __init__(self, policy: EgressPolicy, reach: Reach, resolver: HostResolver) -> None:
+    def __init__(self, policy: EgressPolicy, reach: Reach, resolver: HostResolver, bandwidth: Bandwidth) -> None:
         self._gate = Gate(policy, reach=reach, resolve=resolver.share())
+        self._gate.ledger.bandwidth = bandwidth
         self._services: list[EgressProxy | TransparentProxy | DnsRelay] = []
         self._ready: socket.socket | None = None
 
@@ -44,8 +46,9 @@ class Outlet:
         serves it yet: another server may be the one that hands the machine out."""
         self._ready = await machine.listen_socket(PROXY_PORT)
 
-    def become(self, policy: EgressPolicy) -> None:
+    def become(self, policy: EgressPolicy, bandwidth: Bandwidth) -> None:
         """The way out of the sandbox that a prepared machine has become."""
+        self._gate.ledger.bandwidth = bandwidth
         self._gate.update(policy)
         if self._ready is not None and policy.mode is EgressMode.NONE:
             self._ready.shutdown(socket.SHUT_RDWR)  # of the socket itself, in whosever hands: it listens no more

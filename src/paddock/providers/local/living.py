@@ -13,6 +13,7 @@ import structlog
 
 from paddock import errors
 from paddock.clock import Clock
+from paddock.egress.bandwidth import Bandwidth
 from paddock.machine.agent.machine import AgentMachine
 from paddock.machine.base import MachineStats
 from paddock.providers.base import InsideService
@@ -96,11 +97,11 @@ class Living:
         await self.outlet.prepare(self.machine)
         await self.open_door()
 
-    def be(self, folder: Path, record: Record) -> None:
+    def be(self, folder: Path, record: Record, bandwidth: Bandwidth) -> None:
         """What was made in advance is this sandbox from now on."""
         self.folder, self.record = folder, record
         self.machine.sandbox_id = record.spec.sandbox_id
-        self.outlet.become(record.spec.egress)
+        self.outlet.become(record.spec.egress, bandwidth)
 
     def alive(self) -> bool:
         """Asked of the kernel: word of its end may still be on its way to us."""

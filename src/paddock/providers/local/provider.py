@@ -14,6 +14,7 @@ import structlog
 from paddock import errors
 from paddock.clock import Clock, SystemClock
 from paddock.egress.addresses import Reach
+from paddock.egress.bandwidth import Bandwidths
 from paddock.egress.outward import Outward
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressReport
@@ -66,6 +67,7 @@ class LocalProvider(capacity.OnThisHost):
         self._spool_limit = spool_limit
         self._reach = Reach(reachable=reachable)
         self._resolver = HostResolver()
+        self._bandwidths = Bandwidths()
         self._yard = Yard(root.absolute(), made)
         self._builder = Builder(self._yard, templates or root.absolute().parent / "templates", addons, runsc)
         self._stock: Stock[Living] = Stock()
@@ -209,6 +211,9 @@ class LocalProvider(capacity.OnThisHost):
     def tell(self, notice: Notice) -> None:
         self._watch.notice = notice
 
+    def limit_bandwidth(self, bandwidths: Bandwidths) -> None:
+        self._bandwidths = bandwidths
+
     # Machines made in advance
 
     def shape_of(self, spec: SandboxSpec) -> Shape | None:
@@ -289,7 +294,7 @@ class LocalProvider(capacity.OnThisHost):
                 made = draft if draft.exists() else self._yard.folder(spec.sandbox_id)
                 await asyncio.shield(self._drop(made, living))
                 raise
-            living.be(folder, record)
+            living.be(folder, record, self._bandwidths.of(spec.owner_id))
             with contextlib.suppress(errors.ProviderUnavailable):
                 await self._take_up(living)
             if living.alive():
@@ -397,7 +402,7 @@ class LocalProvider(capacity.OnThisHost):
         return Living(folder, record, self._clock, self._outlet(record), self._spool_limit, way, self._inside)
 
     def _outlet(self, record: Record) -> Outlet:
-        return Outlet(record.spec.egress, self._reach, self._resolver)
+        return Outlet(record.spec.egress, self._reach, self._resolver, self._bandwidths.of(record.spec.owner_id))
 
     def _known(self, sandbox_id: str) -> Record:
         record = Record.load(self._yard.folder(sandbox_id))

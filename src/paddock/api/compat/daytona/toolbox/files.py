@@ -102,7 +102,7 @@ async def find_in_files(inside: InsideHere, path: FilePath, pattern: Text) -> Re
     await inside.machine.stat(where, follow=True, user=inside.user)
     argv = ["grep", "-rHnIZ", "--no-messages", "-F", "-e", pattern, "--", where]
     output = await _search(inside, argv, fine=(0, 1, 2))
-    return _json(await inside.caller.house.workers.call(len(output), found_lines, output))
+    return _json(await inside.workers.call(len(output), found_lines, output))
 
 
 @router.get("/search")
@@ -112,7 +112,7 @@ async def search_files(inside: InsideHere, path: FilePath, pattern: Text) -> Res
     await inside.machine.stat(where, follow=True, user=inside.user)
     argv = ["find", where, "-name", pattern, "-print0"]
     output = await _search(inside, argv, fine=(0, 1))
-    return _json(await inside.caller.house.workers.call(len(output), found_names, output))
+    return _json(await inside.workers.call(len(output), found_names, output))
 
 
 @router.post("/replace")
@@ -138,7 +138,7 @@ async def _replace(inside: Inside, path: str, pattern: bytes, new: bytes) -> Non
     data = bytearray()
     async for chunk in inside.machine.read_file(path, 0, _MAX_REPLACED, user=inside.user):
         data += chunk
-    changed = await inside.caller.house.workers.call(len(data), replaced, bytes(data), pattern, new)
+    changed = await inside.workers.call(len(data), replaced, bytes(data), pattern, new)
 
     async def whole() -> AsyncIterator[bytes]:
         yield changed or b""

@@ -22,6 +22,7 @@ from paddock.lifecycle.in_flight import STREAM
 from paddock.lifecycle.intervals import Intervals, intervals_of
 from paddock.machine.base import DEFAULT_USER, WORKSPACE, Machine, ProcessSpec, TerminalSize
 from paddock.store.records import Sandbox
+from paddock.workers import Workers
 
 BASH = "/bin/bash"
 _MAX_ARGUMENT = 120_000
@@ -43,6 +44,10 @@ class Inside:
     @property
     def sandbox(self) -> Sandbox:
         return self.use.sandbox
+
+    @property
+    def workers(self) -> Workers:
+        return self.caller.house.workers.of(self.sandbox.owner_id)
 
     @property
     def user(self) -> str:

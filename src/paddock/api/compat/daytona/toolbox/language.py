@@ -13,6 +13,7 @@ from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.inside import BASH, Inside, InsideHere, ToolboxRoute
 from paddock.api.compat.daytona.toolbox.language_server import LanguageServer
+from paddock.lifecycle.in_flight import Holding
 from paddock.models import Text
 
 router = APIRouter(prefix="/{sandbox_id}/lsp", route_class=ToolboxRoute)
@@ -22,7 +23,8 @@ _SCRIPT = ("typescript-language-server --stdio",)
 PROGRAMS = {"python": _PYTHON, "typescript": _SCRIPT, "javascript": _SCRIPT}
 _INSTALL = {"python": "pip install python-lsp-server", "typescript": "npm install -g typescript-language-server"}
 _MAX_DOCUMENT = 16 << 20
-_MOST = 1000
+_MOST, _MOST_OF_USER, _MOST_OF_SANDBOX = 1000, 100, 8
+"""Language servers that run at once."""
 Language = Annotated[str, Query(alias="languageId")]
 Project = Annotated[str, Query(alias="pathToProject")]
 Servers = dict[tuple[str, str, str], LanguageServer]
@@ -52,6 +54,7 @@ async def start(inside: InsideHere, request: Request, body: Which) -> Response:
     servers, key = _servers(request), _key(inside, body)
     known = servers.get(key)
     if known is None or not known.alive:
+        _check_room(servers, inside)
         servers[key] = await _start(inside, body, key[2])
     return Response(status_code=200)
 
@@ -122,7 +125,9 @@ async def _start(inside: Inside, body: Which, root: str) -> LanguageServer:
     program = await _installed(inside, body.language_id)
     argv = [BASH, "-c", f"exec {program}"]
     spec = inside.spec(argv, label=f"language server {program}", cwd=root, stdin=True)
-    server = LanguageServer(inside.machine, spec)
+    holding = Holding(inside.caller.house.in_flight)
+    holding.belongs_to(inside.sandbox.owner_id)
+    server = LanguageServer(inside.machine, spec, holding, inside.sandbox.owner_id)
     try:
         await server.start(root)
     except BaseException:
@@ -149,9 +154,18 @@ def _servers(request: Request) -> Servers:
     known: Servers = request.app.state.language_servers
     for key in [key for key, server in known.items() if not server.alive]:
         del known[key]
+    return known
+
+
+def _check_room(known: Servers, inside: Inside) -> None:
+    sandbox = inside.sandbox
+    here = sum(sandbox_id == sandbox.sandbox_id for sandbox_id, _, _ in known)
+    of_user = sum(server.owner_id == sandbox.owner_id for server in known.values())
+    if here >= _MOST_OF_SANDBOX or of_user >= _MOST_OF_USER:
+        most = f"{_MOST_OF_SANDBOX} language servers, and {_MOST_OF_USER} those of one user together"
+        raise DaytonaError(429, f"a sandbox may have {most}: stop one first", source=DAEMON)
     if len(known) >= _MOST:
         raise DaytonaError(503, "too many language servers run on this server", source=DAEMON)
-    return known
 
 
 def _key(inside: Inside, which: Which) -> tuple[str, str, str]:
@@ -183,10 +197,14 @@ def _item(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _symbols(found: Any, uri: str) -> Iterator[dict[str, Any]]:
-    """One list of all, also of those inside others."""
-    for symbol in found:
+    """One list of all, also of those inside others, each before its own."""
+    left = list(reversed(found)) if isinstance(found, list) else []
+    while left:
+        symbol = left.pop()
         if not isinstance(symbol, dict) or "name" not in symbol:
             continue
+        if isinstance(children := symbol.get("children"), list):
+            left.extend(reversed(children))
         place = symbol.get("location") or {"uri": uri, "range": symbol.get("selectionRange") or symbol.get("range")}
         nowhere = {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 0}}
         yield {
@@ -194,4 +212,3 @@ def _symbols(found: Any, uri: str) -> Iterator[dict[str, Any]]:
             "kind": int(symbol.get("kind", 1)),
             "location": {"uri": str(place.get("uri", uri)), "range": place.get("range") or nowhere},
         }
-        yield from _symbols(symbol.get("children") or (), uri)

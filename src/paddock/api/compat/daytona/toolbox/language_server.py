@@ -13,6 +13,7 @@ import structlog
 
 from paddock import errors, json_limits
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
+from paddock.lifecycle.in_flight import SMALL, Holding
 from paddock.machine.base import Machine, ProcessSpec, Stream
 
 log = structlog.get_logger(__name__)
@@ -33,7 +34,10 @@ _CAPABILITIES: Mapping[str, Any] = {
 class LanguageServer:
     """Belongs to one server of ours: whoever starts again has to start it again."""
 
-    def __init__(self, machine: Machine, spec: ProcessSpec) -> None:
+    def __init__(self, machine: Machine, spec: ProcessSpec, holding: Holding, owner_id: str) -> None:
+        """``holding``: counts what it has sent of a message that is not whole yet."""
+        self.owner_id = owner_id
+        self._holding = holding
         self._machine = machine
         self._spec = spec
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -132,6 +136,7 @@ class LanguageServer:
                 if chunk.stream is not Stream.STDOUT:
                     continue
                 held += chunk.data
+                self._holding.reserve(len(held))
                 while (end := held.find(b"\r\n\r\n", 0, _MAX_HEAD)) >= 0:
                     size = _length(bytes(held[:end]))
                     if len(held) < end + 4 + size:
@@ -139,9 +144,12 @@ class LanguageServer:
                     message = bytes(memoryview(held)[end + 4 : end + 4 + size])
                     del held[: end + 4 + size]
                     yield await json_limits.loads_large(message)
+                if len(held) <= SMALL:
+                    self._holding.release()
                 if end < 0 and len(held) > _MAX_HEAD:
                     raise ValueError("the language server does not keep to the protocol")
         finally:
+            self._holding.release()
             if isinstance(chunks, AsyncGenerator):
                 await chunks.aclose()
 

@@ -86,7 +86,7 @@ async def _python(inside: Inside, body: RunCode) -> dict[str, Any]:
         return {**output, "artifacts": {"charts": []}}
     mark = secrets.token_hex(16)
     output = await _code(inside, body, ["python3", "-u", "-c", _BY_PYTHON], driver(body.code, mark))
-    workers, text = inside.caller.house.workers, output["result"]
+    workers, text = inside.workers, output["result"]
     output["result"], charts = await workers.call(len(text), charts_of, text, mark)
     return {**output, "artifacts": {"charts": charts}}
 

@@ -13,6 +13,7 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddock import errors, ids, json_limits
+from paddock.api.auth import RateLimiter
 from paddock.api.compat.e2b.envd import connect, files
 from paddock.api.compat.e2b.envd.connect import STATUS, STREAM, STREAM_HEADERS, UNARY, Code, ConnectError, as_connect
 from paddock.api.compat.e2b.envd.fields import Fields
@@ -47,13 +48,14 @@ ClientStreaming = Callable[[Inside, AsyncIterator[Fields]], Awaitable[dict[str, 
 Route = Callable[[Inside], Awaitable[None]]
 
 
-def create_envd(house: House) -> ASGIApp:
-    return Envd(house)
+def create_envd(house: House, limiter: RateLimiter) -> ASGIApp:
+    return Envd(house, limiter)
 
 
 class Envd:
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: House, limiter: RateLimiter) -> None:
         self._house = house
+        self._limiter = limiter
         self._accounts = Accounts()
         self._signers = Signers(house)
         process, filesystem, watchers, reports = ProcessService(), FilesystemService(), Watchers(), Reports()
@@ -118,6 +120,7 @@ class Envd:
         self._check(exchange, sandbox)
         if exchange.path != "/health":
             prove(exchange.scope)
+            self._limiter.take(await self._house.accounts.stand_for(sandbox.owner_id))
             holding_of(exchange.scope, self._house.in_flight).belongs_to(sandbox.owner_id)
         try:
             async with self._house.controller.use_key(sandbox.key, wake=True) as use:

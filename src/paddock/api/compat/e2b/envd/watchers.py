@@ -36,6 +36,8 @@ _TYPES = {
 _THERE = frozenset({FileAct.CREATE, FileAct.WRITE, FileAct.CHMOD})
 """After these there is a file to describe."""
 _PER_SANDBOX = 128
+_PER_USER = 1000
+"""So that one user's never push out all others'."""
 _MOST = 10_000
 
 
@@ -81,6 +83,7 @@ class Wish:
 @dataclass(slots=True)
 class Watcher:
     sandbox_id: str
+    owner_id: str
     wish: Wish
     watch: Watch
     stack: AsyncExitStack
@@ -103,10 +106,14 @@ class Watchers:
             raise ConnectError(
                 Code.RESOURCE_EXHAUSTED, f"this sandbox has {_PER_SANDBOX} watchers already: remove one first"
             )
+        if sum(watcher.owner_id == sandbox.owner_id for watcher in self._all.values()) >= _PER_USER:
+            raise ConnectError(
+                Code.RESOURCE_EXHAUSTED, f"your sandboxes have {_PER_USER} watchers already: remove one first"
+            )
         async with AsyncExitStack() as stack:
             watch = await wish.enter(stack, inside.machine)
             watcher_id = "w" + secrets.token_hex(8)
-            self._all[watcher_id] = Watcher(sandbox.sandbox_id, wish, watch, stack.pop_all())
+            self._all[watcher_id] = Watcher(sandbox.sandbox_id, sandbox.owner_id, wish, watch, stack.pop_all())
         if len(self._all) > _MOST:
             await self._forget(next(iter(self._all)))
         return {"watcherId": watcher_id}

@@ -1,0 +1,66 @@
+"""What a member can have the server keep is bounded, whatever the route."""
+
+from __future__ import annotations
+
+import httpx
+from fastapi import FastAPI
+
+from paddock.lifecycle import services
+from paddock.lifecycle.accounts import MOST_KEYS
+from paddock.lifecycle.house import House
+from tests.api.conftest import assert_error
+
+
+async def own_sandbox(member: httpx.AsyncClient) -> str:
+    made = await member.post("/sandboxes/create", json={"user_id": "mallory"})
+    assert made.status_code == 200, made.text
+    return str(made.json()["sandbox_id"])
+
+
+async def test_services_of_a_sandbox(member: httpx.AsyncClient) -> None:
+    route = f"/sandboxes/{await own_sandbox(member)}/services"
+    for number in range(services.MOST_SERVICES):
+        body = {"port": 1024 + number, "command": "true"}
+        assert (await member.put(f"{route}/s{number}", json=body)).status_code == 200
+    error = assert_error(await member.put(f"{route}/more", json={"port": 9999, "command": "true"}), 422)
+    assert f"{services.MOST_SERVICES} services" in error["message"]
+    changed = await member.put(f"{route}/s0", json={"port": 9999, "command": "false"})
+    assert changed.status_code == 200, "one that is there can be changed"
+
+
+async def test_keys_of_a_user(member: httpx.AsyncClient, client: httpx.AsyncClient) -> None:
+    for _ in range(MOST_KEYS - 1):
+        assert (await member.post("/keys", json={"name": "another"})).status_code == 200
+    error = assert_error(await member.post("/keys", json={"name": "another"}), 429, "quota_exceeded")
+    assert f"{MOST_KEYS} keys" in error["message"]
+    await member.delete(f"/keys/{(await member.get('/keys')).json()['keys'][-1]['key_id']}")
+    assert (await member.post("/keys", json={"name": "another"})).status_code == 200
+    assert (await client.post("/keys", json={"name": "more", "user_id": "mallory"})).status_code == 200
+
+
+async def test_events_of_a_sandbox(member: httpx.AsyncClient, house: House) -> None:
+    sandbox_id = await own_sandbox(member)
+    house.settings.events_kept = 20
+    for number in range(30):
+        await member.post("/sandboxes/write-file", json={"sandbox_id": sandbox_id, "path": f"/tmp/{number}"})
+        await member.post("/sandboxes/run-command", json={"sandbox_id": sandbox_id, "command": f"echo {number}"})
+    before = (await member.get(f"/sandboxes/{sandbox_id}/events", params={"limit": 100})).json()["events"]
+    assert len(before) > 30
+    await house.reconciler.sweep()
+    after = (await member.get(f"/sandboxes/{sandbox_id}/events", params={"limit": 100})).json()["events"]
+    assert after == before[-20:], "the latest are kept, under their numbers"
+
+
+async def test_requests_to_envd_count_as_requests(
+    app: FastAPI, client: httpx.AsyncClient, member: httpx.AsyncClient, house: House
+) -> None:
+    sandbox_id = await own_sandbox(member)
+    await client.patch("/users/mallory", json={"quota": {"requests_per_second": 1}})
+    key = (await house.rows.get(sandbox_id)).key  # type: ignore[union-attr]
+    headers = {"E2b-Sandbox-Id": key, "E2b-Sandbox-Port": "49983", "X-Access-Token": house.tokens.access(key)}
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as envd:
+        answers = [await envd.post("/process.Process/List", json={}) for _ in range(8)]
+        assert 429 in [answer.status_code for answer in answers], [answer.text for answer in answers]
+        await client.patch("/users/mallory", json={"disabled": True, "quota": {"requests_per_second": 0}})
+        assert (await envd.post("/process.Process/List", json={})).status_code == 401, "who is locked out is so here"

@@ -222,7 +222,7 @@ def test_names_that_a_sandbox_chose_do_nothing_to_a_terminal(paddock: Paddock, b
     seen = [
         out,
         _on_a_terminal(paddock, "events", box),
-        _on_a_terminal(paddock, "cp", f"{box}:/workspace/evil", "x", "--json"),
+        _on_a_terminal(paddock, "cp", f"{box}:/workspace/evil", str(tmp_path / "json"), "--json"),
     ]
     shown = _on_a_terminal(paddock, "create", "--user-id", "tty", "--metadata", "note=\x1b]0;owned\x07\x9b2J")
     seen += [

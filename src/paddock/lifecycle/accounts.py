@@ -100,10 +100,14 @@ class Accounts:
 
     async def quota_for(self, user_id: str) -> Quota:
         """Of a sandbox's owner, who need not be there any more: then there is none."""
+        return (await self.owner(user_id)).quota
+
+    async def owner(self, user_id: str) -> Principal:
+        """Of a sandbox, to whom what it uses is counted; also one who may not use Paddock any more."""
         try:
-            return (await self.stand_for(user_id)).quota
+            return await self.stand_for(user_id)
         except Unauthorized:
-            return Quota()
+            return Principal(user_id, Role.MEMBER, key_id=0, quota=Quota())
 
     async def close(self) -> None:
         """What is being written comes to its end."""

@@ -116,7 +116,7 @@ class Envd:
             raise HttpError(404, f"{exchange.path} is not available from outside the sandbox")
         self._check(exchange, sandbox)
         if exchange.path != "/health":
-            prove(exchange.scope)
+            prove(exchange.scope, await self._house.accounts.owner(sandbox.owner_id))
             holding_of(exchange.scope, self._house.in_flight).belongs_to(sandbox.owner_id)
         try:
             async with self._house.controller.use_key(sandbox.key, wake=True) as use:

@@ -183,6 +183,24 @@ def test_nothing_that_a_stranger_sends_takes_a_place_for_good(settings: Settings
             assert ask(newcomer, "/sandboxes", server.key).startswith(b"HTTP/1.1 200")
 
 
+def test_one_member_cannot_take_all_places(settings: Settings) -> None:
+    with running(changed(settings, max_connections=8)) as server, ExitStack() as stack:
+        with httpx.Client(base_url=server.url, headers=server.headers) as client:
+            made = client.post("/keys", json={"name": "mallory", "user_id": "mallory"}).raise_for_status().json()
+        request = post(server, "/sandboxes/create", b" " * 99)[:-50].replace(server.key.encode(), made["key"].encode())
+        statuses = []
+        for _ in range(8):
+            sock = stack.enter_context(dial(server))
+            sock.sendall(request)
+            wait_until(lambda: not (server.server.connections._silent or server.server.connections.asking))
+            sock.settimeout(0.2)
+            with suppress(TimeoutError):
+                statuses.append(sock.recv(4096)[:12])
+        assert statuses == [b"HTTP/1.1 429"] * 4
+        newcomer = stack.enter_context(dial(server))
+        assert ask(newcomer, "/sandboxes", server.key).startswith(b"HTTP/1.1 200")
+
+
 def test_empty_lines_are_not_a_request(settings: Settings) -> None:
     with running(changed(settings, head_timeout=0.5)) as server:
         with dial(server) as sock:

@@ -11,6 +11,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from paddock.gateway.connections import Connections
 from tests.gateway.bed import PORT, Bed, Box
 
 BROWSER = {
@@ -313,6 +314,15 @@ def test_the_server_inside_is_told_where_the_request_came_from(box: Box) -> None
         headers = seen(visitor.get("/seen"))
     assert headers["x-forwarded-for"] == "203.0.113.9, 127.0.0.1"
     assert (headers["x-forwarded-proto"], headers["x-forwarded-host"]) == ("http", box.host())
+
+
+def test_only_a_proxy_in_front_is_believed_who_is_behind_it(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    claimed = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Host": "bank.example", "X-Forwarded-Proto": "https"}
+    monkeypatch.setattr(Connections, "is_proxy", lambda *_: False)
+    with box.visitor(**claimed) as visitor:
+        headers = seen(visitor.get("/seen"))
+    told = [headers[f"x-forwarded-{name}"] for name in ("for", "host", "proto")]
+    assert told == ["127.0.0.1", box.host(), "http"]
 
 
 async def test_a_ticket_opens_a_websocket_of_the_api_once(box: Box) -> None:

@@ -107,7 +107,7 @@ async def admit(connection: HTTPConnection) -> Caller:
 
 def _let_in(connection: HTTPConnection, house: House, who: Principal) -> Caller:
     connection.state.user = who.user_id
-    prove(connection.scope)
+    prove(connection.scope, who)
     limiter: RateLimiter = connection.app.state.limiter
     limiter.take(who)
     holding = holding_of(connection.scope, house.in_flight)

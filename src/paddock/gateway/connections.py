@@ -13,10 +13,12 @@ Descriptors are the limit behind it all: see :mod:`paddock.descriptors`.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 
+from paddock import errors
 from paddock.descriptors import descriptor_limit, for_connections
 
 MAX_CONNECTIONS = 16_384
@@ -36,6 +38,11 @@ class ConnectionLimits:
     descriptors: int
     """Numbers from here on are not for connections."""
 
+    @property
+    def per_user(self) -> int:
+        """At work at a time for one user, so that there are places left for the others."""
+        return max(2, self.in_all // 2)
+
     @classmethod
     def derive(cls, in_all: int, per_address: int, descriptors: int | None = None) -> ConnectionLimits:
         """``in_all`` and ``per_address`` as the operator set them; 0: as many as the descriptors allow."""
@@ -48,7 +55,7 @@ class ConnectionLimits:
 class TrackedConnection:
     """One connection that the server holds."""
 
-    __slots__ = ("_connections", "address", "among", "asked_at", "close", "ended", "proven")
+    __slots__ = ("_connections", "address", "among", "asked_at", "close", "ended", "proven", "user_id")
 
     def __init__(self, connections: Connections, address: str) -> None:
         self._connections = connections
@@ -58,6 +65,8 @@ class TrackedConnection:
         """When the request began that is under way."""
         self.address = address
         self.ended = False
+        self.user_id: str | None = None
+        """For whom it is at work."""
         self.proven = False
         """It has shown a key, or a token that stands for one."""
         self.close: Callable[[], object] = _nothing
@@ -67,6 +76,31 @@ class TrackedConnection:
         self.proven = True
         if self.among is self._connections.asking:
             self._move(None)
+
+    def work_for(self, user_id: str, *, limited: bool) -> None:
+        """A key of this user was shown, or a token for one of his sandboxes. Raises TooManyRequests where ``limited``
+        and as many are at work for him as may be."""
+        self.prove()
+        working = self._connections.working
+        if self.user_id is not None or self.ended:
+            return
+        most = self._connections.limits.per_user
+        if limited and working[user_id] >= most:
+            raise errors.TooManyRequests(
+                f"{most} connections are at work for {user_id}, and no more may be. Wait until some are done.",
+                details={"max_connections": most},
+                retry_after=1,
+            )
+        self.user_id = user_id
+        working[user_id] += 1
+
+    def _rest(self) -> None:
+        if self.user_id is not None:
+            working = self._connections.working
+            working[self.user_id] -= 1
+            if not working[self.user_id]:
+                del working[self.user_id]
+            self.user_id = None
 
     def busy(self) -> None:
         """A request began. Until it is known whose it is, it is not at work."""
@@ -79,6 +113,7 @@ class TrackedConnection:
 
     def idle(self) -> None:
         """Between two requests."""
+        self._rest()
         self._move(self._connections.waiting(self))
 
     def _move(self, among: dict[TrackedConnection, None] | None) -> None:
@@ -89,6 +124,7 @@ class TrackedConnection:
             self.among[self] = None
 
     def end(self) -> None:
+        self._rest()
         self._move(None)
         if not self.ended:
             self.ended = True
@@ -109,6 +145,8 @@ class Connections:
         self._idle_proven: dict[TrackedConnection, None] = {}
         self.asking: dict[TrackedConnection, None] = {}
         """Requests that are under way and have shown no key."""
+        self.working: Counter[str] = Counter()
+        """How many are at work for each user."""
         self.let_go = 0
         """How many went to make room."""
         self.refused = 0
@@ -154,9 +192,9 @@ class Connections:
         return tracked
 
     def _is_crowded(self, address: str) -> bool:
-        return len(self._by_address.get(address, ())) >= self.limits.per_address and not self._is_proxy(address)
+        return len(self._by_address.get(address, ())) >= self.limits.per_address and not self.is_proxy(address)
 
-    def _is_proxy(self, address: str) -> bool:
+    def is_proxy(self, address: str) -> bool:
         known = self._proxy_known.get(address)
         if known is None:
             if len(self._proxy_known) > 10_000:

@@ -6,6 +6,8 @@ from typing import Final
 
 from starlette.types import Scope
 
+from paddock.lifecycle.accounts import Principal
+
 DIRECT_BODY: Final = "paddock.direct_body"
 """A :class:`~paddock.gateway.direct.DirectBody`, where the body is large and its length is known."""
 CUT: Final = "paddock.cut"
@@ -14,8 +16,9 @@ TRACKED: Final = "paddock.connection"
 """The connection's entry among those that the server holds: :class:`~paddock.gateway.connections.TrackedConnection`."""
 
 
-def prove(scope: Scope) -> None:
-    """This request has shown a key, or a token that stands for one: its connection is among the last to go."""
+def prove(scope: Scope, who: Principal) -> None:
+    """This request has shown a key of this user's, or a token that stands for one: its connection is among the last to
+    go. Raises TooManyRequests where as many are at work for him as may be."""
     tracked = scope.get("extensions", {}).get(TRACKED)
     if tracked is not None:
-        tracked.prove()
+        tracked.work_for(who.user_id, limited=not who.is_admin)

@@ -321,7 +321,8 @@ class FrontDoor(HttpToolsProtocol):
         wire = client_wire(self.transport.get_extra_info("socket").fileno())
         wire.ahead += self._held
         self._held.clear()
-        caller = Caller(self.client[0] if self.client else "", self._gateway.scheme)
+        address = self.client[0] if self.client else ""
+        caller = Caller(address, self._gateway.scheme, self._gateway.tracked.is_proxy(address))
         self._session = Session(self._gateway, wire, caller, self.tracked)
         self._serving = self.loop.create_task(self._serve_ports(self._session, head))
         self._serving.add_done_callback(self.tasks.discard)

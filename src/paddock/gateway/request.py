@@ -42,6 +42,8 @@ class Caller:
 
     address: str
     scheme: str
+    proxy: bool = True
+    """Whether it is a proxy in front of the server, whose word counts about who is behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,21 +139,30 @@ class PortRequest:
             headers += [(b"Connection", b"Upgrade"), (b"Upgrade", self.upgrade)]
         return write_head(b"%b %b HTTP/1.1" % (self.head.method, self.clean_target()), headers)
 
+    def scheme(self, caller: Caller) -> str:
+        """Which the client speaks, with us or with a proxy in front of us."""
+        return (self.header("x-forwarded-proto") if caller.proxy else None) or caller.scheme
+
     def _host(self, mask: str | None) -> bytes:
         if mask is None:
             return self.host.encode()
         return mask.replace("${PORT}", str(self.destination.port)).encode()
 
     def _told(self, caller: Caller) -> list[tuple[bytes, bytes]]:
-        """Proxies in front of us may have said it already; then theirs is nearer to the truth."""
-        way = ", ".join(filter(None, (self.header("x-forwarded-for"), caller.address)))
+        """Proxies in front of us may have said it already; then theirs is nearer to the truth. From anybody else it is
+        no more than a claim."""
+        said = self.header if caller.proxy else _nothing_said
         told = {
-            "X-Forwarded-For": way,
-            "X-Forwarded-Proto": self.header("x-forwarded-proto") or caller.scheme,
-            "X-Forwarded-Host": self.header("x-forwarded-host") or self.host,
+            "X-Forwarded-For": ", ".join(filter(None, (said("x-forwarded-for"), caller.address))),
+            "X-Forwarded-Proto": self.scheme(caller),
+            "X-Forwarded-Host": said("x-forwarded-host") or self.host,
             "X-Forwarded-Prefix": self.destination.prefix,
         }
         return [(name.encode(), value.encode("latin-1")) for name, value in told.items() if value]
+
+
+def _nothing_said(_: str) -> str | None:
+    return None
 
 
 _BROWSER = re.compile(r"Mozilla/|Opera/|Chrome/|Safari/|Firefox/|Edge?/", re.IGNORECASE)

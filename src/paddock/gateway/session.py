@@ -109,10 +109,11 @@ class Session:
     async def _forward(self, request: PortRequest) -> bool:
         self._gateway.check_form(request)
         sandbox = await self._gateway.find(request.destination)
-        secure = (request.header("x-forwarded-proto") or self._caller.scheme) == "https"
+        secure = request.scheme(self._caller) == "https"
         admitted = await self._gateway.admit(request, sandbox, secure=secure)
         if not admitted.as_public:
-            self._tracked.prove()
+            owner = await self._gateway.house.accounts.owner(sandbox.owner_id)
+            self._tracked.work_for(owner.user_id, limited=not owner.is_admin)
         if admitted.cookie is not None:
             return await self._answer(request, answers.redirect(request.clean_location(), admitted.cookie))
         await self._enter(sandbox)

@@ -104,12 +104,17 @@ class Accounts:
 
     async def quota_for(self, user_id: str) -> Quota:
         """Of a sandbox's owner, who need not be there any more: then there is none."""
+        return (await self.owner(user_id)).quota
+
+    async def owner(self, user_id: str) -> Principal:
+        """Of a sandbox, to whom what it uses is counted; also one who may not use Paddock any more."""
         try:
-            return (await self.stand_for(user_id)).quota
+            return await self.stand_for(user_id)
         except Unauthorized:  # gone, or locked out, which takes no limit off what still runs
             async with self._store.read() as connection:
                 user = await accounts.user(connection, user_id)
-            return Quota() if user is None else self.quota_of(user)
+            quota = Quota() if user is None else self.quota_of(user)
+            return Principal(user_id, Role.MEMBER, key_id=0, quota=quota)
 
     async def bytes_per_second(self, user_id: str) -> float:
         """Which the user's sandboxes may send and receive; 0: no limit."""

@@ -49,7 +49,7 @@ class McpPort:
             sandbox = await self._from_inside(sandbox_id, token)
         else:
             sandbox = await self._from_outside(state["destination"], token)
-        prove(scope)
+        prove(scope, await self._house.accounts.owner(sandbox.owner_id))
         holding_of(scope, self._house.in_flight).belongs_to(sandbox.owner_id)
         if sandbox.state in _GONE:
             raise errors.SandboxNotFound.by_id(sandbox.sandbox_id)

@@ -235,7 +235,7 @@ async def _by_signature(request: Request) -> Caller:
     if sandbox.state is State.DELETED or not hmac.compare_digest(good.encode(), query["signature"].encode()):
         raise refused
     who = await house.accounts.stand_for(sandbox.owner_id)
-    prove(request.scope)
+    prove(request.scope, who)
     request.app.state.limiter.take(who)
     holding = holding_of(request.scope, house.in_flight)
     holding.belongs_to(who.user_id)

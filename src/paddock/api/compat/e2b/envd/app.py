@@ -119,8 +119,9 @@ class Envd:
             raise HttpError(404, f"{exchange.path} is not available from outside the sandbox")
         self._check(exchange, sandbox)
         if exchange.path != "/health":
-            prove(exchange.scope)
-            self._limiter.take(await self._house.accounts.stand_for(sandbox.owner_id))
+            owner = await self._house.accounts.stand_for(sandbox.owner_id)
+            prove(exchange.scope, owner)
+            self._limiter.take(owner)
             holding_of(exchange.scope, self._house.in_flight).belongs_to(sandbox.owner_id)
         try:
             async with self._house.controller.use_key(sandbox.key, wake=True) as use:

@@ -169,7 +169,7 @@ const struct attempt node_attempts[] = {
     {"proc-keys", not_readable, "/proc/keys /proc/key-users", 0, 0},
     {"proc-host-activity", not_readable,
      "/proc/timer_list /proc/sched_debug /proc/latency_stats /proc/slabinfo /proc/vmallocinfo /proc/pagetypeinfo "
-     "/proc/modules /proc/interrupts",
+     "/proc/modules /proc/interrupts /proc/locks",
      0, 0},
     {"sys-helper", not_writable, "/sys/kernel/uevent_helper /sys/kernel/vmcoreinfo /sys/kernel/profiling", 0, 0},
     {"sys-power", not_writable, "/sys/power/state /sys/power/disk /sys/power/wake_lock", 0, 0},
@@ -181,7 +181,8 @@ const struct attempt node_attempts[] = {
      "/sys/firmware/acpi/tables/DSDT /sys/firmware/dmi/tables/DMI /sys/class/dmi/id/product_uuid "
      "/sys/class/dmi/id/board_vendor /sys/class/dmi/id/product_name /sys/kernel/notes",
      0, 0},
-    {"sys-disks", not_readable, "/sys/block/vda/size /sys/block/sda/size /sys/block/nvme0n1/size /sys/block/loop0/size",
+    {"sys-disks", not_readable, "/sys/block/vda/size /sys/block/sda/size /sys/block/nvme0n1/size /sys/block/loop0/size "
+     "/proc/partitions /proc/diskstats",
      0, 0},
     {"sys-network", not_readable, "/sys/class/net/eth0/address /sys/class/net/lo/address /sys/class/net/lo/mtu", 0, 0},
     {"sys-tracing", not_writable,

@@ -41,6 +41,8 @@ _MASKED = (
     "/proc/acpi",
     "/proc/asound",
     "/proc/config.gz",
+    "/proc/diskstats",
+    "/proc/fs",
     "/proc/interrupts",
     "/proc/kallsyms",
     "/proc/kcore",
@@ -51,7 +53,10 @@ _MASKED = (
     "/proc/kpagecount",
     "/proc/kpageflags",
     "/proc/latency_stats",
+    "/proc/locks",
     "/proc/modules",
+    "/proc/pagetypeinfo",
+    "/proc/partitions",
     "/proc/pressure",
     "/proc/sched_debug",
     "/proc/scsi",
@@ -64,7 +69,7 @@ _MASKED = (
     "/sys/fs/cgroup",
     "/sys/kernel",
 )
-_READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/proc/1")
+_READ_ONLY = ("/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/proc/1")
 """``/proc/1`` is the agent: its files there (``oom_score_adj`` and others) belong to the sandbox's root."""
 _OPEN_FILES = 65_536
 _NO_CORE = 1

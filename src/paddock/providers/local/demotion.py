@@ -145,8 +145,11 @@ def _read(path: str) -> bytes:
         os.close(descriptor)
 
 
-def kill_below(agent: int) -> int:
-    """Every process of a sandbox but its agent. They yield by now, so that they cannot outrun this."""
+def kill_below(agent: int, *, once: bool = False) -> int:
+    """Every process of a sandbox but its agent. They yield by now, so that they cannot outrun this.
+
+    ``once``: what starts from now on is left alone, such as a command that tidies up.
+    """
     killed: set[int] = set()
     deadline = time.monotonic() + _KILL_SECONDS
     while time.monotonic() < deadline:
@@ -157,6 +160,8 @@ def kill_below(agent: int) -> int:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         killed.update(found)
+        if once:
+            break
         time.sleep(_LOOK_S)  # to look costs the server more than they can do meanwhile
     return len(killed)
 

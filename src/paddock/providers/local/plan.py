@@ -31,12 +31,14 @@ _DEV_LINKS = {
     "stdout": "/proc/self/fd/1",
     "stderr": "/proc/self/fd/2",
 }
-_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/1")
+_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/1")
 """``/proc/1`` is the agent: its files there (``oom_score_adj`` and others) belong to the sandbox's root."""
 _MASKED = (
     "/proc/acpi",
     "/proc/asound",
     "/proc/config.gz",
+    "/proc/diskstats",
+    "/proc/fs",
     "/proc/interrupts",
     "/proc/kallsyms",
     "/proc/kcore",
@@ -47,7 +49,10 @@ _MASKED = (
     "/proc/kpagecount",
     "/proc/kpageflags",
     "/proc/latency_stats",
+    "/proc/locks",
     "/proc/modules",
+    "/proc/pagetypeinfo",
+    "/proc/partitions",
     "/proc/pressure",
     "/proc/sched_debug",
     "/proc/scsi",

@@ -33,7 +33,7 @@ from paddock.providers.base import (
 from paddock.providers.ground import capacity, removal
 from paddock.providers.ground.chores import Chores
 from paddock.providers.ground.outlet import Outlet
-from paddock.providers.ground.record import Record
+from paddock.providers.ground.record import RECORD, Record
 from paddock.providers.ground.stock import Stock, anonymous
 from paddock.providers.ground.yard import AlreadyThere, Yard
 from paddock.providers.local.builder import Builder, kind
@@ -92,6 +92,8 @@ class LocalProvider(capacity.OnThisHost):
         for folder in gone:  # with as many files as a sandbox liked: nobody waits for that
             self._chores.add(asyncio.to_thread(removal.remove, folder))
         await asyncio.gather(*(self._find_again(folder, record) for folder, record in records))
+        if warm:  # made by another server, which may not have seen what has become private since
+            await asyncio.to_thread(self._builder.templates.hide_private_files)
         await asyncio.gather(*(self._restock(folder, record) for folder, record in warm))
         self._watch.start(self._builder.host, self._builder.templates)
 
@@ -281,7 +283,8 @@ class LocalProvider(capacity.OnThisHost):
         shape = self.shape_of(spec)
         while shape is not None and (taken := self._stock.take(shape)) is not None:
             folder, record, living = taken
-            if living is None or not living.alive() or (draft := self._yard.take_warm(folder)) is None:
+            usable = living is not None and living.alive() and not self._is_outdated(folder, record)
+            if living is None or not usable or (draft := self._yard.take_warm(folder)) is None:
                 await self._drop(folder, living)
                 continue
             record = replace(record, spec=spec, created_at=self._clock.now())
@@ -302,6 +305,13 @@ class LocalProvider(capacity.OnThisHost):
             self._living.pop(spec.sandbox_id, None)  # it ended in this moment, with nothing of anybody's in it
             await self._drop(folder, living)
         return None
+
+    def _is_outdated(self, folder: Path, record: Record) -> bool:
+        try:
+            made_at = (folder / RECORD).stat().st_mtime
+        except OSError:
+            return True
+        return self._builder.templates.is_outdated(record.spec.template_id, made_at)
 
     async def _drop(self, folder: Path, living: Living | None) -> None:
         if living is not None:

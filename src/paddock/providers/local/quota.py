@@ -68,4 +68,4 @@ def _kill_all(living: Living) -> int:
         return 0
     if running.group is not None and "pids" in running.group.limits:
         return pressure.kill_all_but(running.group, running.pid, living.record.spec.resources.pids)
-    return demotion.kill_below(running.pid)
+    return demotion.kill_below(running.pid, once=True)

@@ -182,7 +182,10 @@ def make_hiding(root: Path, top: Path) -> Path:
 
 
 def hide_more(root: Path, top: Path) -> None:
-    """Add to such a layer what has become private since it was made. Sandboxes that start from now on do not see it."""
+    """Add to such a layer what has become private since it was made. Sandboxes that start from now on do not see it.
+
+    The layer's own time says when something was added.
+    """
     for path in hidden_below(top):
         place = root / path.relative_to(top)
         with contextlib.suppress(NotADirectoryError, FileExistsError):  # hidden already, or just now by another server
@@ -190,6 +193,7 @@ def hide_more(root: Path, top: Path) -> None:
             if place.is_dir():  # for something in it; now it is itself what not everybody may read
                 shutil.rmtree(place)
             os.mknod(place, stat.S_IFCHR, os.makedev(0, 0))
+            os.utime(root)
 
 
 def _make_folders(folder: Path, root: Path, top: Path) -> None:

@@ -73,6 +73,11 @@ class Templates:
             skeleton.make_hiding(hidden, Path("/usr"))
         _hidden_at[hidden] = time.monotonic()
 
+    def is_outdated(self, template_id: str, made_at: float) -> bool:
+        """Whether something of the host has become private since a machine was made, which might still see it."""
+        hidden = self._made / f"host-usr-{self._version}"
+        return template_id == HOST and hidden in _hidden_at and hidden.stat().st_mtime > made_at
+
     def _host_with_copies(self) -> Template:
         """Made once for the host as it is: an upgrade of a library makes another one for those that start after it."""
         top, known = Path("/"), self._known.get(HOST)

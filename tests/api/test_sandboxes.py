@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from typing import Any
+
 import httpx
+import pytest
 
 from paddock.ids import is_sandbox_id
 from tests.api.conftest import MakeSandbox, assert_error
@@ -121,3 +126,9 @@ async def test_whether_ports_are_public_and_use_wakes_is_chosen_at_create(
     answer = await client.get(f"/sandboxes/{chosen}/files/list", params={"path": "/workspace"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "sandbox_paused")
     assert (await client.post("/sandboxes/connect", json={"sandbox_id": chosen})).json()["status"] == "running"
+
+
+@pytest.mark.parametrize("place", [[1.5, "\ud800"], [float("nan"), "x"], [float("inf"), "x"], [1.5, "\0"], [[], {}]])
+async def test_a_cursor_that_was_made_up_is_refused(client: httpx.AsyncClient, place: list[Any]) -> None:
+    cursor = base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
+    assert_error(await client.get("/sandboxes", params={"cursor": cursor}), 422, "invalid_request")

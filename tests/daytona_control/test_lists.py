@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.daytona_control.conftest import Daytona, refused
 
 
@@ -63,3 +65,18 @@ async def test_a_list_holds_ones_own_sandboxes_only(daytona: Daytona, other: Day
 async def test_a_question_that_makes_no_sense_is_a_bad_request(daytona: Daytona) -> None:
     for query in ({"labels": "no json"}, {"cursor": "nonsense"}, {"limit": 0}, {"sort": "colour"}, {"labels": "[1]"}):
         refused(await daytona.http.get("/api/sandbox", params=query), 400, "")
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [({str(number): "" for number in range(101)}, "at most 100 labels"), ({"\ud800": "x"}, "valid Unicode")],
+    ids=["many", "lone surrogate"],
+)
+async def test_labels_that_would_cost_much_or_cannot_be_asked_for(
+    daytona: Daytona, labels: dict[str, str], message: str
+) -> None:
+    refused(await daytona.http.get("/api/sandbox", params={"labels": json.dumps(labels)}), 400, message)
+
+
+async def test_a_moment_outside_of_all_time_is_a_bad_request(daytona: Daytona) -> None:
+    refused(await daytona.http.get("/api/sandbox", params={"createdAtAfter": "0001-01-01T00:00:00"}), 400, "moment")

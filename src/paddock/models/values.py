@@ -30,13 +30,19 @@ _PLAIN_PATH = r"^(/([^/.\u0000][^/\u0000]{0,254}|\.([^/.\u0000][^/\u0000]{0,253}
 GIT_URL = r"^(?:(?:https?|ssh|git|file)://[^\s\u0000]+|[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:[A-Za-z0-9_./~-]+)$"
 
 
-def _valid_unicode(text: str) -> str:
+def is_valid_unicode(text: str) -> bool:
     if text.isascii():  # known at once, however long it is
-        return text
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError("must be valid Unicode (it holds a lone surrogate)") from None
+        return False
+    return True
+
+
+def _valid_unicode(text: str) -> str:
+    if not is_valid_unicode(text):
+        raise ValueError("must be valid Unicode (it holds a lone surrogate)")
     return text
 
 

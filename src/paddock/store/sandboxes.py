@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -255,7 +256,9 @@ def _read_cursor(cursor: str) -> tuple[float, str]:
     try:
         raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         created_at, sandbox_id = json.loads(raw)
-        if not isinstance(created_at, float) or not isinstance(sandbox_id, str) or "\0" in sandbox_id:
+        if not isinstance(created_at, float) or not math.isfinite(created_at):
+            raise ValueError
+        if not isinstance(sandbox_id, str) or "\0" in sandbox_id or not sandbox_id.isascii():
             raise ValueError
     except (ValueError, TypeError, binascii.Error, RecursionError):
         raise Invalid("The cursor is not one that this server gave out. Start again without it.") from None

@@ -15,12 +15,15 @@ from paddock.api.compat.daytona.control.shapes import listed, name_of, state_of,
 from paddock.api.compat.daytona.errors import DaytonaError
 from paddock.api.compat.daytona.route import DaytonaRoute
 from paddock.lifecycle.intervals import intervals_of
+from paddock.models.values import is_valid_unicode
 from paddock.store.records import Sandbox
 from paddock.store.search import Wanted
 
 router = APIRouter(route_class=DaytonaRoute)
 
 _MOST = 200
+_MOST_LABELS = 100
+"""Each is a condition of the query."""
 _MANY = Annotated[list[str] | None, Query(max_length=64)]
 Least = Annotated[int | None, Query(ge=0, le=1 << 30)]
 Sort = Literal["name", "cpu", "memoryGib", "diskGib", "lastActivityAt", "createdAt"]
@@ -137,15 +140,22 @@ def _labels(text: str | None) -> dict[str, str]:
         found = None
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise DaytonaError(400, "labels must be a JSON object of texts")
+    if len(found) > _MOST_LABELS:
+        raise DaytonaError(400, f"at most {_MOST_LABELS} labels can be asked for at once")
     if any("\0" in word for pair in found.items() for word in pair):
         raise DaytonaError(400, "A NUL character cannot be part of a label")
+    if not all(is_valid_unicode(word) for pair in found.items() for word in pair):
+        raise DaytonaError(400, "A label must be valid Unicode")
     return found
 
 
 def _moment(given: datetime | None) -> float | None:
     if given is None:
         return None
-    return (given if given.tzinfo else given.astimezone()).timestamp()
+    try:
+        return (given if given.tzinfo else given.astimezone()).timestamp()
+    except (OverflowError, ValueError, OSError):  # the first and last years cannot be in every time zone
+        raise DaytonaError(400, f"{given.isoformat()} is not a moment that can be asked for") from None
 
 
 def _within(value: float | None, least: float | None, most: float | None) -> bool:

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -182,7 +183,7 @@ def test_a_silent_agent_is_ended_by_a_server_that_comes_later(tmp_path: Path) ->
 def test_a_row_with_thousands_of_tries_stops_nobody_also_after_a_restart(tmp_path: Path) -> None:
     with serving(tmp_path / "home") as server, connected(server) as client:
         bad, other = [client.create_sandbox(user_id="mallory").sandbox_id for _ in range(2)]
-        with sqlite3.connect(server.home / "paddock.db", timeout=30) as database:
+        with closing(sqlite3.connect(server.home / "paddock.db", timeout=30)) as database, database:
             for sandbox_id, attempts in ((bad, 5000), (other, 0)):
                 change = "UPDATE sandboxes SET state='pausing', attempts=?, state_changed_at=0 WHERE sandbox_id=?"
                 database.execute(change, (attempts, sandbox_id))

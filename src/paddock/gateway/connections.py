@@ -2,8 +2,8 @@
 
 A connection that has asked for nothing costs a descriptor and says nothing about who it is. So whoever comes is let in,
 and the oldest that is silent goes: a client that asks at once always gets its turn, however many do not. Next go those
-that have asked before and never showed a key, then those with a key that are between two requests. What is at work is
-never cut; where only such are left, the newcomer is told to come back.
+that have sent part of a head, those that have asked before and never showed a key, then those with a key that are
+between two requests. What is at work is never cut; where only such are left, the newcomer is told to come back.
 
 Descriptors are the limit behind it all: see :mod:`paddock.descriptors`.
 """
@@ -18,6 +18,7 @@ from paddock.descriptors import descriptor_limit, for_connections
 
 MAX_CONNECTIONS = 16_384
 """At most, however many descriptors there are: each costs memory, too."""
+_LOOKS = 16
 _DESCRIPTORS_PER_CONNECTION = 3
 """One to a port of a sandbox: the client's, our duplicate of it, and the one into the sandbox."""
 
@@ -43,7 +44,7 @@ class ConnectionLimits:
 class TrackedConnection:
     """One connection that the server holds."""
 
-    __slots__ = ("_connections", "address", "among", "close", "ended", "proven")
+    __slots__ = ("_connections", "address", "among", "close", "ended", "has_data", "proven")
 
     def __init__(self, connections: Connections, address: str) -> None:
         self._connections = connections
@@ -55,9 +56,15 @@ class TrackedConnection:
         """It has shown a key, or a token that stands for one."""
         self.close: Callable[[], object] = _nothing
         """Lets go of it. For when it is not at work."""
+        self.has_data: Callable[[], bool] = _no
+        """Whether something has come that nobody has read yet."""
 
     def prove(self) -> None:
         self.proven = True
+
+    def begin(self) -> None:
+        """It has sent something."""
+        self._wait_among(self._connections.begun)
 
     def busy(self) -> None:
         if self.among is not None:
@@ -66,11 +73,13 @@ class TrackedConnection:
 
     def idle(self) -> None:
         """Between two requests."""
+        self._wait_among(self._connections.idle_proven if self.proven else self._connections.idle)
+
+    def _wait_among(self, kind: dict[TrackedConnection, None]) -> None:
         self.busy()
-        if self.ended:
-            return
-        self.among = self._connections.waiting(self)
-        self.among[self] = None
+        if not self.ended:
+            self.among = kind
+            kind[self] = None
 
     def end(self) -> None:
         self.busy()
@@ -88,9 +97,13 @@ class Connections:
         self._all: set[TrackedConnection] = set()
         self._by_address: dict[str, dict[TrackedConnection, None]] = {}
         # Each oldest first.
-        self._silent: dict[TrackedConnection, None] = {}
-        self._idle: dict[TrackedConnection, None] = {}
-        self._idle_proven: dict[TrackedConnection, None] = {}
+        self.silent: dict[TrackedConnection, None] = {}
+        self.begun: dict[TrackedConnection, None] = {}
+        """Part of a first head has come."""
+        self.idle: dict[TrackedConnection, None] = {}
+        self.idle_proven: dict[TrackedConnection, None] = {}
+        self._unproven = (self.silent, self.begun, self.idle)
+        self._waiting = (*self._unproven, self.idle_proven)
         self.let_go = 0
         """How many went to make room."""
         self.refused = 0
@@ -104,10 +117,10 @@ class Connections:
         if self._is_crowded(address) and not self._let_go_from(address):
             self.refused += 1
             return None
-        if len(self._silent) + len(self._idle) >= limits.unproven:
-            self._let_go(self._silent, self._idle)
+        if sum(map(len, self._unproven)) >= limits.unproven:
+            self._let_go(self._unproven)
         full = len(self._all) >= limits.in_all or descriptor >= limits.descriptors
-        if full and not self._let_go(self._silent, self._idle, self._idle_proven):
+        if full and not self._let_go(self._waiting):
             self.refused += 1
             return None
         if descriptor >= limits.descriptors:
@@ -115,9 +128,6 @@ class Connections:
             self.refused += 1
             return None
         return self._add(address)
-
-    def waiting(self, tracked: TrackedConnection) -> dict[TrackedConnection, None]:
-        return self._idle_proven if tracked.proven else self._idle
 
     def forget(self, tracked: TrackedConnection) -> None:
         self._all.discard(tracked)
@@ -130,8 +140,8 @@ class Connections:
         tracked = TrackedConnection(self, address)
         self._all.add(tracked)
         self._by_address.setdefault(address, {})[tracked] = None
-        tracked.among = self._silent
-        self._silent[tracked] = None
+        tracked.among = self.silent
+        self.silent[tracked] = None
         return tracked
 
     def _is_crowded(self, address: str) -> bool:
@@ -147,20 +157,29 @@ class Connections:
 
     def _let_go_from(self, address: str) -> bool:
         mine = self._by_address.get(address, {})
-        for waiting in (self._silent, self._idle, self._idle_proven):
+        for waiting in self._waiting:
             for tracked in mine:
                 if tracked.among is waiting:
                     self._end(tracked)
                     return True
         return False
 
-    def _let_go(self, *kinds: dict[TrackedConnection, None]) -> bool:
+    def _let_go(self, kinds: Sequence[dict[TrackedConnection, None]]) -> bool:
         """The oldest of the first kind that there is any of."""
+        self._look_for_data()
         for waiting in kinds:
             if waiting:
                 self._end(next(iter(waiting)))
                 return True
         return False
+
+    def _look_for_data(self) -> None:
+        """The oldest silent ones may have spoken, and we may have been too busy to read it."""
+        for _ in range(_LOOKS):
+            oldest = next(iter(self.silent), None)
+            if oldest is None or not oldest.has_data():
+                return
+            oldest.begin()
 
     def _end(self, tracked: TrackedConnection) -> None:
         self.let_go += 1
@@ -175,6 +194,10 @@ def _within(address: str, networks: Sequence[object]) -> bool:
         return True
     mapped = getattr(found, "ipv4_mapped", None) or found
     return any(mapped in network for network in networks)  # type: ignore[operator]
+
+
+def _no() -> bool:
+    return False
 
 
 def _nothing() -> None:

@@ -21,7 +21,7 @@ from paddock.api.logging import configure_logging
 from paddock.gateway.connections import ConnectionLimits, Connections, TrackedConnection
 from paddock.gateway.front_door import FrontDoor
 from paddock.gateway.gateway import Gateway
-from paddock.gateway.listener import Listener, bind
+from paddock.gateway.listener import BACKLOG, Listener, bind
 from paddock.gateway.web_sockets import WebSocketDoor
 from paddock.settings import Settings
 
@@ -49,7 +49,7 @@ class Server(uvicorn.Server):
         if self.lifespan.should_exit:
             sys.exit(uvicorn.config.STARTUP_FAILURE)
         try:
-            listening = sockets or bind(self.config.host, self.config.port, self.config.backlog)
+            listening = sockets or bind(self.config.host, self.config.port, BACKLOG)
         except OSError as error:
             log.error("cannot listen", problem=str(error))
             await self.lifespan.shutdown()

@@ -2,7 +2,7 @@
 
 A connection that has asked for nothing costs a descriptor and says nothing about who it is. So whoever comes is let in,
 and the oldest that is silent goes: a client that asks at once always gets its turn, however many do not. Next go those
-that have asked before and never showed a key; those whose request has shown none for a while, however busy it keeps us
+that have sent part of a head; those that have asked before and never showed a key; those whose request has shown none for a while, however busy it keeps us
 (a body that trickles in, an answer that is not read); those with a key that are between two requests; and last the
 requests that have shown no key yet. What was let in is never cut while it is at work; where only such are left, the
 newcomer is told to come back.
@@ -25,6 +25,7 @@ MAX_CONNECTIONS = 16_384
 """At most, however many descriptors there are: each costs memory, too."""
 ASKING_SECONDS = 10.0
 """For a request to show a key, or to be answered without one, before its connection may go to make room."""
+_LOOKS = 16
 _DESCRIPTORS_PER_CONNECTION = 3
 """One to a port of a sandbox: the client's, our duplicate of it, and the one into the sandbox."""
 
@@ -55,7 +56,7 @@ class ConnectionLimits:
 class TrackedConnection:
     """One connection that the server holds."""
 
-    __slots__ = ("_connections", "address", "among", "asked_at", "close", "ended", "proven", "user_id")
+    __slots__ = ("_connections", "address", "among", "asked_at", "close", "ended", "has_data", "proven", "user_id")
 
     def __init__(self, connections: Connections, address: str) -> None:
         self._connections = connections
@@ -71,6 +72,8 @@ class TrackedConnection:
         """It has shown a key, or a token that stands for one."""
         self.close: Callable[[], object] = _nothing
         """Lets go of it. For when it is not at work."""
+        self.has_data: Callable[[], bool] = _no
+        """Whether something has come that nobody has read yet."""
 
     def prove(self) -> None:
         self.proven = True
@@ -102,6 +105,10 @@ class TrackedConnection:
                 del working[self.user_id]
             self.user_id = None
 
+    def begin(self) -> None:
+        """It has sent something."""
+        self._move(self._connections.begun)
+
     def busy(self) -> None:
         """A request began. Until it is known whose it is, it is not at work."""
         self.asked_at = time.monotonic()
@@ -114,7 +121,7 @@ class TrackedConnection:
     def idle(self) -> None:
         """Between two requests."""
         self._rest()
-        self._move(self._connections.waiting(self))
+        self._move(self._connections.idle_proven if self.proven else self._connections.idle)
 
     def _move(self, among: dict[TrackedConnection, None] | None) -> None:
         if self.among is not None:
@@ -140,11 +147,15 @@ class Connections:
         self._all: set[TrackedConnection] = set()
         self._by_address: dict[str, dict[TrackedConnection, None]] = {}
         # Each oldest first.
-        self._silent: dict[TrackedConnection, None] = {}
-        self._idle: dict[TrackedConnection, None] = {}
-        self._idle_proven: dict[TrackedConnection, None] = {}
+        self.silent: dict[TrackedConnection, None] = {}
+        self.begun: dict[TrackedConnection, None] = {}
+        """Part of a first head has come."""
+        self.idle: dict[TrackedConnection, None] = {}
+        self.idle_proven: dict[TrackedConnection, None] = {}
         self.asking: dict[TrackedConnection, None] = {}
         """Requests that are under way and have shown no key."""
+        self._unproven = (self.silent, self.begun, self.idle)
+        self._waiting = (*self._unproven, self.idle_proven)
         self.working: Counter[str] = Counter()
         """How many are at work for each user."""
         self.let_go = 0
@@ -160,21 +171,18 @@ class Connections:
         if self._is_crowded(address) and not self._let_go_from(address):
             self.refused += 1
             return None
-        if len(self._silent) + len(self._idle) + len(self.asking) >= limits.unproven:
-            self._let_go(self._silent, self._idle, self._asking_for_long())
+        if sum(map(len, self._unproven)) + len(self.asking) >= limits.unproven:
+            self._let_go(*self._unproven, self._asking_for_long())
         if descriptor >= limits.descriptors:
             # The one that went gives its number back a moment later: this one is of the server's own.
-            self._let_go(self._silent, self._idle, self._asking_for_long(), self._idle_proven)
+            self._let_go(*self._unproven, self._asking_for_long(), self.idle_proven)
             self.refused += 1
             return None
-        kinds = (self._silent, self._idle, self._asking_for_long(), self._idle_proven, self.asking)
+        kinds = (*self._unproven, self._asking_for_long(), self.idle_proven, self.asking)
         if len(self._all) >= limits.in_all and not self._let_go(*kinds):
             self.refused += 1
             return None
         return self._add(address)
-
-    def waiting(self, tracked: TrackedConnection) -> dict[TrackedConnection, None]:
-        return self._idle_proven if tracked.proven else self._idle
 
     def forget(self, tracked: TrackedConnection) -> None:
         self._all.discard(tracked)
@@ -187,8 +195,8 @@ class Connections:
         tracked = TrackedConnection(self, address)
         self._all.add(tracked)
         self._by_address.setdefault(address, {})[tracked] = None
-        tracked.among = self._silent
-        self._silent[tracked] = None
+        tracked.among = self.silent
+        self.silent[tracked] = None
         return tracked
 
     def _is_crowded(self, address: str) -> bool:
@@ -204,7 +212,7 @@ class Connections:
 
     def _let_go_from(self, address: str) -> bool:
         mine = self._by_address.get(address, {})
-        for waiting in (self._silent, self._idle, self._idle_proven, self.asking):
+        for waiting in (*self._waiting, self.asking):
             for tracked in mine:
                 if tracked.among is waiting:
                     self._end(tracked)
@@ -213,6 +221,7 @@ class Connections:
 
     def _let_go(self, *kinds: dict[TrackedConnection, None]) -> bool:
         """The oldest of the first kind that there is any of."""
+        self._look_for_data()
         for waiting in kinds:
             if waiting:
                 self._end(next(iter(waiting)))
@@ -224,6 +233,14 @@ class Connections:
         oldest = next(iter(self.asking), None)
         waits = oldest is not None and time.monotonic() - oldest.asked_at >= ASKING_SECONDS
         return self.asking if waits else {}
+
+    def _look_for_data(self) -> None:
+        """The oldest silent ones may have spoken, and we may have been too busy to read it."""
+        for _ in range(_LOOKS):
+            oldest = next(iter(self.silent), None)
+            if oldest is None or not oldest.has_data():
+                return
+            oldest.begin()
 
     def _end(self, tracked: TrackedConnection) -> None:
         self.let_go += 1
@@ -238,6 +255,10 @@ def _within(address: str, networks: Sequence[object]) -> bool:
         return True
     mapped = getattr(found, "ipv4_mapped", None) or found
     return any(mapped in network for network in networks)  # type: ignore[operator]
+
+
+def _no() -> bool:
+    return False
 
 
 def _nothing() -> None:

@@ -188,6 +188,8 @@ class FrontDoor(HttpToolsProtocol):
             self._feed(bytes(self._held))  # no HTTP at all; uvicorn says so
         elif not self._dribbling:
             self._dribbling = True
+            if self.tracked.among is self._gateway.tracked.silent:
+                self.tracked.begin()
             self._expect(self._head_seconds)
         return False
 

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import structlog
 
@@ -20,6 +21,9 @@ from paddock.gateway.connections import Connections, TrackedConnection
 _BATCH = 32
 """Accepted in one go, before those that are served have their turn."""
 _REST_SECONDS = 0.1
+BACKLOG = 4096
+"""Connections that may wait in the kernel's queue; it takes no more than ``net.core.somaxconn``."""
+_DEFER_SECONDS = 1
 _QUIET_SECONDS = 60.0
 """Between two lines in the log about the same trouble."""
 # The process or the machine is short of something, which passes.
@@ -95,6 +99,9 @@ class Listener:
             self._tell("more connections than there is room for; some are refused")
             return
         sock.setblocking(False)
+        tracked.has_data = partial(_has_data, sock)
+        if tracked.has_data():
+            tracked.begin()
         task = self._loop.create_task(self._begin(sock, tracked))
         self._beginning.add(task)
         task.add_done_callback(self._beginning.discard)
@@ -145,6 +152,8 @@ def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
         for family, kind, protocol, _, address in dict.fromkeys(found):
             sock = stack.enter_context(socket.socket(family, kind, protocol))
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Who says nothing stays in the kernel's queue for a second; who speaks is let in at once.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, _DEFER_SECONDS)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             try:
@@ -156,6 +165,15 @@ def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
             sockets.append(sock)
         stack.pop_all()
         return sockets
+
+
+def _has_data(sock: socket.socket) -> bool:
+    """Or an end: whoever has closed need not be kept, but is found out at once."""
+    try:
+        sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except OSError:
+        return False
+    return True
 
 
 def _refuse(sock: socket.socket) -> None:

@@ -191,7 +191,7 @@ def test_nothing_that_a_stranger_sends_takes_a_place_for_good(settings: Settings
             stranger.settimeout(0.5)
             with suppress(OSError):  # it may be sent away by now, or the server reads no more
                 stranger.sendall(HOLDS[held_by])
-            wait_until(lambda: not server.server.connections._silent)
+            wait_until(lambda: not server.server.connections.silent)
         for _ in range(4):
             newcomer = stack.enter_context(dial(server))
             assert ask(newcomer, "/sandboxes", server.key).startswith(b"HTTP/1.1 200")
@@ -206,7 +206,7 @@ def test_one_member_cannot_take_all_places(settings: Settings) -> None:
         for _ in range(8):
             sock = stack.enter_context(dial(server))
             sock.sendall(request)
-            wait_until(lambda: not (server.server.connections._silent or server.server.connections.asking))
+            wait_until(lambda: not (server.server.connections.silent or server.server.connections.asking))
             sock.settimeout(0.2)
             with suppress(TimeoutError):
                 statuses.append(sock.recv(4096)[:12])

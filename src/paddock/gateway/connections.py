@@ -2,10 +2,10 @@
 
 A connection that has asked for nothing costs a descriptor and says nothing about who it is. So whoever comes is let in,
 and the oldest that is silent goes: a client that asks at once always gets its turn, however many do not. Next go those
-that have sent part of a head; those that have asked before and never showed a key; those whose request has shown none for a while, however busy it keeps us
-(a body that trickles in, an answer that is not read); those with a key that are between two requests; and last the
-requests that have shown no key yet. What was let in is never cut while it is at work; where only such are left, the
-newcomer is told to come back.
+that have sent part of a head; those that have asked before and never showed a key; those whose request has shown none
+for a while, however busy it keeps us (a body that trickles in, an answer that is not read); those with a key that are
+between two requests; and last the requests that have shown no key yet. What was let in is never cut while it is at
+work; where only such are left, the newcomer is told to come back.
 
 Descriptors are the limit behind it all: see :mod:`paddock.descriptors`.
 """

@@ -44,7 +44,7 @@ def sandbox(server: LiveServer) -> str:
 
 def document() -> dict[str, Any]:
     """Made without a house: nothing is opened for it."""
-    house: Any = SimpleNamespace(settings=Settings(_env_file=None))
+    house: Any = SimpleNamespace(settings=Settings(_env_file=None), in_flight=None)
     return create_app(house=house).openapi()
 
 

@@ -146,7 +146,7 @@ class Settings(BaseSettings):
     """Memory."""
     default_disk_mb: int = Field(default=1024, ge=16, validation_alias="PADDOCK_DEFAULT_DISK_MB")
     """Disk."""
-    default_pids: int = Field(default=256, ge=4, validation_alias="PADDOCK_DEFAULT_PIDS")
+    default_pids: int = Field(default=512, ge=4, validation_alias="PADDOCK_DEFAULT_PIDS")
     """Processes and threads."""
 
     # The most that one sandbox may have. 0: what its machine has, and never more than that.

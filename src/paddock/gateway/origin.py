@@ -138,7 +138,7 @@ def _apis_origin(
 ) -> Iterator[tuple[bytes, bytes]]:
     for name, value in headers:
         lower = name.lower()
-        if lower in _FOR_THE_ORIGIN or lower.startswith(_FOR_THE_ORIGIN_PREFIXES):
+        if lower in _FOR_THE_ORIGIN or _is_for_the_origin(lower):
             continue
         if browser and lower in _NOT_FOR_BROWSERS:
             continue
@@ -147,6 +147,11 @@ def _apis_origin(
                 yield name, cookie
         else:
             yield name, value
+
+
+def _is_for_the_origin(name: bytes) -> bool:
+    """``Sec-WebSocket-…`` is the handshake's own, and says nothing to a browser beyond it."""
+    return name.startswith(_FOR_THE_ORIGIN_PREFIXES) and not name.startswith(b"sec-websocket-")
 
 
 def _confined(cookie: bytes, prefix: str = "") -> bytes | None:

@@ -67,7 +67,10 @@ def _private_of(field: str, texts: Iterable[str], reachable: Sequence[Rule], *, 
                 details={"field": field, "entries": [rule.text]},
             )
         if field == "private":
-            if rule.domain is None and closed_entry(rule) is not Closed.PRIVATE:
+            alone = closed_entry(rule)
+            if rule.domain is None and alone is not None and kind is None:
+                continue  # open to every sandbox by the server's settings
+            if rule.domain is None and alone is not Closed.PRIVATE:
                 raise Invalid(
                     f"{rule.text!r} is not a private network. Name private networks and domains one by one.",
                     details={"field": field},

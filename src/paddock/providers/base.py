@@ -38,7 +38,7 @@ class Resources:
     cpu: float = 1.0
     memory_mb: int = 512
     disk_mb: int = 1024
-    pids: int = 256
+    pids: int = 512
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,9 @@ _CHECKPOINT_COMMITS = 500
 WAL_LIMIT_BYTES = 16 << 20
 """Past this size SQLite's write-ahead log is emptied after a checkpoint, for which writers wait a moment. What comes in
 during one checkpoint is on top."""
+_CATCH_UP_COMMITS = 16
+_CATCH_UP_S = 2.0
+"""How often it is looked at whether the log is four times too large, and how long a writer waits for it then."""
 _IDLE_CHECKPOINT_S = 5.0
 """After the last commit: a log that nobody adds to any more is moved into the database, and emptied."""
 _POOL_SECONDS = 10.0
@@ -134,6 +137,7 @@ class Store:
         ``swift``: a few statements on a few rows, on the way of a request. SQLite runs them without changing threads.
         """
         changed: set[str] = set()
+        await self._let_checkpoint_catch_up()
         try:
             async with self._in_turn(), self._writing(swift) as connection:
                 connection.info[CHANGED] = changed
@@ -191,6 +195,14 @@ class Store:
             self._idle = asyncio.get_running_loop().call_later(_IDLE_CHECKPOINT_S, self._look_idle, self._commits)
         if self._commits % _CHECKPOINT_COMMITS == 0:
             self._start_checkpoint(WAL_LIMIT_BYTES)
+
+    async def _let_checkpoint_catch_up(self) -> None:
+        """Where the disk is slower than those who write, they wait for it a moment, rather than the log grow on."""
+        running = self._checkpoint
+        if running is None or running.done() or self.file is None or self._commits % _CATCH_UP_COMMITS:
+            return
+        if sqlite.wal_bytes(self.file) > 4 * WAL_LIMIT_BYTES:
+            await asyncio.wait({running}, timeout=_CATCH_UP_S)
 
     def _look_idle(self, commits: int) -> None:
         """Nothing was written since: nobody is kept waiting. Else look again later."""

@@ -24,7 +24,8 @@ def test_its_tools_are_the_sandboxes_and_see_its_pages(browser_bed: Bed) -> None
     box.run("mkdir -p site && echo '<h1>In the paddock</h1>' > site/index.html")
     box.run("python3 -m http.server 3000 --directory site", background=True)
     box.run(WAIT, timeout=60)
-    words = ["--headless", "--isolated", "--no-sandbox", "--executable-path", "/opt/paddock/browser/bin/chromium"]
+    chromium = box.run("command -v chromium /opt/paddock/browser/bin/chromium | head -n 1").strip()
+    words = ["--headless", "--isolated", "--no-sandbox", "--executable-path", chromium]
     server = {"command": "node", "args": [str(folder / "node_modules/@playwright/mcp/cli.js"), *words]}
     with browser_bed.api() as api:
         place = f"/sandboxes/{box.sandbox_id}"

@@ -134,9 +134,12 @@ class LoopWatchdog:
     def _sample(self) -> None:
         """While C code holds the interpreter's lock this thread does not run either; when it does, the loop's thread
         is still in the function that made the call."""
-        while not self._stop.wait(self._interval):
+        pause = self._interval
+        while not self._stop.wait(pause):
             due = self._due
-            if time.monotonic() - due <= self._threshold or (self._seen is not None and self._seen[0] == due):
+            left = due + self._threshold - time.monotonic()
+            pause = max(left, self._interval)
+            if left >= 0 or (self._seen is not None and self._seen[0] == due):
                 continue
             frame = sys._current_frames().get(self._thread)
             if frame is not None and self._due == due:

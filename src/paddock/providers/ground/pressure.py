@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+import weakref
 from pathlib import Path
 
 from paddock import errors
@@ -13,12 +14,25 @@ from paddock.providers.ground.cgroups import Cgroups, Group
 
 _KILL_SECONDS = 10.0
 _STAT = Path("/proc/stat")
+_READ_BYTES = 4096
+
+
+class KernelFile:
+    """A file that the kernel writes anew for each reader, kept open: to open it costs more than to read it."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def read(self) -> bytes:
+        return os.pread(self._descriptor, _READ_BYTES, 0)
 
 
 class Processors:
     """How busy the machine's processors are, with whomever's work."""
 
     def __init__(self) -> None:
+        self._stat = KernelFile(_STAT)
         self._last = self._busy_and_total()
 
     def busy_share(self) -> float:
@@ -29,17 +43,25 @@ class Processors:
 
     def _busy_and_total(self) -> tuple[int, int]:
         """Ticks since the boot: with work, and all. Waiting for a disk is no work."""
-        ticks = [int(word) for word in _STAT.read_bytes().split(b"\n", 1)[0].split()[1:9]]
+        ticks = [int(word) for word in self._stat.read().split(b"\n", 1)[0].split()[1:9]]
         return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
-def cpu_seconds_of_all(cgroups: Cgroups) -> float | None:
-    """Processor time of all sandboxes together, from one read; None where the kernel does not count it."""
-    if (place := cgroups.v1.get("cpuacct")) is not None:
-        return _number(place / "cpuacct.usage") / 1e9
-    if cgroups.v2 is not None and "cpu" in cgroups.v2_controllers:
-        return _field(cgroups.v2 / "cpu.stat", "usage_usec") / 1e6
-    return None
+class CpuTime:
+    """Processor time of all sandboxes together, from one read."""
+
+    def __init__(self, cgroups: Cgroups) -> None:
+        """Raises Unsupported where the kernel does not count it."""
+        if (place := cgroups.v1.get("cpuacct")) is not None:
+            self._file, self._unit = KernelFile(place / "cpuacct.usage"), 1e9
+        elif cgroups.v2 is not None and "cpu" in cgroups.v2_controllers:
+            self._file, self._unit = KernelFile(cgroups.v2 / "cpu.stat"), 1e6
+        else:
+            raise errors.Unsupported("The kernel does not count the processor time of sandboxes here.")
+
+    def seconds(self) -> float:
+        """``cpu.stat`` begins with the name of its first number; ``cpuacct.usage`` has no other."""
+        return int(self._file.read().split(b"\n", 1)[0].split()[-1]) / self._unit
 
 
 def refused_forks(group: Group) -> int:

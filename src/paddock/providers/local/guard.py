@@ -65,19 +65,24 @@ class Guard:
         self._living = living
         self._notice = notice
         self._accounts: dict[str, _Account] = {}
-        self._last: tuple[float, float] | None = None
 
     async def keep(self) -> None:
         """Until cancelled."""
+        try:
+            cpu_time = pressure.CpuTime(self._cgroups)
+        except errors.Unsupported:
+            return
         processors = pressure.Processors()
-        while pressure.cpu_seconds_of_all(self._cgroups) is not None:
-            used, busy_share = self._used(), processors.busy_share()
-            crowded = busy_share > _CROWDED_SHARE
+        last, total = time.monotonic(), cpu_time.seconds()
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            before, was, last, total = last, total, time.monotonic(), cpu_time.seconds()
+            used = (total - was) / max(last - before, 1e-3)
+            crowded = processors.busy_share() > _CROWDED_SHARE
             if used > (_QUIET_CPUS_CROWDED if crowded else _QUIET_CPUS):
                 await self._look(used, crowded=crowded)
             elif self._accounts:
                 await asyncio.to_thread(self._rest)
-            await asyncio.sleep(_LOOK_S)
 
     async def _look(self, used: float, *, crowded: bool) -> None:
         present = [one for one in self._living() if not one.paused and one.record.running is not None]
@@ -88,12 +93,6 @@ class Guard:
             return
         for bomb in bombs:
             await self._end(bomb)
-
-    def _used(self) -> float:
-        """Processors that all sandboxes together have kept busy since the last look."""
-        now, total = time.monotonic(), pressure.cpu_seconds_of_all(self._cgroups) or 0.0
-        before, self._last = self._last, (now, total)
-        return 0.0 if before is None else (total - before[1]) / max(now - before[0], 1e-3)
 
     def _scan(self, present: Iterable[Living], room: float, crowded: bool) -> list[ForkBomb]:
         """``room``: the processors that all of them got, at most one."""

@@ -16,6 +16,7 @@ import time
 import traceback
 from collections import deque
 from dataclasses import dataclass
+from types import FrameType
 
 import structlog
 
@@ -25,6 +26,10 @@ _BEATS = 2
 """Per threshold."""
 _STACK_LINES = 12
 _KEPT_STALLS = 32
+
+
+_Place = tuple[str, int, str, str | None]
+"""File, line, function, and the line's text where it is known: as ``traceback`` takes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class LoopWatchdog:
         """The latest of them."""
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
-        self._seen: tuple[float, tuple[str, ...]] | None = None
+        self._seen: tuple[float, list[_Place]] | None = None
         self._stop = threading.Event()
         self._sampler: threading.Thread | None = None
         self._schedule: int | None = None
@@ -111,7 +116,8 @@ class LoopWatchdog:
         cpu, starved = (
             min(late, after - before) for after, before in ((now.cpu, then.cpu), (now.starved, then.starved))
         )
-        stack = self._seen[1] if self._seen is not None and self._seen[0] == self._due else ()
+        places = self._seen[1] if self._seen is not None and self._seen[0] == self._due else []
+        stack = tuple(traceback.format_list(places))
         stall = Stall(round(late, 3), round(cpu, 3), round(starved, 3), stack)
         if stall.own_seconds <= self._threshold:
             return
@@ -143,7 +149,17 @@ class LoopWatchdog:
                 continue
             frame = sys._current_frames().get(self._thread)
             if frame is not None and self._due == due:
-                self._seen = due, tuple(traceback.format_stack(frame)[-_STACK_LINES:])
+                self._seen = due, _places(frame)
+
+
+def _places(frame: FrameType | None) -> list[_Place]:
+    """Where it is and who called it, the latest last. The lines themselves are read later: whoever reads a file gives
+    the loop's thread the interpreter, which may keep it until its next beat."""
+    places: list[_Place] = []
+    while frame is not None and len(places) < _STACK_LINES:
+        places.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, None))
+        frame = frame.f_back
+    return places[::-1]
 
 
 def _open_schedule(thread: int) -> int | None:

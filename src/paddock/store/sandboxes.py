@@ -224,6 +224,20 @@ async def running_since_before(connection: AsyncConnection, moment: float, limit
     return list((await connection.execute(query.order_by(sandboxes.c.running_since).limit(limit))).scalars())
 
 
+async def shift(connection: AsyncConnection, seconds: float) -> None:
+    """Every moment of those that are still there, by as much as the clock was set: they are as old as they were, and
+    what is counted from these moments or until them stays what it was. Null stays null."""
+    moved = ("created_at", "started_at", "running_since", "last_activity_at", "state_changed_at", "ends_at")
+    statement = (
+        update(sandboxes)
+        .where(sandboxes.c.state != State.DELETED)
+        .values({name: sandboxes.c[name] + seconds for name in moved})
+        .returning(sandboxes.c.sandbox_id)
+    )
+    for sandbox_id in (await connection.execute(statement)).scalars():
+        _mark(connection, sandbox_id)
+
+
 async def purge_deleted(connection: AsyncConnection, before: float, limit: int = 500) -> list[str]:
     """Forget sandboxes that were deleted before this moment. Usage stays: it is what a bill is made of."""
     query = select(sandboxes.c.sandbox_id).where(

@@ -11,9 +11,9 @@ from tests.e2b.server import PaddockServer
 
 
 @contextmanager
-def serving(home: Path) -> Iterator[PaddockServer]:
+def serving(home: Path, **settings: str) -> Iterator[PaddockServer]:
     """Sandboxes outlive their server; those that were made here do not."""
-    server = PaddockServer(home)
+    server = PaddockServer(home, **settings)
     try:
         server.start()
         yield server

@@ -85,6 +85,10 @@ class Reconciler:
                 task.cancel()
             await asyncio.gather(*self._finishing.values(), return_exceptions=True)
 
+    async def crashed(self, sandbox_id: str, why: str) -> None:
+        """Its row says so at once, unless somebody has started it again already."""
+        await _guarded(functools.partial(self._transitions.compare, sandbox_id, why), sandbox_id)
+
     async def run_once(self) -> None:
         await self.finish(patient=False)
         await self.sweep()

@@ -19,6 +19,7 @@ from paddock.machine.base import MachineStats
 from paddock.providers.base import InsideService
 from paddock.providers.ground import outlet
 from paddock.providers.ground.door import Door
+from paddock.providers.ground.exit_status import exit_status
 from paddock.providers.ground.outlet import Outlet
 from paddock.providers.ground.record import Record, Running, start_time
 from paddock.providers.local.enclosure import Way
@@ -166,8 +167,13 @@ class Living:
         self.record = self.record.with_running(replace(self.running, stopped=stopped))
         await asyncio.to_thread(self.record.save, self.folder)
 
+    def exit_status(self) -> int | None:
+        """After its end; None where the kernel does not tell."""
+        return None if self._pidfd is None else exit_status(self.running.pid, self._pidfd)
+
     def _ended(self) -> None:
-        self._unwatch()
+        if self._pidfd is not None:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
         self._on_end(self)
 
     def _unwatch(self) -> None:

@@ -405,7 +405,7 @@ class LocalProvider(capacity.OnThisHost):
         self._chores.add(self._drop(living.folder, living))
 
     def _lost(self, living: Living) -> None:
-        log.warning("sandbox ended", sandbox_id=living.record.spec.sandbox_id)
+        self._chores.add(self._watch.crashed(living))
 
     def _hold(self, folder: Path, record: Record) -> Living:
         way = kind(record.spec).way

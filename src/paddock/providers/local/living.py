@@ -58,6 +58,7 @@ class Living:
         self.outlet = way_out
         self.door = None if inside is None else Door(inside, lambda: self.record.spec)
         self._clock = clock
+        self._opening = asyncio.Lock()
         self._pidfd: int | None = None
         self._on_end: Callable[[Living], None] = lambda _: None
         self._way = way(lambda: self.folder)
@@ -114,8 +115,9 @@ class Living:
 
     async def open(self) -> None:
         """Its way out, and what is served inside. May be repeated."""
-        await self.outlet.open(self.machine)
-        await self.open_door()
+        async with self._opening:
+            await self.outlet.open(self.machine)
+            await self.open_door()
 
     async def open_door(self) -> None:
         if self.door is not None:

@@ -23,7 +23,7 @@ from paddock.egress.policy import EgressPolicy
 from paddock.errors import PaddockError, StoreUnavailable, Unsupported
 from paddock.ids import is_sandbox_id
 from paddock.lifecycle.engine import Engine
-from paddock.lifecycle.idempotency import REMEMBERED_SECONDS
+from paddock.lifecycle.idempotency import REMEMBERED_KEYS, REMEMBERED_SECONDS
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.naming import with_free_name
 from paddock.lifecycle.patience import backoff_seconds
@@ -206,13 +206,15 @@ class Reconciler:
     async def _forget(self) -> None:
         now = self._clock.now()
         async with self._store.write() as connection:
-            gone = await sandboxes.purge_deleted(connection, now - self._settings.deleted_retention)
+            gone = await sandboxes.purge_deleted(
+                connection, now - self._settings.deleted_retention, self._settings.deleted_kept
+            )
             await events.forget(connection, gone)
             if self._settings.events_kept:
                 await events.keep_latest(connection, self._settings.events_kept)
             await services.forget(connection, gone)
             await mcp_servers.forget(connection, gone)
-            await idempotency.forget(connection, now - REMEMBERED_SECONDS)
+            await idempotency.forget(connection, now - REMEMBERED_SECONDS, REMEMBERED_KEYS)
             await servers.forget_stale(connection, now - max(86_400.0, 10 * self._settings.server_ttl))
 
     async def _change_each(self, sandbox_ids: Collection[str], change: Change) -> None:

@@ -238,12 +238,18 @@ async def shift(connection: AsyncConnection, seconds: float) -> None:
         _mark(connection, sandbox_id)
 
 
-async def purge_deleted(connection: AsyncConnection, before: float, limit: int = 500) -> list[str]:
-    """Forget sandboxes that were deleted before this moment. Usage stays: it is what a bill is made of."""
-    query = select(sandboxes.c.sandbox_id).where(
-        and_(sandboxes.c.deleted_at < before, sandboxes.c.state == State.DELETED)
-    )
+async def purge_deleted(connection: AsyncConnection, before: float, kept: int, limit: int = 2000) -> list[str]:
+    """Forget sandboxes that were deleted before this moment, and of each owner all but the latest so many (0: none of
+    those). Usage stays: it is what a bill is made of."""
+    deleted = sandboxes.c.state == State.DELETED
+    query = select(sandboxes.c.sandbox_id).where(and_(sandboxes.c.deleted_at < before, deleted))
     ids = list((await connection.execute(query.limit(limit))).scalars())
+    count = func.count()
+    crowded = select(sandboxes.c.owner_id, count).where(deleted).group_by(sandboxes.c.owner_id).having(count > kept)
+    for owner_id, found in (await connection.execute(crowded)).all() if kept else ():
+        oldest = select(sandboxes.c.sandbox_id).where(deleted, sandboxes.c.owner_id == owner_id)
+        oldest = oldest.order_by(sandboxes.c.deleted_at).limit(min(limit, found - kept))
+        ids += (await connection.execute(oldest)).scalars()
     for sandbox_id in ids:
         _mark(connection, sandbox_id)
     if ids:

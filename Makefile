@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.paddock
 NATIVE := hatch_build.py $(wildcard agent/flags agent/src/* agent/launch/* agent/probe/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast conformance format lint types bench lock clean check
+.PHONY: help run test test-fast chaos conformance format lint types bench lock clean check
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -20,6 +20,9 @@ test: $(STAMP)-dev ## Set everything up and run all tests
 
 test-fast: $(STAMP)-dev ## Run the tests that take seconds
 	@$(BIN)/python -m pytest -q -n 2 -m "not slow"
+
+chaos: $(STAMP)-dev ## Kill servers a thousand times, with other faults beside; prints where they died
+	@CHAOS_KILLS=$${CHAOS_KILLS:-1000} $(BIN)/python -m pytest -q -rs tests/chaos
 
 conformance: $(STAMP)-dev ## Hold every provider to the same promises; writes docs/providers.md
 	@PYTHON=$(BIN)/python sh scripts/conformance.sh

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,10 @@ class Herd:
     keys: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Creates that were sent and not answered, by idempotency key."""
     created_by_key: dict[str, str] = field(default_factory=dict)
+    commands: dict[str, str] = field(default_factory=dict)
+    """Commands that were sent and not answered: the sandbox, by idempotency key."""
+    answered: Counter[str] = field(default_factory=Counter)
+    """Commands that were answered, by sandbox: each of them is to be counted once."""
     surprises: list[str] = field(default_factory=list)
     """Answers that no crash explains."""
 
@@ -45,7 +50,8 @@ class Herd:
 
     async def _worker(self, client: httpx.AsyncClient, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            action = self.rng.choices([self.create, self.pause, self.resume, self.delete, self.retime], [5, 4, 8, 3, 2])
+            actions = [self.create, self.pause, self.resume, self.delete, self.retime, self.run]
+            action = self.rng.choices(actions, [5, 4, 8, 3, 2, 6])
             try:
                 await action[0](client)
             except httpx.TransportError:
@@ -67,9 +73,11 @@ class Herd:
         return None
 
     async def ask_again(self, client: httpx.AsyncClient) -> None:
-        """Whoever never had an answer to a create sends it again, with its key."""
+        """Whoever never had an answer to a create or a command sends it again, with its key."""
         for key in list(self.keys):
             await self._create(client, key)
+        for key in list(self.commands):
+            await self._run(client, key)
 
     async def _create(self, client: httpx.AsyncClient, key: str) -> None:
         body = self.keys[key]
@@ -80,6 +88,22 @@ class Herd:
             if self.created_by_key.setdefault(key, sandbox_id) != sandbox_id:
                 self.surprises.append(f"key {key} made both {self.created_by_key[key]} and {sandbox_id}")
             self.promises.setdefault(sandbox_id, Promise(sandbox_id, body["timeout"], body["on_timeout"]))
+
+    async def run(self, client: httpx.AsyncClient) -> None:
+        if len(self.commands) >= MOST_UNANSWERED or (self.commands and self.rng.random() < 0.5):
+            key = self.rng.choice(list(self.commands))
+        elif (promise := self._some()) is not None:
+            key = secrets.token_hex(8)
+            self.commands[key] = promise.sandbox_id
+        else:
+            return
+        await self._run(client, key)
+
+    async def _run(self, client: httpx.AsyncClient, key: str) -> None:
+        body = {"sandbox_id": self.commands[key], "command": "true"}
+        answer = await self._post(client, "run-command", body, {"Idempotency-Key": key})
+        if answer.status_code in (200, 404) and self.commands.pop(key, None) and answer.status_code == 200:
+            self.answered[body["sandbox_id"]] += 1
 
     async def pause(self, client: httpx.AsyncClient) -> None:
         await self._on_some(client, "pause")

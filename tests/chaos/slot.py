@@ -45,6 +45,10 @@ class Slot:
                 await asyncio.sleep(0.01)
 
     @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None and self._process.is_alive() else None
+
+    @property
     def alive(self) -> bool:
         return self._process is not None and self._process.is_alive()
 

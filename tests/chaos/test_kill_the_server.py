@@ -29,6 +29,7 @@ from paddock.store import deadlines, events, sandboxes
 from paddock.store.database import Store
 from paddock.store.records import Sandbox
 from tests.chaos import server
+from tests.chaos.faults import inject
 from tests.chaos.herd import Herd
 from tests.chaos.slot import Slot
 from tests.docker import engine
@@ -38,7 +39,7 @@ from tests.local.place import eventually
 from tests.support.postgres import Postgres
 
 KILLS = int(os.environ.get("CHAOS_KILLS", "200"))
-KILLS_OF_REAL_SANDBOXES = int(os.environ.get("CHAOS_KILLS", "15"))
+KILLS_OF_REAL_SANDBOXES = max(15, KILLS // 10) if "CHAOS_KILLS" in os.environ else 15
 """Each start of such a server takes ten times as long."""
 SETTLE_SECONDS = 40.0
 STATES = {state.value for state in State}
@@ -50,14 +51,16 @@ PROVIDERS: dict[str, Callable[[Path], Provider]] = {
     "docker": lambda home: DockerProvider(home / "docker", address=engine.address(), images=[engine.DEBIAN]),
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 + 3 * KILLS)]
 
 
-async def rampage(slots: list[Slot], herd: Herd, kills: int) -> Counter[str]:
-    """Servers die and come back until enough have died; clients go on all the while."""
+async def rampage(slots: list[Slot], herd: Herd, kills: int, home: Path) -> tuple[Counter[str], Counter[str]]:
+    """Servers die and come back until enough have died; clients go on all the while, and so do other faults. Where the
+    kills were, and which faults there were."""
     stop = asyncio.Event()
     places: Counter[str] = Counter()
     grazing = asyncio.create_task(herd.graze(6, stop))
+    faults = asyncio.create_task(inject(slots, home, herd.rng, stop))
 
     async def one(slot: Slot) -> None:
         while places.total() < kills:
@@ -69,7 +72,7 @@ async def rampage(slots: list[Slot], herd: Herd, kills: int) -> Counter[str]:
     finally:
         stop.set()
         await grazing
-    return places
+    return places, await faults
 
 
 async def judge(store: Store, provider: Provider, herd: Herd) -> None:
@@ -109,6 +112,19 @@ async def judge(store: Store, provider: Provider, herd: Herd) -> None:
         await _check_history(store, row)
 
 
+async def judge_usage(url: str, client: httpx.AsyncClient, herd: Herd) -> None:
+    """The clients' own book: what was answered is counted once, and stands in the events once."""
+    assert not herd.commands, "a command that nobody could get an answer to"
+    for promise in herd.promises.values():
+        used = await client.get(f"{url}/sandboxes/{promise.sandbox_id}/usage")
+        if promise.deleted or promise.maybe_deleted or promise.on_timeout == "delete" or used.status_code == 404:
+            continue
+        answered = herd.answered[promise.sandbox_id]
+        assert used.json()["total"]["commands"] == answered, promise
+        told = (await client.get(f"{url}/sandboxes/{promise.sandbox_id}/events?limit=1000")).json()["events"]
+        assert sum(event["type"] == "command.finished" for event in told) == answered, promise
+
+
 async def _everything(store: Store) -> tuple[dict[str, Sandbox], dict[str, float]]:
     async with store.read() as connection:
         rows: dict[str, Sandbox] = {}
@@ -146,9 +162,10 @@ async def _check_history(store: Store, row: Sandbox) -> None:
     assert state is row.state
 
 
-def _report(places: Counter[str]) -> None:
-    print(f"\n{places.total()} kills:")
-    for place, count in sorted(places.items()):
+def _report(places: Counter[str], faults: Counter[str], herd: Herd) -> None:
+    book = f"{len(herd.promises)} sandboxes promised, {herd.answered.total()} keyed commands answered"
+    print(f"\n{places.total()} kills, {faults.total()} other faults; {book}:")
+    for place, count in (*sorted(places.items()), *sorted(faults.items())):
         print(f"  {count:4d}  {place}")
 
 
@@ -218,21 +235,23 @@ async def _nothing_stays(provider: Provider, home: Path) -> None:
 
 
 async def test_no_kill_between_any_two_steps_loses_orphans_or_forgets(
-    chaos: tuple[list[Slot], Store, Provider, Herd], capsys: pytest.CaptureFixture[str]
+    chaos: tuple[list[Slot], Store, Provider, Herd], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slots, store, provider, herd = chaos
     real = provider.name in REAL
     if real:
         await _first_sandbox(slots[0], herd)
-    places = await rampage(slots, herd, KILLS_OF_REAL_SANDBOXES if real else KILLS)
+    places, faults = await rampage(slots, herd, KILLS_OF_REAL_SANDBOXES if real else KILLS, tmp_path)
     with capsys.disabled():
-        _report(places)
+        _report(places, faults, herd)
     for step in server.PROVIDER_STEPS[:1] if real else server.PROVIDER_STEPS:
         assert any(step in place for place in places), f"no server died around {step}: more kills are needed"
     await asyncio.gather(*(slot.start(fuse=None) for slot in slots))
     async with httpx.AsyncClient(headers={"X-API-Key": herd.api_key}, timeout=30) as client:
         await herd.ask_again(client)
-    await judge(store, provider, herd)
+        await judge(store, provider, herd)
+        if not real:  # a command that its agent took with it may have been answered, and is then told as lost
+            await judge_usage(slots[0].url, client, herd)
 
 
 async def test_every_command_that_was_answered_is_counted_once_whenever_the_server_dies(

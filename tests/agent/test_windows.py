@@ -1,4 +1,4 @@
-"""Followers with a window: never sent more than they take, and a process waits for them rather than that they lose output."""
+"""Followers with a window: they are sent no more than they take, and the process waits for them."""
 
 from __future__ import annotations
 

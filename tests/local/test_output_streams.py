@@ -171,7 +171,7 @@ def test_the_command_line_gets_all_of_it(server: PaddockServer, sandbox: str, tm
     program = [sys.executable, "-c", "from paddock.cli.app import main; main()"]
     environment = {"PADDOCK_URL": server.url, "PADDOCK_API_KEY": server.key, "HOME": str(tmp_path)}
     ran = subprocess.run(
-        [*program, "run", sandbox, "--", *WRITE.split()],
+        [*program, "exec", sandbox, "--", *WRITE.split()],
         env=environment,
         capture_output=True,
         timeout=PATIENCE,

@@ -80,9 +80,14 @@ void do_process_get(struct connection *c, uint32_t id, const char *process_id) {
 void do_wait(struct connection *c, uint32_t id, const char *process_id) { do_process_get(c, id, process_id); }
 void do_note(struct connection *c, uint32_t id, const char *process_id) { do_process_get(c, id, process_id); }
 void do_close_stdin(struct connection *c, uint32_t id, const char *process_id) { do_process_get(c, id, process_id); }
-void do_follow(struct connection *c, uint32_t id, const char *process_id, uint64_t out, uint64_t err, bool all) {
-    seen += (out ^ err) + all;
+void do_follow(struct connection *c, uint32_t id, const char *process_id, uint64_t out, uint64_t err, bool all,
+               const struct window *window) {
+    seen += (out ^ err) + all + window->wanted + window->bytes + window->hold_ms;
     do_process_get(c, id, process_id);
+}
+void do_window(struct connection *c, uint32_t follow_id, uint32_t bytes) {
+    seen += bytes;
+    if (request_find(c, follow_id)) seen++;
 }
 void do_read_output(struct connection *c, uint32_t id, const char *process_id, uint8_t stream, uint64_t offset, uint32_t limit) {
     seen += stream + offset + limit;
@@ -171,11 +176,13 @@ static void seed_frame(struct writer *w) {
         REQ_CLOSE_STDIN, REQ_SIGNAL, REQ_RESIZE, REQ_WAIT, REQ_CANCEL, REQ_STAT, REQ_LIST_DIR, REQ_OPEN, REQ_COMMIT, REQ_CLOSE,
         REQ_MKDIR, REQ_MOVE, REQ_REMOVE, REQ_CHMOD, REQ_WATCH, REQ_PREAD, REQ_PWRITE, REQ_DIAL, REQ_LISTEN, REQ_LISTEN_ON, REQ_STATS, 0x7f,
         REQ_SPAWN, REQ_SIGNAL_ONE, REQ_NOTE, REQ_FOLLOW_ALL, REQ_OPEN_FOR, REQ_MKDIR_FOR, REQ_RESOLVE, REQ_ATTRIBUTES,
+        REQ_SPAWN, REQ_FOLLOW_WINDOW, REQ_WINDOW,
     };
     static const char *const forms[] = {
         "44", "", "tlltt12288t", "tlltt12288t", "", "t", "t88", "t184", "tb", "t", "t4", "t22", "t", "4", "tt1", "tt44", "tt14",
         "4", "4", "tt4", "ttt", "tt1", "tt4", "tt1", "484", "48b", "2", "2", "21", "", "tb4",
         "tlltt12288tb", "t4", "t", "t88", "ttt14tl", "ttt4", "tt", "ttl",
+        "tlltt12288t44", "t88144", "44",
     };
     _Static_assert(sizeof types == sizeof forms / sizeof *forms, "each type has its form");
     uint32_t pick = chance(sizeof types);

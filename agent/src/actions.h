@@ -4,6 +4,12 @@
 
 #include "connection.h"
 
+/* How a follower wants its output: at most so many bytes that it has not taken yet; and how long it may hold a process up. */
+struct window {
+    bool wanted;
+    uint32_t bytes, hold_ms;
+};
+
 struct spawn_order {
     const char *process_id;
     struct list argv, env, shortcut;
@@ -13,12 +19,16 @@ struct spawn_order {
     uint8_t flags;
     uint16_t rows, cols;
     uint64_t hard_timeout_ms, spool_limit;
+    struct window window;
 };
 
 void do_spawn(struct connection *c, uint32_t id, struct spawn_order *order);
 void do_processes(struct connection *c, uint32_t id);
 void do_process_get(struct connection *c, uint32_t id, const char *process_id);
-void do_follow(struct connection *c, uint32_t id, const char *process_id, uint64_t out_offset, uint64_t err_offset, bool all);
+void do_follow(struct connection *c, uint32_t id, const char *process_id, uint64_t out_offset, uint64_t err_offset, bool all,
+               const struct window *window);
+/* A follower has taken so many bytes. One that has ended meanwhile is none. */
+void do_window(struct connection *c, uint32_t follow_id, uint32_t bytes);
 void do_read_output(struct connection *c, uint32_t id, const char *process_id, uint8_t stream, uint64_t offset,
                     uint32_t limit);
 void do_stdin(struct connection *c, uint32_t id, const char *process_id, const uint8_t *data, uint32_t length);

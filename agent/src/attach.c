@@ -17,11 +17,20 @@ static void finish(struct attachment *attachment, uint8_t type) {
     request_close(&attachment->request);
 }
 
+static bool may_send(const struct attachment *attachment, size_t length) {
+    return !attachment->windowed || attachment->credit >= length;
+}
+
+static void spend(struct attachment *attachment, size_t length) {
+    if (attachment->windowed) attachment->credit -= length;
+}
+
 /* One DATA frame from the spool; false: there was nothing from there on. */
 static bool send_spooled(struct attachment *attachment, struct stream *stream) {
     uint64_t *offset = &attachment->offsets[stream->number - 1];
     uint64_t left = stream->spool.size - *offset;
     size_t want = left < DATA_MAX ? (size_t)left : DATA_MAX;
+    if (attachment->windowed && want > attachment->credit) want = (size_t)attachment->credit;
     struct writer w = answer_begin();
     write_u8(&w, stream->number);
     write_u64(&w, 0);
@@ -39,6 +48,7 @@ static bool send_spooled(struct attachment *attachment, struct stream *stream) {
         w.length -= want - got;
     }
     *offset += got;
+    spend(attachment, got);
     answer_send(attachment->request.connection, &w, ANS_DATA, attachment->request.id, -1);
     return got > 0;
 }
@@ -51,10 +61,11 @@ static void follow_on(struct attachment *attachment) {
     for (int i = 0; i < 2; i++) {
         struct stream *stream = &process->streams[i];
         while (attachment->offsets[i] < stream->spool.size && !connection_busy(connection) && !connection->dead) {
-            if (!send_spooled(attachment, stream)) break;
+            if (!may_send(attachment, 1) || !send_spooled(attachment, stream)) break;
         }
         behind = behind || attachment->offsets[i] < stream->spool.size;
     }
+    if (attachment->windowed) streams_continue(process);
     bool open = attachment->all && !process->cut && process_active(process);
     if (process->status != RUNNING && !behind && !open) finish(attachment, ANS_ENDED);
 }
@@ -69,13 +80,15 @@ static void on_stop(struct request *request) {
     struct attachment **link = &attachment->process->attachments;
     while (*link != attachment) link = &(*link)->next;
     *link = attachment->next;
+    if (attachment->windowed) streams_continue(attachment->process);
     if (attachment->type == REQ_STDIN) attachment->process->pending_input -= attachment->length;
     free(attachment->data);
 }
 
+static const struct request_kind attachment_kind = {on_stop, on_drained};
+
 struct attachment *attach(struct connection *c, uint32_t id, struct process *process, uint8_t type) {
-    static const struct request_kind kind = {on_stop, on_drained};
-    struct attachment *attachment = request_open(c, id, &kind, sizeof *attachment);
+    struct attachment *attachment = request_open(c, id, &attachment_kind, sizeof *attachment);
     if (!attachment) return NULL;
     attachment->process = process;
     attachment->type = type;
@@ -109,7 +122,7 @@ void attachments_output(struct stream *stream, const uint8_t *data, size_t lengt
         if (attachment->type != REQ_FOLLOW) continue;
         uint64_t *offset = &attachment->offsets[stream->number - 1];
         struct connection *connection = attachment->request.connection;
-        if (*offset != stream->spool.size - length || connection_busy(connection)) {
+        if (*offset != stream->spool.size - length || connection_busy(connection) || !may_send(attachment, length)) {
             follow_on(attachment);
             continue;
         }
@@ -118,6 +131,7 @@ void attachments_output(struct stream *stream, const uint8_t *data, size_t lengt
         write_u64(&w, *offset);
         write_bytes(&w, data, length);
         *offset += length;
+        spend(attachment, length);
         answer_send(connection, &w, ANS_DATA, attachment->request.id, -1);
     }
 }
@@ -130,14 +144,27 @@ void attachments_ended(struct process *process) {
     }
 }
 
-void do_follow(struct connection *c, uint32_t id, const char *process_id, uint64_t out_offset, uint64_t err_offset, bool all) {
+void do_follow(struct connection *c, uint32_t id, const char *process_id, uint64_t out_offset, uint64_t err_offset, bool all,
+               const struct window *window) {
     struct process *process = process_asked(c, id, process_id);
     struct attachment *attachment = process ? attach(c, id, process, REQ_FOLLOW) : NULL;
     if (!attachment) return;
     attachment->offsets[0] = out_offset;
     attachment->offsets[1] = err_offset;
     attachment->all = all;
+    attachment_window(attachment, window);
     follow_on(attachment);
+}
+
+void do_window(struct connection *c, uint32_t follow_id, uint32_t bytes) {
+    struct request *request = request_find(c, follow_id);
+    if (!request || request->kind != &attachment_kind) return;
+    struct attachment *attachment = owner_of(request, struct attachment, request);
+    if (!attachment->windowed) return;
+    attachment->credit += bytes;
+    attachment->credited_at = now_ms();
+    attachment->lapsed = false;
+    if (attachment->type == REQ_FOLLOW) follow_on(attachment);
 }
 
 void do_wait(struct connection *c, uint32_t id, const char *process_id) {

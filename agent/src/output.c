@@ -18,10 +18,35 @@ static void stream_end(struct stream *stream) {
     if (process->over) attachments_ended(process);
 }
 
-/* One read. Answers with its length; 0: nothing there, or over. */
+/* What is held up is watched for its edges only: that its writers are gone would else be told again and again. */
+static void watch(struct stream *stream) {
+    uint32_t events = stream->held_since ? (uint32_t)EPOLLET : EPOLLIN;
+    loop_change(&stream->source, stream->write_wanted ? events | EPOLLOUT : events);
+}
+
+static void hold(struct stream *stream) {
+    if (!stream->held_since) stream->held_since = now_ms();
+    watch(stream);
+}
+
+void streams_continue(struct process *process) {
+    for (int i = 0; i < 2; i++) {
+        struct stream *stream = &process->streams[i];
+        if (!stream->held_since || !attachments_room(stream)) continue;
+        stream->held_since = 0;
+        watch(stream);
+    }
+}
+
+/* One read. Answers with its length; 0: nothing there, or over, or held up. */
 static size_t pump(struct stream *stream) {
     uint8_t *data = scratch();
-    ssize_t got = read(stream->source.fd, data, SCRATCH_SIZE);
+    uint64_t room = stream->spool.stretched ? SCRATCH_SIZE : attachments_room(stream);
+    if (!room) {
+        hold(stream);
+        return 0;
+    }
+    ssize_t got = read(stream->source.fd, data, room < SCRATCH_SIZE ? (size_t)room : SCRATCH_SIZE);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
     if (got <= 0) { /* a terminal says EIO when nobody has it open any more */
         stream_end(stream);
@@ -43,19 +68,23 @@ void stream_open(struct stream *stream, int fd) {
 }
 
 void stream_write_events(struct stream *stream, bool wanted) {
-    loop_change(&stream->source, wanted ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    stream->write_wanted = wanted;
+    watch(stream);
 }
 
-/* What is in a pipe now was written before the process ended; more than that may come from those it left behind. */
+/* What is in a pipe now was written before the process ended; more than that may come from those it left behind. It is
+   kept whoever is behind: a pipe's worth more than the spool's limit. */
 void stream_drain(struct stream *stream) {
     int waiting = 0;
     if (stream->source.fd < 0) return;
     if (stream->process->terminal) waiting = TERMINAL_DRAIN;
     else if (ioctl(stream->source.fd, FIONREAD, &waiting) < 0) return;
     for (size_t left = (size_t)waiting, got; left && stream->source.fd >= 0; left -= got < left ? got : left) {
+        stream->spool.stretched = attachments_room(stream) < SCRATCH_SIZE;
         got = pump(stream);
         if (!got) break;
     }
+    stream->spool.stretched = false;
 }
 
 void do_read_output(struct connection *c, uint32_t id, const char *process_id, uint8_t number, uint64_t offset,

@@ -183,11 +183,20 @@ void processes_tidy(void) {
 
 static int64_t held_since; /* 0: they are not */
 
+/* Time that does not count. */
+static void forgive(struct process *process, int64_t ms) {
+    if (process->deadline) process->deadline += ms;
+    for (int i = 0; i < 2; i++) {
+        if (process->streams[i].held_since) process->streams[i].held_since += ms;
+    }
+}
+
+static int64_t shorter(int64_t one, int64_t other) { return one < 0 || (other >= 0 && other < one) ? other : one; }
+
 void processes_hold(bool hold) {
     int64_t now = now_ms();
     if (hold == (held_since != 0)) return;
-    for (struct process *process = processes; !hold && process; process = process->next)
-        if (process->deadline) process->deadline += now - held_since;
+    for (struct process *process = processes; !hold && process; process = process->next) forgive(process, now - held_since);
     held_since = hold ? now : 0;
 }
 
@@ -195,9 +204,8 @@ int processes_patience(void) {
     int64_t now = now_ms(), patience = -1;
     if (held_since) return -1;
     for (struct process *process = processes; process; process = process->next) {
-        if (!process->deadline) continue;
-        int64_t left = process->deadline > now ? process->deadline - now : 0;
-        if (patience < 0 || left < patience) patience = left;
+        patience = shorter(patience, holds_patience(process, now));
+        if (process->deadline) patience = shorter(patience, process->deadline > now ? process->deadline - now : 0);
     }
     /* Short looks, so that a freeze is noticed as one: see processes_check_deadlines. */
     return (int)(patience > LONGEST_LOOK ? LONGEST_LOOK : patience);
@@ -207,9 +215,9 @@ void processes_check_deadlines(int64_t surplus_ms) {
     int64_t now = now_ms();
     if (held_since) return;
     for (struct process *process = processes; process; process = process->next) {
-        if (!process->deadline) continue;
-        process->deadline += surplus_ms;
-        if (process->deadline > now) continue;
+        forgive(process, surplus_ms);
+        holds_check(process, now);
+        if (!process->deadline || process->deadline > now) continue;
         process->deadline = 0;
         process->timed_out = process->cut = true;
         kill(-process->pid, SIGKILL);

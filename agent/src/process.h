@@ -13,12 +13,15 @@ enum { MAX_ACTIVE = 512, MAX_REMEMBERED = 256, MAX_PROCESS_ID = 128, MAX_LABEL =
 
 struct process;
 struct attachment;
+struct window;
 
 struct stream {
     struct source source; /* the pipe, or the terminal's master; open while somebody may write */
     struct process *process;
     struct spool spool;
+    int64_t held_since; /* in now_ms(): not read, because a follower would lose output; 0: read */
     uint8_t number;
+    bool write_wanted;  /* a terminal's: to be told when it takes input */
 };
 
 struct process {
@@ -54,6 +57,11 @@ struct attachment {
     uint8_t type;        /* the request's: SPAWN, FOLLOW, WAIT or STDIN */
     bool follow;         /* SPAWN: becomes FOLLOW */
     bool all;            /* FOLLOW: until its streams are closed, by its children too */
+    bool windowed;       /* FOLLOW: `credit` bytes may be sent, and it holds the process up rather than lose output */
+    bool lapsed;         /* it took nothing for `hold_ms` while the process waited for it: it holds up nobody */
+    uint32_t hold_ms;
+    uint64_t credit;
+    int64_t credited_at; /* in now_ms() */
 };
 
 extern struct process *processes;
@@ -88,11 +96,19 @@ void attachments_failed(struct process *process, int error, const char *message)
 /* New output (the last bytes of `stream`, just spooled), and the end. */
 void attachments_output(struct stream *stream, const uint8_t *data, size_t length);
 void attachments_ended(struct process *process);
+void attachment_window(struct attachment *attachment, const struct window *window);
+/* How many bytes of this stream can be read before a follower who holds it up loses some. */
+uint64_t attachments_room(const struct stream *stream);
+/* Milliseconds until the next follower has held a process up for too long (-1: none), and: those let go. */
+int64_t holds_patience(const struct process *process, int64_t now);
+void holds_check(struct process *process, int64_t now);
 
 /* output.c */
 void stream_open(struct stream *stream, int fd);
 void stream_drain(struct stream *stream);
 void stream_write_events(struct stream *stream, bool wanted);
+/* Those that were held up and need not be any more are read again. */
+void streams_continue(struct process *process);
 
 /* input.c */
 void input_continue(struct process *process);

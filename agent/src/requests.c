@@ -22,10 +22,17 @@ static bool on_hello(struct connection *c, uint32_t id, struct reader *r) {
     c->takes_details = features & WIRE_FEATURE_DETAILS;
     struct writer w = answer_begin();
     write_u32(&w, WIRE_VERSION);
-    write_u32(&w, WIRE_FEATURE_DESCRIPTORS | WIRE_FEATURE_DETAILS | WIRE_FEATURE_SHORTCUTS);
+    write_u32(&w, WIRE_FEATURE_DESCRIPTORS | WIRE_FEATURE_DETAILS | WIRE_FEATURE_SHORTCUTS | WIRE_FEATURE_WINDOWS);
     write_text(&w, PADDOCK_BUILD);
     answer_send(c, &w, ANS_HELLO_OK, id, -1);
     return true;
+}
+
+static struct window read_window(struct reader *r) {
+    struct window window = {.wanted = true};
+    window.bytes = read_u32(r);
+    window.hold_ms = read_u32(r);
+    return window;
 }
 
 static bool on_spawn(struct connection *c, uint32_t id, struct reader *r) {
@@ -43,6 +50,7 @@ static bool on_spawn(struct connection *c, uint32_t id, struct reader *r) {
     order.label = read_text(r);
     if (order.flags & SPAWN_NOTE) order.note = read_bytes(r, &order.note_length);
     if (order.flags & SPAWN_SHORTCUT) order.shortcut = read_list(r);
+    if (order.flags & SPAWN_WINDOW) order.window = read_window(r);
     bool good;
     if (ready(r, c, id, &good)) do_spawn(c, id, &order);
     free(order.argv.items);
@@ -59,9 +67,13 @@ static bool on_process(struct connection *c, uint8_t type, uint32_t id, struct r
     uint8_t stream = 0;
     const uint8_t *data = NULL;
     if (type == REQ_READ_OUTPUT) stream = read_u8(r);
-    bool follow = type == REQ_FOLLOW || type == REQ_FOLLOW_ALL, signal = type == REQ_SIGNAL || type == REQ_SIGNAL_ONE;
+    struct window window = {0};
+    bool windowed = type == REQ_FOLLOW_WINDOW, all = type == REQ_FOLLOW_ALL;
+    bool follow = type == REQ_FOLLOW || all || windowed, signal = type == REQ_SIGNAL || type == REQ_SIGNAL_ONE;
     if (follow || type == REQ_READ_OUTPUT) first = read_u64(r);
     if (follow) second = read_u64(r);
+    if (windowed) all = read_u8(r);
+    if (windowed) window = read_window(r);
     if (type == REQ_READ_OUTPUT || signal) length = read_u32(r);
     if (type == REQ_STDIN) data = read_bytes(r, &length);
     if (type == REQ_RESIZE) first = read_u16(r);
@@ -70,7 +82,9 @@ static bool on_process(struct connection *c, uint8_t type, uint32_t id, struct r
     if (!ready(r, c, id, &good)) return good;
     switch (type) {
         case REQ_PROCESS_GET: do_process_get(c, id, process_id); break;
-        case REQ_FOLLOW: case REQ_FOLLOW_ALL: do_follow(c, id, process_id, first, second, type == REQ_FOLLOW_ALL); break;
+        case REQ_FOLLOW: case REQ_FOLLOW_ALL: case REQ_FOLLOW_WINDOW:
+            do_follow(c, id, process_id, first, second, all, &window);
+            break;
         case REQ_READ_OUTPUT: do_read_output(c, id, process_id, stream, first, length); break;
         case REQ_STDIN: do_stdin(c, id, process_id, data, length); break;
         case REQ_CLOSE_STDIN: do_close_stdin(c, id, process_id); break;
@@ -173,6 +187,13 @@ static bool on_cancel(struct connection *c, struct reader *r) {
     return true;
 }
 
+static bool on_window(struct connection *c, struct reader *r) {
+    uint32_t id = read_u32(r), bytes = read_u32(r);
+    if (!reader_done(r)) return false;
+    do_window(c, id, bytes);
+    return true;
+}
+
 static bool on_plain(struct connection *c, uint8_t type, uint32_t id, struct reader *r) {
     if (!reader_done(r)) return false;
     switch (type) {
@@ -190,11 +211,13 @@ bool request_handle(struct connection *c, uint8_t type, uint32_t id, uint8_t *pa
     if (type == REQ_HELLO) return on_hello(c, id, &r);
     if (!c->greeted) return false;
     if (type == REQ_CANCEL) return on_cancel(c, &r);
+    if (type == REQ_WINDOW) return on_window(c, &r);
     if (request_find(c, id)) return false;
     switch (type) {
         case REQ_SPAWN: return on_spawn(c, id, &r);
         case REQ_PROCESS_GET: case REQ_FOLLOW: case REQ_READ_OUTPUT: case REQ_STDIN: case REQ_CLOSE_STDIN:
         case REQ_SIGNAL: case REQ_RESIZE: case REQ_WAIT: case REQ_SIGNAL_ONE: case REQ_NOTE: case REQ_FOLLOW_ALL:
+        case REQ_FOLLOW_WINDOW:
             return on_process(c, type, id, &r);
         case REQ_OPEN: case REQ_OPEN_FOR: return on_open(c, type, id, &r);
         case REQ_STAT: case REQ_LIST_DIR: case REQ_MKDIR: case REQ_MOVE: case REQ_REMOVE: case REQ_CHMOD: case REQ_WATCH:

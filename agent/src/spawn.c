@@ -167,12 +167,17 @@ static int begin(struct process *process, const struct spawn_order *order, const
     return 0;
 }
 
+static void follow_as_ordered(struct attachment *attachment, const struct spawn_order *order) {
+    attachment->follow = order->flags & SPAWN_FOLLOW;
+    attachment->all = order->flags & SPAWN_FOLLOW_ALL;
+    if (attachment->follow) attachment_window(attachment, &order->window);
+}
+
 /* The same id again: the same process. */
-static void answer_existing(struct connection *c, uint32_t id, struct process *process, uint8_t flags) {
+static void answer_existing(struct connection *c, uint32_t id, struct process *process, const struct spawn_order *order) {
     struct attachment *attachment = attach(c, id, process, REQ_SPAWN);
     if (!attachment) return;
-    attachment->follow = flags & SPAWN_FOLLOW;
-    attachment->all = flags & SPAWN_FOLLOW_ALL;
+    follow_as_ordered(attachment, order);
     if (!process->starting) attachments_started(process);
 }
 
@@ -202,7 +207,7 @@ void do_spawn(struct connection *c, uint32_t id, struct spawn_order *order) {
     const char *why = refusal(order);
     struct process *process = why ? NULL : process_find(order->process_id);
     if (process) {
-        answer_existing(c, id, process, order->flags);
+        answer_existing(c, id, process, order);
         return;
     }
     if (!why && identity_resolve(order->user, &identity)) why = "there is no such user in this sandbox";
@@ -227,8 +232,7 @@ void do_spawn(struct connection *c, uint32_t id, struct spawn_order *order) {
         process_forget(process);
         return;
     }
-    attachment->follow = order->flags & SPAWN_FOLLOW;
-    attachment->all = order->flags & SPAWN_FOLLOW_ALL;
+    follow_as_ordered(attachment, order);
     int error = keep_note(process, order);
     if (!error) error = begin(process, order, &identity);
     if (error) failed(process, error, "the process could not be started");

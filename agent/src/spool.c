@@ -39,9 +39,8 @@ void spool_finish(struct spool *spool) {
 
 /* The segment to write to: the last one, or a new one that begins at `size`. */
 static struct segment *writable_segment(struct spool *spool) {
-    if (spool->fd >= 0 && spool->segments[spool->count - 1].length < segment_limit(spool)) {
-        return &spool->segments[spool->count - 1];
-    }
+    struct segment *last = spool->count ? &spool->segments[spool->count - 1] : NULL;
+    if (spool->fd >= 0 && last && (spool->stretched || last->length < segment_limit(spool))) return last;
     spool_finish(spool);
     if (spool->count == 2) drop_segment(spool, 0);
     char name[NAME_SIZE];
@@ -56,7 +55,7 @@ void spool_append(struct spool *spool, const uint8_t *data, size_t length) {
     while (length) {
         struct segment *segment = writable_segment(spool);
         if (!segment) break;
-        uint64_t room = segment_limit(spool) - segment->length;
+        uint64_t room = spool->stretched ? length : segment_limit(spool) - segment->length;
         ssize_t put = write(spool->fd, data, length < room ? length : (size_t)room);
         if (put < 0 && errno == EINTR) continue;
         if (put <= 0) {
@@ -71,6 +70,15 @@ void spool_append(struct spool *spool, const uint8_t *data, size_t length) {
         length -= (size_t)put;
     }
     spool->size += length;
+}
+
+uint64_t spool_room(const struct spool *spool, uint64_t offset) {
+    const struct segment *last = spool->count ? &spool->segments[spool->count - 1] : NULL;
+    uint64_t limit = segment_limit(spool), room = 0;
+    if (spool->fd >= 0 && last && last->length < limit) room = limit - last->length;
+    /* A new segment takes the place of the oldest of two: only when nothing of that one is needed any more. */
+    bool needed = spool->count == 2 && offset < spool->segments[0].base + spool->segments[0].length;
+    return needed ? room : room + limit;
 }
 
 static size_t read_segment(const struct spool *spool, const struct segment *segment, uint64_t offset, uint8_t *into,

@@ -196,6 +196,9 @@ class Settings(BaseSettings):
     """Bytes of a JSON body that carries a file, and of a file answered as JSON. Larger ones stream."""
     max_output: int = Field(default=1 << 20, ge=1024, validation_alias="PADDOCK_MAX_OUTPUT")
     """Bytes of each output stream in one answer; the rest stays readable by offset."""
+    output_spool: int = Field(default=16 << 20, ge=1 << 16, le=1 << 40, validation_alias="PADDOCK_OUTPUT_SPOOL")
+    """Bytes of each output stream of a process that are kept on the sandbox's disk. When it is full the oldest go; a
+    process that somebody follows waits instead."""
 
     max_bytes_in_flight: int = Field(default=512 << 20, ge=0, validation_alias="PADDOCK_MAX_BYTES_IN_FLIGHT")
     """Bytes of requests and answers that the server holds in memory for all its clients. 0: no limit."""

@@ -18,7 +18,7 @@ HEADER = struct.Struct("<IBBHI")
 HELLO, PING = 0x01, 0x02
 SPAWN, PROCESSES, PROCESS_GET, FOLLOW, READ_OUTPUT, STDIN = 0x10, 0x11, 0x12, 0x13, 0x14, 0x15
 CLOSE_STDIN, SIGNAL, RESIZE, WAIT, CANCEL = 0x16, 0x17, 0x18, 0x19, 0x1F
-SIGNAL_ONE, NOTE, FOLLOW_ALL = 0x1A, 0x1B, 0x1C
+SIGNAL_ONE, NOTE, FOLLOW_ALL, FOLLOW_WINDOW, WINDOW = 0x1A, 0x1B, 0x1C, 0x1D, 0x1E
 STAT, LIST_DIR, OPEN, COMMIT, CLOSE, MKDIR, MOVE, REMOVE = 0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27
 CHMOD, WATCH, PREAD, PWRITE, DIAL, LISTEN, LISTEN_ON = 0x28, 0x29, 0x2A, 0x2B, 0x30, 0x31, 0x32
 OPEN_FOR, MKDIR_FOR, RESOLVE, ATTRIBUTES = 0x2C, 0x2D, 0x2E, 0x2F
@@ -28,6 +28,7 @@ ENTRY, ENTRIES, END, OPENED, MADE, EVENT, BYTES, SOCKET = 0x87, 0x88, 0x89, 0x8A
 STATS_OK, COUNT, ATTRIBUTES_OK, ERROR = 0x8F, 0x90, 0x91, 0xFF
 
 WITH_STDIN, WITH_TERMINAL, WITH_FOLLOW, WITH_FOLLOW_ALL, STRICT, WITH_NOTE = 1, 2, 4, 8, 16, 32
+WITH_WINDOW = 128
 READING, REPLACING, IN_PLACE = 0, 1, 2
 UNCHANGED = 0xFFFFFFFF
 RUNNING, COMPLETED, TIMED_OUT, KILLED, LOST = 1, 2, 3, 4, 5
@@ -149,7 +150,7 @@ class Client:
         if greet:
             answer = self.ask(HELLO, struct.pack("<II", 1, features))
             assert answer.type == HELLO_OK
-            assert struct.unpack_from("<II", answer.payload) == (1, 7)
+            assert struct.unpack_from("<II", answer.payload) == (1, 15)
 
     def close(self) -> None:
         self.socket.close()

@@ -38,12 +38,21 @@ async def test_a_command_that_writes_for_ever_to_nobody_costs_nothing(server: Li
     kind = {"Content-Type": "application/connect+json"}
     _, writer = await raw_request(server, box, "POST", "/process.Process/Start", body, **kind)
     before = resident()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(60), server.client() as client:
+        while not await _written(client, box, "head -c 300000000", 8 << 20):
+            await asyncio.sleep(0.2)
+        assert resident() - before < 64 << 20
+        assert (await box.run("echo others go on")).stdout == "others go on\n"
+        writer.close()  # nobody waits for it any more
         while (await box.ok("process.Process/List"))["processes"]:
             await asyncio.sleep(0.2)
     assert resident() - before < 64 << 20
-    assert (await box.run("echo others go on")).stdout == "others go on\n"
-    writer.close()
+
+
+async def _written(client: httpx.AsyncClient, box: Box, words: str, size: int) -> bool:
+    """Whether the command with these words has written so much."""
+    found = (await client.get(f"/sandboxes/{box.sandbox_id}/processes")).json()["processes"]
+    return any(words in each["label"] and each["stdout_size"] >= size for each in found)
 
 
 async def test_a_download_that_nobody_reads_waits(server: LiveServer, box: Box) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from paddock import errors
 from paddock.machine.agent.wire import Answer, ProtocolError, Request
-from tests.machine.peer import HEADER, PROCESS, SPEC, Peer, agent_that, data, entry, process, refusal, text
+from tests.machine.peer import HEADER, PROCESS, SPEC, Peer, agent_that, data, entry, hello, process, refusal, text
 
 
 async def test_an_endless_listing_is_cut_off() -> None:
@@ -136,3 +136,39 @@ async def test_requests_that_the_agent_does_not_read_are_not_piled_up() -> None:
         for write in waiting:
             write.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_more_output_than_the_window_allows_ends_the_link() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.say(await peer.next(), Answer.HELLO_OK, hello(features=11))
+        asked = await peer.until(Request.FOLLOW_WINDOW)
+        for number in range(4):
+            await peer.say(asked, Answer.DATA, data(1, number << 16, b"x" * 65_536))
+        await peer.closed()
+
+    async with agent_that(script, greets=False) as scene:
+        chunks = scene.machine.follow(PROCESS)
+        assert (await anext(chunks)).data
+        await scene.peers[0].gone.wait()
+        with pytest.raises(ProtocolError):
+            async for _ in chunks:
+                pass
+
+
+async def test_what_was_taken_is_acknowledged_and_nothing_else() -> None:
+    taken = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.say(await peer.next(), Answer.HELLO_OK, hello(features=11))
+        asked = await peer.until(Request.FOLLOW_WINDOW)
+        for number in range(2):
+            await peer.say(asked, Answer.DATA, data(1, number << 16, b"x" * 65_536))
+        word = await peer.until(Request.WINDOW)
+        assert struct.unpack("<II", word.payload) == (asked.number, 65_536)
+        taken.set()
+        await peer.closed()
+
+    async with agent_that(script, greets=False) as scene:
+        chunks = scene.machine.follow(PROCESS)
+        assert len((await anext(chunks)).data) == 65_536
+        await asyncio.wait_for(taken.wait(), 30)

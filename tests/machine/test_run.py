@@ -32,7 +32,7 @@ class Spool(Machine):
         if stream is Stream.STDERR:
             return OutputChunk(stream, offset, b"")
         begin = max(offset, self._first)
-        return OutputChunk(stream, begin, self._content[begin : begin + min(limit, self._piece)])
+        return OutputChunk(stream, begin, self._content[begin : begin + min(limit, self._piece)], begin - offset)
 
     def _info(self, status: ProcessStatus) -> ProcessInfo:
         return ProcessInfo("p_1", status, None, 1, "", 0.0, None, len(self._content), 0, False)
@@ -57,7 +57,7 @@ async def test_no_more_than_the_limit_is_given(limit: int) -> None:
 
 async def test_what_the_spool_has_dropped_is_told_by_the_offset() -> None:
     _, stdout, _ = await Spool(b"0123456789", first=5).run(SPEC, 1)
-    assert stdout == OutputChunk(Stream.STDOUT, 5, b"56789")
+    assert stdout == OutputChunk(Stream.STDOUT, 5, b"56789", skipped=5)
 
 
 async def test_what_a_running_process_has_said_so_far_is_given() -> None:

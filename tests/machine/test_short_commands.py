@@ -103,7 +103,7 @@ async def test_output_with_a_gap_is_read_from_the_spool() -> None:
 
     async with agent_that(script) as scene:
         _, stdout, _ = await scene.machine.run(SPEC, 5)
-        assert stdout == OutputChunk(Stream.STDOUT, 5, b"rest")
+        assert stdout == OutputChunk(Stream.STDOUT, 5, b"rest", skipped=5)
 
 
 async def test_output_that_did_not_come_before_the_end_is_read_from_the_spool() -> None:

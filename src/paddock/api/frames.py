@@ -43,7 +43,13 @@ def read_frame(text: str) -> ClientFrame:
 
 
 def output_frame(chunk: OutputChunk) -> dict[str, Any]:
-    return {"type": chunk.stream.value, "offset": chunk.offset, "data": base64.b64encode(chunk.data).decode()}
+    frame = {"type": chunk.stream.value, "offset": chunk.offset, "data": base64.b64encode(chunk.data).decode()}
+    return {**frame, "skipped": chunk.skipped} if chunk.skipped else frame
+
+
+def gap_frame(chunk: OutputChunk) -> dict[str, Any]:
+    """On a terminal's socket, whose output is bare bytes: so many are missing before the next of them."""
+    return {"type": "gap", "offset": chunk.offset, "skipped": chunk.skipped}
 
 
 def exit_frame(info: ProcessInfo) -> dict[str, Any]:

@@ -108,6 +108,8 @@ def output_answer(output: OutputSlice) -> models.ProcessOutput:
         stderr_base64=_base64_if_needed(stderr.data),
         stdout_start=stdout.offset,
         stderr_start=stderr.offset,
+        stdout_skipped=stdout.skipped,
+        stderr_skipped=stderr.skipped,
         stdout_offset=stdout.end,
         stderr_offset=stderr.end,
         eof=output.complete,
@@ -116,11 +118,13 @@ def output_answer(output: OutputSlice) -> models.ProcessOutput:
 
 def chunk_answer(chunk: OutputChunk) -> dict[str, Any]:
     """For an event: text, and base64 beside it only where the bytes are not UTF-8."""
-    answer = {
+    answer: dict[str, Any] = {
         "stream": chunk.stream.value,
         "offset": chunk.offset,
         "data": chunk.data.decode(errors="replace"),
     }
+    if chunk.skipped:
+        answer["skipped"] = chunk.skipped
     encoded = _base64_if_needed(chunk.data)
     return answer if encoded is None else {**answer, "data_base64": encoded}
 

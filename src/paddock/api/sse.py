@@ -32,7 +32,7 @@ EVENTS: dict[str, Any] = {
     }
 }
 """What the OpenAPI document says of a stream: the shape of one event, whose data is JSON."""
-_BUFFERED = 4
+_BUFFERED = 1
 """Events; each may be as large as a piece of output."""
 
 

@@ -97,10 +97,10 @@ class Attached:
         _write(sys.stdout.buffer if event.stream == "stdout" else sys.stderr.buffer, data)
 
     def _own_up(self) -> None:
-        """A sandbox keeps so much of an output and no more: what came faster than we could read it is gone."""
+        """A sandbox keeps so much of an output and no more: what was written while nobody read it is gone."""
         if self._lost:
             output.note(
-                f"Warning: {output.size(self._lost)} of output came too fast and are missing here. "
+                f"Warning: {output.size(self._lost)} of output are missing here: they were not read in time. "
                 "Write that much to a file, and fetch it with `paddock cp`."
             )
 

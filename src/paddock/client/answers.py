@@ -111,6 +111,8 @@ class Output(AsMapping):
     offset: int
     data: str
     data_base64: str | None = None
+    skipped: int = 0
+    """Bytes before ``offset`` that were asked for and are kept no more."""
 
     @property
     def raw(self) -> bytes:

@@ -11,7 +11,7 @@ import os
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from paddock import ids
 from paddock.clock import Clock
@@ -28,7 +28,6 @@ from paddock.machine.base import (
     DEFAULT_USER,
     WORKSPACE,
     Machine,
-    OutputChunk,
     ProcessInfo,
     ProcessSpec,
     Stream,
@@ -38,6 +37,7 @@ from paddock.models import CommandResult, CommandStatus, RunCommand, StartProces
 from paddock.settings import Settings
 
 _LABEL = 1000
+Item = TypeVar("Item")
 _COPIES = 2
 """Output stands twice in an answer: by its stream, and all of it together."""
 
@@ -75,18 +75,27 @@ class Commands:
         """The same, as it goes. Without a timeout of its own it follows to the end."""
         async with self._controller.use(who, request.sandbox_id) as use:
             process_id = await self._process_id(who, request, idempotency_key)
-            info = await use.machine.spawn(_spec(request, process_id))
+            # Followed from its start on: what it writes before somebody comes to follow would not wait for anybody.
+            begun = use.machine.begin(_spec(request, process_id), linger=False)
+            info: ProcessInfo | None = None
             sent = 0
             try:
-                yield info
-                async with aclosing(_until(use.machine.follow(info.process_id), request.timeout)) as chunks:
-                    async for chunk in chunks:
-                        sent += len(chunk.data)
-                        yield chunk
-                info = await use.machine.process(info.process_id)
-                yield info
+                first = await anext(begun)
+                info = first if isinstance(first, ProcessInfo) else None
+                yield first
+                async with aclosing(_until(begun, request.timeout)) as items:
+                    async for item in items:
+                        if isinstance(item, ProcessInfo):
+                            info = item
+                        else:
+                            sent += len(item.data)
+                        yield item
+                if info is not None and info.running:  # the time is over
+                    info = await use.machine.process(process_id)
+                    yield info
             finally:
-                await self._record(use, info, request.command, sent, again=idempotency_key is not None)
+                if info is not None:
+                    await self._record(use, info, request.command, sent, again=idempotency_key is not None)
 
     async def start(self, who: Principal, sandbox_id: str, request: StartProcess) -> ProcessInfo:
         argv = request.argv or [*SHELL, request.command or ""]
@@ -244,6 +253,10 @@ class Commands:
             output="".join(texts),
             stdout=texts[0],
             stderr=texts[1],
+            stdout_start=stdout.offset,
+            stderr_start=stderr.offset,
+            stdout_skipped=stdout.skipped,
+            stderr_skipped=stderr.skipped,
             stdout_offset=stdout.end,
             stderr_offset=stderr.end,
             truncated=more or stdout.offset > 0 or stderr.offset > 0,
@@ -275,11 +288,11 @@ async def _news(machine: Machine, process_id: str, stdout_offset: int, stderr_of
                 return
 
 
-async def _until(chunks: AsyncIterator[OutputChunk], seconds: float | None) -> AsyncGenerator[OutputChunk, None]:
+async def _until(chunks: AsyncIterator[Item], seconds: float | None) -> AsyncGenerator[Item, None]:
     """The chunks that come within so many seconds. Each step is a task, because a timeout must not span a yield."""
     loop = asyncio.get_running_loop()
     deadline = None if seconds is None else loop.time() + seconds
-    step: asyncio.Future[OutputChunk] | None = None
+    step: asyncio.Future[Item] | None = None
     try:
         while True:
             step = asyncio.ensure_future(anext(chunks))

@@ -28,6 +28,7 @@ from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.events import Events
 from paddock.lifecycle.files import Files
+from paddock.lifecycle.heap import HeapTrimmer
 from paddock.lifecycle.idempotency import Idempotency
 from paddock.lifecycle.in_flight import ByteBudget
 from paddock.lifecycle.intervals import Stopping
@@ -165,7 +166,7 @@ class House:
             self._unlock()
             raise
         self.watchdog.start()
-        running = [self.journal.run, self._beat]
+        running = [self.journal.run, self._beat, HeapTrimmer().run]
         if loops:
             self.code.prepare()
             running += [self.activity.run, self.scheduler.run, self.reconciler.run, self.pool.run, self.sampling.run]

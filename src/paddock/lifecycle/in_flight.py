@@ -12,7 +12,7 @@ from paddock.errors import Overloaded, TooManyBytes
 
 SMALL = 64 << 10
 """What is no larger is not counted: the number of connections bounds it."""
-STREAM = 256 << 10
+STREAM = 512 << 10
 """What a stream counts as: the piece that is on its way, and what waits behind it."""
 _RETRY_SECONDS = 1.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paddock.machine.base import Machine, OutputChunk, ProcessInfo, Stream
 
@@ -37,7 +37,7 @@ class OutputSlice:
 
     def cut(self, limit: int) -> OutputSlice:
         """So much of the beginning of each stream; the rest stays readable by offset."""
-        cut = (OutputChunk(chunk.stream, chunk.offset, chunk.data[:limit]) for chunk in (self.stdout, self.stderr))
+        cut = (replace(chunk, data=chunk.data[:limit]) for chunk in (self.stdout, self.stderr))
         stdout, stderr = (_whole(self.info, chunk, limit) for chunk in cut)
         return OutputSlice(self.info, stdout, stderr)
 
@@ -51,6 +51,14 @@ def cut_tail(data: bytes) -> int:
         length = 4 if 0xF0 <= byte <= 0xF4 else 3 if 0xE0 <= byte < 0xF0 else 2 if 0xC2 <= byte < 0xE0 else 1
         return back if length > back else 0
     return 0
+
+
+def gap_note(chunk: OutputChunk) -> bytes:
+    """For clients whose protocol has no word for it: what is missing before this chunk. Empty: nothing is."""
+    if not chunk.skipped:
+        return b""
+    told = f"{chunk.skipped} bytes of {chunk.stream.value} are missing here: they were not read in time"
+    return f"\n[paddock: {told}]\n".encode()
 
 
 async def read_slice(
@@ -76,13 +84,13 @@ async def _read_stream(machine: Machine, info: ProcessInfo, stream: Stream, offs
     begin, data = offset, bytearray()
     while len(data) < limit:
         chunk = await machine.read_output(info.process_id, stream, begin + len(data), min(_SLICE, limit - len(data)))
+        if data and chunk.skipped:
+            break  # the spool dropped what lay between: the next read begins there, and says so
+        begin += chunk.skipped
         if not chunk.data:
             break
-        if chunk.offset > begin + len(data):
-            # The spool dropped what lay between: what was gathered so far has a hole behind it.
-            begin, data = chunk.offset, bytearray()
         data += chunk.data
-    return _whole(info, OutputChunk(stream, begin, bytes(data)), limit)
+    return _whole(info, OutputChunk(stream, begin, bytes(data), begin - offset), limit)
 
 
 def _whole(info: ProcessInfo, chunk: OutputChunk, limit: int) -> OutputChunk:
@@ -94,7 +102,7 @@ def _whole(info: ProcessInfo, chunk: OutputChunk, limit: int) -> OutputChunk:
     tail = cut_tail(data[-4:])
     if not tail or tail == len(data) == limit:
         return chunk
-    return OutputChunk(chunk.stream, chunk.offset, data[: len(data) - tail])
+    return replace(chunk, data=data[: len(data) - tail])
 
 
 async def whole_characters(items: Output) -> Output:
@@ -112,9 +120,10 @@ async def whole_characters(items: Output) -> Output:
             if before is not None and before.end != item.offset:
                 yield before
             elif before is not None:
-                item = OutputChunk(item.stream, before.offset, before.data + item.data)
+                item = OutputChunk(item.stream, before.offset, before.data + item.data, before.skipped)
             keep = len(item.data) - cut_tail(item.data)
             if keep < len(item.data):
-                held[item.stream] = OutputChunk(item.stream, item.offset + keep, item.data[keep:])
-            if keep:
-                yield OutputChunk(item.stream, item.offset, item.data[:keep])
+                rest = OutputChunk(item.stream, item.offset + keep, item.data[keep:], 0 if keep else item.skipped)
+                held[item.stream] = rest
+            if keep or not item.data:
+                yield replace(item, data=item.data[:keep])

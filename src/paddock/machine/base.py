@@ -108,10 +108,22 @@ class OutputChunk:
     offset: int
     """Where ``data`` begins. Larger than the offset asked for when the spool had dropped bytes before it."""
     data: bytes
+    skipped: int = 0
+    """Bytes before ``offset`` that were asked for and are kept no more. A chunk may say this alone, without data."""
 
     @property
     def end(self) -> int:
         return self.offset + len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLimits:
+    """What is kept of a process's output, and how long it waits for somebody who follows it."""
+
+    spool: int = 16 << 20
+    """Bytes of each stream; at least half of it is kept at any time."""
+    hold_seconds: float = 60.0
+    """A follower that takes nothing for so long, while the process waits for it, is not waited for any more."""
 
 
 class FileType(StrEnum):
@@ -247,18 +259,19 @@ class Machine(ABC):
     ) -> AsyncIterator[OutputChunk]:
         """Chunks as they come, from these offsets on, until the process has ended and everything was given.
 
+        Whoever takes them in time misses none: the process waits for it, as with a pipe. What is missed is told.
         ``linger``: until everybody has closed its streams, also the children that it left behind; unless it was ended
         from outside (a hard timeout, or SIGTERM or SIGKILL to the process alone), for then nobody waits for them.
         """
 
-    async def begin(self, spec: ProcessSpec) -> AsyncGenerator[ProcessInfo | OutputChunk, None]:
-        """Spawn and follow, lingering: first the process, then its output as it comes, at last the process as it ended.
+    async def begin(self, spec: ProcessSpec, *, linger: bool = True) -> AsyncGenerator[ProcessInfo | OutputChunk, None]:
+        """Spawn and follow: first the process, then its output as it comes, at last the process as it ended.
 
         One call, so that a machine that can do it in one round trip does. Whoever stops listening does not end it.
         """
         info = await self.spawn(spec)
         yield info
-        chunks = self.follow(spec.process_id, linger=True)
+        chunks = self.follow(spec.process_id, linger=linger)
         try:
             async for chunk in chunks:
                 yield chunk
@@ -303,10 +316,11 @@ class Machine(ABC):
         gathered = OutputChunk(stream, 0, b"")
         while len(gathered.data) < limit and (info.running or gathered.end < size):
             chunk = await self.read_output(info.process_id, stream, gathered.end, limit - len(gathered.data))
+            if gathered.data and chunk.skipped:
+                break  # the spool dropped what lay between: whoever reads on is told
+            gathered = chunk if chunk.skipped else replace(gathered, data=gathered.data + chunk.data)
             if not chunk.data:
                 break
-            # A gap: the spool dropped what lay between, so what was gathered has no continuation.
-            gathered = chunk if chunk.offset > gathered.end else replace(gathered, data=gathered.data + chunk.data)
         return gathered
 
     # Files

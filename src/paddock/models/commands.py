@@ -45,6 +45,10 @@ class CommandResult(Success):
     output: str = Field(description="stdout, then stderr.")
     stdout: str
     stderr: str
+    stdout_start: int = Field(default=0, description="Where `stdout` begins: the oldest byte that was kept.")
+    stderr_start: int = 0
+    stdout_skipped: int = Field(default=0, description="Bytes before that which are kept no more.")
+    stderr_skipped: int = 0
     stdout_offset: int = Field(description="Where to go on reading.")
     stderr_offset: int
     truncated: bool = Field(description="Not everything is here: read the rest by `process_id` and offset.")
@@ -117,6 +121,8 @@ class ProcessOutput(Answer):
         description="Where this slice really begins; larger than asked for when bytes were dropped."
     )
     stderr_start: int
+    stdout_skipped: int = Field(default=0, description="Bytes that were asked for and are kept no more.")
+    stderr_skipped: int = 0
     stdout_offset: int = Field(description="Where to go on reading.")
     stderr_offset: int
     eof: bool = Field(description="The process has ended and nothing is left to read.")

@@ -159,17 +159,18 @@ async def last_line(bench: Bench, info: ProcessInfo) -> str:
 
 
 async def read(bench: Bench, info: ProcessInfo, stream: Stream, offset: int, limit: int) -> OutputChunk:
-    """From there on, as far as it goes; where the spool has dropped bytes, what comes after the hole."""
+    """From there on, as far as it goes without a gap; where the spool has dropped the first of it, what comes after."""
     begin, data = offset, bytearray()
     while len(data) < limit:
         wanted = min(_READ, limit - len(data))
         chunk = await bench.machine.read_output(info.process_id, stream, begin + len(data), wanted)
+        if data and chunk.skipped:
+            break
+        begin += chunk.skipped
         if not chunk.data:
             break
-        if chunk.offset > begin + len(data):
-            begin, data = chunk.offset, bytearray()
         data += chunk.data
-    return OutputChunk(stream, begin, bytes(data))
+    return OutputChunk(stream, begin, bytes(data), begin - offset)
 
 
 async def whole_characters(chunk: OutputChunk, ended: bool) -> tuple[str, int]:

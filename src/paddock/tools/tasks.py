@@ -25,6 +25,8 @@ class Task(BaseModel):
     stderr: str
     stdout_offset: int = Field(description="Where to read on.")
     stderr_offset: int
+    stdout_skipped: int = Field(default=0, description="Bytes before stdout that are kept no more.")
+    stderr_skipped: int = Field(default=0, description="Bytes before stderr that are kept no more.")
     truncated: bool = Field(description="More was written than this answer holds.")
     stdout_file: str | None = Field(default=None, description="Where the whole is, if it was too long.")
     stderr_file: str | None = None
@@ -51,7 +53,6 @@ async def look(bench: Bench, info: ProcessInfo, stdout_offset: int, stderr_offse
     for stream, text, room in ((Stream.STDOUT, stdout, out_room), (Stream.STDERR, stderr, err_room)):
         if len(text) > room:
             files[stream] = await keep(bench, text, f"{info.process_id}-{stream}")
-    dropped = out.offset > stdout_offset or err.offset > stderr_offset
     return Task(
         task_id=info.process_id,
         status=info.status.value,
@@ -60,7 +61,9 @@ async def look(bench: Bench, info: ProcessInfo, stdout_offset: int, stderr_offse
         stderr=_cut(stderr, err_room, files.get(Stream.STDERR)),
         stdout_offset=out_end,
         stderr_offset=err_end,
-        truncated=dropped or not fits,
+        stdout_skipped=out.skipped,
+        stderr_skipped=err.skipped,
+        truncated=bool(out.skipped or err.skipped) or not fits,
         stdout_file=files.get(Stream.STDOUT),
         stderr_file=files.get(Stream.STDERR),
         duration=None if info.ended_at is None else round(max(0.0, info.ended_at - info.started_at), 3),
@@ -69,7 +72,13 @@ async def look(bench: Bench, info: ProcessInfo, stdout_offset: int, stderr_offse
 
 def tell(task: Task) -> str:
     """As text for a model: output, errors, and how it ended or how to go on."""
-    parts = [task.stdout.rstrip("\n")] if task.stdout.strip() else []
+    parts = [
+        f"[{skipped} bytes of {name} before this are kept no more; write that much to a file]"
+        for name, skipped in (("stdout", task.stdout_skipped), ("stderr", task.stderr_skipped))
+        if skipped
+    ]
+    if task.stdout.strip():
+        parts.append(task.stdout.rstrip("\n"))
     if task.stderr.strip():
         parts.append(f"[stderr]\n{task.stderr.rstrip(chr(10))}")
     return "\n".join([*(parts or ["(no output)"]), _ending(task)])

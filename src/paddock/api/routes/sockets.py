@@ -17,6 +17,7 @@ from paddock.api.frames import (
     Stdin,
     error_frame,
     exit_frame,
+    gap_frame,
     output_frame,
     read_frame,
 )
@@ -91,8 +92,10 @@ async def terminal_socket(
             async for item in items:
                 if isinstance(item, ProcessInfo):
                     await websocket.send_json(exit_frame(item))
-                else:
-                    await websocket.send_bytes(item.data)
+                    continue
+                if item.skipped:
+                    await websocket.send_json(gap_frame(item))
+                await websocket.send_bytes(item.data)
 
     async with caller.house.commands.attach(caller.who, sandbox_id, process_id) as attachment:
         await websocket.accept()

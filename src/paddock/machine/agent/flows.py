@@ -9,29 +9,57 @@ from paddock import errors
 from paddock.machine.agent.answers import read_data, read_event, read_process, read_refusal
 from paddock.machine.agent.exchange import Flow
 from paddock.machine.agent.failures import Refusal
-from paddock.machine.agent.wire import Answer, ProtocolError, Reader
+from paddock.machine.agent.wire import MAX_DATA, Answer, ProtocolError, Reader
 from paddock.machine.base import FileChange, FileEvent, OutputChunk, ProcessInfo, Stream
 
+WINDOW = 128 * 1024
+"""Bytes that one follower holds here at most."""
 _MAX_BYTES = 1 << 20
+"""The same for an agent that knows no windows."""
 _MAX_EVENTS = 10_000
 
 
 class Following(Flow[OutputChunk]):
-    """FOLLOW. With too much waiting to be taken it is cancelled; the consumer begins a new one where it has come to."""
+    """FOLLOW. The agent sends no more than a window ahead of what was taken.
 
-    def __init__(self, process_id: str, stdout_offset: int, stderr_offset: int) -> None:
+    One that knows no windows sends whatever there is: with too much waiting to be taken the request is cancelled, and
+    the consumer begins a new one where it has come to.
+    """
+
+    def __init__(self, process_id: str, stdout_offset: int, stderr_offset: int, *, windowed: bool) -> None:
         super().__init__()
         self.ended: ProcessInfo | None = None
         """The process that has ended, when this was all of its output. None: another flow must go on."""
         self._process_id = process_id
         self._reached = {Stream.STDOUT: stdout_offset, Stream.STDERR: stderr_offset}
+        self._windowed = windowed
         self._waiting = 0
+        self._taken = 0
+        """Bytes of the window that the agent was not told of yet."""
 
     async def take(self) -> OutputChunk | None:
         chunk = await super().take()
         if chunk is not None:
+            chunk = self._joined(chunk)
             self._waiting -= len(chunk.data)
+            self._taken += len(chunk.data)
+            if self._windowed and self.link is not None and self._taken >= WINDOW // 4:
+                self.link.widen(self, self._taken)
+                self._taken = 0
         return chunk
+
+    def _joined(self, first: OutputChunk) -> OutputChunk:
+        """With what waits right behind it: a consumer that is slower than the process gets few large pieces."""
+        pieces, size = [first.data], len(first.data)
+        while self._items:
+            following = self._items[0]
+            if following.stream is not first.stream or following.offset != first.offset + size:
+                break
+            if size + len(following.data) > MAX_DATA:
+                break
+            size += len(following.data)
+            pieces.append(self._items.popleft().data)
+        return first if len(pieces) == 1 else OutputChunk(first.stream, first.offset, b"".join(pieces))
 
     def receive(self, kind: Answer, body: Reader, descriptor: int | None) -> bool:
         match kind:
@@ -59,6 +87,8 @@ class Following(Flow[OutputChunk]):
         if self._over or not chunk.data:
             return
         self._waiting += len(chunk.data)
+        if self._windowed and self._waiting > WINDOW:
+            raise ProtocolError("The sandbox's agent sent more output than it was allowed to.")
         self._put(chunk)
         if self._waiting > _MAX_BYTES:
             self._finish()
@@ -68,8 +98,8 @@ class Following(Flow[OutputChunk]):
 class Beginning(Following):
     """SPAWN that follows: before the output comes the process itself."""
 
-    def __init__(self, process_id: str) -> None:
-        super().__init__(process_id, 0, 0)
+    def __init__(self, process_id: str, *, windowed: bool) -> None:
+        super().__init__(process_id, 0, 0, windowed=windowed)
         self._started: asyncio.Future[ProcessInfo] = asyncio.get_running_loop().create_future()
 
     async def start(self, seconds: float) -> ProcessInfo:

@@ -19,6 +19,7 @@ from paddock.machine.agent.failures import LinkLost, Refusal
 from paddock.machine.agent.wire import (
     KNOWS_DETAILS,
     KNOWS_SHORTCUTS,
+    KNOWS_WINDOWS,
     PASSES_DESCRIPTORS,
     VERSION,
     Answer,
@@ -52,6 +53,8 @@ class Link:
         """The agent knows what was added to the first version of the protocol."""
         self.shortcuts = False
         """It can run plain words without the shell that they are meant for."""
+        self.windows = False
+        """It sends a follower no more than that takes, and lets the process wait meanwhile."""
         self._socket = connection
         self._loop = asyncio.get_running_loop()
         self._splitter = Splitter()
@@ -67,12 +70,13 @@ class Link:
     async def open(cls, connection: socket.socket, seconds: float, *, descriptors: bool = True) -> Link:
         """Over a connected unix socket, which is the link's from now on. ``descriptors``: they can travel over it."""
         link = cls(connection)
-        offered = KNOWS_DETAILS | KNOWS_SHORTCUTS | (PASSES_DESCRIPTORS if descriptors else 0)
+        offered = KNOWS_DETAILS | KNOWS_SHORTCUTS | KNOWS_WINDOWS | (PASSES_DESCRIPTORS if descriptors else 0)
         try:
             payload = Writer().u32(VERSION).u32(offered)
             features = await link.call(Request.HELLO, payload, Call(Answer.HELLO_OK, _read_hello), seconds)
             link.details = bool(features & KNOWS_DETAILS)
             link.shortcuts = bool(features & KNOWS_SHORTCUTS)
+            link.windows = bool(features & KNOWS_WINDOWS)
         except Refusal as refusal:
             link.close()
             raise ProtocolError(f"The sandbox's agent refuses to speak with this server: {refusal.message}") from None
@@ -113,6 +117,13 @@ class Link:
         if self.alive and exchange.link is self:
             with suppress(LinkLost):
                 self._send(Writer().u32(exchange.number).frame(Request.CANCEL, self._next_number()), None)
+
+    def widen(self, exchange: Exchange, size: int) -> None:
+        """So many bytes of a follower's window were taken."""
+        if self.alive and exchange.link is self:
+            with suppress(LinkLost):
+                payload = Writer().u32(exchange.number).u32(size)
+                self._send(payload.frame(Request.WINDOW, self._next_number()), None)
 
     def close(self) -> None:
         self._end(LinkLost("The connection to the sandbox's agent was closed."))

@@ -26,6 +26,7 @@ from paddock.machine.base import (
     Machine,
     MachineStats,
     OutputChunk,
+    OutputLimits,
     ProcessInfo,
     ProcessSpec,
     Stream,
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from paddock.machine.agent.far_ports import FarPorts
     from paddock.machine.agent.inline import InlineTransfer
 
-SPOOL_LIMIT = 16 << 20
-
 
 class AgentMachine(Machine):
     """Connects at its first use and keeps one link. To be closed when it is let go of; the sandbox lives on."""
@@ -50,7 +49,7 @@ class AgentMachine(Machine):
         connect: Connect,
         environment: Callable[[], Mapping[str, str]],
         stats: Callable[[], Awaitable[MachineStats]] | None = None,
-        spool_limit: int = SPOOL_LIMIT,
+        limits: OutputLimits | None = None,
         *,
         clock: Clock | None = None,
         reply_seconds: float = REPLY_SECONDS,
@@ -63,7 +62,7 @@ class AgentMachine(Machine):
         """
         self.sandbox_id = sandbox_id
         self._line = Line(sandbox_id, connect, reply_seconds, ready, descriptors=bridge is None)
-        self._processes = Processes(self._line, environment, spool_limit)
+        self._processes = Processes(self._line, environment, limits or OutputLimits())
         self._files = Files(self._line)
         self._transfer: Transfer | InlineTransfer
         self._ports: Ports | FarPorts
@@ -88,8 +87,8 @@ class AgentMachine(Machine):
     async def spawn(self, spec: ProcessSpec) -> ProcessInfo:
         return await self._processes.spawn(spec)
 
-    def begin(self, spec: ProcessSpec) -> AsyncGenerator[ProcessInfo | OutputChunk, None]:
-        return self._processes.begin(spec)
+    def begin(self, spec: ProcessSpec, *, linger: bool = True) -> AsyncGenerator[ProcessInfo | OutputChunk, None]:
+        return self._processes.begin(spec, linger)
 
     async def run(
         self, spec: ProcessSpec, timeout: float | None = None, limit: int = 1 << 20

@@ -7,35 +7,37 @@ import signal as signals
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 
 from paddock import errors
 from paddock.machine.agent import failures
 from paddock.machine.agent.answers import STREAMS, read_output, read_process, read_processes
 from paddock.machine.agent.exchange import Call, PatientCall
 from paddock.machine.agent.failures import LinkLost, Refusal
-from paddock.machine.agent.flows import Beginning, Following
+from paddock.machine.agent.flows import WINDOW, Beginning, Following
 from paddock.machine.agent.line import Line
 from paddock.machine.agent.link import Link
 from paddock.machine.agent.paths import plain
 from paddock.machine.agent.shortcuts import undisturbed
 from paddock.machine.agent.tails import Tail, Tails
 from paddock.machine.agent.wire import MAX_BULK, Answer, ProtocolError, Reader, Request, Writer
-from paddock.machine.base import MAX_NOTE, OutputChunk, ProcessInfo, ProcessSpec, Stream, TerminalSize
+from paddock.machine.base import MAX_NOTE, OutputChunk, OutputLimits, ProcessInfo, ProcessSpec, Stream, TerminalSize
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
-_STDIN, _TERMINAL, _FOLLOW, _FOLLOW_ALL, _STRICT, _NOTE, _SHORTCUT = 1, 2, 4, 8, 16, 32, 64
+_STDIN, _TERMINAL, _FOLLOW, _FOLLOW_ALL, _STRICT, _NOTE, _SHORTCUT, _WINDOW = 1, 2, 4, 8, 16, 32, 64, 128
 _STDIN_PIECE = 64 * 1024
 _LABEL_BYTES = 1024
 _LONGEST = 1 << 62
+_MAX_HOLD_SECONDS = 1_000_000.0
 _DEFAULT_TERM = "xterm-256color"
 
 
 class Processes:
-    def __init__(self, line: Line, environment: Callable[[], Mapping[str, str]], spool_limit: int) -> None:
+    def __init__(self, line: Line, environment: Callable[[], Mapping[str, str]], limits: OutputLimits) -> None:
         self._line = line
         self._environment = environment
-        self._spool_limit = spool_limit
-        self._tails = Tails(spool_limit)
+        self._limits = limits
+        self._tails = Tails(limits.spool)
 
     def close(self) -> None:
         self._tails.close()
@@ -77,13 +79,14 @@ class Processes:
             raise
         return await tail.start(seconds), tail
 
-    async def begin(self, spec: ProcessSpec) -> AsyncGenerator[ProcessInfo | OutputChunk, None]:
+    async def begin(self, spec: ProcessSpec, linger: bool) -> AsyncGenerator[ProcessInfo | OutputChunk, None]:
         _check(spec)
         environment = {**self._environment(), **spec.env}
 
         async def launch(link: Link) -> tuple[ProcessInfo, Beginning]:
-            flow = Beginning(spec.process_id)
-            link.begin(Request.SPAWN, self._payload(link, spec, environment, _FOLLOW | _FOLLOW_ALL), flow)
+            flow = Beginning(spec.process_id, windowed=link.windows)
+            flags = _FOLLOW | (_FOLLOW_ALL if linger else 0) | (_WINDOW if link.windows else 0)
+            link.begin(Request.SPAWN, self._payload(link, spec, environment, flags), flow)
             return await flow.start(self._line.reply_seconds), flow
 
         try:
@@ -92,7 +95,7 @@ class Processes:
             raise failures.of_spawn(refusal, spec.cwd) from None
         try:
             yield info
-            async with aclosing(self._lasting(spec.process_id, flow, 0, 0, linger=True)) as chunks:
+            async with aclosing(self._lasting(spec.process_id, flow, 0, 0, linger=linger)) as chunks:
                 async for chunk in chunks:
                     yield chunk
         finally:
@@ -105,7 +108,7 @@ class Processes:
         if spec.note:
             flags |= _NOTE
         if not link.details:
-            flags &= _FOLLOW
+            flags &= _FOLLOW | _WINDOW
         if spec.shortcut and link.shortcuts and undisturbed(environment):
             flags |= _SHORTCUT
         if spec.stdin or spec.terminal:
@@ -127,14 +130,19 @@ class Processes:
             .u16(size.rows)
             .u16(size.cols)
             .u64(timeout)
-            .u64(self._spool_limit)
+            .u64(self._limits.spool)
             .text(label)
         )
         if flags & _NOTE:
             payload.blob(spec.note)
         if flags & _SHORTCUT:
             payload.texts(spec.shortcut)
+        if flags & _WINDOW:
+            self._write_window(payload)
         return payload
+
+    def _write_window(self, payload: Writer) -> None:
+        payload.u32(WINDOW).u32(round(min(_MAX_HOLD_SECONDS, self._limits.hold_seconds) * 1000))
 
     # Looking and waiting
 
@@ -212,7 +220,8 @@ class Processes:
             begin, data = read_output(body)
             if len(data) > limit or (data and begin < offset):
                 raise ProtocolError("The sandbox's agent sent other output than it was asked for.")
-            return OutputChunk(stream, max(begin, offset), data)
+            begin = max(begin, offset)
+            return OutputChunk(stream, begin, data, begin - offset)
 
         try:
             return await self._line.call(Request.READ_OUTPUT, payload, lambda: Call(Answer.OUTPUT, decode), again=True)
@@ -242,9 +251,10 @@ class Processes:
         while True:
             try:
                 while (chunk := await flow.take()) is not None:
+                    skipped = chunk.offset - reached[chunk.stream]
                     reached[chunk.stream] = chunk.end
                     losses = 0
-                    yield chunk
+                    yield replace(chunk, skipped=skipped) if skipped else chunk
             except Refusal as refusal:
                 raise failures.of_process(refusal, process_id) from None
             except LinkLost:
@@ -254,6 +264,9 @@ class Processes:
             finally:
                 flow.leave()
             if flow.ended:
+                for stream, size in ((Stream.STDOUT, flow.ended.stdout_size), (Stream.STDERR, flow.ended.stderr_size)):
+                    if reached[stream] < size:  # what the sandbox's disk did not take
+                        yield OutputChunk(stream, size, b"", size - reached[stream])
                 yield flow.ended
                 return
             flow = await self._begin_following(process_id, reached[Stream.STDOUT], reached[Stream.STDERR], linger)
@@ -261,11 +274,14 @@ class Processes:
     async def _begin_following(
         self, process_id: str, stdout_offset: int, stderr_offset: int, linger: bool
     ) -> Following:
-        payload = Writer().text(process_id).u64(stdout_offset).u64(stderr_offset)
-
         async def begin(link: Link) -> Following:
-            flow = Following(process_id, stdout_offset, stderr_offset)
-            link.begin(Request.FOLLOW_ALL if linger and link.details else Request.FOLLOW, payload, flow)
+            flow = Following(process_id, stdout_offset, stderr_offset, windowed=link.windows)
+            payload = Writer().text(process_id).u64(stdout_offset).u64(stderr_offset)
+            if link.windows:
+                self._write_window(payload.u8(linger))
+                link.begin(Request.FOLLOW_WINDOW, payload, flow)
+            else:
+                link.begin(Request.FOLLOW_ALL if linger and link.details else Request.FOLLOW, payload, flow)
             return flow
 
         return await self._line.ask(begin, again=True)

@@ -15,6 +15,8 @@ KNOWS_DETAILS: Final = 2
 """Notes, owners, attributes, signals to one process, following to the last byte, and six kinds of changes."""
 KNOWS_SHORTCUTS: Final = 4
 """Commands of plain words that need no shell."""
+KNOWS_WINDOWS: Final = 8
+"""Followers that are sent no more than they take, and that a process waits for."""
 MAX_PAYLOAD: Final = 1_114_112
 MAX_DATA: Final = 64 * 1024
 """Of one DATA frame."""
@@ -47,6 +49,8 @@ class Request(IntEnum):
     SIGNAL_ONE = 0x1A
     NOTE = 0x1B
     FOLLOW_ALL = 0x1C
+    FOLLOW_WINDOW = 0x1D
+    WINDOW = 0x1E
     CANCEL = 0x1F
     STAT = 0x20
     LIST_DIR = 0x21

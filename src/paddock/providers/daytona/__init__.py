@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from paddock.clock import Clock
+from paddock.machine.base import OutputLimits
 from paddock.providers.vendor.provider import VendorProvider
 from paddock.settings import Settings
 
@@ -28,5 +29,10 @@ def provider(settings: Settings, clock: Clock) -> VendorProvider:
         target=settings.daytona_target,
     )
     return VendorProvider(
-        vendor, settings.home / "daytona", clock, lease=settings.daytona_lease, installation=settings.installation
+        vendor,
+        settings.home / "daytona",
+        clock,
+        lease=settings.daytona_lease,
+        installation=settings.installation,
+        output=OutputLimits(settings.output_spool, settings.stall_timeout),
     )

@@ -17,6 +17,7 @@ from paddock.clock import Clock
 from paddock.egress.addresses import Reach
 from paddock.egress.bandwidth import Bandwidths
 from paddock.egress.resolve import HostResolver
+from paddock.machine.base import OutputLimits
 from paddock.providers.base import InsideService, MachineState
 from paddock.providers.docker import quota
 from paddock.providers.docker.builder import FROZEN, STATES, Builder
@@ -31,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 class Lives:
     def __init__(
-        self, yard: Yard, engine: Engine, builder: Builder, clock: Clock, reachable: Sequence[str], spool_limit: int
+        self, yard: Yard, engine: Engine, builder: Builder, clock: Clock, reachable: Sequence[str], output: OutputLimits
     ) -> None:
         self.living: dict[str, Living] = {}
         self.inside: InsideService | None = None
@@ -42,7 +43,7 @@ class Lives:
         self._clock = clock
         self._reach = Reach(reachable=reachable)
         self._resolver = HostResolver()
-        self._spool_limit = spool_limit
+        self._output = output
 
     async def close(self) -> None:
         living, self.living = list(self.living.values()), {}
@@ -132,7 +133,7 @@ class Lives:
         measure = quota.Measure(self._engine, record.reference)
         way = self._builder.way(folder, record)
         return Living(
-            folder, record, environment, self._clock, self.outlet(record), self._spool_limit, measure, way, self.inside
+            folder, record, environment, self._clock, self.outlet(record), self._output, measure, way, self.inside
         )
 
     async def drop(self, folder: Path, living: Living | None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from paddock import errors
 from paddock.clock import Clock
 from paddock.machine.agent.machine import AgentMachine
-from paddock.machine.base import MachineStats
+from paddock.machine.base import MachineStats, OutputLimits
 from paddock.providers.base import InsideService
 from paddock.providers.docker.container import PROGRAMS
 from paddock.providers.docker.way import Way
@@ -31,7 +31,7 @@ class Living:
         image_env: Sequence[str],
         clock: Clock,
         way_out: Outlet,
-        spool_limit: int,
+        output: OutputLimits,
         disk: Callable[[], Awaitable[int]],
         way: Callable[[Callable[[], Path]], Way],
         inside: InsideService | None = None,
@@ -53,7 +53,7 @@ class Living:
             self._way.link,
             self._environment,
             self._stats,
-            spool_limit,
+            output,
             clock=clock,
             ready=self._ready,
             bridge=self._way.bridge,

@@ -20,8 +20,7 @@ from paddock.egress.bandwidth import Bandwidths
 from paddock.egress.outward import Outward
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressReport
-from paddock.machine.agent.machine import SPOOL_LIMIT
-from paddock.machine.base import Machine
+from paddock.machine.base import Machine, OutputLimits
 from paddock.providers.base import (
     Capacity,
     Found,
@@ -66,7 +65,7 @@ class DockerProvider(Provider):
         read_only: bool = False,
         way: str = AUTO,
         reachable: Sequence[str] = (),
-        spool_limit: int = SPOOL_LIMIT,
+        output: OutputLimits | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._engine = Engine(address)
@@ -74,7 +73,7 @@ class DockerProvider(Provider):
         self._yard = Yard(root.absolute())
         self._builder = Builder(self._yard, self._engine, runtime=runtime, read_only=read_only, way=way)
         self._stock: Stock[Living] = Stock()
-        self._lives = Lives(self._yard, self._engine, self._builder, self._clock, reachable, spool_limit)
+        self._lives = Lives(self._yard, self._engine, self._builder, self._clock, reachable, output or OutputLimits())
         self._turns: dict[str, asyncio.Lock] = {}
         self._chores = Chores()
         self._quota: asyncio.Task[None] | None = None
@@ -92,6 +91,7 @@ class DockerProvider(Provider):
             read_only=settings.docker_read_only,
             way=settings.docker_way,
             reachable=settings.egress_reachable,
+            output=OutputLimits(settings.output_spool, settings.stall_timeout),
         )
 
     async def start(self) -> None:

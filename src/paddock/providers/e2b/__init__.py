@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from paddock.clock import Clock
+from paddock.machine.base import OutputLimits
 from paddock.providers.vendor.provider import VendorProvider
 from paddock.settings import Settings
 
@@ -30,5 +31,10 @@ def provider(settings: Settings, clock: Clock) -> VendorProvider:
         domain=settings.e2b_domain,
     )
     return VendorProvider(
-        vendor, settings.home / "e2b", clock, lease=settings.e2b_timeout, installation=settings.installation
+        vendor,
+        settings.home / "e2b",
+        clock,
+        lease=settings.e2b_timeout,
+        installation=settings.installation,
+        output=OutputLimits(settings.output_spool, settings.stall_timeout),
     )

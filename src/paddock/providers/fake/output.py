@@ -40,7 +40,7 @@ def _read(folder: Path, stream: Stream, offset: int, limit: int) -> OutputChunk:
             data += os.pread(fd, limit - len(data), at)
         finally:
             os.close(fd)
-    return OutputChunk(stream, begin, bytes(data))
+    return OutputChunk(stream, begin, bytes(data), begin - offset)
 
 
 def _segments(folder: Path, stream: Stream) -> list[tuple[int, str]]:

@@ -15,7 +15,7 @@ from paddock import errors
 from paddock.clock import Clock
 from paddock.egress.bandwidth import Bandwidth
 from paddock.machine.agent.machine import AgentMachine
-from paddock.machine.base import MachineStats
+from paddock.machine.base import MachineStats, OutputLimits
 from paddock.providers.base import InsideService
 from paddock.providers.ground import outlet
 from paddock.providers.ground.door import Door
@@ -47,7 +47,7 @@ class Living:
         record: Record,
         clock: Clock,
         way_out: Outlet,
-        spool_limit: int,
+        output: OutputLimits,
         way: Callable[[Callable[[], Path]], Way],
         inside: InsideService | None = None,
     ) -> None:
@@ -67,7 +67,7 @@ class Living:
             self._way.connect,
             self._environment,
             self._stats,
-            spool_limit,
+            output,
             clock=clock,
             ready=self._ready,
             bridge=self._way.bridge,

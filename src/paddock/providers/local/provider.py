@@ -19,8 +19,7 @@ from paddock.egress.outward import Outward
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressReport
 from paddock.egress.resolve import HostResolver
-from paddock.machine.agent.machine import SPOOL_LIMIT
-from paddock.machine.base import Machine
+from paddock.machine.base import Machine, OutputLimits
 from paddock.providers.base import (
     Found,
     InsideService,
@@ -61,11 +60,11 @@ class LocalProvider(capacity.OnThisHost):
         made: Path | None = None,
         addons: Path | None = None,
         reachable: Sequence[str] = (),
-        spool_limit: int = SPOOL_LIMIT,
+        output: OutputLimits | None = None,
         runsc: Wanted | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._spool_limit = spool_limit
+        self._output = output or OutputLimits()
         self._reach = Reach(reachable=reachable)
         self._resolver = HostResolver()
         self._bandwidths = Bandwidths()
@@ -83,7 +82,14 @@ class LocalProvider(capacity.OnThisHost):
     def from_settings(cls, settings: Settings, clock: Clock) -> Self:
         home = settings.home.absolute()
         runsc = Wanted(settings.runsc, settings.runsc_platform)
-        return cls(home / "local", clock, addons=home / "addons", reachable=settings.egress_reachable, runsc=runsc)
+        return cls(
+            home / "local",
+            clock,
+            addons=home / "addons",
+            reachable=settings.egress_reachable,
+            runsc=runsc,
+            output=OutputLimits(settings.output_spool, settings.stall_timeout),
+        )
 
     async def start(self) -> None:
         """Look at the machine, finish what a crash cut short, and take up every sandbox that lives."""
@@ -443,7 +449,7 @@ class LocalProvider(capacity.OnThisHost):
 
     def _hold(self, folder: Path, record: Record) -> Living:
         way = kind(record.spec).way
-        return Living(folder, record, self._clock, self._outlet(record), self._spool_limit, way, self._inside)
+        return Living(folder, record, self._clock, self._outlet(record), self._output, way, self._inside)
 
     def _outlet(self, record: Record) -> Outlet:
         return Outlet(record.spec.egress, self._reach, self._resolver, self._bandwidths.of(record.spec.owner_id))

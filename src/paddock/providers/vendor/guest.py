@@ -11,7 +11,7 @@ from paddock import errors
 from paddock.clock import Clock
 from paddock.machine.agent.bridge import TOKEN_HEADER, Bridge, BridgeRefused, Endpoint
 from paddock.machine.agent.machine import AgentMachine
-from paddock.machine.base import MachineStats
+from paddock.machine.base import MachineStats, OutputLimits
 from paddock.providers.base import MachineState
 from paddock.providers.vendor.base import Vendor, VendorMachine
 from paddock.providers.vendor.installation import install
@@ -27,7 +27,7 @@ _BASE_ENVIRONMENT = {
 
 
 class Guest:
-    def __init__(self, found: VendorMachine, kept: Kept, vendor: Vendor, clock: Clock, spool_limit: int) -> None:
+    def __init__(self, found: VendorMachine, kept: Kept, vendor: Vendor, clock: Clock, output: OutputLimits) -> None:
         self.kept = kept
         self.paused = found.state is MachineState.PAUSED
         self.deleted = False
@@ -43,7 +43,7 @@ class Guest:
             self._connect,
             self._environment,
             self._stats,
-            spool_limit,
+            output,
             clock=clock,
             reply_seconds=_REPLY_SECONDS,
             ready=self._ready,

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from paddock import errors
 from paddock.clock import Clock, SystemClock
-from paddock.machine.agent.machine import SPOOL_LIMIT
-from paddock.machine.base import Machine
+from paddock.machine.base import Machine, OutputLimits
 from paddock.providers.base import Found, IsolationReport, MachineState, Provider, SandboxSpec
 from paddock.providers.vendor.base import Order, Vendor, VendorMachine
 from paddock.providers.vendor.guest import Guest
@@ -29,7 +28,7 @@ class VendorProvider(Provider):
         *,
         lease: int,
         installation: str = "",
-        spool_limit: int = SPOOL_LIMIT,
+        output: OutputLimits | None = None,
     ) -> None:
         """``installation``: whose machines these are; made up, and kept in ``home``, where it is empty."""
         self.name = vendor.name
@@ -38,7 +37,7 @@ class VendorProvider(Provider):
         self._clock = clock or SystemClock()
         self._lease_seconds = lease
         self._given_installation = installation
-        self._spool_limit = spool_limit
+        self._output = output or OutputLimits()
         self._guests: dict[str, Guest] = {}
         self._turns: dict[str, asyncio.Lock] = {}
         self._lease = Lease(vendor, lease, self._machines)
@@ -170,7 +169,7 @@ class VendorProvider(Provider):
         guest = self._guests.get(kept.sandbox_id)
         if guest is None or guest.reference != machine.reference:
             await self._forget(kept.sandbox_id)
-            guest = Guest(machine, kept, self._vendor, self._clock, self._spool_limit)
+            guest = Guest(machine, kept, self._vendor, self._clock, self._output)
             self._guests[kept.sandbox_id] = guest
         return guest
 

@@ -26,6 +26,7 @@ from paddock.api.compat.daytona.toolbox.inside import BASH, Inside, InsideHere, 
 from paddock.api.sockets import converse
 from paddock.clock import iso
 from paddock.lifecycle.attachment import Attachment
+from paddock.lifecycle.output import gap_note
 from paddock.machine.base import ProcessInfo, ProcessStatus, TerminalSize
 from paddock.models import Env, Text
 
@@ -148,7 +149,7 @@ async def _converse(websocket: WebSocket, inside: Inside, pty: Pty) -> None:
         async with aclosing(attachment.follow()) as items:
             async for item in items:
                 if not isinstance(item, ProcessInfo):
-                    await websocket.send_bytes(item.data)
+                    await websocket.send_bytes(gap_note(item) + item.data)
         how = _ending(attachment.info)
         if told:
             await websocket.send_json({"type": "control", "status": "exited", **how})

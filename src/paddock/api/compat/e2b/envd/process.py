@@ -21,9 +21,11 @@ from paddock.api.compat.e2b.envd.inside import Inside, resolved
 from paddock.api.compat.e2b.envd.marks import Marks
 from paddock.api.compat.e2b.envd.outcome import end_event
 from paddock.api.compat.e2b.envd.streaming import ServerStream, timeout_of
+from paddock.lifecycle.output import gap_note
 from paddock.machine.base import OutputChunk, ProcessInfo, ProcessSpec, ProcessStatus, Stream, TerminalSize
 
 _CHUNK, _TERMINAL_CHUNK = 32 * 1024, 16 * 1024
+_DATA = b'{"event":{"data":{"%s":"%s"}}}'
 _LABEL = 1000
 _BACKSTOP = 0.5
 """The agent's own deadline comes a little later than ours: whoever still listens is told by us."""
@@ -235,9 +237,9 @@ def _data(chunk: OutputChunk, terminal: bool) -> list[bytes]:
     name = b"pty" if terminal else b"stdout" if chunk.stream is Stream.STDOUT else b"stderr"
     size = _TERMINAL_CHUNK if terminal else _CHUNK
     view = memoryview(chunk.data)
-    return [
-        b'{"event":{"data":{"%s":"%s"}}}' % (name, b64encode(view[at : at + size])) for at in range(0, len(view), size)
-    ]
+    # The protocol has no word for a gap: stderr tells it, so that stdout has nothing in it that no process wrote.
+    note = [_DATA % (b"pty" if terminal else b"stderr", b64encode(gap_note(chunk)))] if chunk.skipped else []
+    return note + [_DATA % (name, b64encode(view[at : at + size])) for at in range(0, len(view), size)]
 
 
 def _end(info: ProcessInfo) -> bytes:

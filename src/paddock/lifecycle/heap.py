@@ -1,0 +1,58 @@
+"""Memory that was freed, given back to the host.
+
+The C library keeps what lies between pieces that are still used: after a burst of streams a server would hold its peak
+for ever. Where there is no glibc, its own allocator does as it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+
+from paddock.clock import Pace
+
+_INTERVAL_SECONDS = 5.0
+_WORTH_TRIMMING_BYTES = 16 << 20
+
+
+class _MallocInfo(ctypes.Structure):
+    """``struct mallinfo2`` of ``malloc.h``."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    ]
+
+
+class HeapTrimmer:
+    def __init__(self) -> None:
+        self._lowest_free = 0
+        library = ctypes.CDLL(None)
+        self._supported = hasattr(library, "mallinfo2") and hasattr(library, "malloc_trim")
+        if self._supported:
+            library.mallinfo2.restype = _MallocInfo
+            library.malloc_trim.argtypes = [ctypes.c_size_t]
+        self._library = library
+
+    async def run(self, pace: Pace) -> None:
+        while self._supported and await pace.rest(_INTERVAL_SECONDS):
+            await asyncio.to_thread(self.trim)
+
+    def trim(self) -> None:
+        """If much was freed since the last time: what was given back still counts as free to the C library."""
+        free = int(self._library.mallinfo2().fordblks)
+        self._lowest_free = min(self._lowest_free, free)
+        if free - self._lowest_free >= _WORTH_TRIMMING_BYTES:
+            self._library.malloc_trim(0)
+            self._lowest_free = free

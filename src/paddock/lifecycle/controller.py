@@ -26,6 +26,7 @@ from paddock.lifecycle.accounts import Accounts, Principal
 from paddock.lifecycle.activity import Activity
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.capacity import Capacities
+from paddock.lifecycle.disk_room import DiskRoom
 from paddock.lifecycle.engine import Engine, due
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
 from paddock.lifecycle.journal import Journal
@@ -92,6 +93,7 @@ class Controller:
         activity: Activity,
         idempotency: Idempotency,
         rows: Rows,
+        disk_room: DiskRoom,
         bus: Bus,
         providers: Collection[str],
         default_provider: str,
@@ -107,6 +109,7 @@ class Controller:
         self._activity = activity
         self._idempotency = idempotency
         self._rows = rows
+        self._disk_room = disk_room
         self._bus = bus
         self._default_provider = default_provider
         self._server_id = server_id
@@ -155,6 +158,7 @@ class Controller:
         traits: Traits = NATIVE,
     ) -> Seen:
         plain = self._planned(who, request)
+        self._disk_room.admit()
         provider, template_id = await self._templates.choose(request.provider, request.template_id)
         plain = replace(plain, provider=provider, template_id=template_id)
         plain = await self._capacities.fit(plain, request.resources)

@@ -40,7 +40,12 @@ class SmallDisk:
 
     def empty(self) -> None:
         self._filler.unlink(missing_ok=True)
-        os.sync()
+
+    def fail(self) -> None:
+        """From now on it is read-only for everybody, as after an error of the disk under it."""
+        device = os.stat(self.path).st_dev  # noqa: PTH116
+        name = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve().name
+        Path(f"/sys/fs/ext4/{name}/trigger_fs_error").write_text("as if a write had failed")
 
     def remount(self, option: str) -> None:
         _run("mount", "-o", f"remount,{option}", str(self.path))
@@ -57,7 +62,7 @@ def small_disk(folder: Path, size_mb: int) -> Iterator[SmallDisk]:
     _run("mkfs.ext4", "-q", "-F", "-m", "0", str(image))
     point.mkdir()
     try:
-        _run("mount", "-o", "loop", str(image), str(point))
+        _run("mount", "-o", "loop,errors=remount-ro", str(image), str(point))
     except subprocess.CalledProcessError as error:
         pytest.skip(f"no file system can be mounted here: {error.stderr.strip()}")
     try:

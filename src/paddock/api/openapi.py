@@ -13,9 +13,9 @@ from paddock.models import ErrorAnswer
 DESCRIPTION = """\
 Sandboxes for AI coding agents: write code, run it, serve it, watch it.
 
-Every route but `/health` and `/ready` needs an API key, as `Authorization: Bearer <key>` or `X-API-Key: <key>`. Every failure has
-one shape, `{"success": false, "error": {"code", "message", "status", "details", "request_id"}}`; `X-Request-Id` is in
-every answer, and one that you send is kept. `POST` answers 200, also where it makes something.
+Every route but `/health` and `/ready` needs an API key, as `Authorization: Bearer <key>` or `X-API-Key: <key>`. Every
+failure has one shape, `{"success": false, "error": {"code", "message", "status", "details", "request_id"}}`;
+`X-Request-Id` is in every answer, and one that you send is kept. `POST` answers 200, also where it makes something.
 WebSockets: `/sandboxes/{sandbox_id}/terminal` and `/sandboxes/{sandbox_id}/processes/{process_id}/ws`.
 """
 

@@ -20,6 +20,7 @@ from paddock.errors import (
     Conflict,
     ProviderRefused,
     SandboxNotFound,
+    StoreUnavailable,
 )
 from paddock.ids import is_sandbox_id, is_sandbox_key
 from paddock.lifecycle.accounts import Accounts, Principal
@@ -286,7 +287,12 @@ class Controller:
             self._bus.publish(holder)
             return holder == sandbox.sandbox_id
 
-        created = await self._transitions.create(sandbox, write)
+        try:
+            created = await self._transitions.create(sandbox, write)
+        except StoreUnavailable:
+            if key is None:  # with a key the caller may ask again, and gets it then
+                self._engine.give_up(sandbox.sandbox_id)
+            raise
         if created is not None:
             return created, True
         first = await self._transitions.settled(holder)

@@ -79,6 +79,7 @@ class Engine:
         self._server_id = server_id
         self._clone_urls: dict[str, str] = {}
         """Those with a password, while their create is under way here. They are written nowhere."""
+        self._given_up: set[str] = set()
 
     async def begin(
         self,
@@ -136,6 +137,9 @@ class Engine:
     async def drive(self, sandbox: Sandbox) -> Sandbox:
         """Finish the transition that the row is in, whose lease we hold."""
         operation = OPERATIONS[sandbox.state]
+        if operation is CREATE and sandbox.sandbox_id in self._given_up:
+            await self._undo_create(sandbox, "Its create was answered with an error.")
+            raise ProviderRefused(f"The create of sandbox {sandbox.sandbox_id!r} was given up.")
         try:
             reference = await self._act(operation, sandbox)
         except SandboxNotFound:
@@ -162,6 +166,10 @@ class Engine:
         if done.state in states.GONE and operation is not DELETE:
             await self.remove_machine(sandbox)
         return done
+
+    def give_up(self, sandbox_id: str) -> None:
+        """Whoever asked for it was told that there is none: what its row says is undone once it can be written."""
+        self._given_up.add(sandbox_id)
 
     async def correct(self, sandbox: Sandbox, state: State, reason: str, event: str | None = None) -> Sandbox | None:
         """Make the row say what the provider says. None when the row has changed since it was read."""

@@ -157,6 +157,12 @@ class Store:
             for listener in self._listeners:
                 listener(changed)
 
+    async def check_writable(self) -> None:
+        """A file that is read-only can be opened, and read; only a write tells."""
+        if self.sqlite:
+            async with self.write() as connection:
+                await connection.execute(text("PRAGMA user_version = 0"))  # unused by us, and 0 already
+
     async def keep_reserve(self) -> None:
         """Take room back for the time when there is none, where there is some now. To be repeated now and then."""
         if self._reserve is not None and not self._reserve.held:

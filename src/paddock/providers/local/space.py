@@ -41,6 +41,9 @@ _TABLES_SHARE = 0.03
 _REPAIR_AGAIN_S = 60.0
 _REMEDY = "Delete sandboxes, or make room on the host."
 
+_Mount = tuple[str, int]
+"""A disk as it is mounted now: its sandbox's reference and first process. After a restart nothing of it is limited."""
+
 
 @dataclass(frozen=True, slots=True)
 class DiskPolicy:
@@ -57,8 +60,9 @@ class Space:
         self._policy = policy
         self._disks = disks
         self._sharing = threading.Lock()
-        self._free: dict[str, int] = {}
-        self._kept_back: dict[str, int] = {}
+        self._free: dict[_Mount, int] = {}
+        self._kept_back: dict[_Mount, int] = {}
+        self._refused = False
         self._owed = 0
         self._limited = True  # by a server before this one, perhaps
         self._failed: dict[str, float] = {}
@@ -129,9 +133,9 @@ class Space:
             if promised <= available and not self._limited:
                 self._owed = 0
                 return False
-            found_disks = [(one, disk) for one in living if (disk := one.disk()) is not None]
-            weights = [self._weight(one, disk) for one, disk in found_disks]
-            disks = [(one.record.reference, disk) for one, disk in found_disks]
+            with_disk = [(one, disk) for one in living if (disk := one.disk()) is not None]
+            weights = [self._weight(one, disk) for one, disk in with_disk]
+            disks = [(_mount(one), disk) for one, disk in with_disk]
             self._owed = sum(disk.owed for _, disk in disks)
             most = [disk.spendable for _, disk in disks]
             shares = share(available - self._owed, most, weights)
@@ -143,23 +147,31 @@ class Space:
     def _weight(self, living: Living, disk: Mounted) -> int:
         if living.paused or not living.record.spec.key:
             return _RESTING_WEIGHT
-        return _GROWING_WEIGHT if disk.free < self._free.get(living.record.reference, 0) else _USUAL_WEIGHT
+        return _GROWING_WEIGHT if disk.free < self._free.get(_mount(living), 0) else _USUAL_WEIGHT
 
-    def _limit(self, disks: Sequence[tuple[str, Mounted]], shares: Sequence[int]) -> None:
-        """The smaller shares first: in no moment is more given than there is."""
-        kept_back = {}
-        for (name, disk), part in sorted(zip(disks, shares, strict=True), key=lambda each: each[1]):
-            amount = disk.kernels_own if part >= disk.spendable else disk.free - part
-            if self._kept_back.get(name) != amount:
-                try:
-                    disk.keep_back(amount)
-                except FileNotFoundError:
-                    continue  # it has just ended
-                except OSError as error:
-                    log.error("the disk of a sandbox cannot be limited", device=disk.device, problem=str(error))
-                    continue
-            kept_back[name] = amount
-        self._kept_back = kept_back
+    def _limit(self, disks: Sequence[tuple[_Mount, Mounted]], shares: Sequence[int]) -> None:
+        wanted = {
+            mount: (disk, disk.kernels_own if part >= disk.spendable else disk.free - part)
+            for (mount, disk), part in zip(disks, shares, strict=True)
+        }
+        before, self._kept_back = self._kept_back, {}
+        # What is taken away comes first: in no moment is more given than there is.
+        for mount in sorted(wanted, key=lambda each: before.get(each, 0) - wanted[each][1]):
+            disk, amount = wanted[mount]
+            if before.get(mount) == amount or self._keep_back(disk, amount):
+                self._kept_back[mount] = amount
+
+    def _keep_back(self, disk: Mounted, amount: int) -> bool:
+        try:
+            disk.keep_back(amount)
+        except FileNotFoundError:
+            return False  # it has just ended
+        except OSError as error:
+            if not self._refused:
+                log.error("disks of sandboxes cannot be limited: /sys must be writable", problem=str(error))
+            self._refused = True
+            return False
+        return True
 
     async def _mend(self, repair: Callable[[Living], Awaitable[bool]], notice: Notice) -> None:
         """Disks that failed all the same, when others took what was to stay free: as soon as there is room."""
@@ -190,6 +202,10 @@ class Space:
         self._failed.pop(sandbox_id, None)
         message = "Its file system was repaired. Its processes were ended for that; its files are kept."
         await notice(sandbox_id, "disk.repaired", {"message": message})
+
+
+def _mount(living: Living) -> _Mount:
+    return living.record.reference, living.running.pid
 
 
 def share(amount: int, most: Sequence[int], weights: Sequence[int]) -> list[int]:

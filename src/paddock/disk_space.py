@@ -11,7 +11,7 @@ MIB = 1 << 20
 _RESERVE_SHARE = 0.05
 _MAX_RESERVE_BYTES = 1 << 30
 _MIN_FREE_INODES = 1000
-_INODE_SHARE = 0.005
+_INODE_SHARE = 0.05
 _RESERVE_FILE_BYTES = 16 << 20
 _RESERVE_FILE_SHARE = 64
 """A reserve file is this part of its file system at most."""

@@ -107,6 +107,21 @@ async def test_a_full_disk_is_told_and_sandboxes_can_be_ended(
     assert (disk.path / "data/paddock.db.reserve").exists(), "held back again for the next time"
 
 
+async def test_a_disk_without_inodes_refuses_creates_until_there_are_some(
+    caller: httpx.AsyncClient, app_on: FastAPI, disk: SmallDisk
+) -> None:
+    house: House = app_on.state.house
+    disk.fill_inodes()
+    await house.disk_room.look()
+    refused = await caller.post("/sandboxes/create", json=CREATE)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (507, "host_disk_full"), refused.text
+    assert "inodes" in refused.json()["error"]["message"]
+    assert (await caller.get("/ready")).status_code == 503
+    disk.empty()
+    await house.disk_room.look()
+    assert (await caller.post("/sandboxes/create", json=CREATE)).status_code == 200
+
+
 async def test_a_read_only_disk_is_told_and_a_create_leaves_nothing(
     caller: httpx.AsyncClient, app_on: FastAPI, disk: SmallDisk
 ) -> None:

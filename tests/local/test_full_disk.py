@@ -111,6 +111,23 @@ def test_a_sandbox_that_fills_the_host_gets_enospc_and_its_neighbour_writes_on(a
     assert "errors" not in api.says(neighbour, "cat /proc/mounts | grep -c emergency_ro || true")
 
 
+def test_several_at_once_fill_it_while_no_server_runs_and_none_is_damaged(api: Api, disk: SmallDisk) -> None:
+    greedy, neighbour = [api.made() for _ in range(3)], api.made()
+    for sandbox_id in greedy:
+        body = {"sandbox_id": sandbox_id, "command": f"sleep 3; {TAKE_ALL}; touch /tmp/done", "background": True}
+        assert api.http.post("/sandboxes/run-command", json=body).status_code == 200
+    api.server.kill()
+    before = disk.free_mb
+    eventually(lambda: disk.free_mb < before - 40)  # no server is there to be asked
+    api.server.start()
+    for sandbox_id in greedy:
+        eventually(lambda: api.run(sandbox_id, "test -e /tmp/done").json()["exit_code"] == 0)  # noqa: B023
+    assert disk.free_mb > 5
+    for sandbox_id in (*greedy, neighbour):
+        api.says(sandbox_id, "rm -f /workspace/all*; echo text > /workspace/file && sync -f /workspace")
+        assert "disk.failed" not in [event["type"] for event in api.events(sandbox_id)]
+
+
 def test_creates_are_refused_with_507_below_the_watermark_until_there_is_room(api: Api, disk: SmallDisk) -> None:
     sandbox = api.made()
     disk.fill(leave_mb=10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ class SmallDisk:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._filler = path / "somebody-elses-file"
+        self._names = path / "somebody-elses-files"
 
     @property
     def free_mb(self) -> float:
@@ -38,8 +40,19 @@ class SmallDisk:
                         break
             os.fsync(file.fileno())
 
+    def fill_inodes(self) -> None:
+        """As many names as it has room for, of files without content."""
+        self._names.mkdir()
+        for number in range(1 << 20):
+            try:
+                (self._names / str(number)).touch()
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+                return
+
     def empty(self) -> None:
         self._filler.unlink(missing_ok=True)
+        shutil.rmtree(self._names, ignore_errors=True)
 
     def fail(self) -> None:
         """From now on it is read-only for everybody, as after an error of the disk under it."""

@@ -15,13 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.clock import Clock
-from paddock.errors import (
-    Asleep,
-    Conflict,
-    ProviderRefused,
-    SandboxNotFound,
-    StoreUnavailable,
-)
+from paddock.errors import Asleep, Conflict, ProviderRefused, SandboxNotFound, StoreUnavailable
 from paddock.ids import is_sandbox_id, is_sandbox_key
 from paddock.lifecycle.accounts import Accounts, Principal
 from paddock.lifecycle.activity import Activity

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -93,10 +94,7 @@ class Engine:
     ) -> Sandbox | None:
         """Write the intent, and ``values`` beside it. None when the row, or the deadline that asks for it, is no longer
         what was seen."""
-
-        async def begin() -> Sandbox | None:
-            return await self._begin(sandbox, operation, cause, deadline, guard, values)
-
+        begin = partial(self._begin, sandbox, operation, cause, deadline, guard, values)
         return await (self._store.write_freeing(begin) if operation in (PAUSE, DELETE) else begin())
 
     async def _begin(
@@ -138,8 +136,8 @@ class Engine:
         """Finish the transition that the row is in, whose lease we hold."""
         operation = OPERATIONS[sandbox.state]
         if operation is CREATE and sandbox.sandbox_id in self._given_up:
-            await self._undo_create(sandbox, "Its create was answered with an error.")
-            raise ProviderRefused(f"The create of sandbox {sandbox.sandbox_id!r} was given up.")
+            await self._undo_create(sandbox, reason := "Its create was answered with an error.")
+            raise ProviderRefused(reason)
         try:
             reference = await self._act(operation, sandbox)
         except SandboxNotFound:
@@ -303,8 +301,7 @@ class Engine:
         await self._undo_create(sandbox, reason)
 
     async def remove_machine(self, sandbox: Sandbox) -> None:
-        """Without a word in its row: another server has deleted that while we made or woke it, or nothing can be
-        written into it."""
+        """Without a word in its row, which another server has deleted meanwhile, or which cannot be written."""
         try:
             await self.call(self.provider(sandbox.provider).delete(sandbox.sandbox_id), "delete")
         except PaddockError as problem:

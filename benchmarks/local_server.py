@@ -121,6 +121,16 @@ async def local_server(home: Path, template: Template, *, pool: int = 0) -> Asyn
     home.mkdir(mode=0o700)
     if template.folder is not None:
         (home / "templates").symlink_to(template.folder.parent)
+    try:
+        async with started(home, template, pool=pool) as server:
+            yield server
+    finally:
+        await clear(home / "local")
+
+
+@asynccontextmanager
+async def started(home: Path, template: Template, *, pool: int = 0) -> AsyncIterator[LocalServer]:
+    """The same in a home that is there, with the sandboxes that are in it. They live on afterwards."""
     settings = {
         "PADDOCK_HOME": str(home),
         "HOST": "127.0.0.1",
@@ -132,7 +142,7 @@ async def local_server(home: Path, template: Template, *, pool: int = 0) -> Asyn
         "PADDOCK_POOL_SIZE": str(_pool_size(template, pool)),
         "PADDOCK_POOL_MAX": str(pool + _SPARE + 1 if pool else 0),
     }
-    with (home / "log").open("wb") as log:
+    with (home / "log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", _PADDOCK, "--json", "up"],
             env={**_plain(), **settings},
@@ -146,7 +156,6 @@ async def local_server(home: Path, template: Template, *, pool: int = 0) -> Asyn
     finally:
         process.terminate()
         process.wait(_START_SECONDS)
-        await clear(home / "local")
 
 
 def _pool_size(template: Template, pool: int) -> int:

@@ -10,18 +10,40 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Wall time in epoch seconds."""
+        """Wall time in epoch seconds, as it was when the system's clock was followed last."""
+
+    def drift(self) -> float:
+        """How far the system's clock has been set since: ahead, or (negative) back."""
+
+    def follow(self, seconds: float) -> None:
+        """Take over so much of the drift."""
 
     async def sleep(self, seconds: float) -> None:
         """Return after this much of this clock's time."""
 
 
 class SystemClock:
+    """Runs on when the system's clock is set, until it is told to follow: then what counts by it can follow too."""
+
+    def __init__(self) -> None:
+        self._ahead = time.time() - _steady()
+
     def now(self) -> float:
-        return time.time()
+        return _steady() + self._ahead
+
+    def drift(self) -> float:
+        return time.time() - self.now()
+
+    def follow(self, seconds: float) -> None:
+        self._ahead += seconds
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+def _steady() -> float:
+    """Seconds since the boot, those in which the machine slept too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class ManualClock:
@@ -29,20 +51,34 @@ class ManualClock:
 
     def __init__(self, start: float = 1_800_000_000.0) -> None:
         self._now = start
+        self._passed = 0.0
+        self._drift = 0.0
         self._moved = asyncio.Condition()
 
     def now(self) -> float:
         return self._now
 
+    def drift(self) -> float:
+        return self._drift
+
+    def follow(self, seconds: float) -> None:
+        self._now += seconds
+        self._drift -= seconds
+
     async def sleep(self, seconds: float) -> None:
-        until = self._now + seconds
+        until = self._passed + seconds
         async with self._moved:
-            await self._moved.wait_for(lambda: self._now >= until)
+            await self._moved.wait_for(lambda: self._passed >= until)
 
     async def advance(self, seconds: float) -> None:
         async with self._moved:
             self._now += seconds
+            self._passed += seconds
             self._moved.notify_all()
+
+    def set_system(self, seconds: float) -> None:
+        """The system's clock is set, by so much."""
+        self._drift += seconds
 
 
 class Pace:

@@ -133,6 +133,8 @@ class Settings(BaseSettings):
     """Seconds after which a paused sandbox is deleted."""
     deleted_retention: int = Field(default=30 * 86_400, ge=0, validation_alias="PADDOCK_DELETED_RETENTION")
     """Seconds for which the record of a deleted sandbox and its events are kept."""
+    deleted_kept: int = Field(default=10_000, ge=0, validation_alias="PADDOCK_DELETED_KEPT")
+    """Records of deleted sandboxes that are kept of each user, the latest. 0: all of them."""
     events_kept: int = Field(default=10_000, ge=0, validation_alias="PADDOCK_EVENTS_KEPT")
     """Latest events of each sandbox that are kept. 0: all of them."""
     command_timeout: float = Field(default=120.0, gt=0, le=3600, validation_alias="PADDOCK_COMMAND_TIMEOUT")

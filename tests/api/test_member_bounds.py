@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import httpx
+import pytest
 from fastapi import FastAPI
 
-from paddock.lifecycle import services
+from paddock.lifecycle import reconciler, services
 from paddock.lifecycle.accounts import MOST_KEYS
 from paddock.lifecycle.house import House
+from paddock.store import idempotency, sandboxes
 from tests.api.conftest import assert_error
 
 
@@ -49,6 +51,28 @@ async def test_events_of_a_sandbox(member: httpx.AsyncClient, house: House) -> N
     await house.reconciler.sweep()
     after = (await member.get(f"/sandboxes/{sandbox_id}/events", params={"limit": 100})).json()["events"]
     assert after == before[-20:], "the latest are kept, under their numbers"
+
+
+async def test_records_of_deleted_sandboxes_and_keys(
+    member: httpx.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever creates and deletes all day fills no disk with it."""
+    house.settings.deleted_kept = 3
+    monkeypatch.setattr(reconciler, "REMEMBERED_KEYS", 4)
+    made = []
+    for number in range(6):
+        body = {"user_id": "mallory"}
+        answer = await member.post("/sandboxes/create", json=body, headers={"Idempotency-Key": f"key {number}"})
+        made.append(answer.json()["sandbox_id"])
+        await member.delete(f"/sandboxes/{made[-1]}")
+    await house.reconciler.sweep()
+    statuses = [(await member.get(f"/sandboxes/{sandbox_id}")).status_code for sandbox_id in made]
+    assert statuses[:3] == [404] * 3
+    async with house.store.read() as connection:
+        kept = [await idempotency.find(connection, "mallory", f"key {number}") for number in range(6)]
+        left = [await sandboxes.get(connection, sandbox_id) for sandbox_id in made]
+    assert [one is not None for one in kept] == [False, False, True, True, True, True]
+    assert [one is not None for one in left] == [False, False, False, True, True, True]
 
 
 async def test_requests_to_envd_count_as_requests(

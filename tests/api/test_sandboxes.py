@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import time
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 
 from paddock.ids import is_sandbox_id
+from paddock.lifecycle.house import House
 from tests.api.conftest import MakeSandbox, assert_error
 
 
@@ -132,3 +136,32 @@ async def test_whether_ports_are_public_and_use_wakes_is_chosen_at_create(
 async def test_a_cursor_that_was_made_up_is_refused(client: httpx.AsyncClient, place: list[Any]) -> None:
     cursor = base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
     assert_error(await client.get("/sandboxes", params={"cursor": cursor}), 422, "invalid_request")
+
+
+async def test_resume_gives_the_whole_timeout_again_as_connect_does(client: httpx.AsyncClient, sandbox: str) -> None:
+    """Of one that runs already too."""
+    given = {"sandbox_id": sandbox}
+    ends = [(await client.post("/sandboxes/timeout", json={**given, "timeout": 90})).json()["expires_at"]]
+    for verb in ("resume", "connect", "resume"):
+        await asyncio.sleep(0.01)
+        ends.append((await client.post(f"/sandboxes/{verb}", json=given)).json()["expires_at"])
+    assert ends == sorted(set(ends)), "each is later than the one before"
+
+
+async def test_setting_the_systems_clock_changes_no_span(
+    client: httpx.AsyncClient, sandbox: str, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def timed() -> tuple[datetime, float]:
+        await house.scheduler.tick()
+        info = (await client.get(f"/sandboxes/{sandbox}")).json()
+        used = (await client.get(f"/sandboxes/{sandbox}/usage")).json()
+        return datetime.fromisoformat(info["expires_at"]), used["total"]["seconds"]
+
+    ends, seconds = await timed()
+    for hours in (1, -1):
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda real=real, hours=hours: real() + 3600 * hours)
+        later, now_seconds = await timed()
+        assert abs(later - ends - timedelta(hours=hours)) < timedelta(seconds=30)
+        assert 0 <= now_seconds - seconds < 30
+        ends, seconds = later, now_seconds

@@ -102,6 +102,37 @@ def test_tokens_of_another_sandbox_or_for_another_purpose_do_not_open(box: Box, 
             assert visitor.get("/seen").status_code == 403
 
 
+def test_a_locked_out_user_serves_nobody(bed: Bed) -> None:
+    """Whatever opened the port before: a public one, a link, the traffic token, the user's own key."""
+    key = bed.new_key("frank")
+    with bed.api(key) as api:
+        made = api.post("/sandboxes/create", json={"user_id": "frank", "public_ports": True}).raise_for_status().json()
+        box = Box(bed, made["sandbox_id"], made["key"]).serve()
+        path = f"/sandboxes/{box.sandbox_id}/links"
+        link = api.post(path, json={"port": PORT, "ttl": 60}).raise_for_status().json()["url"].partition("?")[2]
+    token = {"e2b-traffic-access-token": bed.house.tokens.traffic(box.key)}
+    ways: list[tuple[str | None, dict[str, str], str]] = [
+        (None, {}, "/seen"), (None, {}, f"/seen?{link}"), (None, token, "/seen"), (key, {}, "/seen"),
+    ]  # fmt: skip
+
+    def answers() -> list[int]:
+        found = []
+        for shown, headers, path in ways:
+            with box.visitor(key=shown, **headers) as visitor:
+                found.append(visitor.get(path).status_code)
+        return found
+
+    assert answers() == [200] * 4
+    with bed.api() as admin:
+        admin.patch("/users/frank", json={"disabled": True}).raise_for_status()
+        assert answers() == [403] * 4
+        with box.visitor() as visitor:
+            assert visitor.get("/seen").status_code == 200, "an admin may look what it is"
+        admin.patch("/users/frank", json={"disabled": False}).raise_for_status()
+        assert answers() == [200] * 4
+    box.delete()
+
+
 def test_public_ports_are_open_to_everybody(public_box: Box) -> None:
     with public_box.visitor(key=None) as visitor:
         assert visitor.get("/seen").status_code == 200

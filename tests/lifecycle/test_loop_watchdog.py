@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 import time
 from collections.abc import AsyncIterator
 
@@ -101,3 +102,17 @@ async def test_a_loop_that_does_nothing_costs_little_to_watch() -> None:
     used = time.thread_time() - began
     watchdog.stop()
     assert used < 0.2, "a tenth of a processor; it is some thousandth on a machine that is not busy"
+
+
+def test_it_ends_with_its_loop_also_where_nobody_stops_it() -> None:
+    """Or a program that opens and abandons many would be busy with nothing else in the end."""
+
+    async def abandon() -> threading.Thread:
+        watchdog = LoopWatchdog(0.02)
+        watchdog.start()
+        assert watchdog._sampler is not None
+        return watchdog._sampler
+
+    sampler = asyncio.run(abandon())
+    sampler.join(30)
+    assert not sampler.is_alive()

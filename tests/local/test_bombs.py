@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,27 @@ async def test_a_fork_bomb_is_ended_and_the_sandbox_is_used_again(place: Place, 
     assert (await inside.finish(process)).code == 137
     assert await inside.says("echo still here") == "still here"
     assert await inside.says("for i in $(seq 50); do sleep 1 & done; wait; echo many") == "many"
+
+
+async def test_who_does_it_again_is_not_felt_again(place: Place, inside: Inside) -> None:
+    """Its sandbox yields before the next bomb begins: by its group, or what its agent starts is idle."""
+    told: list[str] = []
+
+    async def notice(sandbox_id: str, kind: str, data: Mapping[str, Any]) -> None:
+        told.append(kind)
+
+    place.provider.tell(notice)
+    await inside.put("/workspace/bomb.py", FORK_BOMB)
+    for _ in range(2):
+        told.clear()
+        process = await inside.start("exec python3 bomb.py")
+        await eventually(lambda: bool(told), seconds=120)
+        assert (await inside.finish(process)).code == 137
+    running = place.running(inside.sandbox_id)
+    if running.group is not None and "cpu" in running.group.limits:
+        assert pressure.yields(running.group)
+    else:
+        assert os.sched_getscheduler(running.pid) == os.SCHED_IDLE
 
 
 async def test_one_that_meets_its_limit_and_waits_is_no_bomb(place: Place, inside: Inside) -> None:

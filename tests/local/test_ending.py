@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 
 from paddock import errors
@@ -130,7 +131,8 @@ def test_an_agent_that_does_nothing_any_more_is_ended_all_the_same(
     processes = below(running(server, sandbox).pid)
     HARM[harm](server, sandbox)
     began = time.monotonic()
-    assert client.get_status(sandbox.sandbox_id).status == "running"
+    if harm != "killed":  # which is told at once
+        assert client.get_status(sandbox.sandbox_id).status == "running"
     if paused:
         assert client.pause_sandbox(sandbox.sandbox_id).status == "paused"
     client.delete_sandbox(sandbox.sandbox_id)
@@ -152,6 +154,23 @@ def test_an_agent_that_does_not_answer_is_told_of(server: PaddockServer, client:
         assert time.monotonic() < deadline + PATIENCE
         time.sleep(0.1)
     client.delete_sandbox(sandbox.sandbox_id)
+
+
+def test_an_agent_that_was_killed_is_told_of_at_once_and_the_next_use_starts_it_again(tmp_path: Path) -> None:
+    """Not when rows are compared with the provider, which is never, here."""
+    with serving(tmp_path / "home", PADDOCK_RECONCILE_INTERVAL="100000") as server, connected(server) as client:
+        sandbox_id = (sandbox := client.create_sandbox(user_id="alice")).sandbox_id
+        client.write_file(sandbox_id, "/workspace/kept", b"work")
+        kill_agent(server, sandbox)
+        wait_for(client, sandbox_id, "paused")
+        said = "was killed by SIGKILL. Its files are kept; the next use starts it again."
+        assert said in (client.get_status(sandbox_id).reason or "") or os.uname().release < "6.15"
+        headers = {"X-API-Key": server.key}
+        events = httpx.get(f"{server.url}/sandboxes/{sandbox_id}/events", headers=headers).json()["events"]
+        [crashed] = [event for event in events if event["type"] == "sandbox.crashed"]
+        assert crashed["data"]["reason"] == "killed"
+        assert client.run_command(sandbox_id, "cat /workspace/kept").stdout == "work"
+        assert client.get_status(sandbox_id).status == "running"
 
 
 def test_a_full_disk_and_every_process_there_can_be(server: PaddockServer, client: SyncSandboxClient) -> None:

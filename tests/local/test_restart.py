@@ -90,7 +90,7 @@ async def test_a_sandbox_that_does_not_answer_keeps_no_other_from_being_served(
     assert await (await place.inside(inside.sandbox_id)).says("echo here") == "here"
     with monkeypatch.context() as impatient, pytest.raises(errors.ProviderUnavailable):
         _lose_patience(impatient)
-        await place.provider.attach(stuck.sandbox_id)
+        await (await place.inside(stuck.sandbox_id)).says("echo nothing")
     os.kill(pid, signal.SIGCONT)
     assert await (await place.inside(stuck.sandbox_id)).says("echo awake") == "awake"
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from paddock.client import SyncSandboxClient
 from tests.e2b.server import PaddockServer
 
 
 @contextmanager
-def serving(home: Path) -> Iterator[PaddockServer]:
+def serving(home: Path, **settings: Any) -> Iterator[PaddockServer]:
     """Sandboxes outlive their server; those that were made here do not."""
-    server = PaddockServer(home)
+    server = PaddockServer(home, **settings)
     try:
         server.start()
         yield server

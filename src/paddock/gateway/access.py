@@ -41,6 +41,7 @@ class Why(Enum):
     BAD_KEY = "the API key is not known, or its user may not"
     BAD_LINK = "the link or ticket is for another port, used, or too old"
     FOREIGN_PAGE = "the cookie was sent on behalf of another site's page"
+    LOCKED_OUT = "the user whose sandbox it is may not use Paddock any more"
 
 
 class Refused(errors.Forbidden):
@@ -68,6 +69,8 @@ class Access:
     async def check(self, request: PortRequest, sandbox: Sandbox, *, secure: bool) -> Admitted:
         """``secure``: whether the browser speaks TLS, with us or with a proxy in front of us. Raises Refused."""
         who, secret = await self._principal(request)
+        if who is None or not who.is_admin:
+            await self._check_owner(sandbox)
         shown = bool(request.parameter(LINK_PARAMETER) or request.parameter(TICKET_PARAMETER))
         if shown and (expires_at := await self._expiry(request, sandbox)) is not None:
             # A browser that comes to a page this way gets a cookie, since it will ask for more than the page.
@@ -85,6 +88,13 @@ class Access:
                 raise Refused(Why.FOREIGN_PAGE)
             return Admitted(secret)
         raise Refused(Why.BAD_LINK if shown else Why.BAD_KEY if _keys(request) else Why.MISSING)
+
+    async def _check_owner(self, sandbox: Sandbox) -> None:
+        """Whoever is locked out is so with all links, tokens and cookies, and serves nobody by public ports either."""
+        try:
+            await self._accounts.stand_for(sandbox.owner_id)
+        except errors.Unauthorized:
+            raise Refused(Why.LOCKED_OUT) from None
 
     async def _principal(self, request: PortRequest) -> tuple[Principal | None, frozenset[str]]:
         """Whose key was sent, and in which headers keys of ours are. What is no key of ours is the application's."""

@@ -209,6 +209,7 @@ def refused(error: Refused) -> Refusal:
         Why.BAD_KEY: "The API key is not known here, or its user may not open the ports of this sandbox",
         Why.BAD_LINK: "The link or ticket is not valid for this port, was used already or has expired",
         Why.FOREIGN_PAGE: "Another site's page may not use this port in the name of its visitor",
+        Why.LOCKED_OUT: "The user whose sandbox it is may not use Paddock any more",
     }
     return Refusal(
         403,

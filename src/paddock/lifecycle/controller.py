@@ -187,7 +187,8 @@ class Controller:
         return await self._seen(await self._transitions.reach(sandbox_id, PAUSE))
 
     async def resume(self, who: Principal, sandbox_id: str) -> Seen:
-        return await self._seen(await self._awake(who, sandbox_id))
+        """The same as to connect, by the word that people look for."""
+        return await self.connect(who, sandbox_id)
 
     async def delete(self, who: Principal, sandbox_id: str) -> None:
         """Deleting what is deleted already is a success: the caller has what it wants."""

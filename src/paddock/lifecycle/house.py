@@ -8,6 +8,7 @@ import fcntl
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -51,7 +52,7 @@ from paddock.lifecycle.tools import Tools
 from paddock.lifecycle.transitions import Transitions
 from paddock.lifecycle.usage import UsageBook
 from paddock.lifecycle.vscode import VsCodeService
-from paddock.providers.base import Provider
+from paddock.providers.base import CRASHED, Provider
 from paddock.providers.registry import build_providers, default_provider
 from paddock.settings import Settings
 from paddock.store import sandboxes, servers
@@ -158,7 +159,7 @@ class House:
             self.logbook.open()
             await self.journal.recover()
             for provider in self.providers.values():
-                provider.tell(self.events.happened)
+                provider.tell(self._hear)
                 provider.limit_bandwidth(self.bandwidths)
                 await provider.start()
             await self.disk_room.look()
@@ -225,6 +226,12 @@ class House:
             return await self.store.intact()
         except StoreUnavailable:
             return False
+
+    async def _hear(self, sandbox_id: str, kind: str, data: Mapping[str, Any]) -> None:
+        """What a provider did, or met with, by itself."""
+        await self.events.happened(sandbox_id, kind, data)
+        if kind == CRASHED:
+            await self.reconciler.crashed(sandbox_id, data["message"])
 
     async def _stop_loops(self) -> None:
         """Each ends between two rounds; one that does not is cancelled."""

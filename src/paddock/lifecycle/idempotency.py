@@ -16,6 +16,8 @@ from paddock.store.database import Store
 from paddock.store.idempotency import Claim
 
 REMEMBERED_SECONDS = 86_400.0
+REMEMBERED_KEYS = 100_000
+"""Of each user, the latest."""
 
 
 class Idempotency:

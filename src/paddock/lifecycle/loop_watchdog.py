@@ -139,16 +139,18 @@ class LoopWatchdog:
 
     def _sample(self) -> None:
         """While C code holds the interpreter's lock this thread does not run either; when it does, the loop's thread
-        is still in the function that made the call."""
+        is still in the function that made the call. Ends with the loop, also where nobody stopped it."""
         pause = self._interval
-        while not self._stop.wait(pause):
+        while not self._stop.wait(pause) and not self._loop.is_closed():
             due = self._due
             left = due + self._threshold - time.monotonic()
             pause = max(left, self._interval)
             if left >= 0 or (self._seen is not None and self._seen[0] == due):
                 continue
             frame = sys._current_frames().get(self._thread)
-            if frame is not None and self._due == due:
+            if frame is None:
+                return
+            if self._due == due:
                 self._seen = due, _places(frame)
 
 

@@ -23,7 +23,7 @@ from paddock.egress.policy import EgressPolicy
 from paddock.errors import PaddockError, StoreUnavailable, Unsupported
 from paddock.ids import is_sandbox_id
 from paddock.lifecycle.engine import Engine
-from paddock.lifecycle.idempotency import REMEMBERED_SECONDS
+from paddock.lifecycle.idempotency import REMEMBERED_KEYS, REMEMBERED_SECONDS
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.naming import with_free_name
 from paddock.lifecycle.patience import backoff_seconds
@@ -84,6 +84,10 @@ class Reconciler:
             for task in self._finishing.values():
                 task.cancel()
             await asyncio.gather(*self._finishing.values(), return_exceptions=True)
+
+    async def crashed(self, sandbox_id: str, why: str) -> None:
+        """Its row says so at once, unless somebody has started it again already."""
+        await _guarded(functools.partial(self._transitions.compare, sandbox_id, why), sandbox_id)
 
     async def run_once(self) -> None:
         await self.finish(patient=False)
@@ -202,13 +206,15 @@ class Reconciler:
     async def _forget(self) -> None:
         now = self._clock.now()
         async with self._store.write() as connection:
-            gone = await sandboxes.purge_deleted(connection, now - self._settings.deleted_retention)
+            gone = await sandboxes.purge_deleted(
+                connection, now - self._settings.deleted_retention, self._settings.deleted_kept
+            )
             await events.forget(connection, gone)
             if self._settings.events_kept:
                 await events.keep_latest(connection, self._settings.events_kept)
             await services.forget(connection, gone)
             await mcp_servers.forget(connection, gone)
-            await idempotency.forget(connection, now - REMEMBERED_SECONDS)
+            await idempotency.forget(connection, now - REMEMBERED_SECONDS, REMEMBERED_KEYS)
             await servers.forget_stale(connection, now - max(86_400.0, 10 * self._settings.server_ttl))
 
     async def _change_each(self, sandbox_ids: Collection[str], change: Change) -> None:

@@ -13,6 +13,7 @@ import structlog
 from paddock.clock import Clock, Pace
 from paddock.errors import PaddockError, StoreUnavailable
 from paddock.lifecycle.bus import Bus
+from paddock.lifecycle.clock_jumps import ClockJumps
 from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.patience import backoff_seconds
 from paddock.settings import Settings
@@ -37,6 +38,7 @@ class SandboxQueueScheduler:
         self._controller = controller
         self._bus = bus
         self._server_id = server_id
+        self._clock_jumps = ClockJumps(settings, clock, store, server_id)
 
     async def run(self, pace: Pace) -> None:
         """Look for due deadlines again and again. Each is handled in its own task: a slow one holds up nobody."""
@@ -62,6 +64,7 @@ class SandboxQueueScheduler:
         return len(claimed)
 
     async def claim(self) -> list[Deadline]:
+        await self._clock_jumps.follow()
         now = self._clock.now()
         async with self._store.write() as connection:
             return await deadlines.claim(connection, self._server_id, now, now + _CLAIM_SECONDS, _BATCH)

@@ -8,6 +8,7 @@ began. Delete alone waits for nobody: it writes its intent over whatever is unde
 from __future__ import annotations
 
 import asyncio
+import functools
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
@@ -105,9 +106,9 @@ class Transitions:
         """Do this with the settled row while nobody else acts on the sandbox."""
         return await self._own(self._in_turn(sandbox_id, work))
 
-    async def compare(self, sandbox_id: str) -> None:
-        """Bring one row and the provider's view of it together."""
-        await self._own(self._compare(sandbox_id))
+    async def compare(self, sandbox_id: str, why: str = "It was found stopped, with its files.") -> None:
+        """Bring one row and the provider's view of it together. ``why``: it may have been found stopped."""
+        await self._own(self._compare(sandbox_id, why))
 
     async def close(self, patience: float) -> None:
         """Let what has begun come to its end; leave the rest to the next start."""
@@ -267,23 +268,28 @@ class Transitions:
                 raise
             log.info("a transition was undone", sandbox_id=sandbox.sandbox_id, problem=str(error))
 
-    async def _compare(self, sandbox_id: str) -> None:
+    async def _compare(self, sandbox_id: str, why: str) -> None:
         async with self._turns.take(sandbox_id, self._settings.busy_wait):
-            sandbox = await self._settled(sandbox_id)
-            if sandbox.state is State.DELETED:
-                return
-            provider = self._engine.provider(sandbox.provider)
-            found = await self._engine.call(provider.inspect(sandbox_id), "inspect")
-            if found is None:
-                if sandbox.state is not State.FAILED:
-                    await self._engine.correct(sandbox, State.FAILED, "The provider no longer has this sandbox.")
-            elif sandbox.state is State.FAILED:
-                back = State.RUNNING if found.state is MachineState.RUNNING else State.PAUSED
-                await self._engine.correct(sandbox, back, "It turned up again at the provider.", "sandbox.recovered")
-            elif sandbox.state is State.RUNNING and found.state is MachineState.PAUSED:
-                await self._engine.correct(sandbox, State.PAUSED, "It was found stopped, with its files.")
-            elif sandbox.state is State.PAUSED and found.state is MachineState.RUNNING:
-                await self._engine.call(provider.pause(sandbox_id, keep_memory=sandbox.memory_kept), "pause")
+            while not await self._agree(await self._settled(sandbox_id), why):
+                continue  # the row has changed since it was read
+
+    async def _agree(self, sandbox: Sandbox, why: str) -> bool:
+        if sandbox.state is State.DELETED:
+            return True
+        provider = self._engine.provider(sandbox.provider)
+        found = await self._engine.call(provider.inspect(sandbox.sandbox_id), "inspect")
+        correct = functools.partial(self._engine.correct, sandbox)
+        if found is None:
+            gone = "The provider no longer has this sandbox."
+            return sandbox.state is State.FAILED or await correct(State.FAILED, gone) is not None
+        if sandbox.state is State.FAILED:
+            back = State.RUNNING if found.state is MachineState.RUNNING else State.PAUSED
+            return await correct(back, "It turned up again at the provider.", "sandbox.recovered") is not None
+        if sandbox.state is State.RUNNING and found.state is MachineState.PAUSED:
+            return await correct(State.PAUSED, why) is not None
+        if sandbox.state is State.PAUSED and found.state is MachineState.RUNNING:
+            await self._engine.call(provider.pause(sandbox.sandbox_id, keep_memory=sandbox.memory_kept), "pause")
+        return True
 
     async def _own(self, work: Coroutine[Any, Any, T]) -> T:
         """Run to the end, also when the one who asked has gone."""

@@ -146,6 +146,10 @@ Notice = Callable[[str, str, Mapping[str, Any]], Awaitable[None]]
 """Takes word of what a provider did to a sandbox by itself: its id, the kind of event, and the event's data."""
 
 
+CRASHED = "sandbox.crashed"
+"""The kind of event of a sandbox whose processes all ended, and nobody had asked for it."""
+
+
 async def unheard(sandbox_id: str, kind: str, data: Mapping[str, Any]) -> None:
     """A notice that nobody takes."""
 

@@ -136,6 +136,12 @@ async def put_off(connection: AsyncConnection, deadline: Deadline, until: float)
     return (await connection.execute(statement)).rowcount == 1
 
 
+async def shift(connection: AsyncConnection, seconds: float) -> None:
+    """All of them, by as much as the clock was set. Null stays null."""
+    moved = ("due_at", "warn_at", "wake_at", "claimed_until")
+    await connection.execute(update(deadlines).values({name: deadlines.c[name] + seconds for name in moved}))
+
+
 async def next_of(connection: AsyncConnection, sandbox_ids: Iterable[str]) -> dict[str, Deadline]:
     """The earliest deadline of each sandbox that has one."""
     found = (await connection.execute(_NEXT, {"ids": list(sandbox_ids)})).mappings()

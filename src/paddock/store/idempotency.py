@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -70,6 +70,14 @@ async def first_count(connection: AsyncConnection, process_id: str, at: float) -
     return bool((await connection.execute(_COUNT[connection.dialect.name], values)).rowcount)
 
 
-async def forget(connection: AsyncConnection, before: float) -> None:
+async def forget(connection: AsyncConnection, before: float, kept: int) -> None:
+    """Those from before this moment, and of each owner all but the latest so many."""
     await connection.execute(delete(idempotency).where(idempotency.c.created_at < before))
     await connection.execute(delete(counted_commands).where(counted_commands.c.counted_at < before))
+    count = func.count()
+    crowded = select(idempotency.c.owner_id).group_by(idempotency.c.owner_id).having(count > kept)
+    for owner_id in (await connection.execute(crowded)).scalars().all():
+        mine = idempotency.c.owner_id == owner_id
+        latest = select(idempotency.c.created_at).where(mine).order_by(idempotency.c.created_at.desc())
+        oldest_kept = (await connection.execute(latest.offset(kept - 1).limit(1))).scalar_one()
+        await connection.execute(delete(idempotency).where(mine, idempotency.c.created_at < oldest_kept))

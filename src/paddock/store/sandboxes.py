@@ -224,12 +224,32 @@ async def running_since_before(connection: AsyncConnection, moment: float, limit
     return list((await connection.execute(query.order_by(sandboxes.c.running_since).limit(limit))).scalars())
 
 
-async def purge_deleted(connection: AsyncConnection, before: float, limit: int = 500) -> list[str]:
-    """Forget sandboxes that were deleted before this moment. Usage stays: it is what a bill is made of."""
-    query = select(sandboxes.c.sandbox_id).where(
-        and_(sandboxes.c.deleted_at < before, sandboxes.c.state == State.DELETED)
+async def shift(connection: AsyncConnection, seconds: float) -> None:
+    """Every moment of those that are still there, by as much as the clock was set: they are as old as they were, and
+    what is counted from these moments or until them stays what it was. Null stays null."""
+    moved = ("created_at", "started_at", "running_since", "last_activity_at", "state_changed_at", "ends_at")
+    statement = (
+        update(sandboxes)
+        .where(sandboxes.c.state != State.DELETED)
+        .values({name: sandboxes.c[name] + seconds for name in moved})
+        .returning(sandboxes.c.sandbox_id)
     )
+    for sandbox_id in (await connection.execute(statement)).scalars():
+        _mark(connection, sandbox_id)
+
+
+async def purge_deleted(connection: AsyncConnection, before: float, kept: int, limit: int = 2000) -> list[str]:
+    """Forget sandboxes that were deleted before this moment, and of each owner all but the latest so many (0: none of
+    those). Usage stays: it is what a bill is made of."""
+    deleted = sandboxes.c.state == State.DELETED
+    query = select(sandboxes.c.sandbox_id).where(and_(sandboxes.c.deleted_at < before, deleted))
     ids = list((await connection.execute(query.limit(limit))).scalars())
+    count = func.count()
+    crowded = select(sandboxes.c.owner_id, count).where(deleted).group_by(sandboxes.c.owner_id).having(count > kept)
+    for owner_id, found in (await connection.execute(crowded)).all() if kept else ():
+        oldest = select(sandboxes.c.sandbox_id).where(deleted, sandboxes.c.owner_id == owner_id)
+        oldest = oldest.order_by(sandboxes.c.deleted_at).limit(min(limit, found - kept))
+        ids += (await connection.execute(oldest)).scalars()
     for sandbox_id in ids:
         _mark(connection, sandbox_id)
     if ids:

@@ -47,6 +47,11 @@ async def alive(connection: AsyncConnection, server_id: str, since: float) -> bo
     return (await connection.execute(query)).first() is not None
 
 
+async def others_alive(connection: AsyncConnection, server_id: str, since: float) -> bool:
+    query = select(servers.c.server_id).where(servers.c.server_id != server_id, servers.c.heartbeat_at >= since)
+    return (await connection.execute(query.limit(1))).first() is not None
+
+
 async def leave(connection: AsyncConnection, server_id: str) -> None:
     await connection.execute(delete(servers).where(servers.c.server_id == server_id))
 

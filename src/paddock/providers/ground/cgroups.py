@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from paddock import errors
 from paddock.providers.base import Resources
+from paddock.providers.ground.group_files import read_field, read_number, write_value
 
 V1_CONTROLLERS = ("memory", "cpu", "cpuacct", "pids", "freezer")
 _PERIOD_US = 100_000
@@ -124,17 +125,17 @@ class Group:
         quota = max(1000, int(resources.cpu * _PERIOD_US))
         memory = resources.memory_mb << 20
         if path := self._v1("memory"):
-            _write(path / "memory.limit_in_bytes", str(memory))
+            write_value(path / "memory.limit_in_bytes", str(memory))
         elif path := self._v2("memory"):
-            _write(path / "memory.max", str(memory))
+            write_value(path / "memory.max", str(memory))
             _try_write(path / "memory.swap.max", "0")
         if path := self._v1("cpu"):
-            _write(path / "cpu.cfs_period_us", str(_PERIOD_US))
-            _write(path / "cpu.cfs_quota_us", str(quota))
+            write_value(path / "cpu.cfs_period_us", str(_PERIOD_US))
+            write_value(path / "cpu.cfs_quota_us", str(quota))
         elif path := self._v2("cpu"):
-            _write(path / "cpu.max", f"{quota} {_PERIOD_US}")
+            write_value(path / "cpu.max", f"{quota} {_PERIOD_US}")
         if path := self._v1("pids") or self._v2("pids"):
-            _write(path / "pids.max", str(resources.pids + 1))  # the agent is one of them
+            write_value(path / "pids.max", str(resources.pids + 1))  # the agent is one of them
 
     @property
     def limits(self) -> frozenset[str]:
@@ -165,7 +166,7 @@ class Group:
         """Everything in it, at once. False where only the sandbox's first process can be killed."""
         if self.v2 is not None:
             try:
-                _write(self.v2 / "cgroup.kill", "1")
+                write_value(self.v2 / "cgroup.kill", "1")
                 return True
             except (FileNotFoundError, errors.ProviderUnavailable):
                 return False
@@ -174,7 +175,7 @@ class Group:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(FileNotFoundError, errors.ProviderUnavailable):
-                _write(path / "freezer.state", "THAWED")  # a frozen process dies when it is thawed
+                write_value(path / "freezer.state", "THAWED")  # a frozen process dies when it is thawed
         return False
 
     def remove(self) -> None:
@@ -185,35 +186,46 @@ class Group:
 
     def processes(self) -> int | None:
         path = self._v1("pids") or self._v2("pids")
-        return None if path is None else max(0, _number(path / "pids.current") - 1)
+        return None if path is None else max(0, read_number(path / "pids.current") - 1)
 
     def memory(self) -> int | None:
         """What it really holds: without the page cache that the kernel gives back when asked."""
         if path := self._v1("memory"):
-            used, cache = _number(path / "memory.usage_in_bytes"), _field(path / "memory.stat", "total_inactive_file")
+            used, cache = (
+                read_number(path / "memory.usage_in_bytes"),
+                read_field(path / "memory.stat", "total_inactive_file"),
+            )
             return max(0, used - cache)
         if path := self._v2("memory"):
-            return max(0, _number(path / "memory.current") - _field(path / "memory.stat", "inactive_file"))
+            return max(0, read_number(path / "memory.current") - read_field(path / "memory.stat", "inactive_file"))
         return None
 
     def memory_cache(self) -> int | None:
         if path := self._v1("memory"):
-            return _field(path / "memory.stat", "total_cache")
+            return read_field(path / "memory.stat", "total_cache")
         if path := self._v2("memory"):
-            return _field(path / "memory.stat", "file")
+            return read_field(path / "memory.stat", "file")
         return None
+
+    def oom_kills(self) -> int:
+        """How many of its processes the kernel has killed for want of memory."""
+        if path := self._v1("memory"):
+            return read_field(path / "memory.oom_control", "oom_kill")
+        if path := self._v2("memory"):
+            return read_field(path / "memory.events", "oom_kill")
+        return 0
 
     def cpu_seconds(self) -> float | None:
         if path := self._v1("cpuacct"):
-            return _number(path / "cpuacct.usage") / 1e9
+            return read_number(path / "cpuacct.usage") / 1e9
         if self.v2 is not None and "cpu" not in self.v1:
-            return _field(self.v2 / "cpu.stat", "usage_usec") / 1e6
+            return read_field(self.v2 / "cpu.stat", "usage_usec") / 1e6
         return None
 
     def _set_frozen(self, frozen: bool) -> None:
         if (path := self.v2) is not None:
-            _write(path / "cgroup.freeze", "1" if frozen else "0")
-            _wait(lambda: _field(path / "cgroup.events", "frozen") == int(frozen))
+            write_value(path / "cgroup.freeze", "1" if frozen else "0")
+            _wait(lambda: read_field(path / "cgroup.events", "frozen") == int(frozen))
             return
         if (found := self._v1("freezer")) is None:
             raise errors.Unsupported("This machine has no freezer.")
@@ -223,8 +235,8 @@ class Group:
             return state.read_text().strip() == wanted
 
         # A fork at the wrong moment can leave the v1 freezer in FREEZING for ever; writing once more frees it.
-        _write(state, wanted)
-        _wait(arrived, again=lambda: _write(state, wanted))
+        write_value(state, wanted)
+        _wait(arrived, again=lambda: write_value(state, wanted))
 
     def _paths(self) -> list[Path]:
         return sorted({*self.v1.values(), *([self.v2] if self.v2 else [])})
@@ -292,23 +304,10 @@ def _delegate(place: Path, wanted: frozenset[str]) -> frozenset[str]:
     return frozenset()
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(fd, text.encode())
-        finally:
-            os.close(fd)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise errors.ProviderUnavailable(f"The kernel refused {text!r} for {path.name}: {error.strerror}.") from error
-
-
 def _try_write(path: Path, text: str) -> None:
     """For what some kernels do not have and nothing depends on."""
     with contextlib.suppress(OSError, errors.ProviderUnavailable):
-        _write(path, text)
+        write_value(path, text)
 
 
 def _wait(arrived: Callable[[], bool], again: Callable[[], None] = lambda: None) -> None:
@@ -345,19 +344,3 @@ def _pids(path: Path) -> list[int]:
     with contextlib.suppress(FileNotFoundError):
         return [int(pid) for pid in (path / "cgroup.procs").read_text().split()]
     return []
-
-
-def _number(path: Path) -> int:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return 0
-
-
-def _field(path: Path, name: str) -> int:
-    with contextlib.suppress(OSError, ValueError):
-        for line in path.read_text().splitlines():
-            key, _, value = line.partition(" ")
-            if key == name:
-                return int(value)
-    return 0

@@ -6,26 +6,14 @@ import contextlib
 import os
 import signal
 import time
-import weakref
 from pathlib import Path
 
 from paddock import errors
 from paddock.providers.ground.cgroups import Cgroups, Group
+from paddock.providers.ground.group_files import KernelFile, read_field, read_number, write_value
 
 _KILL_SECONDS = 10.0
 _STAT = Path("/proc/stat")
-_READ_BYTES = 4096
-
-
-class KernelFile:
-    """A file that the kernel writes anew for each reader, kept open: to open it costs more than to read it."""
-
-    def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, self._descriptor)
-
-    def read(self) -> bytes:
-        return os.pread(self._descriptor, _READ_BYTES, 0)
 
 
 class Processors:
@@ -67,13 +55,13 @@ class CpuTime:
 def refused_forks(group: Group) -> int:
     """How often a process was refused because of the limit, since the group was made."""
     path = _of(group, "pids")
-    return 0 if path is None else _field(path / "pids.events", "max")
+    return 0 if path is None else read_field(path / "pids.events", "max")
 
 
 def yields(group: Group) -> bool:
     """Whether it runs only when no other sandbox wants to."""
     path = _of(group, "cpu")
-    return path is not None and _number(path / "cpu.idle") == 1
+    return path is not None and read_number(path / "cpu.idle") == 1
 
 
 def set_yields(group: Group, value: bool) -> None:
@@ -82,11 +70,11 @@ def set_yields(group: Group, value: bool) -> None:
         return
     with contextlib.suppress(FileNotFoundError):  # it ends in this moment
         if (path / "cpu.idle").exists():
-            _write(path / "cpu.idle", "1" if value else "0")
+            write_value(path / "cpu.idle", "1" if value else "0")
         elif "cpu" in group.v1:
-            _write(path / "cpu.shares", "2" if value else "1024")
+            write_value(path / "cpu.shares", "2" if value else "1024")
         else:
-            _write(path / "cpu.weight", "1" if value else "100")
+            write_value(path / "cpu.weight", "1" if value else "100")
 
 
 def kill_all_but(group: Group, agent: int, pids: int) -> int:
@@ -98,7 +86,7 @@ def kill_all_but(group: Group, agent: int, pids: int) -> int:
         raise errors.Unsupported("There is no limit of processes here, so a flood of them cannot be held.")
     killed: set[int] = set()
     deadline = time.monotonic() + _KILL_SECONDS
-    _write(path / "pids.max", "1")
+    write_value(path / "pids.max", "1")
     try:
         while found := [pid for pid in _processes(path) if pid != agent]:
             if time.monotonic() > deadline:
@@ -110,7 +98,7 @@ def kill_all_but(group: Group, agent: int, pids: int) -> int:
             time.sleep(0.005)
     finally:
         with contextlib.suppress(FileNotFoundError):
-            _write(path / "pids.max", str(pids + 1))
+            write_value(path / "pids.max", str(pids + 1))
     return len(killed)
 
 
@@ -132,28 +120,3 @@ def _runs(pid: str) -> bool:
         return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise errors.ProviderUnavailable(f"The kernel refused {text!r} for {path.name}: {error.strerror}.") from error
-
-
-def _number(path: Path) -> int:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return 0
-
-
-def _field(path: Path, name: str) -> int:
-    with contextlib.suppress(OSError, ValueError):
-        for line in path.read_text().splitlines():
-            key, _, value = line.partition(" ")
-            if key == name:
-                return int(value)
-    return 0

@@ -2,7 +2,8 @@
 
 ``SCHED_IDLE`` is inherited and cannot be left without privilege, so it sticks to what has computed for long and to what
 that starts; the agent, and so the next command, is as quick as ever. One that keeps computing at its limit of processes
-is a fork bomb, and loses them all. While the machine is not busy nobody looks.
+is a fork bomb, and loses them all; after the second one all that its agent starts is idle too, until the sandbox starts
+anew. While the machine is not busy nobody looks.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _FULL_SHARE = 0.9
 _BOMB_LOOKS = 3
 _RUNNABLE_SHARE = 0.5
 """So often in a row at its limit of processes, with so many of them at work: that is a fork bomb."""
+_BOMBS_FORGIVEN = 1
 _KILL_SECONDS = 10.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -81,6 +83,7 @@ class Demotion:
         self._seen: Mapping[int, _Process] = {}
         self._left_s: dict[int, float] = {}
         self._full: dict[int, int] = {}
+        self._bombs: dict[int, int] = {}
         self._at = 0.0
 
     def forget(self) -> None:
@@ -104,8 +107,12 @@ class Demotion:
                     self._full[agent] = full_before.get(agent, 0) + 1
         self._seen, self._at = processes, now
         bombs = [agent for agent, count in self._full.items() if count >= _BOMB_LOOKS]
+        self._bombs = {agent: count for agent, count in self._bombs.items() if agent in limits}
         for agent in bombs:
             del self._full[agent]
+            self._bombs[agent] = self._bombs.get(agent, 0) + 1
+            if self._bombs[agent] > _BOMBS_FORGIVEN:
+                _demote(agent, processes[agent].threads)
         return bombs
 
     def _charge(self, agent: int, members: Sequence[tuple[int, _Process]], passed: float) -> None:

@@ -38,6 +38,8 @@ by as much as all sandboxes together get less than one."""
 _BOMB_REFUSALS = 100
 _BOMB_WINDOW_S = 1.0
 """So many refused forks within the time are no program's mistake. One that meets its limit gives up, or waits."""
+_PENALTY_S = 60.0
+"""For so long after a fork bomb its sandbox yields, whatever it does: the next one is not felt from the first."""
 
 
 @dataclass(slots=True)
@@ -65,6 +67,8 @@ class Guard:
         self._living = living
         self._notice = notice
         self._accounts: dict[str, _Account] = {}
+        self._penalties: dict[str, float] = {}
+        """Until when who has to yield: by reference."""
 
     async def keep(self) -> None:
         """Until cancelled."""
@@ -109,17 +113,19 @@ class Guard:
             seen[living.record.reference] = account
             used = _charge(account, room)
             if crowded or account.yields:
-                _judge(account, room)
+                _judge(account, room, punished=account.at < self._penalties.get(living.record.reference, 0.0))
             if used > _QUIET_CPUS_CROWDED / 10 and (refused := _refusals(account)) >= _BOMB_REFUSALS:
                 bombs.append(ForkBomb(living, refused))
         self._accounts = seen
         return bombs
 
     def _rest(self) -> None:
-        """Nobody presses any more: all are equal again, and what they used is forgotten."""
+        """Nobody presses any more: all are equal again, but for fork bombs, and what they used is forgotten."""
+        now = time.monotonic()
+        self._penalties = {reference: until for reference, until in self._penalties.items() if until > now}
         accounts, self._accounts = self._accounts, {}
-        for account in accounts.values():
-            if account.yields:
+        for reference, account in accounts.items():
+            if account.yields and reference not in self._penalties:
                 pressure.set_yields(account.group, False)
 
     def _forgive(self, reference: str) -> None:
@@ -134,6 +140,8 @@ class Guard:
         if running is None or running.group is None:
             return
         try:
+            self._penalties[record.reference] = time.monotonic() + _PENALTY_S
+            pressure.set_yields(running.group, True)
             killed = await asyncio.to_thread(pressure.kill_all_but, running.group, running.pid, pids)
         except (errors.PaddockError, FileNotFoundError) as error:
             log.warning("a fork bomb could not be ended", sandbox_id=sandbox_id, problem=str(error))
@@ -166,8 +174,9 @@ def _charge(account: _Account, room: float) -> float:
     return used / passed
 
 
-def _judge(account: _Account, room: float) -> None:
-    if account.yields != (wanted := account.left_s < (_BURST_CPU_S * room if account.yields else 0.0)):
+def _judge(account: _Account, room: float, *, punished: bool) -> None:
+    wanted = punished or account.left_s < (_BURST_CPU_S * room if account.yields else 0.0)
+    if account.yields != wanted:
         account.yields = wanted
         pressure.set_yields(account.group, wanted)
 

@@ -20,6 +20,7 @@ from paddock.providers.base import InsideService
 from paddock.providers.ground import mounted, outlet
 from paddock.providers.ground.disk import IMAGE
 from paddock.providers.ground.door import Door
+from paddock.providers.ground.exit_status import exit_status
 from paddock.providers.ground.mounted import Mounted
 from paddock.providers.ground.outlet import Outlet
 from paddock.providers.ground.record import Record, Running, start_time
@@ -59,6 +60,7 @@ class Living:
         self.outlet = way_out
         self.door = None if inside is None else Door(inside, lambda: self.record.spec)
         self._clock = clock
+        self._opening = asyncio.Lock()
         self._pidfd: int | None = None
         self._on_end: Callable[[Living], None] = lambda _: None
         self._way = enclosure.way(lambda: self.folder)
@@ -136,8 +138,9 @@ class Living:
 
     async def open(self) -> None:
         """Its way out, and what is served inside. May be repeated."""
-        await self.outlet.open(self.machine)
-        await self.open_door()
+        async with self._opening:
+            await self.outlet.open(self.machine)
+            await self.open_door()
 
     async def open_door(self) -> None:
         if self.door is not None:
@@ -192,8 +195,13 @@ class Living:
         self.record = self.record.with_running(replace(self.running, stopped=stopped))
         await asyncio.to_thread(self.record.save, self.folder)
 
+    def exit_status(self) -> int | None:
+        """After its end; None where the kernel does not tell."""
+        return None if self._pidfd is None else exit_status(self.running.pid, self._pidfd)
+
     def _ended(self) -> None:
-        self._unwatch()
+        if self._pidfd is not None:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
         self._on_end(self)
 
     def _unwatch(self) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import structlog
 
@@ -49,6 +49,7 @@ from paddock.settings import Settings
 log = structlog.get_logger(__name__)
 
 _FIND_AGAIN_SECONDS = 10.0  # for an agent to answer a server that starts; else it is taken up by its next use
+_TAKEN_UP_AT_ONCE = 32
 
 
 class LocalProvider(capacity.OnThisHost):
@@ -84,6 +85,7 @@ class LocalProvider(capacity.OnThisHost):
         self._chores = Chores()
         self._inside: InsideService | None = None
         self._watch = Watch(self._living.values)
+        self._taking_up: asyncio.Task[None] | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings, clock: Clock) -> Self:
@@ -107,10 +109,8 @@ class LocalProvider(capacity.OnThisHost):
         gone = await asyncio.to_thread(self._builder.clean_up, [record for _, record in (*records, *warm)])
         for folder in gone:  # with as many files as a sandbox liked: nobody waits for that
             self._chores.add(asyncio.to_thread(removal.remove, folder))
-        await asyncio.gather(*(self._find_again(folder, record) for folder, record in records))
-        if warm:  # made by another server, which may not have seen what has become private since
-            await asyncio.to_thread(self._builder.templates.hide_private_files)
-        await asyncio.gather(*(self._restock(folder, record) for folder, record in warm))
+        found = [living for folder, record in records if (living := self._find_again(folder, record)) is not None]
+        self._taking_up = asyncio.create_task(self._take_up_all(found, warm))
         self._watch.start(
             self._builder.host,
             self._builder.templates,
@@ -119,6 +119,9 @@ class LocalProvider(capacity.OnThisHost):
 
     async def close(self) -> None:
         await self._watch.close()
+        if self._taking_up is not None:
+            self._taking_up.cancel()
+            await asyncio.gather(self._taking_up, return_exceptions=True)
         living = list(self._living.values())
         self._living.clear()
         for one in (*living, *self._stock.clear()):
@@ -270,6 +273,9 @@ class LocalProvider(capacity.OnThisHost):
         await self._space.share_out()
 
     async def warmed(self) -> Mapping[Shape, int]:
+        """After all that were there at the start are found, or one would make too many."""
+        if self._taking_up is not None:
+            await asyncio.wait({self._taking_up})
         return self._stock.counts()
 
     async def cool(self, shape: Shape, count: int) -> None:
@@ -436,14 +442,42 @@ class LocalProvider(capacity.OnThisHost):
         await self._space.share_out()
         return living
 
-    async def _find_again(self, folder: Path, record: Record) -> None:
+    def _find_again(self, folder: Path, record: Record) -> Living | None:
+        """One that lives, of an earlier server. Nothing is asked of its agent yet: there may be hundreds."""
         if record.running is None or not record.running.alive():
+            return None
+        living = self._hold(folder, record)
+        living.paused = record.state() is MachineState.PAUSED
+        if not living.watch(self._lost):
+            return None
+        self._living[record.spec.sandbox_id] = living
+        return living
+
+    async def _take_up_all(self, found: Sequence[Living], warm: Sequence[tuple[Path, Record]]) -> None:
+        """While others are served already: their ways out, and what stands ready."""
+        places = asyncio.Semaphore(_TAKEN_UP_AT_ONCE)
+
+        async def each(work: Callable[..., Awaitable[None]], *given: Any) -> None:
+            async with places:
+                await work(*given)
+
+        await asyncio.gather(*(each(self._open_again, living) for living in found))
+        if warm:  # made by another server, which may not have seen what has become private since
+            await asyncio.to_thread(self._builder.templates.hide_private_files)
+        await asyncio.gather(*(each(self._restock, folder, record) for folder, record in warm))
+
+    async def _open_again(self, living: Living) -> None:
+        sandbox_id = living.record.spec.sandbox_id
+        if living.paused or living.deleted:
             return
         try:
             async with asyncio.timeout(_FIND_AGAIN_SECONDS):
-                await self._adopt(folder, record)
+                await living.open()
         except (errors.PaddockError, OSError) as error:  # one that does not answer keeps no other from being served
-            log.warning("sandbox does not answer", sandbox_id=record.spec.sandbox_id, problem=str(error))
+            log.warning("sandbox does not answer", sandbox_id=sandbox_id, problem=str(error))
+            if self._living.get(sandbox_id) is living:  # to be taken up whole by whoever asks next
+                del self._living[sandbox_id]
+                await living.let_go()
 
     async def _restock(self, folder: Path, record: Record) -> None:
         """Made in advance by a server before this one, or beside it."""
@@ -462,7 +496,7 @@ class LocalProvider(capacity.OnThisHost):
         self._chores.add(self._drop(living.folder, living))
 
     def _lost(self, living: Living) -> None:
-        log.warning("sandbox ended", sandbox_id=living.record.spec.sandbox_id)
+        self._chores.add(self._watch.crashed(living))
 
     def _hold(self, folder: Path, record: Record) -> Living:
         enclosure = kind(record.spec)

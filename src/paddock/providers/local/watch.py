@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Callable, Coroutine, Iterable
 
 import structlog
 
-from paddock.providers.base import Notice, unheard
+from paddock.providers.base import CRASHED, Notice, unheard
+from paddock.providers.ground.exit_status import describe
 from paddock.providers.local import demotion, quota
 from paddock.providers.local.guard import Guard
 from paddock.providers.local.host import Host
@@ -46,6 +49,18 @@ class Watch:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def crashed(self, living: Living) -> None:
+        """Tell why its first process ended, and with it all of them, as far as the kernel tells."""
+        sandbox_id, group = living.record.spec.sandbox_id, living.running.group
+        status, oom_kills = living.exit_status(), 0 if group is None else group.oom_kills()
+        how = "ended" if status is None else describe(status)
+        by_kill = status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL)
+        reason = "out_of_memory" if by_kill and oom_kills else "killed" if by_kill else "crashed"
+        why = f"; the kernel had killed {oom_kills} processes in it for want of memory" if oom_kills else ""
+        message = f"The sandbox's agent {how}{why}. Its files are kept; the next use starts it again."
+        log.warning("sandbox ended", sandbox_id=sandbox_id, reason=reason, status=status, oom_kills=oom_kills)
+        await self.notice(sandbox_id, CRASHED, {"reason": reason, "oom_kills": oom_kills, "message": message})
 
     def _begin(self, keep: Callable[[], Coroutine[None, None, None]]) -> None:
         self._tasks.append(asyncio.create_task(_keep_on(keep)))

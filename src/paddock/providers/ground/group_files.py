@@ -1,0 +1,54 @@
+"""Files of the kernel with a number or a few named ones: control groups, and what is counted of the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from pathlib import Path
+
+from paddock import errors
+
+_READ_BYTES = 4096
+
+
+class KernelFile:
+    """One that is read again and again, kept open: to open it costs more than to read it."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def read(self) -> bytes:
+        return os.pread(self._descriptor, _READ_BYTES, 0)
+
+
+def write_value(path: Path, text: str) -> None:
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, text.encode())
+        finally:
+            os.close(fd)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise errors.ProviderUnavailable(f"The kernel refused {text!r} for {path.name}: {error.strerror}.") from error
+
+
+def read_number(path: Path) -> int:
+    """0 where the group has ended."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def read_field(path: Path, name: str) -> int:
+    """0 where the group has ended, or the kernel does not count this."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in path.read_text().splitlines():
+            key, _, value = line.partition(" ")
+            if key == name:
+                return int(value)
+    return 0

@@ -1,0 +1,64 @@
+"""The system's clock is set while sandboxes run: their spans of time stay what they were."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddock.clock import ManualClock
+from paddock.models import State
+from tests.support.world import World
+
+HOUR = 3600.0
+
+
+def set_clock(world: World, seconds: float) -> None:
+    assert isinstance(world.clock, ManualClock)
+    world.clock.set_system(seconds)
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+async def test_a_timeout_lasts_as_long_as_it_should(world: World, jump: float) -> None:
+    sandbox_id = (await world.create(timeout=20)).sandbox.sandbox_id
+    await world.pass_time(5)
+    set_clock(world, jump)
+    await world.house.scheduler.tick()
+    await world.pass_time(14)
+    await world.house.scheduler.tick()
+    assert await world.state(sandbox_id) is State.RUNNING
+    await world.pass_time(1)
+    await world.house.scheduler.tick()
+    assert await world.state(sandbox_id) is State.PAUSED
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+async def test_what_runs_is_billed_by_what_passed(world: World, jump: float) -> None:
+    sandbox_id = (await world.create(timeout=1000)).sandbox.sandbox_id
+    await world.pass_time(30)
+    set_clock(world, jump)
+    await world.house.scheduler.tick()
+    await world.pass_time(12)
+    running = (await world.house.usage.of_sandbox(world.alice, sandbox_id))[0]
+    assert running.seconds == pytest.approx(42)
+    await world.house.controller.pause(world.alice, sandbox_id)
+    paused = (await world.house.usage.of_sandbox(world.alice, sandbox_id))[0]
+    assert paused.seconds == pytest.approx(42)
+
+
+async def test_what_is_made_before_the_jump_is_noticed_is_counted_right_too(world: World) -> None:
+    set_clock(world, -HOUR)
+    sandbox_id = (await world.create(timeout=20)).sandbox.sandbox_id
+    await world.house.scheduler.tick()
+    assert await world.state(sandbox_id) is State.RUNNING, "its time is not over because of the jump"
+    await world.pass_time(20)
+    await world.house.scheduler.tick()
+    assert await world.state(sandbox_id) is State.PAUSED
+
+
+async def test_the_time_of_day_is_followed(world: World) -> None:
+    before = world.clock.now()
+    set_clock(world, HOUR)
+    await world.house.scheduler.tick()
+    assert world.clock.now() == before + HOUR
+    set_clock(world, 0.2)
+    await world.house.scheduler.tick()
+    assert world.clock.now() == pytest.approx(before + HOUR + 0.2)

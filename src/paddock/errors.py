@@ -167,12 +167,6 @@ class PathConflict(Conflict):
     code = "path_conflict"
 
 
-class DiskFull(PathConflict):
-    """There is no room left for it on the sandbox's disk."""
-
-    code = "disk_full"
-
-
 class PathDenied(Forbidden):
     code = "path_denied"
 
@@ -249,6 +243,10 @@ class StoreUnavailable(Unavailable):
     code = "database_unavailable"
 
 
+class StoreFull(StoreUnavailable):
+    """There is no room for the change on the disk under the database."""
+
+
 class ProviderUnavailable(Unavailable):
     """The provider could not be asked, or answered nonsense: its state is unknown, which is never 'gone'."""
 
@@ -288,6 +286,31 @@ class AddonFailed(Unavailable):
     """An add-on could not be installed. Nothing of it was left behind."""
 
     code = "addon_failed"
+
+
+class InsufficientStorage(PaddockError):
+    """There is no room for it on a disk. Nothing was done that could not be done whole."""
+
+    status = 507
+    code = "insufficient_storage"
+
+
+class DiskFull(InsufficientStorage):
+    """There is no room left for it on the sandbox's disk."""
+
+    code = "disk_full"
+
+
+class DiskFailed(InsufficientStorage):
+    """The file system of the sandbox's disk met an error and takes no more writes, until it is repaired."""
+
+    code = "disk_failed"
+
+
+class HostDiskFull(InsufficientStorage):
+    """The host has less room left than it must keep, or has promised as much as it may."""
+
+    code = "host_disk_full"
 
 
 class ShuttingDown(Unavailable):

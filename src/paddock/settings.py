@@ -164,6 +164,14 @@ class Settings(BaseSettings):
     max_total_memory_mb: int = Field(default=0, ge=0, validation_alias="PADDOCK_MAX_TOTAL_MEMORY_MB")
     """Memory of all users' sandboxes together, with those that are paused and keep it. 0: no limit."""
 
+    # Room on the host's disk
+
+    disk_reserve_mb: int = Field(default=0, ge=0, validation_alias="PADDOCK_DISK_RESERVE_MB")
+    """What stays free on the host's disk: sandboxes cannot write into it, and creates are refused (507) below it. 0: a
+    twentieth of the disk, 1 GiB at most."""
+    disk_overcommit: float = Field(default=20.0, ge=0, validation_alias="PADDOCK_DISK_OVERCOMMIT")
+    """How many times what there is may be promised to the disks of sandboxes together. 0: any number of times."""
+
     # Default quotas of a member; admins have none unless set. 0 means no limit.
 
     quota_sandboxes: int = Field(default=1000, ge=0, validation_alias="PADDOCK_QUOTA_SANDBOXES")

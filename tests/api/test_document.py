@@ -47,21 +47,23 @@ def test_every_operation_has_a_name_of_its_own_and_a_tag(document: dict[str, Any
 def test_every_operation_declares_its_failures_in_the_one_shape(document: dict[str, Any]) -> None:
     for method, path, operation in operations(document):
         expected = (
-            {"400", "405"} if path == "/health" else {"400", "401", "403", "405", "413", "422", "429", "500", "503"}
+            {"400", "405"}
+            if path in ("/health", "/ready")
+            else {"400", "401", "403", "405", "413", "422", "429", "500", "503"}
         )
         if path.startswith("/sandboxes"):
             expected |= {"404", "409"}
         assert expected <= set(operation["responses"]), (method, path)
         for status, response in operation["responses"].items():
-            if int(status) >= 400 and path != "/health":
+            if int(status) >= 400 and path not in ("/health", "/ready"):
                 schema = response["content"]["application/json"]["schema"]
                 assert schema == {"$ref": "#/components/schemas/ErrorAnswer"}, (method, path, status)
 
 
-def test_every_operation_but_health_needs_a_key(document: dict[str, Any]) -> None:
+def test_every_operation_but_health_and_ready_needs_a_key(document: dict[str, Any]) -> None:
     assert set(document["components"]["securitySchemes"]) == {"bearer", "key"}
     for _, path, operation in operations(document):
-        assert operation["security"] == ([] if path == "/health" else [{"bearer": []}, {"key": []}])
+        assert operation["security"] == ([] if path in ("/health", "/ready") else [{"bearer": []}, {"key": []}])
 
 
 def test_the_document_names_nothing_of_fastapi(document: dict[str, Any]) -> None:

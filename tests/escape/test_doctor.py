@@ -31,7 +31,7 @@ BAD = Diagnosis(False, (Check("sandboxes", False, "sudo sysctl -w kernel.unprivi
 def diagnosis(monkeypatch: pytest.MonkeyPatch) -> list[Diagnosis]:
     """What the machine is made to look like; a test may change it."""
     wanted = [GOOD]
-    monkeypatch.setattr(checks, "examine", lambda home, docker, runsc: wanted[-1])
+    monkeypatch.setattr(checks, "examine", lambda home, docker, runsc, reserve_mb: wanted[-1])
     return wanted
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
+from typing import TextIO, cast
 from urllib.parse import unquote, urlsplit
 
 import structlog
@@ -24,13 +26,14 @@ def configure_logging(settings: Settings) -> None:
     redactor = LogRedactor(_secrets_of(settings))
     render = _for_people() if pretty else _for_machines()
     ending: list[structlog.typing.Processor] = [structlog.processors.format_exc_info, redactor, render]
+    stream = cast(TextIO, _Lossy(sys.stderr))
     structlog.configure(
         processors=[*shared, *ending],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -47,6 +50,23 @@ def configure_logging(settings: Settings) -> None:
         logging.getLogger(talkative).setLevel(logging.WARNING)
     # What goes wrong with a user's MCP server is told in its status; this would write traces, with its address in them.
     logging.getLogger("mcp.client").disabled = True
+
+
+class _Lossy:
+    """Standard error, often a file. On a disk that is full a line is lost, and never the request that it is about."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
 
 
 class _WithoutQueries(logging.Filter):

@@ -13,9 +13,9 @@ from paddock.models import ErrorAnswer
 DESCRIPTION = """\
 Sandboxes for AI coding agents: write code, run it, serve it, watch it.
 
-Every route but `/health` needs an API key, as `Authorization: Bearer <key>` or `X-API-Key: <key>`. Every failure has
-one shape, `{"success": false, "error": {"code", "message", "status", "details", "request_id"}}`; `X-Request-Id` is in
-every answer, and one that you send is kept. `POST` answers 200, also where it makes something.
+Every route but `/health` and `/ready` needs an API key, as `Authorization: Bearer <key>` or `X-API-Key: <key>`. Every
+failure has one shape, `{"success": false, "error": {"code", "message", "status", "details", "request_id"}}`;
+`X-Request-Id` is in every answer, and one that you send is kept. `POST` answers 200, also where it makes something.
 WebSockets: `/sandboxes/{sandbox_id}/terminal` and `/sandboxes/{sandbox_id}/processes/{process_id}/ws`.
 """
 
@@ -50,6 +50,7 @@ _MEANING = {
     500: "A defect of ours; the server's log has it under the `request_id`.",
     501: "This provider cannot do that.",
     503: "Something that we depend on does not answer; try again.",
+    507: "No room: on the sandbox's disk, or on the host's; the message says which.",
 }
 
 
@@ -59,7 +60,7 @@ def failures(*statuses: int) -> Responses:
     return {status: {"model": ErrorAnswer, "description": _MEANING[status]} for status in every}
 
 
-ON_A_SANDBOX = failures(404, 409, 501)
+ON_A_SANDBOX = failures(404, 409, 501, 507)
 
 
 def operation_id(route: APIRoute) -> str:
@@ -92,7 +93,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
     }
     for path, operations in document["paths"].items():
         for operation in operations.values():
-            operation["security"] = [] if path == "/health" else [{"bearer": []}, {"key": []}]
+            operation["security"] = [] if path in ("/health", "/ready") else [{"bearer": []}, {"key": []}]
             for parameter in operation.get("parameters", ()):
                 parameter["schema"] = _without_null(parameter["schema"])
             for status in ("200", "206"):

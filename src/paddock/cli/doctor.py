@@ -28,7 +28,7 @@ def doctor(session: Session, full: Full = False) -> None:
 
     settings = load_settings()
     runsc = Wanted(settings.runsc, settings.runsc_platform)
-    diagnosis = examine(settings.home, Asked.of(settings), runsc)
+    diagnosis = examine(settings.home, Asked.of(settings), runsc, reserve_mb=settings.disk_reserve_mb)
     if not session.json:
         _show(diagnosis)
     outcomes = _examined(session.json) if full and diagnosis.report else []

@@ -13,7 +13,7 @@ from paddock import __version__
 from paddock.cli import output
 from paddock.cli.configuration import describe, load_settings
 from paddock.cli.session import Session, command
-from paddock.errors import Invalid, Unavailable
+from paddock.errors import Invalid, StoreUnavailable, Unavailable
 
 if TYPE_CHECKING:
     from paddock.lifecycle.bootstrap import FirstKey
@@ -56,6 +56,8 @@ def up(
         first = asyncio.run(first_key(settings))
     except ValueError as error:  # a setting that says something impossible
         raise Invalid(describe(error)) from error
+    except (OSError, StoreUnavailable) as error:
+        raise Unavailable(_cannot_write(settings, error)) from error
     # What was chosen is said, so that nothing chooses again.
     settings = load_settings(**{**options, "PORT": settings.port, "SANDBOX_PROVIDER": chosen})
     session.answer(_document(settings, chosen, first), lambda: _welcome(settings, chosen, first))
@@ -84,6 +86,19 @@ def _private_home(home: Path) -> None:
     """For its owner only, also when it was there before with wider rights."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     home.chmod(0o700)
+
+
+def _cannot_write(settings: Settings, error: OSError | StoreUnavailable) -> str:
+    if isinstance(error, StoreUnavailable):
+        cause = getattr(error.__cause__, "orig", None) or error.message
+        what = "the database" if settings.database_url.startswith("postgres") else "its database"
+    else:
+        cause, what = error.strerror or error, str(error.filename or settings.home)
+    read_only = " It is read-only." if "readonly" in str(cause) else ""
+    return (
+        f"Paddock cannot start, because it cannot use {what}: {cause}.{read_only} "
+        "Make it writable, or choose another PADDOCK_HOME or DATABASE_URL."
+    )
 
 
 def _url(settings: Settings) -> str:

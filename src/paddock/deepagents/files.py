@@ -36,7 +36,7 @@ WHOLE = 8 << 20
 WRITES_OVER = hasattr(protocol, "DeleteResult")
 """Since 0.7, which also can delete, writing replaces what is there."""
 _PAGED = {field.name for field in dataclasses.fields(ReadResult)}
-_EXPECTED = (PathNotFound, PathDenied, PathConflict, Invalid)
+_EXPECTED = (PathNotFound, PathDenied, PathConflict, DiskFull, Invalid)
 _UNSATISFIABLE = 416
 
 

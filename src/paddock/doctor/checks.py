@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
-import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from paddock import errors
+from paddock import disk_space, errors
 from paddock.providers.base import IsolationReport
 from paddock.providers.docker import probe
 from paddock.providers.ground.launch import Launcher
 from paddock.providers.ground.programs import Programs
+from paddock.providers.ground.record import Record
 from paddock.providers.local.gvisor.runsc import Wanted, find
 from paddock.providers.local.host import Host, look
 
@@ -39,8 +40,11 @@ class Diagnosis:
     """Which layers a sandbox of the local provider would have; None where it cannot run."""
 
 
-def examine(home: Path, docker: probe.Asked | None = None, runsc: Wanted | None = None) -> Diagnosis:
-    """Look at the machine; blocking, well under a second. ``home`` is where sandboxes would be kept."""
+def examine(
+    home: Path, docker: probe.Asked | None = None, runsc: Wanted | None = None, *, reserve_mb: int = 0
+) -> Diagnosis:
+    """Look at the machine; blocking, well under a second. ``home`` is where sandboxes would be kept, ``reserve_mb``
+    what is to stay free there (0: by its size)."""
     checks = [_system(), _python(), _rights()]
     programs = Programs.find()
     missing = programs.problem() if platform.system() == "Linux" else "The local provider needs Linux."
@@ -51,7 +55,7 @@ def examine(home: Path, docker: probe.Asked | None = None, runsc: Wanted | None 
         checks.append(_full_egress(host))
         checks.append(_own_kernel(host, runsc or Wanted()))
     engine = probe.check(docker or probe.Asked(""))
-    checks += [_file_system(home), _free_space(home), _docker(engine)]
+    checks += [_file_system(home), _free_space(home, reserve_mb), _docker(engine)]
     local = host is not None and not host.problems
     runs = local or (missing is None and engine.problem is None)
     return Diagnosis(runs, tuple(checks), host.report() if host is not None and local else None)
@@ -116,10 +120,28 @@ def _file_system(home: Path) -> Check:
     return Check("home", True, f"{home} on {kind}")
 
 
-def _free_space(home: Path) -> Check:
-    free = shutil.disk_usage(_existing(home)).free
-    text = f"{free / 1e9:.1f} GB free"
-    return Check("disk space", free >= _LITTLE, text if free >= _LITTLE else f"only {text}; sandboxes need room")
+def _free_space(home: Path, reserve_mb: int) -> Check:
+    """Free, to stay free, and promised to the disks of sandboxes, which is more where they seldom use all of theirs."""
+    place = _existing(home)
+    found = disk_space.room(place)
+    text = f"{found.free / 1e9:.1f} GB free"
+    promised, count = _promised_mb(home)
+    if count:
+        text += f", {promised / 1e3:.1f} GB promised to {count} sandboxes"
+    if (short := disk_space.shortage(place, reserve_mb)) is not None:
+        return Check("disk space", False, f"{text}. {short} No sandbox is made below that")
+    enough = found.free >= _LITTLE
+    return Check("disk space", enough, text if enough else f"only {text}; sandboxes need room")
+
+
+def _promised_mb(home: Path) -> tuple[int, int]:
+    """The limits of the disks of all local sandboxes together, and how many there are."""
+    limits = []
+    for folder in (home / "local/sandboxes").glob("*"):
+        with contextlib.suppress(errors.ProviderUnavailable, OSError):
+            if (record := Record.load(folder)) is not None:
+                limits.append(record.spec.resources.disk_mb)
+    return sum(limits), len(limits)
 
 
 def _docker(answer: probe.Answer) -> Check:

@@ -62,6 +62,10 @@ class Accounts:
         """By user id, for whoever shows something else than a key."""
         self._notes: set[asyncio.Task[None]] = set()
 
+    async def check_writable(self) -> None:
+        """Raises where the database can only be read."""
+        await self._store.check_writable()
+
     async def authenticate(self, api_key: str) -> Principal:
         digest = hash_api_key(api_key)
         now = self._clock.now()

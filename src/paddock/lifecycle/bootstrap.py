@@ -29,6 +29,7 @@ async def first_key(settings: Settings) -> FirstKey:
     """The admin key in the key file; made, with everything it needs, where there is none that works."""
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     async with local_accounts(settings) as (accounts, owner):
+        await accounts.check_writable()
         if settings.key_file.exists():
             key = settings.key_file.read_text().strip()
             try:

@@ -15,17 +15,13 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.clock import Clock
-from paddock.errors import (
-    Asleep,
-    Conflict,
-    ProviderRefused,
-    SandboxNotFound,
-)
+from paddock.errors import Asleep, Conflict, ProviderRefused, SandboxNotFound, StoreUnavailable
 from paddock.ids import is_sandbox_id, is_sandbox_key
 from paddock.lifecycle.accounts import Accounts, Principal
 from paddock.lifecycle.activity import Activity
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.capacity import Capacities
+from paddock.lifecycle.disk_room import DiskRoom
 from paddock.lifecycle.engine import Engine, due
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
 from paddock.lifecycle.journal import Journal
@@ -92,6 +88,7 @@ class Controller:
         activity: Activity,
         idempotency: Idempotency,
         rows: Rows,
+        disk_room: DiskRoom,
         bus: Bus,
         providers: Collection[str],
         default_provider: str,
@@ -107,6 +104,7 @@ class Controller:
         self._activity = activity
         self._idempotency = idempotency
         self._rows = rows
+        self._disk_room = disk_room
         self._bus = bus
         self._default_provider = default_provider
         self._server_id = server_id
@@ -155,6 +153,7 @@ class Controller:
         traits: Traits = NATIVE,
     ) -> Seen:
         plain = self._planned(who, request)
+        self._disk_room.admit()
         provider, template_id = await self._templates.choose(request.provider, request.template_id)
         plain = replace(plain, provider=provider, template_id=template_id)
         plain = await self._capacities.fit(plain, request.resources)
@@ -283,7 +282,12 @@ class Controller:
             self._bus.publish(holder)
             return holder == sandbox.sandbox_id
 
-        created = await self._transitions.create(sandbox, write)
+        try:
+            created = await self._transitions.create(sandbox, write)
+        except StoreUnavailable:
+            if key is None:  # with a key the caller may ask again, and gets it then
+                self._engine.give_up(sandbox.sandbox_id)
+            raise
         if created is not None:
             return created, True
         first = await self._transitions.settled(holder)

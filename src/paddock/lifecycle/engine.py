@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -16,9 +17,9 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.clock import Clock
-from paddock.egress.policy import EgressPolicy
 from paddock.errors import (
     Conflict,
+    InsufficientStorage,
     Invalid,
     PaddockError,
     ProviderRefused,
@@ -32,10 +33,11 @@ from paddock.errors import (
 from paddock.lifecycle import checkout, states
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.pool import Pool
+from paddock.lifecycle.spec import spec_of
 from paddock.lifecycle.states import CREATE, DELETE, OPERATIONS, PAUSE, RESUME, Operation
 from paddock.lifecycle.within import within
 from paddock.models import State, TimeoutAction, TimeoutFrom
-from paddock.providers.base import Found, IsolationLevel, Mount, Provider, Resources, SandboxSpec
+from paddock.providers.base import Found, Provider, SandboxSpec
 from paddock.redaction import has_credentials, without_credentials
 from paddock.settings import Settings
 from paddock.store import deadlines, events, mcp_servers, sandboxes, services, usage
@@ -78,6 +80,7 @@ class Engine:
         self._server_id = server_id
         self._clone_urls: dict[str, str] = {}
         """Those with a password, while their create is under way here. They are written nowhere."""
+        self._given_up: set[str] = set()
 
     async def begin(
         self,
@@ -91,6 +94,18 @@ class Engine:
     ) -> Sandbox | None:
         """Write the intent, and ``values`` beside it. None when the row, or the deadline that asks for it, is no longer
         what was seen."""
+        begin = partial(self._begin, sandbox, operation, cause, deadline, guard, values)
+        return await (self._store.write_freeing(begin) if operation in (PAUSE, DELETE) else begin())
+
+    async def _begin(
+        self,
+        sandbox: Sandbox,
+        operation: Operation,
+        cause: str,
+        deadline: Deadline | None,
+        guard: Guard | None,
+        values: Mapping[str, Any],
+    ) -> Sandbox | None:
         data: dict[str, Any] = {"cause": cause}
         async with self._store.write(swift=True) as connection:
             current = await sandboxes.get(connection, sandbox.sandbox_id, lock=True)
@@ -120,6 +135,9 @@ class Engine:
     async def drive(self, sandbox: Sandbox) -> Sandbox:
         """Finish the transition that the row is in, whose lease we hold."""
         operation = OPERATIONS[sandbox.state]
+        if operation is CREATE and sandbox.sandbox_id in self._given_up:
+            await self._undo_create(sandbox, reason := "Its create was answered with an error.")
+            raise ProviderRefused(reason)
         try:
             reference = await self._act(operation, sandbox)
         except SandboxNotFound:
@@ -127,7 +145,7 @@ class Engine:
                 return await self._finish(sandbox, State.DELETED, {})
             await self._finish(sandbox, State.FAILED, {}, reason="The provider no longer has this sandbox.")
             raise
-        except (ProviderRefused, TemplateNotFound, TooManyRequests, Unsupported, Invalid) as error:
+        except (ProviderRefused, TemplateNotFound, TooManyRequests, InsufficientStorage, Unsupported, Invalid) as error:
             await self._give_way(sandbox, operation, error)
             raise
         except PaddockError as error:
@@ -137,10 +155,19 @@ class Engine:
             log.exception("provider defect", sandbox_id=sandbox.sandbox_id, operation=operation.name)
             await self._release(sandbox, error)
             raise ProviderUnavailable(f"The provider failed in a way it should not: {error}") from error
-        done = await self._finish(sandbox, operation.done, {"reference": reference} if reference else {})
+        try:
+            done = await self._finish(sandbox, operation.done, {"reference": reference} if reference else {})
+        except StoreUnavailable:
+            if operation is CREATE:  # the caller hears that there is none: then there must be none
+                await self.remove_machine(sandbox)
+            raise
         if done.state in states.GONE and operation is not DELETE:
-            await self._remove_overtaken(sandbox)
+            await self.remove_machine(sandbox)
         return done
+
+    def give_up(self, sandbox_id: str) -> None:
+        """Whoever asked for it was told that there is none: what its row says is undone once it can be written."""
+        self._given_up.add(sandbox_id)
 
     async def correct(self, sandbox: Sandbox, state: State, reason: str, event: str | None = None) -> Sandbox | None:
         """Make the row say what the provider says. None when the row has changed since it was read."""
@@ -245,9 +272,14 @@ class Engine:
         """Write the outcome. If another server took this transition over meanwhile, its word counts, not ours."""
         if reason is None and state in {State.PAUSED, State.DELETED}:
             reason = _begun(sandbox)
-        try:
+
+        async def finish() -> Sandbox:
             async with self._store.write(swift=True) as connection:
-                done = await self._enter(connection, sandbox, state, {}, lease_owner=None, reason=reason, **values)
+                return await self._enter(connection, sandbox, state, {}, lease_owner=None, reason=reason, **values)
+
+        try:
+            freeing = state in (State.PAUSED, State.DELETED)
+            done = await (self._store.write_freeing(finish) if freeing else finish())
         except Lost:
             async with self._store.read() as connection:
                 current = await sandboxes.get(connection, sandbox.sandbox_id)
@@ -268,8 +300,8 @@ class Engine:
             return
         await self._undo_create(sandbox, reason)
 
-    async def _remove_overtaken(self, sandbox: Sandbox) -> None:
-        """Another server deleted it while we made or woke it, perhaps before there was anything to delete."""
+    async def remove_machine(self, sandbox: Sandbox) -> None:
+        """Without a word in its row, which another server has deleted meanwhile, or which cannot be written."""
         try:
             await self.call(self.provider(sandbox.provider).delete(sandbox.sandbox_id), "delete")
         except PaddockError as problem:
@@ -347,22 +379,6 @@ class Lost(Conflict):
 
     def __init__(self, sandbox_id: str) -> None:
         super().__init__(f"Another server has taken over the work on sandbox {sandbox_id!r}.", retry_after=1)
-
-
-def spec_of(sandbox: Sandbox) -> SandboxSpec:
-    return SandboxSpec(
-        sandbox_id=sandbox.sandbox_id,
-        key=sandbox.key,
-        owner_id=sandbox.owner_id,
-        user_id=sandbox.user_id,
-        template_id=sandbox.template_id,
-        env=sandbox.env,
-        resources=Resources(sandbox.cpu, sandbox.memory_mb, sandbox.disk_mb, sandbox.pids),
-        labels=sandboxes.labels_of(sandbox),
-        egress=EgressPolicy.from_json(sandbox.egress),
-        isolation=None if sandbox.isolation is None else IsolationLevel(sandbox.isolation.value),
-        mounts=tuple(Mount(**mount) for mount in sandbox.mounts),
-    )
 
 
 def _unfinished(sandbox: Sandbox) -> str:

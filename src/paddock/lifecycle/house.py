@@ -25,6 +25,7 @@ from paddock.lifecycle.code import Code, InterpreterService
 from paddock.lifecycle.commands import Commands
 from paddock.lifecycle.confinement import Confinement
 from paddock.lifecycle.controller import Controller
+from paddock.lifecycle.disk_room import DiskRoom
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.events import Events
 from paddock.lifecycle.files import Files
@@ -88,6 +89,7 @@ class House:
         self.tokens = Tokens(clock, self.store)
         self.rows = Rows(self.store)
         self.idempotency = Idempotency(clock, self.store)
+        self.disk_room = DiskRoom(settings, self.store, providers)
         self.pool = Pool(settings, clock, self.store, providers, self.server_id)
         self.engine = Engine(settings, clock, self.store, providers, self.pool, self.bus, self.server_id)
         self.logbook = Logbook(settings.home / "notes", self.server_id)
@@ -105,6 +107,7 @@ class House:
             activity=self.activity,
             idempotency=self.idempotency,
             rows=self.rows,
+            disk_room=self.disk_room,
             bus=self.bus,
             providers=providers.keys(),
             default_provider=default,
@@ -160,6 +163,7 @@ class House:
                 provider.tell(self._hear)
                 provider.limit_bandwidth(self.bandwidths)
                 await provider.start()
+            await self.disk_room.look()
         except BaseException:
             self.logbook.close()
             await self.store.close()
@@ -169,7 +173,14 @@ class House:
         running = [self.journal.run, self._beat, HeapTrimmer().run]
         if loops:
             self.code.prepare()
-            running += [self.activity.run, self.scheduler.run, self.reconciler.run, self.pool.run, self.sampling.run]
+            running += [
+                self.disk_room.run,
+                self.activity.run,
+                self.scheduler.run,
+                self.reconciler.run,
+                self.pool.run,
+                self.sampling.run,
+            ]
         self._loops = [asyncio.create_task(_lasting(loop, self._pace)) for loop in running]
         log.info("open", server_id=self.server_id, provider=self.default_provider, database=self.store.url.drivername)
 
@@ -213,9 +224,9 @@ class House:
         try:
             async with self.store.write(swift=True) as connection:
                 await servers.beat(connection, self.server_id, self.clock.now())
+            return await self.store.intact()
         except StoreUnavailable:
             return False
-        return True
 
     async def _hear(self, sandbox_id: str, kind: str, data: Mapping[str, Any]) -> None:
         """What a provider did, or met with, by itself."""

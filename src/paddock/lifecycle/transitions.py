@@ -18,6 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from paddock.clock import Clock, iso
 from paddock.errors import (
+    InsufficientStorage,
     Invalid,
     PaddockError,
     ProviderRefused,
@@ -27,6 +28,7 @@ from paddock.errors import (
     SandboxGone,
     SandboxNotFound,
     ShuttingDown,
+    StoreFull,
     Unsupported,
 )
 from paddock.lifecycle import states
@@ -145,9 +147,18 @@ class Transitions:
                 return sandbox, False
             if sandbox.state is State.DELETING:
                 return await self._finish_delete(sandbox_id, None), False
-            begun = await self._engine.begin(sandbox, DELETE, cause=cause)
+            begun = await self._begin_delete(sandbox, cause)
             if begun is not None:
                 return await self._finish_delete(sandbox_id, begun), True
+
+    async def _begin_delete(self, sandbox: Sandbox, cause: str) -> Sandbox | None:
+        """Where there is no room for the intent, the sandbox goes first: that makes room. Should this server die in
+        between, the row stands for a sandbox that is no more, and says so."""
+        try:
+            return await self._engine.begin(sandbox, DELETE, cause=cause)
+        except StoreFull:
+            await self._engine.remove_machine(sandbox)
+            return await self._engine.begin(sandbox, DELETE, cause=cause)
 
     async def _finish_delete(self, sandbox_id: str, begun: Sandbox | None) -> Sandbox:
         """``begun``: the intent that this call has written. None: it was there already."""
@@ -252,7 +263,7 @@ class Transitions:
         """Drive someone else's leftover. A definite no has moved the row already: that is an end too."""
         try:
             await self._engine.drive(sandbox)
-        except (ProviderRefused, SandboxNotFound, Unsupported, Invalid) as error:
+        except (ProviderRefused, SandboxNotFound, InsufficientStorage, Unsupported, Invalid) as error:
             if sandbox.state is State.DELETING:
                 raise
             log.info("a transition was undone", sandbox_id=sandbox.sandbox_id, problem=str(error))

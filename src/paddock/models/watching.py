@@ -59,6 +59,9 @@ class Health(Answer):
     version: str
     provider: str
     database: Literal["ok", "unavailable"]
+    disk: Literal["ok", "low"] = Field(
+        default="ok", description="`low`: there is less room than is to stay free, and no sandbox is made."
+    )
     server_id: str
     pool: PoolStock | None = Field(default=None, description="None where nothing is made in advance.")
     loop_stalls: int = Field(

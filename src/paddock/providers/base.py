@@ -51,6 +51,19 @@ class Capacity:
     pids: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Room for the disks of sandboxes, where they are on this machine."""
+
+    free_mb: int
+    reserve_mb: int
+    """What is to stay free."""
+    promised_mb: int
+    """The limits of all disks together."""
+    shortage: str | None
+    """Why no new sandbox is made now."""
+
+
 class IsolationLevel(StrEnum):
     """What a sandbox may insist on, weakest first. Each includes the ones before it."""
 
@@ -203,6 +216,10 @@ class Provider(ABC):
     async def capacity(self) -> Capacity:
         """What the machine has that sandboxes are made on. A vendor's is its own affair: it refuses what it has not."""
         return Capacity()
+
+    async def storage(self) -> Storage | None:
+        """Room for their disks. None: it is not this machine's."""
+        return None
 
     async def isolation(self, sandbox_id: str) -> IsolationReport:
         """Which layers stand between this sandbox and the host."""

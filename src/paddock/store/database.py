@@ -13,30 +13,32 @@ import contextlib
 import os
 import sqlite3
 import ssl
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import structlog
 from sqlalchemy import event, text
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import (
-    DBAPIError,
     DisconnectionError,
-    IntegrityError,
     SQLAlchemyError,
 )
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from paddock.errors import StoreUnavailable
+from paddock.disk_space import ReserveFile
+from paddock.errors import StoreFull, StoreUnavailable
 from paddock.store import sqlite
 from paddock.store.spoiled import loads
 from paddock.store.swift import Swift
+from paddock.store.trouble import StoreDamaged, speaking_plainly
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 CHANGED = "paddock.changed"
 """Where a write transaction gathers the ids of the sandboxes whose rows it changes."""
@@ -52,6 +54,9 @@ _CATCH_UP_S = 2.0
 _IDLE_CHECKPOINT_S = 5.0
 """After the last commit: a log that nobody adds to any more is moved into the database, and emptied."""
 _POOL_SECONDS = 10.0
+_FREEING_PATIENCE_S, _FREEING_PAUSE_S = 3.0, 0.1
+_RESERVE = ".reserve"
+"""Ends the name of the file beside a SQLite database that holds room for it on a disk that is full otherwise."""
 
 
 class Store:
@@ -68,6 +73,8 @@ class Store:
         self._checkpoint: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._listeners: list[Callable[[Collection[str]], None]] = []
+        self._reserve = ReserveFile(self.file.with_name(self.file.name + _RESERVE)) if self.file else None
+        self._damaged = False
 
     def tell_changes(self, listener: Callable[[Collection[str]], None]) -> None:
         """Call this after every write transaction with the ids of the sandboxes whose rows it changed, or may have."""
@@ -91,9 +98,11 @@ class Store:
 
     async def open(self) -> None:
         """Bring the schema up to date, then be ready."""
-        with _speaking_plainly():
+        with self._plainly():
             if self.file:
                 self._make_private(self.file)
+            if self._reserve is not None:
+                await asyncio.to_thread(self._reserve.hold)
             migrator = self._engine(create=True, writes=True, pool_size=1)
             try:
                 async with migrator.begin() as connection:
@@ -124,7 +133,7 @@ class Store:
     async def read(self, *, swift: bool = False) -> AsyncIterator[AsyncConnection]:
         """``swift``: a row or two by their key, on the way of a request. SQLite looks them up without a thread."""
         if swift and self._swift is not None:
-            with _speaking_plainly():
+            with self._plainly():
                 yield cast(AsyncConnection, self._swift.read())  # the part of it that the repositories use
             return
         async with self._transaction(self._reader) as connection:
@@ -147,6 +156,52 @@ class Store:
         finally:
             for listener in self._listeners:
                 listener(changed)
+
+    async def check_writable(self) -> None:
+        """A file that is read-only can be opened, and read; only a write tells."""
+        if self.sqlite:
+            async with self.write() as connection:
+                await connection.execute(text("PRAGMA user_version = 0"))  # unused by us, and 0 already
+
+    async def keep_reserve(self) -> None:
+        """Take room back for the time when there is none, where there is some now. To be repeated now and then."""
+        if self._reserve is not None and not self._reserve.held:
+            await asyncio.to_thread(self._reserve.hold)
+
+    async def intact(self) -> bool:
+        """False where SQLite found its file damaged and a check of the whole does, too."""
+        if self._damaged and self.file is not None:
+            try:
+                self._damaged = not await asyncio.to_thread(sqlite.is_intact, self.file)
+            except sqlite3.Error as error:
+                log.warning("the database cannot be checked", problem=str(error)[:300])
+        return not self._damaged
+
+    @contextlib.contextmanager
+    def _plainly(self) -> Iterator[None]:
+        try:
+            with speaking_plainly():
+                yield
+        except StoreDamaged:
+            self._damaged = True
+            raise
+
+    async def write_freeing(self, work: Callable[[], Awaitable[T]]) -> T:
+        """For what frees room, or stops what takes it: on a full disk it is done with what is held back for just that,
+        and tried again for a moment while room comes back. ``work`` is one transaction."""
+        try:
+            return await work()
+        except StoreFull:
+            if self._reserve is not None and await asyncio.to_thread(self._reserve.release):
+                log.error("the disk under the database is full: what was held back is used now; make room")
+        until = time.monotonic() + _FREEING_PATIENCE_S
+        while True:
+            try:
+                return await work()
+            except StoreFull:
+                if time.monotonic() > until:
+                    raise
+            await asyncio.sleep(_FREEING_PAUSE_S)
 
     @asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[None]:
@@ -172,7 +227,7 @@ class Store:
             async with self._transaction(self._writer) as usual:
                 yield usual
             return
-        with _speaking_plainly():
+        with self._plainly():
             async with self._swift.write() as connection:
                 yield cast(AsyncConnection, connection)
 
@@ -180,7 +235,7 @@ class Store:
     async def _transaction(self, engine: AsyncEngine | None) -> AsyncIterator[AsyncConnection]:
         if engine is None:
             raise StoreUnavailable("The database is not open.")
-        with _speaking_plainly():
+        with self._plainly():
             async with engine.connect() as connection:
                 # Where the block is cancelled in the middle of a statement, SQLAlchemy throws the connection away.
                 yield connection
@@ -257,39 +312,6 @@ class Store:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not file.exists():
             os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
-
-
-@contextlib.contextmanager
-def _speaking_plainly() -> Iterator[None]:
-    """Driver errors become ours, except those that a caller can handle."""
-    try:
-        yield
-    except (IntegrityError, StoreUnavailable):
-        raise
-    except (DBAPIError, PoolTimeout, DisconnectionError) as error:
-        cause = getattr(error, "orig", None) or error
-        log.warning("database unavailable", problem=str(cause)[:300])
-        raise StoreUnavailable(
-            f"The database cannot be used right now ({str(cause)[:200]}). Nothing was changed; try again.",
-            retry_after=1,
-        ) from error
-    except (OSError, TimeoutError) as error:
-        # asyncpg lets the socket's own errors through when it cannot connect.
-        if not _from_driver(error):
-            raise
-        log.warning("database unreachable", problem=str(error)[:300])
-        raise StoreUnavailable(
-            "The database cannot be reached right now. Nothing was changed; try again.", retry_after=1
-        ) from error
-
-
-def _from_driver(error: BaseException) -> bool:
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_globals.get("__name__", "").startswith(("asyncpg", "sqlalchemy")):
-            return True
-        trace = trace.tb_next
-    return False
 
 
 def _prepare_sqlite(engine: Engine, file: Path, writes: bool) -> None:

@@ -192,6 +192,13 @@ def is_busy(error: sqlite3.OperationalError) -> bool:
     return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def is_intact(file: Path) -> bool:
+    """Reads the whole database; blocking, for as long as it is large."""
+    with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, timeout=1)) as connection:
+        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        return bool(found == "ok")
+
+
 def wal_bytes(file: Path) -> int:
     """The size of the write-ahead log beside the database."""
     try:

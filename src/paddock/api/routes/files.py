@@ -50,7 +50,7 @@ _BYTES: dict[str, Any] = {"*/*": {"schema": {"type": "string", "format": "binary
 _DOWNLOAD: dict[int | str, dict[str, Any]] = {
     200: {"description": "The file.", "content": _BYTES},
     206: {"description": "One range of it.", "content": _BYTES},
-    **failures(404, 409, 416, 501),
+    **failures(404, 409, 416, 501, 507),
 }
 _UPLOAD: dict[str, Any] = {
     "requestBody": {

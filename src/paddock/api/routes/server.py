@@ -17,6 +17,10 @@ _HEALTH: dict[int | str, dict[str, Any]] = {
     **{status: failures()[status] for status in (400, 405)},
     503: {"model": Health, "description": "The database does not answer."},
 }
+_READY: dict[int | str, dict[str, Any]] = {
+    **_HEALTH,
+    503: {"model": Health, "description": "The database does not answer, or the disk is full."},
+}
 
 
 @router.get("/health", responses=_HEALTH)
@@ -31,6 +35,15 @@ async def check_health(request: Request, response: Response) -> Response:
     return Response(status_code=response.status_code or 200)
 
 
+@router.get("/ready", responses=_READY)
+async def ready(request: Request, response: Response) -> Health:
+    """200 where sandboxes can be made; 503 where `/health` is not well, or the disk has no room for new ones."""
+    found = await _health(request, response)
+    if found.disk != "ok":
+        response.status_code = 503
+    return found
+
+
 @router.get("/", include_in_schema=False)
 async def index() -> dict[str, str]:
     return {"name": "Paddock", "version": __version__, "docs": "/docs", "openapi": "/openapi.json"}
@@ -39,6 +52,7 @@ async def index() -> dict[str, str]:
 async def _health(request: Request, response: Response) -> Health:
     house: House = request.app.state.house
     well = await house.healthy()
+    has_room = house.disk_room.shortage is None
     response.status_code = 200 if well else 503
     stock = house.pool.stock()
     return Health(
@@ -46,6 +60,7 @@ async def _health(request: Request, response: Response) -> Health:
         version=__version__,
         provider=house.default_provider,
         database="ok" if well else "unavailable",
+        disk="ok" if has_room else "low",
         server_id=house.server_id,
         loop_stalls=house.watchdog.count,
         pool=None if stock is None else PoolStock(ready=stock.ready, wanted=stock.wanted),

@@ -21,12 +21,12 @@ _CONFLICTS = {
     errno.EFBIG: "the file would be too large",
 }
 _FULL = {errno.ENOSPC: "there is no space left on the disk", errno.EDQUOT: "the disk quota is used up"}
+_TOO_MANY_WATCHES = "too many directories to watch"  # agent/src/watch.c: the kernel says ENOSPC for it, too
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _UNUSABLE = (errno.ENAMETOOLONG, errno.EINVAL)
 _EXHAUSTED = {
     errno.EAGAIN: "it has as much going on at once as it may have",
     errno.ENOMEM: "it has used up its memory",
-    errno.ENOSPC: "there is no space left on its disk",
     errno.EMFILE: "it has too many files open",
     errno.ENFILE: "it has too many files open",
 }
@@ -54,8 +54,8 @@ def of_path(failure: Refusal | OSError, path: str) -> errors.PaddockError:
     details = {"path": path[:1000]}
     if number == errno.ENOENT:
         return errors.PathNotFound(f"There is no {path!r} in the sandbox.", details=details)
-    if reason := _FULL.get(number):
-        return errors.DiskFull(f"{path!r}: {reason}.", details=details)
+    if full := _full(failure, number, f"{path!r}: ", details):
+        return full
     if reason := _CONFLICTS.get(number):
         return errors.PathConflict(f"{path!r}: {reason}.", details=details)
     if number in _DENIED:
@@ -85,6 +85,8 @@ def of_process(failure: Refusal, process_id: str) -> errors.PaddockError:
 
 def of_spawn(failure: Refusal, cwd: str) -> errors.PaddockError:
     """A command that was not started. A program that is missing is no refusal: it ends with 127, as in a shell."""
+    if full := _full(failure, failure.number, "The sandbox cannot start the command: ", {}):
+        return full
     if reason := _EXHAUSTED.get(failure.number):
         return errors.SandboxExhausted(f"The sandbox cannot start the command: {reason}.")
     if failure.number == errno.E2BIG:
@@ -118,7 +120,18 @@ def not_found(process_id: str) -> errors.ProcessNotFound:
     )
 
 
+def _full(failure: Refusal | OSError, number: int, what: str, details: dict[str, Any]) -> errors.PaddockError | None:
+    reason = _FULL.get(number)
+    if reason is None:
+        return None
+    if isinstance(failure, Refusal) and failure.message == _TOO_MANY_WATCHES:
+        return errors.SandboxExhausted(f"{what}{failure.message}.", details=details)
+    return errors.DiskFull(f"{what}{reason}.", details=details)
+
+
 def _of_machine(failure: Refusal | OSError, number: int, details: dict[str, Any]) -> errors.PaddockError:
+    if full := _full(failure, number, "The sandbox cannot do it now: ", details):
+        return full
     if reason := _EXHAUSTED.get(number):
         return errors.SandboxExhausted(f"The sandbox cannot do it now: {reason}.", details=details)
     said = failure.message if isinstance(failure, Refusal) else ""

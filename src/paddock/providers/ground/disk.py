@@ -44,13 +44,14 @@ class Disks:
         if not image.exists():
             copy_sparse(self._empty(size_mb), image)
 
-    def check(self, folder: Path) -> None:
-        """After an end that nobody saw coming: repair what the journal cannot."""
+    def check(self, folder: Path, *, thoroughly: bool = False) -> None:
+        """After an end that nobody saw coming: repair what the journal cannot. ``thoroughly``: after an error of the
+        file system, at the price of whatever cannot be saved."""
         image = folder / IMAGE
         if not image.exists():
             return
         with _unused(image):
-            found = _run(["e2fsck", "-p", str(image)])
+            found = _run(["e2fsck", *(["-f", "-y"] if thoroughly else ["-p"]), str(image)])
         if found.returncode & ~_FSCK_FIXED:
             raise errors.ProviderRefused(f"The disk of this sandbox is damaged: {_last_line(found)}")
 

@@ -84,6 +84,9 @@ class Record:
             text = json.dumps(self._to_json()).encode()
             while text:
                 text = text[os.write(descriptor, text) :]
+        except OSError:  # no room: nothing may be left of it, either
+            os.unlink(draft)  # noqa: PTH108
+            raise
         finally:
             os.close(descriptor)
         os.rename(draft, f"{folder}/{RECORD}")  # noqa: PTH104

@@ -25,6 +25,7 @@ def remove(folder: Path) -> None:
     heap = folder / f"removing-{secrets.token_hex(16)}"
     try:
         with _opened(folder) as top:
+            _remove_files(top)  # a disk that is full has no room for the heap before the sandbox's image is gone
             os.mkdir(heap.name, stat.S_IRWXU, dir_fd=top)
             with _opened(heap.name, top) as into:
                 _remove_all(_clear(top, into, but=heap.name), into)
@@ -34,6 +35,14 @@ def remove(folder: Path) -> None:
         return
     except OSError as error:
         raise errors.ProviderUnavailable(f"Files of a deleted sandbox could not be removed: {error}") from error
+
+
+def _remove_files(place: int) -> None:
+    """Those right in it, of which there are few."""
+    with os.scandir(place) as entries:
+        files = [entry.name for entry in islice(entries, _NAMES_AT_ONCE) if not entry.is_dir(follow_symlinks=False)]
+    for name in files:
+        os.unlink(name, dir_fd=place)
 
 
 def _remove_all(names: list[str], heap: int) -> None:

@@ -44,6 +44,12 @@ class Stock(Generic[Living]):
                 return one.folder, one.record, one.living
         return None
 
+    def machines(self) -> list[Living]:
+        return [one.living for one in self._ready if one.living is not None]
+
+    def has(self, living: Living) -> bool:
+        return any(one.living is living for one in self._ready)
+
     def counts(self) -> Mapping[Shape, int]:
         return Counter(one.shape for one in self._ready)
 

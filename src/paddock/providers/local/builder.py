@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import platform
 import select
@@ -16,6 +17,7 @@ import structlog
 
 from paddock import errors
 from paddock.addons import shelf
+from paddock.disk_space import ReserveFile
 from paddock.egress.policy import EgressMode
 from paddock.machine.threads import in_thread
 from paddock.providers.base import IsolationLevel, SandboxSpec
@@ -53,8 +55,16 @@ class Builder:
     _disks: Disks
     _launcher: Launcher
 
-    def __init__(self, yard: Yard, templates: Path, addons: Path | None = None, wanted: Wanted | None = None) -> None:
+    def __init__(
+        self,
+        yard: Yard,
+        reserve: ReserveFile,
+        templates: Path,
+        addons: Path | None = None,
+        wanted: Wanted | None = None,
+    ) -> None:
         self._yard = yard
+        self._reserve = reserve
         self._wanted = wanted or Wanted()
         self._gvisor: Gvisor | None = None
         self._template_folder = templates
@@ -178,15 +188,21 @@ class Builder:
             if record is not None and record.running is not None and record.running.alive():
                 self.destroy(gone)
 
-    def bury(self, folder: Path, record: Record) -> None:
-        """What is left of processes that have ended, before new ones start on the same disk."""
+    def bury(self, folder: Path, record: Record, *, failed: bool = False) -> None:
+        """What is left of processes that have ended, before new ones start on the same disk. ``failed``: its file
+        system met an error."""
         self._end(record)
-        self._disks.check(folder)
+        self._disks.check(folder, thoroughly=failed)
 
     def halt(self, folder: Path, record: Record) -> None:
-        """End the processes; the disk waits for the next start."""
+        """End the processes; the disk waits for the next start. Works on a host without room, too."""
         self._end(record)
-        record.with_running(None).save(folder)
+        try:
+            record.with_running(None).save(folder)
+        except OSError as error:
+            if error.errno != errno.ENOSPC or not self._reserve.release():
+                raise
+            record.with_running(None).save(folder)
 
     def clean_up(self, records: Iterable[Record]) -> list[Path]:
         """After a crash, and before the first sandbox of this server. Answers folders that only wait to be removed."""

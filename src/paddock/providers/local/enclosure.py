@@ -76,8 +76,13 @@ class Enclosure(ABC):
 
     @staticmethod
     @abstractmethod
-    def abandon(pid: int) -> None:
+    def state(pid: int) -> str:
+        """A folder on its disk that nothing of its own making leads to."""
+
+    @classmethod
+    def abandon(cls, pid: int) -> None:
         """Its disk is about to be deleted: what is not written yet need not be. Only where it has an image."""
+        disk.abandon(cls.state(pid))
 
 
 class Namespaces(Enclosure):
@@ -109,5 +114,5 @@ class Namespaces(Enclosure):
         return Way(connect)
 
     @staticmethod
-    def abandon(pid: int) -> None:
-        disk.abandon(f"/proc/{pid}/fd/{launch.STATE_FD}")
+    def state(pid: int) -> str:
+        return f"/proc/{pid}/fd/{launch.STATE_FD}"

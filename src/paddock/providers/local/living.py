@@ -17,12 +17,14 @@ from paddock.egress.bandwidth import Bandwidth
 from paddock.machine.agent.machine import AgentMachine
 from paddock.machine.base import MachineStats, OutputLimits
 from paddock.providers.base import InsideService
-from paddock.providers.ground import outlet
+from paddock.providers.ground import mounted, outlet
+from paddock.providers.ground.disk import IMAGE
 from paddock.providers.ground.door import Door
 from paddock.providers.ground.exit_status import exit_status
+from paddock.providers.ground.mounted import Mounted
 from paddock.providers.ground.outlet import Outlet
 from paddock.providers.ground.record import Record, Running, start_time
-from paddock.providers.local.enclosure import Way
+from paddock.providers.local.enclosure import Enclosure
 
 log = structlog.get_logger(__name__)
 
@@ -48,7 +50,7 @@ class Living:
         clock: Clock,
         way_out: Outlet,
         output: OutputLimits,
-        way: Callable[[Callable[[], Path]], Way],
+        enclosure: type[Enclosure],
         inside: InsideService | None = None,
     ) -> None:
         self.folder = folder
@@ -61,7 +63,9 @@ class Living:
         self._opening = asyncio.Lock()
         self._pidfd: int | None = None
         self._on_end: Callable[[Living], None] = lambda _: None
-        self._way = way(lambda: self.folder)
+        self._way = enclosure.way(lambda: self.folder)
+        self._state = enclosure.state
+        self._error_count: int | None = None
         self.machine = AgentMachine(
             record.spec.sandbox_id,
             self._way.connect,
@@ -91,6 +95,7 @@ class Living:
             os.close(pidfd)
             return False
         self._pidfd = pidfd
+        self.disk_failed()  # from now on that costs one read
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
         return True
 
@@ -112,6 +117,24 @@ class Living:
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         return not poll.poll(0)
+
+    def disk(self) -> Mounted | None:
+        """Its disk as it is now; None where it has no image of its own, or has ended."""
+        try:
+            return mounted.look(self._state(self.running.pid), self.folder / IMAGE) if self.alive() else None
+        except OSError:
+            return None
+
+    def disk_failed(self) -> bool:
+        """Whether its file system met an error and takes no more writes."""
+        if self._error_count is None:
+            if not (self.folder / IMAGE).exists() or not self.alive():
+                return False
+            try:
+                self._error_count = mounted.open_error_count(self._state(self.running.pid))
+            except OSError:
+                return False
+        return mounted.has_failed(self._error_count)
 
     async def open(self) -> None:
         """Its way out, and what is served inside. May be repeated."""
@@ -151,6 +174,9 @@ class Living:
     async def let_go(self) -> None:
         """Close what this process holds. The sandbox lives on."""
         self._unwatch()
+        if self._error_count is not None:
+            os.close(self._error_count)
+            self._error_count = None
         await self.outlet.close()
         if self.door is not None:
             await self.door.close()
@@ -189,6 +215,12 @@ class Living:
             raise errors.SandboxNotFound.by_id(self.record.spec.sandbox_id)
         if self.paused:
             raise errors.Conflict(f"Sandbox {self.record.spec.sandbox_id!r} is paused: resume it first.")
+        if self._error_count is not None and mounted.has_failed(self._error_count):
+            raise errors.DiskFailed(
+                "The disk of this sandbox has failed and takes no more writes, as happens when the host's disk is "
+                "full. It is repaired by itself as soon as the host has room; files that were on it are kept.",
+                retry_after=5,
+            )
 
     def _environment(self) -> Mapping[str, str]:
         spec = self.record.spec

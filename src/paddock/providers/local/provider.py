@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import errno
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -28,6 +29,7 @@ from paddock.providers.base import (
     Notice,
     SandboxSpec,
     Shape,
+    Storage,
 )
 from paddock.providers.ground import capacity, removal
 from paddock.providers.ground.chores import Chores
@@ -39,6 +41,7 @@ from paddock.providers.local.builder import Builder, kind
 from paddock.providers.local.enclosure import Namespaces
 from paddock.providers.local.gvisor.runsc import Wanted
 from paddock.providers.local.living import AgentSilent, Living
+from paddock.providers.local.space import DiskPolicy, Space
 from paddock.providers.local.watch import Watch
 from paddock.settings import Settings
 
@@ -62,6 +65,7 @@ class LocalProvider(capacity.OnThisHost):
         reachable: Sequence[str] = (),
         output: OutputLimits | None = None,
         runsc: Wanted | None = None,
+        disks: DiskPolicy | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._output = output or OutputLimits()
@@ -69,9 +73,13 @@ class LocalProvider(capacity.OnThisHost):
         self._resolver = HostResolver()
         self._bandwidths = Bandwidths()
         self._yard = Yard(root.absolute(), made)
-        self._builder = Builder(self._yard, templates or root.absolute().parent / "templates", addons, runsc)
         self._stock: Stock[Living] = Stock()
         self._living: dict[str, Living] = {}
+        self._space = Space(
+            self._yard.root, disks or DiskPolicy(), lambda: (*self._living.values(), *self._stock.machines())
+        )
+        templates = templates or root.absolute().parent / "templates"
+        self._builder = Builder(self._yard, self._space.reserve, templates, addons, runsc)
         self._turns: dict[str, asyncio.Lock] = {}
         self._chores = Chores()
         self._inside: InsideService | None = None
@@ -89,6 +97,7 @@ class LocalProvider(capacity.OnThisHost):
             reachable=settings.egress_reachable,
             runsc=runsc,
             output=OutputLimits(settings.output_spool, settings.stall_timeout),
+            disks=DiskPolicy(settings.disk_reserve_mb, settings.disk_overcommit),
         )
 
     async def start(self) -> None:
@@ -101,7 +110,11 @@ class LocalProvider(capacity.OnThisHost):
             self._chores.add(asyncio.to_thread(removal.remove, folder))
         found = [living for folder, record in records if (living := self._find_again(folder, record)) is not None]
         self._taking_up = asyncio.create_task(self._take_up_all(found, warm))
-        self._watch.start(self._builder.host, self._builder.templates)
+        self._watch.start(
+            self._builder.host,
+            self._builder.templates,
+            lambda: self._space.keep(self._repair, lambda: self._watch.notice),
+        )
 
     async def close(self) -> None:
         await self._watch.close()
@@ -125,7 +138,9 @@ class LocalProvider(capacity.OnThisHost):
             if record is not None:
                 return await self._again(record)
             self._builder.require(spec)
-            living = await self._claim(spec) or await self._make(spec)
+            self._space.admit(spec.resources.disk_mb)
+            with _host_disk_full():
+                living = await self._claim(spec) or await self._make(spec)
             return living.record.found(MachineState.RUNNING)
 
     async def inspect(self, sandbox_id: str) -> Found | None:
@@ -163,6 +178,7 @@ class LocalProvider(capacity.OnThisHost):
                 await self._restart(self._known(sandbox_id))
             else:
                 await living.thaw()
+                await self._space.wake()
 
     async def delete(self, sandbox_id: str) -> None:
         try:
@@ -192,6 +208,9 @@ class LocalProvider(capacity.OnThisHost):
         if living.paused:
             raise errors.Conflict(f"Sandbox {sandbox_id!r} is paused: resume it first.")
         return living.machine
+
+    async def storage(self) -> Storage:
+        return await asyncio.to_thread(self._space.storage)
 
     async def isolation(self, sandbox_id: str) -> IsolationReport:
         return self._builder.enclosure(self._known(sandbox_id).spec).report()
@@ -233,6 +252,7 @@ class LocalProvider(capacity.OnThisHost):
         return Shape(spec.template_id, spec.resources.disk_mb) if adjusts else None
 
     async def warm(self, shape: Shape) -> None:
+        self._space.admit(shape.disk_mb)
         draft = self._yard.draft()
         record = Record(anonymous(shape), self._clock.now(), draft.name)
         try:
@@ -249,6 +269,7 @@ class LocalProvider(capacity.OnThisHost):
             await asyncio.shield(self._drop(folder, living))
             raise
         self._stock.add(folder, record, living)
+        await self._space.share_out()
 
     async def warmed(self) -> Mapping[Shape, int]:
         """After all that were there at the start are found, or one would make too many."""
@@ -288,15 +309,20 @@ class LocalProvider(capacity.OnThisHost):
         except BaseException:
             await asyncio.shield(self._drop(draft if draft.exists() else self._yard.folder(spec.sandbox_id), None))
             raise
-        return await self._take_up(self._hold(folder, record))
+        return await self._take_up_limited(folder, record)
 
     async def _claim(self, spec: SandboxSpec) -> Living | None:
         """A machine made in advance gets its name, its limits and its way out."""
         shape = self.shape_of(spec)
         while shape is not None and (taken := self._stock.take(shape)) is not None:
             folder, record, living = taken
-            usable = living is not None and living.alive() and not self._is_outdated(folder, record)
-            if living is None or not usable or (draft := self._yard.take_warm(folder)) is None:
+            usable = living is not None and living.alive() and not living.disk_failed()
+            if (
+                living is None
+                or not usable
+                or self._is_outdated(folder, record)
+                or (draft := self._yard.take_warm(folder)) is None
+            ):
                 await self._drop(folder, living)
                 continue
             record = replace(record, spec=spec, created_at=self._clock.now())
@@ -313,6 +339,7 @@ class LocalProvider(capacity.OnThisHost):
             with contextlib.suppress(errors.ProviderUnavailable):
                 await self._take_up(living)
             if living.alive():
+                await self._space.wake()
                 return living
             self._living.pop(spec.sandbox_id, None)  # it ended in this moment, with nothing of anybody's in it
             await self._drop(folder, living)
@@ -337,15 +364,32 @@ class LocalProvider(capacity.OnThisHost):
             self._chores.add(asyncio.to_thread(removal.remove, gone))
         return gone
 
-    async def _restart(self, record: Record) -> Living:
-        """Its processes are gone (a reboot, or somebody ended them); its files are not."""
+    async def _repair(self, living: Living) -> bool:
+        """Of one whose file system failed: check it, and start afresh. False where it is not there any more."""
+        if self._stock.has(living):
+            self._warm_lost(living)
+            return False
+        sandbox_id = living.record.spec.sandbox_id
+        async with self._turn(sandbox_id):
+            if self._living.get(sandbox_id) is not living or not living.disk_failed():
+                return False
+            if not living.paused:
+                await self._restart(living.record, failed=True)
+                return True
+            await self._halt(living.record)
+            await asyncio.to_thread(self._builder.bury, living.folder, living.record.with_running(None), failed=True)
+            return True
+
+    async def _restart(self, record: Record, *, failed: bool = False) -> Living:
+        """Its processes are gone (a reboot, or somebody ended them); its files are not. ``failed``: its file system
+        met an error, and its processes may be there yet."""
         folder = self._yard.folder(record.spec.sandbox_id)
         if (old := self._living.pop(record.spec.sandbox_id, None)) is not None:
             await old.let_go()
-        await asyncio.to_thread(self._builder.bury, folder, record)
+        await asyncio.to_thread(self._builder.bury, folder, record, failed=failed)
         folder, record = await self._builder.start(folder, record.with_running(None), lambda made: made)
         try:
-            living = await self._take_up(self._hold(folder, record))
+            living = await self._take_up_limited(folder, record)
             await living.machine.usage()
         except errors.ProviderTimeout:
             raise
@@ -389,6 +433,12 @@ class LocalProvider(capacity.OnThisHost):
             self._living.pop(sandbox_id, None)
             await asyncio.shield(living.let_go())
             raise
+        return living
+
+    async def _take_up_limited(self, folder: Path, record: Record) -> Living:
+        """One that has just been started: its share of the host's disk is set before anybody can use it."""
+        living = await self._take_up(self._hold(folder, record))
+        await self._space.share_out()
         return living
 
     def _find_again(self, folder: Path, record: Record) -> Living | None:
@@ -448,8 +498,8 @@ class LocalProvider(capacity.OnThisHost):
         self._chores.add(self._watch.crashed(living))
 
     def _hold(self, folder: Path, record: Record) -> Living:
-        way = kind(record.spec).way
-        return Living(folder, record, self._clock, self._outlet(record), self._output, way, self._inside)
+        enclosure = kind(record.spec)
+        return Living(folder, record, self._clock, self._outlet(record), self._output, enclosure, self._inside)
 
     def _outlet(self, record: Record) -> Outlet:
         return Outlet(record.spec.egress, self._reach, self._resolver, self._bandwidths.of(record.spec.owner_id))
@@ -462,3 +512,13 @@ class LocalProvider(capacity.OnThisHost):
 
     def _turn(self, sandbox_id: str) -> asyncio.Lock:
         return self._turns.setdefault(sandbox_id, asyncio.Lock())
+
+
+@contextlib.contextmanager
+def _host_disk_full() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise errors.HostDiskFull("The host's disk is full. Delete sandboxes, or make room on the host.") from error

@@ -32,7 +32,7 @@ class Watch:
         self._living = living
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self, host: Host, templates: Templates) -> None:
+    def start(self, host: Host, templates: Templates, keep_space: Callable[[], Coroutine[None, None, None]]) -> None:
         if host.privileged:
             self._begin(lambda: _hide_private_files(templates))
         if "cpu" in host.cgroups.limits:
@@ -40,6 +40,7 @@ class Watch:
             self._begin(guard.keep)
         else:
             self._begin(lambda: demotion.keep(self._living, lambda: self.notice))
+        self._begin(keep_space)
         if not host.disk_image:
             self._begin(lambda: quota.keep(self._living, lambda: self.notice))
 

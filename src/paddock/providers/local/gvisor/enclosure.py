@@ -18,7 +18,6 @@ from pathlib import Path
 from paddock import errors
 from paddock.machine.agent.machine import AgentMachine
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer, Resources
-from paddock.providers.ground import disk
 from paddock.providers.local.enclosure import Enclosure, Laid, Way
 from paddock.providers.local.gvisor import bundle, door, filters
 from paddock.providers.local.gvisor.runsc import Runsc
@@ -110,9 +109,9 @@ class Gvisor(Enclosure):
         return Way(bridge.link, bridge)
 
     @staticmethod
-    def abandon(pid: int) -> None:
+    def state(pid: int) -> str:
         # By the root of runsc itself, where nothing of the guest's making is on the way.
-        disk.abandon(f"/proc/{pid}/root{bundle.KEEP}")
+        return f"/proc/{pid}/root{bundle.KEEP}"
 
 
 async def _text(text: str) -> AsyncIterator[bytes]:

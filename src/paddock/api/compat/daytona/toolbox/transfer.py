@@ -108,7 +108,13 @@ async def bulk_upload(inside: InsideHere, request: Request) -> Response:
             try:
                 info = await _store(inside, inside.resolve(path), part.chunks)
                 written.append({"path": info.path, "bytes": info.size})
-            except (errors.PathConflict, errors.PathDenied, errors.PathNotFound, errors.Invalid) as problem:
+            except (
+                errors.PathConflict,
+                errors.PathDenied,
+                errors.PathNotFound,
+                errors.InsufficientStorage,
+                errors.Invalid,
+            ) as problem:
                 problems.append(f"{path}: {problem.message}")
             except DaytonaError as problem:
                 problems.append(f"{path}: {problem.message}")

@@ -80,7 +80,12 @@ def as_connect(error: errors.PaddockError) -> ConnectError:
             code = Code.NOT_FOUND
         case errors.PathDenied() | errors.Forbidden():
             code = Code.PERMISSION_DENIED
-        case errors.DiskFull() | errors.SandboxExhausted() | errors.TooManyRequests() | errors.PayloadTooLarge():
+        case (
+            errors.InsufficientStorage()
+            | errors.SandboxExhausted()
+            | errors.TooManyRequests()
+            | errors.PayloadTooLarge()
+        ):
             code = Code.RESOURCE_EXHAUSTED
         case errors.Invalid() | errors.MalformedRequest() | errors.PathConflict():
             code = Code.INVALID_ARGUMENT

@@ -214,7 +214,7 @@ async def _store(
         info = await inside.machine.write_file(
             path, counted, atomic=False, user=ROOT, owner=account.name, attributes=metadata
         )
-    except errors.DiskFull:
+    except errors.InsufficientStorage:
         raise HttpError(507, "not enough disk space available") from None
     except (errors.PathConflict, errors.PathDenied, errors.PathNotFound, errors.Invalid) as error:
         raise HttpError(400, await _why(inside, path, error)) from None

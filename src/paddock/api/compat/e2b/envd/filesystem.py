@@ -28,8 +28,6 @@ class FilesystemService:
         path = resolved(account, message.text("path"))
         try:
             made = await inside.machine.make_directory(path, user=ROOT, owner=account.name)
-        except errors.DiskFull:
-            raise
         except errors.PathConflict:
             raise ConnectError(
                 Code.INVALID_ARGUMENT, f"path already exists but it is not a directory: {path}"

@@ -1,0 +1,226 @@
+"""Room on the host for the disks of sandboxes, which are promised more together than there is.
+
+An image takes blocks of the host as it is written to. A write that the host has no block for breaks the file system in
+the image, and not of whoever took the last one. So no image may ever need more than is there: what each may still use
+(``Mounted.keep_back``) is at any moment so little that all of them together leave the host's reserve alone. Where there
+is room for all that was promised nobody is limited. Where there is not, everybody gets a share, whoever is writing a
+larger one, and it is shared out anew many times a second. A server that is slow, or dead, makes shares last longer and
+never the sum larger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from paddock import errors
+from paddock.disk_space import MIB, ReserveFile, reserve_bytes, room, shortage
+from paddock.providers.base import Notice, Storage
+from paddock.providers.ground.mounted import Mounted
+from paddock.providers.local.living import Living
+
+log = structlog.get_logger(__name__)
+
+_LOOK_S = 1.0
+_TIGHT_LOOK_S = 0.1
+_CPU_SHARE = 0.05
+"""Of one processor, at most, for looking."""
+_AMPLE_BYTES = 1 << 30
+"""A share that nobody uses up between two looks."""
+_GROWING_WEIGHT, _USUAL_WEIGHT, _RESTING_WEIGHT = 32, 4, 1
+"""Of one that writes, of one that could begin to at any moment, of one that is paused or nobody's yet."""
+_START_BYTES = 16 << 20
+"""What a new sandbox needs at least, besides the tables of its disk."""
+_TABLES_SHARE = 0.03
+_REPAIR_AGAIN_S = 60.0
+_REMEDY = "Delete sandboxes, or make room on the host."
+
+_Mount = tuple[str, int]
+"""A disk as it is mounted now: its sandbox's reference and first process. After a restart nothing of it is limited."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskPolicy:
+    reserve_mb: int = 0
+    """Of the host's disk, which stay free. 0: a twentieth of it, 1 GiB at most."""
+    overcommit: float = 0
+    """How much more may be promised than there is. 0: any."""
+
+
+class Space:
+    def __init__(self, root: Path, policy: DiskPolicy, disks: Callable[[], Iterable[Living]]) -> None:
+        self.reserve = ReserveFile(root / "reserve")
+        self._root = root
+        self._policy = policy
+        self._disks = disks
+        self._sharing = threading.Lock()
+        self._free: dict[_Mount, int] = {}
+        self._kept_back: dict[_Mount, int] = {}
+        self._refused = False
+        self._owed = 0
+        self._limited = True  # by a server before this one, perhaps
+        self._failed: dict[str, float] = {}
+        """Since when a sandbox's disk has failed, and was tried to repair last."""
+
+    def admit(self, disk_mb: int) -> None:
+        """Refuse a new sandbox that there is no room for. Some small system calls."""
+        if (short := self.shortage()) is not None:
+            raise errors.HostDiskFull(f"{short} {_REMEDY}")
+        found, wanted = room(self._root), disk_mb * MIB
+        available = found.free - reserve_bytes(found, self._policy.reserve_mb)
+        least = _START_BYTES + int(wanted * _TABLES_SHARE)
+        if available - self._owed < least:
+            raise errors.HostDiskFull(
+                f"{max(0, available - self._owed) // MIB} MB of the host's disk are left for sandboxes, and a new one "
+                f"needs {least // MIB} MB to begin with. {_REMEDY}"
+            )
+        self._check_overcommit(wanted, available)
+
+    def shortage(self) -> str | None:
+        return shortage(self._root, self._policy.reserve_mb)
+
+    def storage(self) -> Storage:
+        found = room(self._root)
+        promised = sum(one.record.spec.resources.disk_mb for one in self._disks())
+        reserve = reserve_bytes(found, self._policy.reserve_mb)
+        return Storage(found.free // MIB, reserve // MIB, promised, self.shortage())
+
+    async def wake(self) -> None:
+        """One that rested is about to be used: give it the share of those that are."""
+        if self._limited:
+            await self.share_out()
+
+    async def share_out(self) -> bool:
+        """Whether somebody's share is so small that it must be looked at again soon."""
+        return await asyncio.to_thread(self._share_out, list(self._disks()))
+
+    async def keep(self, repair: Callable[[Living], Awaitable[bool]], notice: Callable[[], Notice]) -> None:
+        """Until cancelled."""
+        while True:
+            started = time.monotonic()
+            tight = await self.share_out()
+            await asyncio.to_thread(self.reserve.hold)
+            await self._mend(repair, notice())
+            spent = time.monotonic() - started
+            await asyncio.sleep(max(_TIGHT_LOOK_S if tight else _LOOK_S, spent / _CPU_SHARE))
+
+    def _check_overcommit(self, wanted: int, available: int) -> None:
+        if not self._policy.overcommit:
+            return
+        disks = list(self._disks())
+        promised = sum(one.record.spec.resources.disk_mb for one in disks) * MIB + wanted
+        if promised <= available * self._policy.overcommit:
+            return
+        backed = sum(found.backed for one in disks if (found := one.disk()) is not None)
+        most = int((available + backed) * self._policy.overcommit)
+        if promised > most:
+            raise errors.HostDiskFull(
+                f"The disks of all sandboxes would have {promised // MIB} MB together, and {most // MIB} MB may be "
+                f"promised here (PADDOCK_DISK_OVERCOMMIT={self._policy.overcommit:g}). {_REMEDY}"
+            )
+
+    def _share_out(self, living: Sequence[Living]) -> bool:
+        with self._sharing:
+            found = room(self._root)
+            available = found.free - reserve_bytes(found, self._policy.reserve_mb)
+            promised = sum(one.record.spec.resources.disk_mb for one in living) * MIB
+            if promised <= available and not self._limited:
+                self._owed = 0
+                return False
+            with_disk = [(one, disk) for one in living if (disk := one.disk()) is not None]
+            weights = [self._weight(one, disk) for one, disk in with_disk]
+            disks = [(_mount(one), disk) for one, disk in with_disk]
+            self._owed = sum(disk.owed for _, disk in disks)
+            most = [disk.spendable for _, disk in disks]
+            shares = share(available - self._owed, most, weights)
+            self._free = {name: disk.free for name, disk in disks}
+            self._limit(disks, shares)
+            self._limited = shares != most
+            return any(part < min(all_of_it, _AMPLE_BYTES) for part, all_of_it in zip(shares, most, strict=True))
+
+    def _weight(self, living: Living, disk: Mounted) -> int:
+        if living.paused or not living.record.spec.key:
+            return _RESTING_WEIGHT
+        return _GROWING_WEIGHT if disk.free < self._free.get(_mount(living), 0) else _USUAL_WEIGHT
+
+    def _limit(self, disks: Sequence[tuple[_Mount, Mounted]], shares: Sequence[int]) -> None:
+        wanted = {
+            mount: (disk, disk.kernels_own if part >= disk.spendable else disk.free - part)
+            for (mount, disk), part in zip(disks, shares, strict=True)
+        }
+        before, self._kept_back = self._kept_back, {}
+        # What is taken away comes first: in no moment is more given than there is.
+        for mount in sorted(wanted, key=lambda each: before.get(each, 0) - wanted[each][1]):
+            disk, amount = wanted[mount]
+            if before.get(mount) == amount or self._keep_back(disk, amount):
+                self._kept_back[mount] = amount
+
+    def _keep_back(self, disk: Mounted, amount: int) -> bool:
+        try:
+            disk.keep_back(amount)
+        except FileNotFoundError:
+            return False  # it has just ended
+        except OSError as error:
+            if not self._refused:
+                log.error("disks of sandboxes cannot be limited: /sys must be writable", problem=str(error))
+            self._refused = True
+            return False
+        return True
+
+    async def _mend(self, repair: Callable[[Living], Awaitable[bool]], notice: Notice) -> None:
+        """Disks that failed all the same, when others took what was to stay free: as soon as there is room."""
+        failed = [one for one in self._disks() if one.disk_failed()]
+        has_room = failed and self.shortage() is None
+        for living in failed:
+            sandbox_id, now = living.record.spec.sandbox_id, time.monotonic()
+            if sandbox_id not in self._failed:
+                self._failed[sandbox_id] = float("-inf")
+                log.error("the file system of a sandbox has failed", sandbox_id=sandbox_id)
+                message = "Its file system met an error and takes no more writes. It is repaired when there is room."
+                await notice(sandbox_id, "disk.failed", {"message": message})
+            if not has_room or now - self._failed[sandbox_id] < _REPAIR_AGAIN_S:
+                continue
+            self._failed[sandbox_id] = now
+            await self._repair(living, repair, notice)
+        if not failed:
+            self._failed.clear()
+
+    async def _repair(self, living: Living, repair: Callable[[Living], Awaitable[bool]], notice: Notice) -> None:
+        sandbox_id = living.record.spec.sandbox_id
+        try:
+            if not await repair(living):
+                return
+        except (errors.PaddockError, OSError) as error:
+            log.error("the disk of a sandbox could not be repaired", sandbox_id=sandbox_id, problem=str(error))
+            return
+        self._failed.pop(sandbox_id, None)
+        message = "Its file system was repaired. Its processes were ended for that; its files are kept."
+        await notice(sandbox_id, "disk.repaired", {"message": message})
+
+
+def _mount(living: Living) -> _Mount:
+    return living.record.reference, living.running.pid
+
+
+def share(amount: int, most: Sequence[int], weights: Sequence[int]) -> list[int]:
+    """By weight, to nobody more than he can use; what one cannot use goes to the others."""
+    shares = [0] * len(most)
+    left, waiting = max(0, amount), set(range(len(most)))
+    while waiting and left > 0:
+        unit = left / sum(weights[each] for each in waiting)
+        sated = [each for each in waiting if most[each] <= unit * weights[each]]
+        if not sated:
+            for each in waiting:
+                shares[each] = int(unit * weights[each])
+            break
+        for each in sated:
+            shares[each] = most[each]
+            left -= most[each]
+        waiting -= set(sated)
+    return shares

@@ -1,0 +1,90 @@
+"""A small file system of its own, which a test can fill to the last byte without harming anybody else."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+_MIB = 1 << 20
+
+
+class SmallDisk:
+    """One that is mounted now."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._filler = path / "somebody-elses-file"
+        self._names = path / "somebody-elses-files"
+
+    @property
+    def free_mb(self) -> float:
+        status = os.statvfs(self.path)
+        return status.f_bavail * status.f_frsize / _MIB
+
+    def fill(self, leave_mb: int = 0) -> None:
+        """As another program on the host would: all but so much of it."""
+        with self._filler.open("ab", buffering=0) as file:
+            for size in (_MIB, 4096, 1):
+                while self.free_mb > leave_mb:
+                    try:
+                        file.write(b"x" * size)
+                    except OSError as error:
+                        assert error.errno == errno.ENOSPC
+                        break
+            os.fsync(file.fileno())
+
+    def fill_inodes(self) -> None:
+        """As many names as it has room for, of files without content."""
+        self._names.mkdir()
+        for number in range(1 << 20):
+            try:
+                (self._names / str(number)).touch()
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+                return
+
+    def empty(self) -> None:
+        self._filler.unlink(missing_ok=True)
+        shutil.rmtree(self._names, ignore_errors=True)
+
+    def fail(self) -> None:
+        """From now on it is read-only for everybody, as after an error of the disk under it."""
+        device = os.stat(self.path).st_dev  # noqa: PTH116
+        name = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve().name
+        Path(f"/sys/fs/ext4/{name}/trigger_fs_error").write_text("as if a write had failed")
+
+    def remount(self, option: str) -> None:
+        _run("mount", "-o", f"remount,{option}", str(self.path))
+
+
+@contextmanager
+def small_disk(folder: Path, size_mb: int) -> Iterator[SmallDisk]:
+    """An ext4 in a file, mounted; skips the test where mounting is not allowed."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a file system of its own")
+    image, point = folder / "small.img", folder / "small"
+    with image.open("wb") as file:
+        file.truncate(size_mb * _MIB)
+    _run("mkfs.ext4", "-q", "-F", "-m", "0", str(image))
+    point.mkdir()
+    try:
+        _run("mount", "-o", "loop,errors=remount-ro", str(image), str(point))
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no file system can be mounted here: {error.stderr.strip()}")
+    try:
+        yield SmallDisk(point)
+    finally:
+        _run("umount", str(point))
+        image.unlink()
+
+
+def _run(*command: str) -> None:
+    path = "/usr/sbin:/sbin:/usr/bin:/bin"
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env={"PATH": path})

@@ -8,7 +8,7 @@ import pytest
 
 from paddock import errors
 from paddock.providers.base import Resources, Shape
-from paddock.providers.local.space import DiskPolicy, share
+from paddock.providers.local.space import DiskPolicy, share, share_with_claims
 from tests.local.place import Place, as_root
 
 
@@ -26,6 +26,12 @@ from tests.local.place import Place, as_root
 )
 def test_what_is_left_is_shared_by_weight(amount: int, most: list[int], weights: list[int], shares: list[int]) -> None:
     assert share(amount, most, weights) == shares
+
+
+def test_a_claim_comes_before_the_weight_of_others() -> None:
+    assert share_with_claims(100, [0, 16], [500, 500], [32, 4]) == [74, 25]
+    assert share_with_claims(16, [0, 16], [500, 500], [32, 4]) == [0, 16], "who took much gets what the others leave"
+    assert share_with_claims(16, [16, 16], [500, 500], [32, 4]) == [8, 8]
 
 
 async def refused(tmp_path: Path, made: Path, policy: DiskPolicy) -> str:

@@ -36,7 +36,7 @@ _AMPLE_BYTES = 1 << 30
 _GROWING_WEIGHT, _USUAL_WEIGHT, _RESTING_WEIGHT = 32, 4, 1
 """Of one that writes, of one that could begin to at any moment, of one that is paused or nobody's yet."""
 _START_BYTES = 16 << 20
-"""What a new sandbox needs at least, besides the tables of its disk."""
+"""What a new sandbox needs at least, besides the tables of its disk; and what each may use before any gets more."""
 _TABLES_SHARE = 0.03
 _REPAIR_AGAIN_S = 60.0
 _REMEDY = "Delete sandboxes, or make room on the host."
@@ -63,7 +63,10 @@ class Space:
         self._free: dict[_Mount, int] = {}
         self._kept_back: dict[_Mount, int] = {}
         self._refused = False
+        self._free_before: dict[_Mount, int] = {}
+        """Of each since shares were last needed: who has taken much since then has no claim before the others."""
         self._owed = 0
+        """And what is set aside for those who have taken little."""
         self._limited = True  # by a server before this one, perhaps
         self._failed: dict[str, float] = {}
         """Since when a sandbox's disk has failed, and was tried to repair last."""
@@ -131,18 +134,25 @@ class Space:
             available = found.free - reserve_bytes(found, self._policy.reserve_mb)
             promised = sum(one.record.spec.resources.disk_mb for one in living) * MIB
             if promised <= available and not self._limited:
-                self._owed = 0
+                self._owed, self._free_before = 0, {}
                 return False
             with_disk = [(one, disk) for one in living if (disk := one.disk()) is not None]
             weights = [self._weight(one, disk) for one, disk in with_disk]
             disks = [(_mount(one), disk) for one, disk in with_disk]
-            self._owed = sum(disk.owed for _, disk in disks)
             most = [disk.spendable for _, disk in disks]
-            shares = share(available - self._owed, most, weights)
-            self._free = {name: disk.free for name, disk in disks}
+            claims = [self._claim(mount, disk) for mount, disk in disks]
+            owed = sum(disk.owed for _, disk in disks)
+            shares = share_with_claims(available - owed, claims, most, weights)
+            self._owed = owed + sum(claims)
+            self._free = {mount: disk.free for mount, disk in disks}
+            self._free_before = {mount: self._free_before[mount] for mount, _ in disks}
             self._limit(disks, shares)
             self._limited = shares != most
             return any(part < min(all_of_it, _AMPLE_BYTES) for part, all_of_it in zip(shares, most, strict=True))
+
+    def _claim(self, mount: _Mount, disk: Mounted) -> int:
+        taken = max(0, self._free_before.setdefault(mount, disk.free) - disk.free)
+        return min(disk.spendable, max(0, _START_BYTES - taken))
 
     def _weight(self, living: Living, disk: Mounted) -> int:
         if living.paused or not living.record.spec.key:
@@ -206,6 +216,13 @@ class Space:
 
 def _mount(living: Living) -> _Mount:
     return living.record.reference, living.running.pid
+
+
+def share_with_claims(amount: int, claims: Sequence[int], most: Sequence[int], weights: Sequence[int]) -> list[int]:
+    """First what each has a claim to, equally where that is too much; what is left goes by weight."""
+    first = share(amount, claims, [1] * len(claims))
+    rest = share(amount - sum(first), [all_of_it - part for all_of_it, part in zip(most, first, strict=True)], weights)
+    return [part + more for part, more in zip(first, rest, strict=True)]
 
 
 def share(amount: int, most: Sequence[int], weights: Sequence[int]) -> list[int]:

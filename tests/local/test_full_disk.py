@@ -141,15 +141,15 @@ def test_creates_are_refused_with_507_below_the_watermark_until_there_is_room(ap
     disk.empty()
     eventually(lambda: api.http.get("/ready").status_code == 200)
     assert api.http.get("/health").json()["disk"] == "ok"
-    api.says(api.made(), "dd if=/dev/zero of=/workspace/some bs=1M count=50 && sync -f /workspace")
-    api.says(sandbox, "dd if=/dev/zero of=/workspace/some bs=1M count=50 && sync -f /workspace")
+    api.says(api.made(), "dd if=/dev/zero of=/workspace/some bs=1M count=12 && sync -f /workspace")
+    api.says(sandbox, "dd if=/dev/zero of=/workspace/some bs=1M count=12 && sync -f /workspace")
 
 
 def test_a_disk_that_others_filled_to_the_last_byte_lets_everything_be_paused_and_deleted(
     api: Api, disk: SmallDisk
 ) -> None:
     first, second, third = api.made(), api.made(), api.made()
-    api.says(first, "dd if=/dev/zero of=/workspace/some bs=1M count=50 && sync -f /workspace")
+    api.says(first, "dd if=/dev/zero of=/workspace/some bs=1M count=12 && sync -f /workspace")
     disk.fill()
     paused = api.pause(second)
     assert paused.status_code == 200, paused.text

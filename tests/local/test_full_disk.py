@@ -157,7 +157,7 @@ def test_a_disk_that_others_filled_to_the_last_byte_lets_everything_be_paused_an
         gone = api.delete(sandbox_id)
         assert gone.status_code == 200, gone.text
     assert api.http.get("/sandboxes").json()["sandboxes"] == []
-    eventually(lambda: disk.free_mb > 30)
+    eventually(lambda: disk.free_mb > 12)
 
 
 def test_use_of_sandboxes_on_a_disk_that_others_filled_ends_well_when_there_is_room(api: Api, disk: SmallDisk) -> None:

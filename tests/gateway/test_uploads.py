@@ -94,7 +94,7 @@ def test_a_disk_that_is_full_is_told_and_the_connection_goes_on(wire: HTTPConnec
     box = local_bed.create(resources={"disk_mb": 64})
     try:
         answer = put(wire, box, "/workspace/too-much", b"x" * (96 << 20))
-        assert answer.status == 409
+        assert answer.status == 507
         assert b"full" in answer.read().lower()
         assert put(wire, box, "/workspace/fits", LARGE).status == 200
         assert "too-much" not in box.run("ls -A /workspace")

@@ -30,6 +30,42 @@ async def test_services_of_a_sandbox(member: httpx.AsyncClient) -> None:
     assert changed.status_code == 200, "one that is there can be changed"
 
 
+async def test_text_of_services(member: httpx.AsyncClient) -> None:
+    route = f"/sandboxes/{await own_sandbox(member)}/services"
+    answers = []
+    for number in range(6):
+        body = {"port": 1024 + number, "command": f"true {'x' * 120_000}"}
+        answers.append(await member.put(f"{route}/s{number}", json=body))
+    assert [answer.status_code for answer in answers] == [200] * 4 + [422] * 2
+    assert "characters" in assert_error(answers[-1], 422)["message"]
+    assert len((await member.get(route)).json()["services"]) == 4
+
+
+async def test_text_of_mcp_servers(member: httpx.AsyncClient) -> None:
+    long = {"command": "true", "args": ["x" * 8000] * 10}
+    made = await member.post("/sandboxes/create", json={"user_id": "mallory", "mcp_servers": {"long": long}})
+    assert "'long'" in assert_error(made, 422)["message"]
+    route = f"/sandboxes/{await own_sandbox(member)}/mcp-servers"
+    assert "characters" in assert_error(await member.put(f"{route}/long", json=long), 422)["message"]
+    assert (await member.put(f"{route}/short", json={**long, "args": ["x" * 8000] * 7})).status_code == 200
+
+
+async def test_variables_of_mcp_servers(member: httpx.AsyncClient) -> None:
+    """A request of some kilobytes would be 60 MB in the server's memory, and one of a megabyte 15 GB."""
+    made = await member.post("/sandboxes/create", json={"user_id": "mallory", "env": {"LONG": "x" * 60_000}})
+    route = f"/sandboxes/{made.json()['sandbox_id']}/mcp-servers"
+    for definition in (
+        {"command": "true", "args": ["${LONG}" * 1000]},
+        {"command": "true", "env": {"A": "${LONG}" * 1000}},
+        {"url": "https://mcp.example/${LONG}", "headers": {f"X-{number}": "${LONG}" for number in range(100)}},
+    ):
+        await member.put(f"{route}/many", json=definition)
+        many = (await member.get(f"{route}/many")).json()
+        assert many["status"] == "failed" and "characters" in many["reason"], many
+    await member.put(f"{route}/once", json={"command": "true", "args": ["${LONG}"], "disabled": False})
+    assert "characters" not in ((await member.get(f"{route}/once")).json()["reason"] or "")
+
+
 async def test_keys_of_a_user(member: httpx.AsyncClient, client: httpx.AsyncClient) -> None:
     for _ in range(MOST_KEYS - 1):
         assert (await member.post("/keys", json={"name": "another"})).status_code == 200

@@ -119,8 +119,8 @@ def check_mcp_servers(quota: Quota, servers: Mapping[str, McpServer], others: in
     for name, server in servers.items():
         if len(json.dumps(server.stored())) > MAX_MCP_DEFINITION:
             raise Invalid(
-                f"The MCP server {name!r} is over {MAX_MCP_DEFINITION} characters as JSON. Put what is long into a file "
-                "of the sandbox."
+                f"The MCP server {name!r} is over {MAX_MCP_DEFINITION} characters as JSON. Put what is long into a "
+                "file of the sandbox."
             )
     if count > MAX_SERVERS:
         raise Invalid(f"A sandbox may have {MAX_SERVERS} MCP servers. Remove some first.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import httpx
 import pytest
 from fastapi import FastAPI
@@ -9,7 +11,7 @@ from fastapi import FastAPI
 from paddock.lifecycle import reconciler, services
 from paddock.lifecycle.accounts import MOST_KEYS
 from paddock.lifecycle.house import House
-from paddock.store import idempotency, sandboxes
+from paddock.store import events, idempotency, sandboxes
 from tests.api.conftest import assert_error
 
 
@@ -87,6 +89,37 @@ async def test_events_of_a_sandbox(member: httpx.AsyncClient, house: House) -> N
     await house.reconciler.sweep()
     after = (await member.get(f"/sandboxes/{sandbox_id}/events", params={"limit": 100})).json()["events"]
     assert after == before[-20:], "the latest are kept, under their numbers"
+
+
+async def test_events_of_all_sandboxes_of_a_user(member: httpx.AsyncClient, house: House) -> None:
+    """Those with few keep them; those with many share what is left, whether or not they are deleted."""
+    house.settings.user_events_kept = 50
+    busy, deleted, quiet = [await own_sandbox(member) for _ in range(3)]
+    for sandbox_id in (busy, deleted):
+        for number in range(40):
+            await member.post("/sandboxes/run-command", json={"sandbox_id": sandbox_id, "command": f"echo {number}"})
+    few = (await member.get(f"/sandboxes/{quiet}/events")).json()["events"]
+    await member.delete(f"/sandboxes/{deleted}")
+    await house.reconciler.sweep()
+    await house.reconciler.sweep()
+    async with house.store.read() as connection:
+        left = [len(await events.after(connection, each, 0, 1000)) for each in (busy, deleted, quiet)]
+    assert sum(left) <= 50 and left[0] == left[1] > 20 and left[2] == len(few), left
+
+
+async def test_data_of_an_event(member: httpx.AsyncClient) -> None:
+    sandbox_id = await own_sandbox(member)
+    long = "\N{GRINNING FACE}" * 1000
+    await member.post("/sandboxes/run-command", json={"sandbox_id": sandbox_id, "command": f": {long}"})
+    rules = [f"a{number}.{'b' * 60}.example.org" for number in range(500)]
+    changed = await member.put(f"/sandboxes/{sandbox_id}/egress", json={"allow": rules})
+    assert changed.status_code == 200 and len(changed.json()["allow"]) == 500
+    shown = (await member.get(f"/sandboxes/{sandbox_id}/events", params={"limit": 100})).json()["events"]
+    told = {event["type"]: event["data"] for event in shown}
+    assert all(len(json.dumps(data)) <= events.MAX_DATA + 20 for data in told.values())
+    assert told["command.finished"]["truncated"] and told["command.finished"]["exit_code"] == 0
+    assert told["command.finished"]["command"].startswith(f": {long[:50]}")
+    assert told["egress.changed"]["truncated"] and told["egress.changed"]["allow"][0] == rules[0]
 
 
 async def test_records_of_deleted_sandboxes_and_keys(

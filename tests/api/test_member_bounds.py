@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
 
 from paddock.lifecycle import reconciler, services
-from paddock.lifecycle.accounts import MOST_KEYS
+from paddock.lifecycle.accounts import MOST_KEYS, Principal
 from paddock.lifecycle.house import House
+from paddock.machine.base import FileInfo
 from paddock.store import events, idempotency, sandboxes
 from tests.api.conftest import assert_error
 
@@ -157,3 +160,29 @@ async def test_requests_to_envd_count_as_requests(
         assert 429 in [answer.status_code for answer in answers], [answer.text for answer in answers]
         await client.patch("/users/mallory", json={"disabled": True, "quota": {"requests_per_second": 0}})
         assert (await envd.post("/process.Process/List", json={})).status_code == 401, "who is locked out is so here"
+
+
+async def test_directories_that_are_listed_at_a_time(
+    member: httpx.AsyncClient, client: httpx.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How much memory one takes is known at its end only: one user's wait for each other, and nobody else does."""
+    sandbox_id, other = await own_sandbox(member), await client.post("/sandboxes/create", json={"user_id": "alice"})
+    stuck, begun, real = asyncio.Event(), [], house.files.list_directory
+
+    async def slow(who: Principal, *args: Any, **more: Any) -> list[FileInfo]:
+        begun.append(who.user_id)
+        if who.user_id == "mallory":
+            await stuck.wait()
+        return await real(who, *args, **more)
+
+    monkeypatch.setattr(house.files, "list_directory", slow)
+    route = "/sandboxes/{}/files/list"
+    async with asyncio.timeout(30):
+        many = [asyncio.create_task(member.get(route.format(sandbox_id))) for _ in range(20)]
+        while len(begun) < 2:
+            await asyncio.sleep(0.01)
+        quick = await client.get(route.format(other.json()["sandbox_id"]))
+        assert quick.status_code == 200 and begun.count("mallory") == 2
+        many[-1].cancel()  # whoever leaves while waiting takes no turn
+        stuck.set()
+        assert {answer.status_code for answer in await asyncio.gather(*many[:-1])} == {200}

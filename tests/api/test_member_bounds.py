@@ -147,6 +147,20 @@ async def test_records_of_deleted_sandboxes_and_keys(
     assert [one is not None for one in left] == [False, False, False, True, True, True]
 
 
+async def test_commands_that_were_counted(
+    member: httpx.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idempotency, "MAX_COUNTED", 4)
+    sandbox_id = await own_sandbox(member)
+    for number in range(8):
+        body, headers = {"sandbox_id": sandbox_id, "command": "true"}, {"Idempotency-Key": f"command {number}"}
+        assert (await member.post("/sandboxes/run-command", json=body, headers=headers)).status_code == 200
+        await house.journal.all_settled()
+    await house.reconciler.sweep()
+    async with house.store.read() as connection:
+        assert (await connection.exec_driver_sql("SELECT count(*) FROM counted_commands")).scalar_one() == 4
+
+
 async def test_requests_to_envd_count_as_requests(
     app: FastAPI, client: httpx.AsyncClient, member: httpx.AsyncClient, house: House
 ) -> None:

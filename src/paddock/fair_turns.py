@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 
 class FairTurns:
@@ -15,6 +17,14 @@ class FairTurns:
         self._held: Counter[str] = Counter()
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         """Users in the order of their turns. With a place free, those who wait have as many as they may."""
+
+    @asynccontextmanager
+    async def turn(self, user_id: str) -> AsyncIterator[None]:
+        await self.acquire(user_id)
+        try:
+            yield
+        finally:
+            self.release(user_id)
 
     async def acquire(self, user_id: str) -> None:
         if self._free and self._held[user_id] < self._per_user:

@@ -137,6 +137,8 @@ class Settings(BaseSettings):
     """Records of deleted sandboxes that are kept of each user, the latest. 0: all of them."""
     events_kept: int = Field(default=10_000, ge=0, validation_alias="PADDOCK_EVENTS_KEPT")
     """Latest events of each sandbox that are kept. 0: all of them."""
+    user_events_kept: int = Field(default=500_000, ge=0, validation_alias="PADDOCK_USER_EVENTS_KEPT")
+    """Events that are kept of all sandboxes of one user, deleted ones too. 0: no limit but that of each sandbox."""
     command_timeout: float = Field(default=120.0, gt=0, le=3600, validation_alias="PADDOCK_COMMAND_TIMEOUT")
     """Soft timeout of a command whose caller named none."""
 

@@ -68,6 +68,35 @@ async def test_slow_names_of_one_sandbox_leave_threads_for_another(
         stuck.set()
 
 
+async def test_slow_names_of_all_sandboxes_of_one_user_leave_threads_for_another(
+    resolver: HostResolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = threading.Event()
+    begun: list[str] = []
+
+    def slow(name: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        if name == "slow.test":
+            begun.append(name)
+            stuck.wait(PATIENCE)
+        return [(0, 0, 0, "", ("93.184.216.34", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    owner = ["", "alice"]
+    many = [resolver.share(lambda: owner[0]) for _ in range(20)]
+    owner[0] = "mallory"
+    other = resolver.share(lambda: owner[1])
+    try:
+        slow_ones = [asyncio.create_task(_outcome(each("slow.test"))) for each in many for _ in range(4)]
+        await until(lambda: len(begun) >= 8)
+        assert await other("quick.test") == ["93.184.216.34"]
+        assert set(await asyncio.gather(*slow_ones)) == {"Unavailable"}
+        assert len(begun) == 8
+    finally:
+        stuck.set()
+    owner[1] = "mallory"
+    assert await other("quick.test") == ["93.184.216.34"], "turns come back with the threads"
+
+
 async def _outcome(lookup: object) -> str:
     try:
         await lookup  # type: ignore[misc]

@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.api.conftest import LiveServer
 from tests.envd.box import Box, envelope
+from tests.envd.conftest import NewBox
 
 
 def resident() -> int:
@@ -109,3 +111,51 @@ async def test_a_slow_upload_does_not_hold_up_others(box: Box, client: httpx.Asy
     go.set()
     assert (await upload).status_code == 200
     assert (await box.get("/tmp/slow")).content == b"one two"
+
+
+async def test_changes_that_nobody_asks_for_hold_little_however_long_their_paths_are(box: Box, provider: str) -> None:
+    if provider != "local":
+        pytest.skip("has a watch of its own")
+    deep = "/workspace/" + "/".join(["d" * 250] * 14)
+    await box.run(f"mkdir -p {deep}")
+    watchers = [await box.ok("filesystem.Filesystem/CreateWatcher", {"path": deep}) for _ in range(8)]
+    before = resident()
+    await box.run(f"cd {deep} && for i in $(seq 3000); do : > f$i; done")
+    for watcher in watchers:
+        seen = (await box.ok("filesystem.Filesystem/GetWatcherEvents", watcher))["events"]
+        assert 0 < len(seen) < 1000
+    assert resident() - before < 32 << 20
+    async with asyncio.timeout(60):  # what the agent has still to tell of the flood comes first
+        names: list[str] = []
+        while "after" not in names:
+            await box.run(f"rm -f {deep}/after; : > {deep}/after")
+            events = (await box.ok("filesystem.Filesystem/GetWatcherEvents", watchers[0]))["events"]
+            names = [event["name"] for event in events]
+    for watcher in watchers:
+        await box.ok("filesystem.Filesystem/RemoveWatcher", watcher)
+
+
+async def test_long_arguments_of_commands_are_not_remembered(box: Box) -> None:
+    long = ["x" * 100_000] * 9
+    await box.run("true", process={"args": ["-c", "true", *long]})
+    before = resident()
+    for _ in range(80):
+        await box.run("true", process={"args": ["-c", "true", *long]})
+    assert resident() - before < 40 << 20
+    async with box.running("", process={"args": ["-c", "echo here; sleep 60", *long[:1]]}, tag="long") as stream:
+        pid = await stream.pid()
+        await stream.until(b"here")
+        [listed] = (await box.ok("process.Process/List"))["processes"]
+        assert listed["pid"] == pid and listed["tag"] == "long"
+        await box.ok("process.Process/SendSignal", {"process": {"tag": "long"}, "signal": "SIGNAL_SIGKILL"})
+
+
+async def test_a_list_of_users_without_end_is_read_as_far_as_it_is_short(new_box: NewBox, provider: str) -> None:
+    if provider != "local":
+        pytest.skip("has no list of users of its own")
+    box = await new_box()
+    made = "import sys; sys.stdout.write('early:x:1000:1000::/tmp\\n' + 'x' * 49 + '\\n')"
+    more = "sys.stdout.write(''.join(f'{n:x}:::::/\\n' for n in range(30000)) + 'late:x:1000:1000::/tmp\\n')"
+    await box.as_user("root").run(f'python3 -c "{made}; {more}" > /etc/passwd')
+    assert (await box.as_user("early").call("filesystem.Filesystem/Stat", {"path": "."})).status_code == 200
+    assert (await box.as_user("late").call("filesystem.Filesystem/Stat", {"path": "."})).status_code == 401

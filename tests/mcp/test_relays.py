@@ -134,3 +134,14 @@ def test_tools_are_remembered_while_the_sandbox_sleeps_and_a_call_wakes_it(new_b
     assert "mcp_kept_echo" in box.tools() and box.status() == "paused"
     assert box.call("mcp_kept_pid")["text"] == pid
     assert box.status() == "running"
+
+
+def test_tools_without_end_are_cut_where_the_server_would_have_to_keep_them(new_box: Callable[..., Box]) -> None:
+    box = new_box()
+    box.plain("many", "many")
+    shown = box.wait_for("many", "ready")
+    assert "mcp_many_echo" in shown["tools"] and 40 <= len(shown["tools"]) < 80
+    assert not any("nnnn" in name for name in shown["tools"])
+    assert box.call("mcp_many_echo", text="still")["text"] == "still"
+    box.pause()
+    assert box.server_named("many")["tools"] == shown["tools"], "what is stored is what is shown"

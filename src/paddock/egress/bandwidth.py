@@ -37,7 +37,7 @@ class Bandwidth:
     """Of one user on this server. It belongs to one event loop."""
 
     def __init__(self, user_id: str = "", user_rate: UserRate | None = None) -> None:
-        self._user_id = user_id
+        self.user_id = user_id
         self._user_rate = user_rate
         self._rate = 0.0
         self._rate_until = 0.0 if user_rate else float("inf")
@@ -79,9 +79,9 @@ class Bandwidth:
             return
         self._rate_until = time.monotonic() + _RATE_SECONDS
         try:
-            rate = await self._user_rate(self._user_id)
+            rate = await self._user_rate(self.user_id)
         except PaddockError as problem:  # what was known holds
-            log.warning("the bandwidth of a user is not known", user_id=self._user_id, problem=problem.message)
+            log.warning("the bandwidth of a user is not known", user_id=self.user_id, problem=problem.message)
             return
         if rate != self._rate:
             self._settle()

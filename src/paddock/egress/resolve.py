@@ -8,13 +8,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from paddock import errors
+from paddock.fair_turns import FairTurns
 
 Resolve = Callable[[str], Awaitable[Sequence[str]]]
 """A name to its addresses, best first. Raises :class:`~paddock.errors.NotFound` for a name that does not exist, and
 :class:`~paddock.errors.Unavailable` where that cannot be told."""
 
 PATIENCE = 10.0
-_THREADS = 16
+_THREADS = 32
+_USER_THREADS = 8
+"""A name server that never answers costs its asker a thread for many seconds: one user, with however many sandboxes,
+takes a quarter of them."""
 _NO_SUCH_NAME = (socket.EAI_NONAME, socket.EAI_NODATA)
 
 
@@ -24,15 +28,17 @@ class HostResolver:
     def __init__(self, *, patience: float = PATIENCE) -> None:
         self._patience = patience
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="egress-resolve")
+        self._users = FairTurns(_THREADS, _USER_THREADS)
 
-    def share(self, most: int = 4) -> Resolve:
-        """At most ``most`` lookups at a time, so that one sandbox cannot take every thread."""
+    def share(self, owner: Callable[[], str] = str, most: int = 4) -> Resolve:
+        """At most ``most`` lookups at a time, so that one sandbox cannot take every thread of its ``owner``: the id of
+        the user whose it is, asked each time because a machine that was made in advance has none at first."""
         turns = asyncio.Semaphore(most)
 
         async def resolve(name: str) -> Sequence[str]:
             try:
                 async with asyncio.timeout(self._patience):
-                    return await self._in_turn(turns, name)
+                    return await self._in_turn(turns, owner(), name)
             except TimeoutError as trouble:
                 raise errors.Unavailable(f"The name servers of the host do not answer for {name}.") from trouble
 
@@ -41,11 +47,23 @@ class HostResolver:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _in_turn(self, turns: asyncio.Semaphore, name: str) -> Sequence[str]:
+    async def _in_turn(self, turns: asyncio.Semaphore, user_id: str, name: str) -> Sequence[str]:
         await turns.acquire()
+        try:
+            await self._users.acquire(user_id)
+        except BaseException:
+            turns.release()
+            raise
         lookup = asyncio.get_running_loop().run_in_executor(self._threads, look_up, name)
+
+        def ended(done: asyncio.Future[Sequence[str]]) -> None:
+            turns.release()
+            self._users.release(user_id)
+            if not done.cancelled():
+                done.exception()  # whoever asked may have lost patience: this one is then known and let go
+
         # The turn ends with the thread's work, not with our patience: a thread cannot be cancelled.
-        lookup.add_done_callback(lambda done: _release(turns, done))
+        lookup.add_done_callback(ended)
         return await asyncio.shield(lookup)
 
 
@@ -60,9 +78,3 @@ def look_up(name: str) -> Sequence[str]:
     except (OSError, UnicodeError) as trouble:
         raise errors.Unavailable(f"{name} cannot be resolved: {trouble}.") from trouble
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
-
-
-def _release(turns: asyncio.Semaphore, lookup: asyncio.Future[Sequence[str]]) -> None:
-    turns.release()
-    if not lookup.cancelled():
-        lookup.exception()  # whoever asked may have lost patience: this one is then known and let go

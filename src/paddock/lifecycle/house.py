@@ -15,6 +15,7 @@ import structlog
 from paddock.clock import Clock, Pace, SystemClock
 from paddock.egress.bandwidth import Bandwidths
 from paddock.errors import StoreUnavailable, Unavailable
+from paddock.fair_turns import FairTurns
 from paddock.ids import new_server_id
 from paddock.interpreter.installation import Installation
 from paddock.lifecycle.accounts import Accounts
@@ -65,6 +66,9 @@ log = structlog.get_logger(__name__)
 _REST_AFTER_DEFECT_SECONDS = 1.0
 _HEALTH_INTERVAL_S = 1.0
 _HEALTH_TIMEOUT_S = 2.0
+_MAX_LISTINGS, _MAX_USER_LISTINGS = 8, 2
+"""Directories that are listed at a time. One may be 100,000 entries and 64 MB, a multiple of that once it is read, and
+how large it is shows at its end only."""
 
 
 class AlreadyRunning(Unavailable):
@@ -85,6 +89,7 @@ class House:
         self.accounts = Accounts(settings, clock, self.store)
         self.streams = OpenStreams()
         self.in_flight = ByteBudget(settings.max_bytes_in_flight, settings.user_bytes_in_flight)
+        self.listings = FairTurns(_MAX_LISTINGS, _MAX_USER_LISTINGS)
         self.bandwidths = Bandwidths(self.accounts.bytes_per_second)
         self.tokens = Tokens(clock, self.store)
         self.rows = Rows(self.store)

@@ -22,7 +22,6 @@ from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.engine import due
 from paddock.lifecycle.logbook import Leftover, Logbook
 from paddock.models import TimeoutFrom
-from paddock.redaction import redact_all
 from paddock.store import deadlines, events, idempotency, sandboxes, servers, usage
 from paddock.store.database import Store
 from paddock.store.records import Sandbox
@@ -117,7 +116,7 @@ class Journal:
         """
         now = self._clock.now()
         if event is not None:
-            event = (event[0], redact_all(event[1]))  # it is in a file before it is in the database
+            event = (event[0], events.data_of(event[1]))  # it is in a file before it is in the database
         self._touched[sandbox.sandbox_id] = now
         entry = self._entry(sandbox)
         entry.bytes_in += bytes_in

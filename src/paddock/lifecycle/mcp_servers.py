@@ -78,7 +78,7 @@ class McpServers:
         """Each new, or in the place of the one with its name; the others stay."""
         sandbox = (await self._controller.get(who, sandbox_id)).sandbox
         before = {each.name: each for each in await self._registered(sandbox_id)}
-        check_mcp_servers(who.quota, len(before.keys() | servers.keys()))
+        check_mcp_servers(who.quota, servers, others=len(before.keys() - servers.keys()))
         async with self._store.write() as connection:
             for name, server in servers.items():
                 known = before.get(name)

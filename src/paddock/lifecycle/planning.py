@@ -68,7 +68,7 @@ def plan(
     check_timeout(settings, request.timeout)
     if request.mounts and not who.is_admin:
         raise Forbidden("Only an admin may mount directories of the host into a sandbox.")
-    check_mcp_servers(who.quota, len(request.mcp_servers))
+    check_mcp_servers(who.quota, request.mcp_servers)
     wanted = request.resources
     return Sandbox(
         sandbox_id=new_sandbox_id(request.user_id),

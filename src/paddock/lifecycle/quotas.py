@@ -6,8 +6,9 @@ and disk. One that is paused holds its disk, and where it was frozen its memory 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
@@ -15,10 +16,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.errors import Invalid, QuotaExceeded
 from paddock.models import Role, State
-from paddock.models.mcp import MAX_SERVERS
+from paddock.models.mcp import MAX_SERVERS, McpServer
 from paddock.settings import Settings
 from paddock.store import sandboxes
 from paddock.store.records import Sandbox, User
+
+MAX_MCP_DEFINITION = 64 * 1024
+"""Characters of one MCP server as JSON. All of a sandbox's are read whenever its tools are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +113,15 @@ def most_mcp_servers(quota: Quota) -> int:
     return min(quota.max_mcp_servers or MAX_SERVERS, MAX_SERVERS)
 
 
-def check_mcp_servers(quota: Quota, count: int) -> None:
-    most = most_mcp_servers(quota)
+def check_mcp_servers(quota: Quota, servers: Mapping[str, McpServer], others: int = 0) -> None:
+    """``others``: how many there are beside these."""
+    most, count = most_mcp_servers(quota), len(servers) + others
+    for name, server in servers.items():
+        if len(json.dumps(server.stored())) > MAX_MCP_DEFINITION:
+            raise Invalid(
+                f"The MCP server {name!r} is over {MAX_MCP_DEFINITION} characters as JSON. Put what is long into a "
+                "file of the sandbox."
+            )
     if count > MAX_SERVERS:
         raise Invalid(f"A sandbox may have {MAX_SERVERS} MCP servers. Remove some first.")
     if count > most:

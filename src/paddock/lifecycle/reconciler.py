@@ -205,6 +205,10 @@ class Reconciler:
 
     async def _forget(self) -> None:
         now = self._clock.now()
+        crowded: dict[str, int] = {}
+        if self._settings.user_events_kept:
+            async with self._store.read() as connection:
+                crowded = await events.crowded(connection, self._settings.user_events_kept)
         async with self._store.write() as connection:
             gone = await sandboxes.purge_deleted(
                 connection, now - self._settings.deleted_retention, self._settings.deleted_kept
@@ -212,6 +216,8 @@ class Reconciler:
             await events.forget(connection, gone)
             if self._settings.events_kept:
                 await events.keep_latest(connection, self._settings.events_kept)
+            for owner_id, kept in crowded.items():
+                await events.keep_latest(connection, kept, [owner_id])
             await services.forget(connection, gone)
             await mcp_servers.forget(connection, gone)
             await idempotency.forget(connection, now - REMEMBERED_SECONDS, REMEMBERED_KEYS)

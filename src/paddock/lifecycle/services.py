@@ -26,6 +26,8 @@ from paddock.store import services as stored
 from paddock.store.database import Store
 
 MOST_SERVICES = 64
+MAX_SERVICES_CHARACTERS = 512 * 1024
+"""Of the commands and variables of all of a sandbox's services."""
 """Of one sandbox."""
 
 
@@ -94,6 +96,11 @@ class Services:
                 await stored.put(connection, service)
                 if await stored.count(connection, sandbox_id) > MOST_SERVICES:
                     raise errors.Invalid(f"A sandbox may have {MOST_SERVICES} services. Remove some first.")
+                if await stored.size(connection, sandbox_id) > MAX_SERVICES_CHARACTERS:
+                    raise errors.Invalid(
+                        f"Commands and variables of a sandbox's services may have {MAX_SERVICES_CHARACTERS} characters "
+                        "together. Put what is long into a file of the sandbox."
+                    )
         except IntegrityError:
             raise errors.AlreadyExists(
                 f"Another service of this sandbox has port {request.port}.", details={"port": request.port}

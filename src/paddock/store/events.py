@@ -6,6 +6,7 @@ has seen number n never finds a smaller one later.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,10 @@ _NUMBER = prepared(
     .returning(sandboxes.c.event_seq, sandboxes.c.timeout)
 )
 _PUT = prepared(insert(events))
+MAX_DATA = 4096
+"""Characters of an event's data as JSON. What is longer is cut, and says so by ``truncated``."""
+_CUT_TEXT, _CUT_ITEMS = 1000, 4
+"""What is left of each text, as JSON, and of each list."""
 
 
 async def append(
@@ -84,14 +89,62 @@ async def forget(connection: AsyncConnection, sandbox_ids: Sequence[str]) -> Non
         await connection.execute(delete(events).where(events.c.sandbox_id.in_(sandbox_ids)))
 
 
-async def keep_latest(connection: AsyncConnection, count: int) -> None:
-    """Forget older ones of sandboxes that have more: their numbers stay as they are."""
-    query = select(sandboxes.c.sandbox_id, sandboxes.c.event_seq).where(sandboxes.c.event_seq > count)
+async def keep_latest(connection: AsyncConnection, count: int, of: Sequence[str] | None = None) -> None:
+    """Forget older ones of sandboxes that have more, of all or of these owners: their numbers stay as they are."""
+    first = select(func.min(events.c.seq)).where(events.c.sandbox_id == sandboxes.c.sandbox_id).scalar_subquery()
+    query = select(sandboxes.c.sandbox_id, sandboxes.c.event_seq).where(
+        sandboxes.c.event_seq > count, first <= sandboxes.c.event_seq - count
+    )
+    if of is not None:
+        query = query.where(sandboxes.c.owner_id.in_(of))
     for sandbox_id, last in (await connection.execute(query)).all():
         older = (events.c.sandbox_id == sandbox_id, events.c.seq <= last - count)
         await connection.execute(delete(events).where(*older))
 
 
+async def crowded(connection: AsyncConnection, count: int) -> dict[str, int]:
+    """Owners with more events than this in all their sandboxes, deleted ones too, and how many of each sandbox may stay
+    so that they have no more: those with few keep them all."""
+    total = func.sum(sandboxes.c.event_seq)
+    query = select(sandboxes.c.owner_id).group_by(sandboxes.c.owner_id).having(total > count)
+    found = {}
+    for owner_id in (await connection.execute(query)).scalars().all():
+        numbers = select(sandboxes.c.event_seq).where(sandboxes.c.owner_id == owner_id)
+        found[owner_id] = _share((await connection.execute(numbers)).scalars().all(), count)
+    return found
+
+
+def data_of(data: Mapping[str, Any]) -> dict[str, Any]:
+    """As it is kept: without secrets, and no longer than an event may be."""
+    kept: dict[str, Any] = redact_all(data)
+    if len(json.dumps(kept)) <= MAX_DATA:
+        return kept
+    short = {name: _cut(value) for name, value in kept.items()}
+    return {**short, "truncated": True} if len(json.dumps(short)) <= MAX_DATA else {"truncated": True}
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_cut(each) for each in value[:_CUT_ITEMS]]
+    if not isinstance(value, str):
+        return value
+    text = value[:_CUT_TEXT]
+    while len(json.dumps(text)) > _CUT_TEXT:
+        text = text[: len(text) * 3 // 4]
+    return text
+
+
+def _share(numbers: Sequence[int], count: int) -> int:
+    """The most that each may keep, so that all of them together have no more than ``count``."""
+    left = count
+    for place, number in enumerate(ordered := sorted(numbers)):
+        share = left // (len(ordered) - place)
+        if number > share:
+            return max(1, share)
+        left -= number
+    return max(1, ordered[-1]) if ordered else count
+
+
 def _row(event: Event) -> dict[str, Any]:
     values = {"sandbox_id": event.sandbox_id, "seq": event.seq, "type": event.type, "at": event.at}
-    return {**values, "data": redact_all(event.data)}
+    return {**values, "data": data_of(event.data)}

@@ -21,6 +21,10 @@ _COUNT = {
 }
 
 
+MAX_COUNTED = 1_000_000
+"""Commands of which it is remembered that they were counted, the latest."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     owner_id: str
@@ -74,6 +78,10 @@ async def forget(connection: AsyncConnection, before: float, kept: int) -> None:
     """Those from before this moment, and of each owner all but the latest so many."""
     await connection.execute(delete(idempotency).where(idempotency.c.created_at < before))
     await connection.execute(delete(counted_commands).where(counted_commands.c.counted_at < before))
+    newest = select(counted_commands.c.counted_at).order_by(counted_commands.c.counted_at.desc())
+    oldest = (await connection.execute(newest.offset(MAX_COUNTED - 1).limit(1))).scalar()
+    if oldest is not None:
+        await connection.execute(delete(counted_commands).where(counted_commands.c.counted_at < oldest))
     count = func.count()
     crowded = select(idempotency.c.owner_id).group_by(idempotency.c.owner_id).having(count > kept)
     for owner_id in (await connection.execute(crowded)).scalars().all():

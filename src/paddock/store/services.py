@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import Text, cast, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -43,6 +43,13 @@ async def of(connection: AsyncConnection, sandbox_id: str) -> list[Service]:
 
 async def count(connection: AsyncConnection, sandbox_id: str) -> int:
     query = select(func.count()).select_from(services).where(services.c.sandbox_id == sandbox_id)
+    return int((await connection.execute(query)).scalar_one())
+
+
+async def size(connection: AsyncConnection, sandbox_id: str) -> int:
+    """Characters of their commands and variables together."""
+    each = func.length(services.c.command) + func.length(cast(services.c.env, Text))
+    query = select(func.coalesce(func.sum(each), 0)).where(services.c.sandbox_id == sandbox_id)
     return int((await connection.execute(query)).scalar_one())
 
 

@@ -1,6 +1,7 @@
 """A small MCP server of the handshake era, written by hand: what it does beside answering is told by its arguments.
 
 ``babble``: writes what is no message. ``hang``: never answers. ``modern``: speaks 2026-07-28 only.
+``many``: has several megabytes of tools.
 """
 
 import json
@@ -20,6 +21,9 @@ TOOLS = [
     {"name": "die", "inputSchema": {"type": "object"}},
     {"name": "fail", "inputSchema": {"type": "object"}},
 ]
+if "many" in habits:
+    TOOLS += [{"name": f"t{n}", "description": "x" * 20_000, "inputSchema": {"type": "object"}} for n in range(400)]
+    TOOLS.insert(0, {"name": "n" * 100_000, "title": "x" * 100_000, "inputSchema": {"type": "object"}})
 
 
 def say(message):

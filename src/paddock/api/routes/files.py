@@ -149,8 +149,9 @@ async def list_files(
     user: UserQuery = DEFAULT_USER,
 ) -> Response:
     """What is below a directory, sorted by path."""
-    entries = await caller.house.files.list_directory(caller.who, sandbox_id, path, depth, user=user)
-    items = await json_items(entries, lambda info: file_answer(info).model_dump(mode="json"))
+    async with caller.house.listings.turn(caller.who.user_id):
+        entries = await caller.house.files.list_directory(caller.who, sandbox_id, path, depth, user=user)
+        items = await json_items(entries, lambda info: file_answer(info).model_dump(mode="json"))
     body = b'{"path":%b,"entries":[%b]}' % (json.dumps(path).encode(), items)
     return Response(body, media_type="application/json")
 

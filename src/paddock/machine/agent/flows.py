@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import sys
 
 from paddock import errors
 from paddock.machine.agent.answers import read_data, read_event, read_process, read_refusal
@@ -17,6 +18,10 @@ WINDOW = 128 * 1024
 _MAX_BYTES = 1 << 20
 """The same for an agent that knows no windows."""
 _MAX_EVENTS = 10_000
+_MAX_EVENTS_BYTES = 512 * 1024
+"""That the events hold here which nobody has taken yet: a path may have four kilobytes."""
+_EVENT_BYTES = 100
+"""Of an event, beside its path."""
 
 
 class Following(Flow[OutputChunk]):
@@ -150,6 +155,9 @@ class Watching(Flow[FileEvent]):
         """The agent has lost events, and has ended the watch."""
         self._path = path
         self._below = path.rstrip(b"/") + b"/"
+        self._held = 0
+        self._lost = False
+        """Whether more came than is held, of which there is one event at the end."""
 
     def receive(self, kind: Answer, body: Reader, descriptor: int | None) -> bool:
         match kind:
@@ -189,10 +197,19 @@ class Watching(Flow[FileEvent]):
             raise ProtocolError("The sandbox's agent told of a file that is not watched.")
         if self._over:
             return
-        if len(self._items) < _MAX_EVENTS:
-            self._put(event)
-        elif len(self._items) == _MAX_EVENTS:
-            self._put(FileEvent(self._path.decode(errors="replace"), FileChange.MODIFIED))
+        if not self._items:
+            self._held, self._lost = 0, False
+        if self._lost:
+            return
+        self._held += _EVENT_BYTES + sys.getsizeof(event.path)
+        self._lost = len(self._items) >= _MAX_EVENTS or self._held > _MAX_EVENTS_BYTES
+        self._put(FileEvent(self._path.decode(errors="replace"), FileChange.MODIFIED) if self._lost else event)
+
+    async def take(self) -> FileEvent | None:
+        event = await super().take()
+        if event is not None:
+            self._held -= _EVENT_BYTES + sys.getsizeof(event.path)
+        return event
 
     def _refuse(self, refusal: Refusal) -> None:
         if self._ready and refusal.number in (errno.ENOENT, errno.EOVERFLOW):

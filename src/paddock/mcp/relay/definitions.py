@@ -34,6 +34,8 @@ _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 """From behind its ``${`` on."""
 _TELLING = re.compile(r"key|token|secret|passw|auth|credential", re.IGNORECASE)
 _HIDDEN = "***"
+MAX_FILLED = 256 * 1024
+"""Characters of a server with its variables filled in: a short text can name a long variable many times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,20 @@ def define(
     server: McpServer, env: Mapping[str, str], *, workspace: str = WORKSPACE, user: str = DEFAULT_USER
 ) -> Definition:
     """Raises Invalid where a variable has no value: half an address or an empty secret helps nobody."""
+    left = MAX_FILLED
+
+    def counted(text: str) -> str:
+        nonlocal left
+        left -= len(text)
+        if left < 0:
+            raise errors.Invalid(
+                f"With its variables filled in, this server is over {MAX_FILLED} characters. Put what is long into a "
+                "file of the sandbox."
+            )
+        return text
 
     def filled(text: str) -> str:
-        return _replace_variables(text, lambda found: _value(found, env))
+        return _replace_variables(counted(text), lambda found: counted(_value(found, env)))
 
     def each(values: Mapping[str, str]) -> dict[str, str]:
         return {name: filled(value) for name, value in values.items()}

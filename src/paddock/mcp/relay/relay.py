@@ -27,6 +27,8 @@ START_SECONDS = 60.0
 CALL_SECONDS = 3600.0
 IDLE_SECONDS = 600.0
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+_LEARN_SECONDS = 1.0
+"""A server that says all the time that its tools have changed is asked no more often, for each answer is stored."""
 _WELL = 60.0
 """One that lived for so long may be started again at once when it dies."""
 
@@ -183,6 +185,7 @@ class Relay:
             if session.changed.is_set():
                 session.changed.clear()
                 await self._learn(session)
+                await asyncio.sleep(_LEARN_SECONDS)
             elif not self._calls and loop.time() - self._used > IDLE_SECONDS:
                 return True
         if words := said():

@@ -55,6 +55,8 @@ class Relays:
         self._relays: dict[str, Relay] = {}
         self._refused: dict[str, str] = {}
         """Servers that cannot be, and why."""
+        self._defined: dict[str, tuple[McpServer, Definition]] = {}
+        """What was made of each at the last look, so that one that is as it was costs a comparison."""
         self._registered: frozenset[str] = frozenset()
         self._file: dict[str, McpServer] = {}
         self._stamp: tuple[float, int] | None = None
@@ -78,15 +80,22 @@ class Relays:
             definitions: dict[str, Definition] = {}
             for name, each in wanted.items():
                 try:
-                    definitions[name] = define(each.server, self._env, workspace=self._workspace, user=self._user)
+                    definitions[name] = self._define(name, each.server)
                 except errors.Invalid as problem:
                     self._refused[name] = problem.message
+            self._defined = {name: (wanted[name].server, made) for name, made in definitions.items()}
             for name, relay in list(self._relays.items()):
                 if definitions.get(name) != relay.definition:
                     del self._relays[name]
                     await relay.end()
             for name in definitions.keys() - self._relays.keys():
                 self._relays[name] = self._make(name, definitions[name], wanted[name])
+
+    def _define(self, name: str, server: McpServer) -> Definition:
+        known = self._defined.get(name)
+        if known is not None and known[0] == server:
+            return known[1]
+        return define(server, self._env, workspace=self._workspace, user=self._user)
 
     async def _leave_out(self, wanted: dict[str, Declared]) -> None:
         """Those that are too many: a file in the workspace has no bound of its own."""

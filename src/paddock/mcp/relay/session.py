@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -28,6 +28,9 @@ from paddock.tools.tool import Outcome, Picture
 
 MOST_TOOLS = 500
 LONGEST_SCHEMA = 64 * 1024
+MAX_TOOLS_CHARACTERS = 512 * 1024
+"""Of all tools of one server, as JSON: they are stored, and read again at each use."""
+_LONGEST_NAME = 256
 _PAGES = 50
 _SESSION_LOST = "Session terminated"
 """What the SDK says when a server does not know its own session any more, because it was restarted."""
@@ -56,7 +59,7 @@ class Session:
             cursor = page.next_cursor
             if cursor is None or len(found) >= MOST_TOOLS:
                 break
-        return [_known(tool) for tool in found[:MOST_TOOLS]]
+        return _fitting(_known(tool) for tool in found[:MOST_TOOLS] if len(tool.name) <= _LONGEST_NAME)
 
     async def call(self, name: str, arguments: Mapping[str, Any], hear: Progress, seconds: float) -> Outcome:
         async def tell(progress: float, total: float | None, message: str | None) -> None:
@@ -209,7 +212,7 @@ def _known(tool: types.Tool) -> KnownTool:
     read_only = bool(hints.read_only_hint)
     return KnownTool(
         name=tool.name,
-        title=tool.title or hints.title or tool.name,
+        title=(tool.title or hints.title or tool.name)[:_LONGEST_NAME],
         description=(tool.description or "")[:LONGEST_DESCRIPTION],
         input_schema=_capped(tool.input_schema) or {"type": "object"},
         output_schema=None if schema is None else _capped(schema),
@@ -217,6 +220,17 @@ def _known(tool: types.Tool) -> KnownTool:
         destructive=not read_only if hints.destructive_hint is None else hints.destructive_hint,
         idempotent=bool(hints.idempotent_hint),
     )
+
+
+def _fitting(tools: Iterable[KnownTool]) -> list[KnownTool]:
+    """The first ones, as many as there is room for."""
+    found, left = [], MAX_TOOLS_CHARACTERS
+    for tool in tools:
+        left -= len(json.dumps(tool.stored()))
+        if left < 0:
+            break
+        found.append(tool)
+    return found
 
 
 def _capped(schema: dict[str, Any]) -> dict[str, Any] | None:

@@ -36,7 +36,8 @@ class Outlet:
     """Opened before anything of the user's runs, so the ports are ours; the agent keeps them for a later server."""
 
     def __init__(self, policy: EgressPolicy, reach: Reach, resolver: HostResolver, bandwidth: Bandwidth) -> None:
-        self._gate = Gate(policy, reach=reach, resolve=resolver.share())
+        resolve = resolver.share(lambda: self._gate.ledger.bandwidth.user_id)
+        self._gate = Gate(policy, reach=reach, resolve=resolve)
         self._gate.ledger.bandwidth = bandwidth
         self._services: list[EgressProxy | TransparentProxy | DnsRelay] = []
         self._ready: socket.socket | None = None

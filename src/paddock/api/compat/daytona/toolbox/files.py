@@ -41,8 +41,9 @@ class Replace(DaytonaRequest):
 @router.get("")
 async def list_files(inside: InsideHere, path: str = "", depth: Annotated[int, Query(ge=1, le=100)] = 1) -> Response:
     where = inside.resolve(path)
-    entries = await inside.machine.list_directory(where, depth, user=inside.user)
-    return _json(b"[%b]" % await json_items(entries, shown))
+    async with inside.caller.house.listings.turn(inside.sandbox.owner_id):
+        entries = await inside.machine.list_directory(where, depth, user=inside.user)
+        return _json(b"[%b]" % await json_items(entries, shown))
 
 
 @router.get("/info")

@@ -21,6 +21,8 @@ from paddock.machine.base import MAX_NOTE, Machine, ProcessInfo, ProcessStatus
 _EXIT_KEPT = 30.0
 """Seconds for which the end of a process can still be heard."""
 _MOST = 20_000
+_LONGEST_KEPT = 2048
+"""Characters of what a client asked for that is remembered here; what is longer is asked of the agent each time."""
 _CUT = 4096
 
 
@@ -42,6 +44,12 @@ class Config:
             note = short._encoded()
         return note if len(note) <= MAX_NOTE else b""
 
+    @property
+    def length(self) -> int:
+        """Characters, and some for each item."""
+        items = [self.cmd, self.cwd or "", self.tag or "", *self.args, *self.envs, *self.envs.values()]
+        return sum(len(item) + 50 for item in items)
+
     def document(self) -> dict[str, Any]:
         cwd = {} if self.cwd is None else {"cwd": self.cwd}
         return {"cmd": self.cmd, "args": self.args, "envs": self.envs, **cwd}
@@ -58,7 +66,7 @@ class Directory:
     def add(self, machine: Machine, info: ProcessInfo, config: Config) -> None:
         if info.pid is not None:
             _put(self._by_pid, (machine.sandbox_id, info.pid), info.process_id)
-        _put(self._configs, (machine.sandbox_id, info.process_id), config)
+        self._remember(machine, info, config)
 
     async def running(self, machine: Machine, selector: Fields) -> ProcessInfo:
         found = await self.find(machine, selector)
@@ -102,8 +110,13 @@ class Directory:
             except errors.ProcessNotFound:  # forgotten in this moment
                 note = b""
             known = _parse(note) or Config("/bin/bash", ["-c", info.label])
-            _put(self._configs, name, known)
+            self._remember(machine, info, known)
         return known
+
+    def _remember(self, machine: Machine, info: ProcessInfo, config: Config) -> None:
+        """It has the length that a client chose, and there are many: one user must not fill this server's memory."""
+        if config.length <= _LONGEST_KEPT:
+            _put(self._configs, (machine.sandbox_id, info.process_id), config)
 
 
 def _put(kept: OrderedDict[Any, Any], name: Any, value: Any) -> None:

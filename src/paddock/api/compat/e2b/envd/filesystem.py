@@ -58,10 +58,12 @@ class FilesystemService:
             top = await inside.machine.stat(path, follow=True, user=ROOT)
             if top.type is not FileType.DIRECTORY:
                 raise ConnectError(Code.INVALID_ARGUMENT, f"path is not a directory: {path}")
-            found = await inside.machine.list_directory(path, depth, user=await inside.viewer(account))
+            viewer = await inside.viewer(account)
+            async with inside.house.listings.turn(inside.sandbox.owner_id):
+                found = await inside.machine.list_directory(path, depth, user=viewer)
+                return {"entries": await describe(inside.machine, sorted(found, key=_walked))}
         except errors.PathNotFound:
             raise _missing(path) from None
-        return {"entries": await describe(inside.machine, sorted(found, key=_walked))}
 
     async def remove(self, inside: Inside, message: Fields) -> dict[str, object]:
         path = resolved(await inside.account(), message.text("path"))
@@ -77,9 +79,10 @@ async def _entry(inside: Inside, account: Account, path: str) -> dict[str, Any]:
     return await describe_one(inside.machine, path, await inside.viewer(account))
 
 
-def _walked(info: FileInfo) -> list[str]:
-    """As one walks a tree: a directory before what is in it, and that before the directory's next neighbour."""
-    return info.path.split("/")
+def _walked(info: FileInfo) -> str:
+    """As one walks a tree: a directory before what is in it, and that before the directory's next neighbour. No name
+    holds a NUL, which comes before all that names hold."""
+    return info.path.replace("/", "\0")
 
 
 def _missing(path: str) -> ConnectError:

@@ -23,6 +23,8 @@ _VERSION = "v1_"
 _SIGNATURE_LENGTH = len(_VERSION) + 43
 _MOST_DIGITS = 20
 _FOUND = 4096
+_LONGEST_KEPT = 1024
+"""Characters of a path whose signature is remembered."""
 _BREATH = 512
 """Sandboxes tried before others get their turn on the event loop."""
 
@@ -89,7 +91,7 @@ class Signers:
             await self._refresh()
             fresh = {key: token for key, token in self._tokens.items() if key not in before}
             key = await self._try(signed, fresh)
-        if key is not None:
+        if key is not None and len(signed.path) + len(signed.user) <= _LONGEST_KEPT:
             self._found[signed] = key
             if len(self._found) > _FOUND:
                 self._found.popitem(last=False)

@@ -19,7 +19,10 @@ ROOT = "root"
 """Files are handled by root and given to the user, because that is how envd does it: a user's upload to a directory of
 somebody else succeeds there."""
 
-_MAX_PASSWD = 1 << 20
+_MAX_PASSWD = 64 << 10
+"""Bytes of it that are read: it is the sandbox's own, and read again for each name that is not in it."""
+_MAX_KNOWN = 16
+"""Of those that were asked for, in each sandbox."""
 _FRESH_SECONDS = 3.0
 _MAX_SANDBOXES = 4096
 
@@ -64,7 +67,9 @@ class Accounts:
         """The user of this name. One that is new is found at once."""
         read_at, known = self._known.get(machine.sandbox_id, (0.0, {}))
         if name not in known or time.monotonic() - read_at > _FRESH_SECONDS:
-            known = await _read(machine)
+            every = await _read(machine)
+            asked = [*known, name][-_MAX_KNOWN:]
+            known = {each: every[each] for each in asked if each in every}
             self._known[machine.sandbox_id] = (time.monotonic(), known)
             self._known.move_to_end(machine.sandbox_id)
             if len(self._known) > _MAX_SANDBOXES:
@@ -103,6 +108,8 @@ async def _read(machine: Machine) -> dict[str, Account]:
             data += chunk
     except (errors.NotFound, errors.PathConflict, errors.PathDenied):
         return dict(_BUILT_IN)  # a sandbox without one has these two all the same
+    if len(data) >= _MAX_PASSWD:
+        del data[data.rfind(b"\n") + 1 :]  # a line that was cut short would name another home
     found = dict(_BUILT_IN)
     for line in data.decode(errors="replace").splitlines():
         fields = line.split(":")

@@ -15,7 +15,7 @@ Input = TypeVar("Input")
 TIMES_LARGER = 16
 MAX_RATIO = 64.0
 """Of the costs. Linear work has 16, work that grows with the square 256. Between them lies what the processor's caches
-and its other programs do to a cost: input that no longer fits into a cache was seen to cost three times as much each."""
+and its other programs do to a cost: input that no longer fits into a cache was seen to cost three times as much."""
 _FREE_SECONDS = 0.02
 """What costs less than this at the larger size is not worth a question."""
 _TRIES = 12

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from paddock.machine.threads import in_thread
 
 _FEW_MEMBERS, _SMALL_MEMBER = 1000, 1024
-"""A member costs as much as decoding some kilobytes. Beyond a few, as many are taken as there are bytes, on either side,
+"""A member costs as much as decoding some kilobytes. Beyond a few, as many are taken as there are bytes on either side
 for members of this size; programs that compress in blocks write larger ones."""
 _GZIP = 16 + zlib.MAX_WBITS
 _PIECE = 256 * 1024

@@ -56,7 +56,7 @@ _MEANING = {
 
 _REFERENCE = "#/components/schemas/{model}"
 _ERROR_CONTENT = {"application/json": {"schema": {"$ref": _REFERENCE.format(model=ErrorAnswer.__name__)}}}
-"""By name: given as a ``model``, FastAPI would compile it again for each status of each route, a thousand times in all."""
+"""By name: FastAPI would compile a ``model`` again for each status of each route, a thousand times in all."""
 
 
 def failures(*statuses: int) -> Responses:

@@ -17,7 +17,9 @@ ENDINGS = {".md", ".py", ".sh", ".toml", ".txt", ".html", ".c", ".h", ".yml", ".
 
 WRONG = (
     re.compile(r"(?<![\w-])paddock\[[a-z]"),
-    re.compile(r"\b(?:pip3?|pipx|uv|poetry|conda)\b[^\n`]*\b(?:install|add|inject|run)\b[^\n`]*[\s'\"/]paddock(?![-\w/.])"),
+    re.compile(
+        r"\b(?:pip3?|pipx|uv|poetry|conda)\b[^\n`]*\b(?:install|add|inject|run)\b[^\n`]*[\s'\"/]paddock(?![-\w/.])"
+    ),
     re.compile(r"\b(?:uvx|pipx run)\b[^\n`]*\spaddock(?![-\w/.])"),
 )
 

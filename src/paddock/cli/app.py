@@ -14,6 +14,7 @@ from paddock.cli.keys import keys
 from paddock.cli.mcp import mcp
 from paddock.cli.service import service
 from paddock.cli.session import ApiKey, Json, Server
+from paddock.cli.shell import shell
 from paddock.cli.template import template
 from paddock.cli.tool import tool
 from paddock.cli.up import up
@@ -59,6 +60,7 @@ app.command("events", rich_help_panel=SANDBOXES)(observe.events)
 app.command("isolation", rich_help_panel=SANDBOXES)(confinement.isolation)
 app.command("egress", rich_help_panel=SANDBOXES)(confinement.egress)
 app.command("exec", rich_help_panel=INSIDE)(exec.exec_)
+app.command("shell", rich_help_panel=INSIDE)(shell)
 app.command("run-code", rich_help_panel=INSIDE)(code.run_code)
 app.add_typer(service, name="service", rich_help_panel=INSIDE)
 app.add_typer(mcp, name="mcp", rich_help_panel=INSIDE)

@@ -6,7 +6,6 @@ Names without a prefix are those that users of such servers know (``HOST``, ``DA
 
 from __future__ import annotations
 
-import os
 import re
 from ipaddress import ip_network
 from pathlib import Path
@@ -15,16 +14,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from paddock.home import default_home
+
 _NAME = re.compile(r"(\*?\.)?([a-z0-9_][a-z0-9_-]*\.)+[a-z][a-z0-9-]*", re.ASCII | re.IGNORECASE)
 """A host name of at least two labels, of which the last is no number: a single word is more often a mistake."""
-
-
-def default_home() -> Path:
-    """``PADDOCK_HOME``, else ``paddock`` in the user's XDG data directory."""
-    if home := os.environ.get("PADDOCK_HOME"):
-        return Path(home).expanduser()
-    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data).expanduser() / "paddock"
 
 
 class Settings(BaseSettings):
@@ -289,6 +282,12 @@ class Settings(BaseSettings):
     def key_file(self) -> Path:
         """The first key, where the CLI and the clients on this machine find it."""
         return self.home / "key"
+
+    @property
+    def local_url(self) -> str:
+        """Where programs on this machine reach the server."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def port_url(self, key: str, port: int, path: str = "/") -> str:
         """The address of a port of the sandbox with this DNS-safe key."""

@@ -9,7 +9,9 @@ from typer.core import TyperGroup
 
 from paddock.cli import code, confinement, copy, exec, observe, run, sandboxes
 from paddock.cli.addon import addon
+from paddock.cli.destroy import destroy
 from paddock.cli.doctor import doctor
+from paddock.cli.down import down
 from paddock.cli.keys import keys
 from paddock.cli.mcp import mcp
 from paddock.cli.service import service
@@ -68,6 +70,8 @@ app.add_typer(tool, name="tool", rich_help_panel=INSIDE)
 app.command("cp", rich_help_panel=INSIDE)(copy.cp)
 app.command("url", rich_help_panel=INSIDE)(sandboxes.url)
 app.command("up", rich_help_panel=SERVER)(up)
+app.command("down", rich_help_panel=SERVER)(down)
+app.command("destroy", rich_help_panel=SERVER)(destroy)
 app.add_typer(keys, name="keys", rich_help_panel=SERVER)
 app.add_typer(template, name="template", rich_help_panel=SERVER)
 app.add_typer(addon, name="addon", rich_help_panel=SERVER)

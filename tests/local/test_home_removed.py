@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -15,7 +14,7 @@ from paddock.providers.base import Shape
 from paddock.providers.ground.record import RECORD, Running
 from paddock.providers.local.home_watcher import SOCKET
 from tests.local import traces
-from tests.local.place import Place, eventually
+from tests.local.place import Place, eventually, rm_rf
 
 PATIENCE_S = 30.0
 
@@ -27,6 +26,7 @@ async def place(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Asy
     await made.provider.start()
     yield made
     if made.root.exists():
+        await made.restart()
         await made.clear()
     await eventually(lambda: not watchers(made), PATIENCE_S)
 
@@ -59,7 +59,7 @@ async def test_they_end_without_a_server_running_paused_and_warm(place: Place) -
     assert warm is not None
     await place.provider.pause(paused.sandbox_id)
     await place.provider.close()
-    shutil.rmtree(place.home)
+    rm_rf(place.home)
     await gone(place, *ran, warm)
 
 
@@ -74,7 +74,7 @@ async def test_one_is_enough_for_a_home_and_is_found_again(place: Place) -> None
     os.kill(first[0], signal.SIGKILL)  # by whoever cleans up the machine
     await eventually(lambda: bool(watchers(place)) and watchers(place) != first, PATIENCE_S)
     await place.provider.close()
-    shutil.rmtree(place.folder(inside.sandbox_id))
+    rm_rf(place.folder(inside.sandbox_id))
     await eventually(lambda: not ran.alive(), PATIENCE_S)
     await place.provider.start()
 
@@ -87,7 +87,7 @@ async def test_a_home_that_is_elsewhere_for_a_while_is_not_gone(place: Place, tm
     place.home.rename(tmp_path / "elsewhere")
     moved = tmp_path / "elsewhere" / "local" / "sandboxes"
     (moved / inside.sandbox_id).chmod(0)
-    shutil.rmtree(moved / removed.sandbox_id)
+    rm_rf(moved / removed.sandbox_id)
     await eventually(lambda: not ends.alive(), PATIENCE_S)  # which has taken several looks
     assert ran.alive()
     (moved / inside.sandbox_id).chmod(0o700)
@@ -104,7 +104,7 @@ async def test_what_is_left_of_a_folder_without_its_record_is_gone(place: Place)
     (place.folder(inside.sandbox_id) / RECORD).unlink()
     await eventually(lambda: not ran.alive(), PATIENCE_S)
     assert place.running(other.sandbox_id).alive()
-    shutil.rmtree(place.folder(inside.sandbox_id))
+    rm_rf(place.folder(inside.sandbox_id))
     await place.provider.start()
 
 
@@ -117,7 +117,7 @@ async def test_a_claim_that_is_somebody_elses_by_now_stays(place: Place) -> None
     await place.provider.close()
     claim.write_text("/somewhere/else")
     try:
-        shutil.rmtree(place.home)
+        rm_rf(place.home)
         await gone(place, replace(ran, uid_slot=None))
         assert claim.read_text() == "/somewhere/else"
     finally:

@@ -15,6 +15,7 @@ from paddock import errors
 from paddock.clock import Clock
 from paddock.egress.bandwidth import Bandwidth
 from paddock.machine.agent.machine import AgentMachine
+from paddock.machine.agent.packages import USER_PATH
 from paddock.machine.base import MachineStats, OutputLimits
 from paddock.providers.base import InsideService
 from paddock.providers.ground import mounted, outlet
@@ -29,7 +30,7 @@ from paddock.providers.local.enclosure import Enclosure
 log = structlog.get_logger(__name__)
 
 _BASE_ENVIRONMENT = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/paddock/bin",
+    "PATH": f"{USER_PATH}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/paddock/bin",
     "LC_CTYPE": "C.UTF-8",  # what matters of a locale here; every shell would load the other eleven parts of LANG
     "TERM": "xterm-256color",
 }

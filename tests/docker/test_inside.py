@@ -74,7 +74,9 @@ async def test_the_images_own_environment_is_kept_and_the_creators_wins(place: P
 
 async def test_what_a_user_installs_is_found_and_the_package_managers_are_told_to_install(place: Place) -> None:
     inside = await place.create()
-    await inside.says("mkdir -p ~/.local/bin && printf '#!/bin/sh\necho mine\n' > ~/.local/bin/tool && chmod +x ~/.local/bin/tool")
+    await inside.says(
+        "mkdir -p ~/.local/bin && printf '#!/bin/sh\necho mine\n' > ~/.local/bin/tool && chmod +x ~/.local/bin/tool"
+    )
     assert await inside.says("tool; bash -lc 'tool; sudo id -un'") == "mine\nmine\nroot"
     assert await inside.says("sudo env | grep ^PIP_B") == "PIP_BREAK_SYSTEM_PACKAGES=1"
     assert "break-system-packages = true" in await inside.says("cat /etc/pip.conf")

@@ -79,7 +79,9 @@ async def test_npm_installs_globally_for_the_user(inside: Inside) -> None:
     package = {"name": "paddock-test-parcel", "version": "1.0.0", "bin": {"npm-parcel": "run.js"}}
     await inside.put("/workspace/parcel/package.json", json.dumps(package))
     await inside.put("/workspace/parcel/run.js", "#!/usr/bin/env node\nconsole.log('ran', 4711)\n")
-    packed = "cd parcel && npm pack --offline --silent && npm install -g --offline --silent ./paddock-test-parcel-1.0.0.tgz"
+    packed = (
+        "cd parcel && npm pack --offline --silent && npm install -g --offline --silent ./paddock-test-parcel-1.0.0.tgz"
+    )
     await inside.says(packed)
     assert await inside.says("npm-parcel; command -v npm-parcel") == "ran 4711\n/home/user/.local/bin/npm-parcel"
     assert await inside.says("bash -lc npm-parcel") == "ran 4711"

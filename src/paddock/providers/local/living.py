@@ -232,7 +232,7 @@ class Living:
         return {**_BASE_ENVIRONMENT, **outlet.variables(spec.egress), **served, **spec.env}
 
     async def _stats(self) -> MachineStats:
-        """The kernel's own numbers where there is a control group or a disk image; else what is counted from outside."""
+        """The kernel's own numbers where there is a control group or an image; else what is counted from outside."""
         usage = await self.machine.usage()
         group = self.running.group
         resources = self.record.spec.resources

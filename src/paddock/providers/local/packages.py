@@ -1,5 +1,5 @@
-"""What lets pip and npm install, and what they installed be found, where the environment is not the server's: login shells,
-``sudo -i``, ``env -i``. The variables are in ``machine/agent/packages.py``; in containers the agent writes these files.
+"""What lets pip and npm install, and what they installed be found, in an environment that is not the server's: login
+shells, ``sudo -i``, ``env -i``. The variables are in ``machine/agent/packages.py``; in containers the agent writes these files.
 """
 
 from __future__ import annotations

@@ -252,6 +252,8 @@ async def test_a_language_without_a_kernel_is_a_clear_error(sandbox: Sandbox) ->
         refused = await sandbox.call("POST", "/execute" if "code" in body else "/contexts", body)
         assert refused.status == 500
         assert "cobol" in refused.text
+    for language, program in (("r", "Rscript"), ("java", "default-jdk")):
+        assert program in (await sandbox.call("POST", "/contexts", {"language": language})).text
     assert "cobol" not in [context["language"] for context in (await sandbox.call("GET", "/contexts")).json]
 
 

@@ -12,7 +12,7 @@ from paddock.client.answers import Sandbox
 from tests.e2b.server import PaddockServer
 from tests.mcp.world import Box
 
-OLD_CALLS = [
+OLD_CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("write_file", {"path": "{name}/app.py", "content": "print('app')"}, "Wrote"),
     ("write_file", {"file": "{name}/app.py", "content": "print('app')"}, "Wrote"),
     ("read_file", {"path": "{name}/app.py"}, "print('app')"),
@@ -34,7 +34,7 @@ async def test_over_mcp(local_server: PaddockServer, box: Sandbox, name: str) ->
     async with over_mcp.client() as session:
         for tool, arguments, said in OLD_CALLS:
             result = await session.call_tool(tool, named(arguments, name))
-            assert said in result.content[0].text, (tool, arguments)
+            assert said in str(result.content[0]), (tool, arguments)
 
 
 async def test_as_langchain_tools(name: str) -> None:

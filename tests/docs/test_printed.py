@@ -12,7 +12,7 @@ from tests.docs.printed import missing
     ("expected", "actual"),
     [
         ("hello", "hello\n"),
-        ('{"sandbox_id":"alice_1f2e3d4c","status":"running", …}', '{"status": "running", "sandbox_id": "bob_00000000"}'),
+        ('{"sandbox_id":"alice_1f2e3d4c","status":"running", …}', '{"status": "running", "sandbox_id": "b_00000000"}'),
         ('{"output":"hello\\n","exit_code":3, …}', '{"exit_code":3,"output":"hello\\n","x":1}'),
         ("http://3000-i7k2m….localhost:8080/?paddock_link=…", "http://3000-iabc.localhost:4321/?paddock_link=1.ff"),
         ('data: {"process_id":"p_0123456789abcdef","status":"running", …}',

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,6 +22,8 @@ from paddock import (
 )
 from paddock.client.answers import Sandbox
 from paddock.session import LocalSandbox
+from paddock.settings import Settings
+from tests.client.server import running_server
 from tests.e2b.server import PaddockServer
 
 # The clients
@@ -70,6 +73,28 @@ async def test_no_content_makes_an_empty_file(
 def test_the_modules_are_programs(module: str) -> None:
     shown = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True, timeout=60)
     assert shown.returncode == 0 and "--help" in shown.stdout
+
+
+def test_the_ports_of_mcp_and_vs_code_are_settings(tmp_path: Path) -> None:
+    with (
+        running_server(tmp_path / "home", MCP_PORT=7070, VSCODE_PORT=9100) as server,
+        SyncSandboxClient(server.url, api_key=server.key) as client,
+    ):
+        box = client.create_sandbox("newcomer")
+        try:
+            assert "/7070/mcp/" in box.mcp_url and "//9100-" in box.vscode_url
+            call = {"tool": "write_file", "args": {"path": "hello.py", "content": "print('hello')"}}
+            answer = httpx.post(box.mcp_url, json=call, headers={"X-API-Key": server.key}, timeout=60)
+            assert answer.json()["success"], answer.text
+            assert client.read_file(box.sandbox_id, "hello.py") == "print('hello')"
+        finally:
+            client.delete_sandbox(box.sandbox_id)
+
+
+@pytest.mark.parametrize("ports", [{"MCP_PORT": 9000}, {"VSCODE_PORT": 49983}])
+def test_a_port_of_another_service_is_refused(ports: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="choose another"):
+        Settings(_env_file=None, **ports)  # type: ignore[arg-type]
 
 
 # One object

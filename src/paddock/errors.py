@@ -270,6 +270,16 @@ class Unsupported(PaddockError):
     code = "unsupported"
 
 
+class ConfinementUnavailable(Unsupported):
+    """The isolation, egress or mounts that were asked for cannot be had here. Nothing was done.
+
+    Asking for others helps, asking again does not.
+    """
+
+    status = 409
+    code = "confinement_unavailable"
+
+
 class InterpreterMissing(Unsupported):
     """The sandbox cannot run code of this kind as it is; the message says what to install."""
 

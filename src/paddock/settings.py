@@ -19,6 +19,9 @@ from paddock.home import default_home
 _NAME = re.compile(r"(\*?\.)?([a-z0-9_][a-z0-9_-]*\.)+[a-z][a-z0-9-]*", re.ASCII | re.IGNORECASE)
 """A host name of at least two labels, of which the last is no number: a single word is more often a mistake."""
 
+_TAKEN_PORTS = frozenset({6080, 49983, 49999})
+"""Of every sandbox: the browser's live view, E2B's envd, the code interpreter."""
+
 
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_file=".env", env_file_encoding="utf-8", extra="ignore", env_ignore_empty=True)
@@ -35,6 +38,10 @@ class Settings(BaseSettings):
     """``postgresql://…`` for several replicas; default: SQLite in the home directory."""
     domain: str = Field(default="", validation_alias="PADDOCK_DOMAIN")
     """Host names of sandbox ports end in this; default ``localhost:<port>``, which browsers resolve by themselves."""
+    mcp_port: int = Field(default=6060, ge=1, le=65535, validation_alias="MCP_PORT")
+    """At which port of every sandbox its tools are found over MCP."""
+    vscode_port: int = Field(default=9000, ge=1, le=65535, validation_alias="VSCODE_PORT")
+    """At which port of every sandbox VS Code is found."""
     public_scheme: Literal["http", "https"] = Field(default="http", validation_alias="PADDOCK_PUBLIC_SCHEME")
     """``https`` when a proxy in front of Paddock speaks TLS."""
 
@@ -267,6 +274,9 @@ class Settings(BaseSettings):
     def _fill_in(self) -> Self:
         if self.default_timeout > self.max_timeout:
             raise ValueError(f"DEFAULT_TIMEOUT ({self.default_timeout}) is above MAX_TIMEOUT ({self.max_timeout})")
+        for port, name in {self.mcp_port: "MCP_PORT", self.vscode_port: "VSCODE_PORT"}.items():
+            if port in _TAKEN_PORTS or self.mcp_port == self.vscode_port:
+                raise ValueError(f"{name} ({port}) is the port of another service of every sandbox: choose another")
         for name in ("cpu", "memory_mb", "disk_mb", "pids"):
             default, most = getattr(self, f"default_{name}"), getattr(self, f"max_{name}")
             if most and default > most:

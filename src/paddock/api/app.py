@@ -42,7 +42,7 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        inside = McpInside(RequestMiddleware(mcp.app, house.in_flight), house.tokens)
+        inside = McpInside(RequestMiddleware(mcp.app, house.in_flight), house.tokens, house.settings.mcp_port)
         for provider in house.providers.values():
             provider.answer_inside(inside)
         await house.open()
@@ -78,7 +78,9 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
     _answer_failures(app)
     app.add_middleware(ShortWay)
     app.add_middleware(BodyLimitMiddleware, settings=house.settings)
-    app.add_middleware(HousePorts, envd=create_envd(house, app.state.limiter), mcp=mcp.app)
+    app.add_middleware(
+        HousePorts, envd=create_envd(house, app.state.limiter), mcp=mcp.app, mcp_port=house.settings.mcp_port
+    )
     shapes = {"/e2b/": e2b_response, "/daytona/": daytona_response}
     app.add_middleware(RequestMiddleware, budget=house.in_flight, shapes=shapes)
     return app

@@ -131,7 +131,11 @@ class House:
         self.commands = Commands(self.controller, self.idempotency, settings, clock)
         self.files = Files(self.controller, settings)
         interpreter = Installation(settings.home / "interpreter")
-        built_in: list[BuiltIn] = [InterpreterService(interpreter), BrowserService(), VsCodeService()]
+        built_in: list[BuiltIn] = [
+            InterpreterService(interpreter),
+            BrowserService(),
+            VsCodeService(settings.vscode_port),
+        ]
         self.services = Services(self.controller, self.store, built_in)
         self.code = Code(self.controller, self.services, interpreter, settings, clock)
         self.mcp_servers = McpServers(self.controller, self.store, self.rows, self.engine, self.accounts)

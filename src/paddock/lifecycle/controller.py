@@ -143,6 +143,10 @@ class Controller:
         """What the providers make sandboxes from; the first is the default."""
         return await self._templates.all()
 
+    async def has_template(self, template: str) -> bool:
+        """Also one that no provider lists: a vendor's account may have more than is known here."""
+        return await self._templates.has(template)
+
     # Changing
 
     async def create(

@@ -177,7 +177,11 @@ class Provider(ABC):
 
     @abstractmethod
     async def templates(self) -> list[str]:
-        """The template ids that ``create`` accepts; the first is the default."""
+        """The template ids that are known here; the first is the default."""
+
+    async def has_template(self, template_id: str) -> bool:
+        """Whether ``create`` may be asked for it. Providers that cannot list what they accept ask elsewhere."""
+        return template_id in await self.templates()
 
     @abstractmethod
     async def create(self, spec: SandboxSpec) -> Found: ...

@@ -56,6 +56,9 @@ class VendorProvider(Provider):
     async def templates(self) -> list[str]:
         return self._vendor.templates()
 
+    async def has_template(self, template_id: str) -> bool:
+        return template_id in self._vendor.templates() or await self._vendor.has_template(template_id)
+
     async def create(self, spec: SandboxSpec) -> Found:
         async with self._turn(spec.sandbox_id):
             self._check(spec)

@@ -49,6 +49,8 @@ async def find(caller: Caller, reference: str) -> Named:
         found = Named(name, None)
     elif name.lower() in DEFAULT_NAMES:
         found = Named(known[0], name.lower())
+    elif await caller.house.controller.has_template(reference):
+        return Named(reference, None)
     else:
         raise E2BError(404, f"template '{name[:200]}' not found")
     if tag and tag not in _ANY_TAG:

@@ -20,6 +20,8 @@ from paddock.providers.vendor.metadata import INSTALLATION, SANDBOX, Kept
 
 
 class VendorProvider(Provider):
+    on_this_machine = False
+
     def __init__(
         self,
         vendor: Vendor,
@@ -52,6 +54,9 @@ class VendorProvider(Provider):
         for guest in guests:
             await guest.let_go()
         await self._vendor.close()
+
+    def shared_node(self) -> str:
+        return self._installation
 
     async def templates(self) -> list[str]:
         return self._vendor.templates()

@@ -257,6 +257,13 @@ class ProviderTimeout(ProviderUnavailable):
     code = "provider_timeout"
 
 
+class SandboxElsewhere(PaddockError):
+    """The sandbox lives on another machine, which this server cannot act on; the message says which."""
+
+    status = 421
+    code = "sandbox_elsewhere"
+
+
 class ProviderRefused(Unavailable):
     """The provider answered with a definite no: nothing was done."""
 

@@ -36,6 +36,8 @@ class Settings(BaseSettings):
     """State that only its owner can read: database, key file, the sandboxes of the local provider."""
     database_url: str = Field(default="", validation_alias="DATABASE_URL")
     """``postgresql://…`` for several replicas; default: SQLite in the home directory."""
+    internal_url: str = Field(default="", validation_alias="PADDOCK_INTERNAL_URL")
+    """Where the other servers on the same database reach this one, such as ``http://10.0.0.5:8080``."""
     domain: str = Field(default="", validation_alias="PADDOCK_DOMAIN")
     """Host names of sandbox ports end in this; default ``localhost:<port>``, which browsers resolve by themselves."""
     mcp_port: int = Field(default=6060, ge=1, le=65535, validation_alias="MCP_PORT")

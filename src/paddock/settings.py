@@ -44,6 +44,9 @@ class Settings(BaseSettings):
     """Host names of sandbox ports end in this; default ``localhost:<port>``, which browsers resolve by themselves."""
     public_scheme: Literal["http", "https"] = Field(default="http", validation_alias="PADDOCK_PUBLIC_SCHEME")
     """``https`` when a proxy in front of Paddock speaks TLS."""
+    mcp_tools: str = Field(default="default", max_length=2000, validation_alias="PADDOCK_MCP_TOOLS")
+    """Which tools MCP clients are shown whose URL does not say: ``default``, ``minimal``, ``full``, or kits and names, as
+    ``files,shell``."""
 
     # Providers
 

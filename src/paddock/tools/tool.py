@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from paddock import errors
 from paddock.tools.bench import Bench
+from paddock.tools.misfits import explain
 
 Data = TypeVar("Data", bound=BaseModel)
 Function = Callable[..., Awaitable["Reply[Any]"]]
@@ -32,7 +33,6 @@ _TOLD = (
 """What can go wrong inside a sandbox is news for the model, not a failure of the call."""
 _NOT_TOLD = (errors.SandboxNotFound, errors.SandboxGone, errors.SandboxFailed, errors.SandboxBusy, errors.Asleep)
 """That the sandbox itself cannot be had is."""
-_SHOWN_PROBLEMS = 5
 _LOOK = "list_directory shows what is there; glob_files finds a file by its name."
 
 
@@ -117,7 +117,7 @@ class Tool:
         try:
             given = self.arguments.model_validate(dict(arguments))
         except ValidationError as problem:
-            raise errors.Invalid(f"The arguments of {self.name} do not fit: {_explain(problem)}") from None
+            raise errors.Invalid(explain(self.name, self.arguments, problem)) from None
         values = {name: getattr(given, name) for name in type(given).model_fields}
         try:
             reply = await self.function(bench, **values)
@@ -143,17 +143,6 @@ class Kit:
             return function
 
         return add
-
-
-def _explain(problem: ValidationError) -> str:
-    found = problem.errors(include_url=False, include_context=False, include_input=False)
-    said = [f"{_place(each['loc'])}: {each['msg'][:300]}" for each in found[:_SHOWN_PROBLEMS]]
-    left_out = len(found) - _SHOWN_PROBLEMS
-    return "; ".join([*said, f"… and {left_out} more"] if left_out > 0 else said)
-
-
-def _place(where: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, where))[:200] or "arguments"
 
 
 def _plain(schema: Any) -> Any:

@@ -17,7 +17,7 @@ kit = Kit("environment")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _RESERVED = {"BASH_ENV", environment.GIVEN}
 
-Port = Annotated[int, Field(ge=1, le=65535, description="The port that something listens on.", examples=[3000])]
+Port = Annotated[int, Field(ge=1, le=65535, description="The port.", examples=[3000])]
 
 
 class Variables(BaseModel):

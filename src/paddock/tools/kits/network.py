@@ -73,10 +73,10 @@ async def http_request(
     ] = "GET",
     headers: Annotated[dict[str, str] | None, Field(description="To send along.")] = None,
     body: Annotated[str | None, Field(description="To send, as text.")] = None,
-    json_body: Annotated[Any, Field(description="To send as JSON, with its content type; instead of body.")] = None,
-    timeout: Annotated[float, Field(gt=0, le=600, description="Seconds in which it must have answered.")] = 30,
+    json_body: Annotated[Any, Field(description="To send as JSON, instead of body.")] = None,
+    timeout: Annotated[float, Field(gt=0, le=600, description="Seconds.")] = 30,
     follow_redirects: Annotated[bool, Field(description="Go where the answer points.")] = True,
-    save_to: Annotated[str | None, Field(description="Put the body into this file, whatever it is.")] = None,
+    save_to: Annotated[str | None, Field(description="Put the body into this file.")] = None,
 ) -> Reply[HttpAnswer]:
     """Send an HTTP request from inside the sandbox: to a server that runs in it, or to the internet.
 

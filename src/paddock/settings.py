@@ -299,9 +299,18 @@ class Settings(BaseSettings):
 
     def program_url(self, key: str, port: int, path: str = "/") -> str:
         """The same for programs, of which few can resolve names under ``localhost`` as browsers do."""
-        if self.domain.partition(":")[0] == "localhost":
-            return f"{self.public_scheme}://{self.domain}/p/{key}/{port}{path}"
-        return self.port_url(key, port, path)
+        if self.resolves_below_domain:
+            return self.port_url(key, port, path)
+        return self.public_url(f"/p/{key}/{port}{path}")
+
+    @property
+    def resolves_below_domain(self) -> bool:
+        """Whether names below the domain lead here for every program, not for browsers alone."""
+        return self.domain.partition(":")[0] != "localhost"
+
+    def public_url(self, path: str) -> str:
+        """On the server's own host."""
+        return f"{self.public_scheme}://{self.domain}{path}"
 
 
 def _parts(given: Any) -> Any:

@@ -104,6 +104,7 @@ class Tools:
             machine=use.machine,
             reach=lambda port: self._reach(use, port),
             port_url=lambda port: self._invitations.exposed_url(use.sandbox, port),
+            program_url=lambda port: self._invitations.program_url(use.sandbox, port),
             workers=self._workers.of(use.sandbox.owner_id),
             progress=progress,
             confined=True,

@@ -129,7 +129,8 @@ class MachineDesk:
         bench = Bench(
             machine=self._machine,
             reach=self._reach,
-            port_url=lambda port: f"http://localhost:{port}/",
+            port_url=_local_url,
+            program_url=_local_url,
             user=self._place.user,
             home=self._place.home,
             workspace=self._place.workspace,
@@ -174,6 +175,10 @@ def _start(program: Path, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
         finally:
             os.close(state)
     return process, address
+
+
+def _local_url(port: int) -> str:
+    return f"http://localhost:{port}/"
 
 
 def _end_with_us() -> None:

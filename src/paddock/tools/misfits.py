@@ -51,7 +51,7 @@ def _sentence(each: Mapping[str, Any], arguments: type[BaseModel]) -> str:
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal" as kind:
             limit = next(iter(context.values()))
             words = {"greater_than": "above", "greater_than_equal": "at least", "less_than": "below"}
-            return f"`{name}` must be {words.get(kind, 'at most')} {limit}, not {_shown(each['input'])}."
+            return f"`{name}` must be {words.get(kind, 'at most')} {limit:g}, not {_shown(each['input'])}."
         case "string_too_short" | "too_short":
             least = context["min_length"]
             return f"`{name}` may not be empty." if least == 1 else f"`{name}` must have at least {least} items."

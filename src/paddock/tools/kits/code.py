@@ -217,6 +217,8 @@ async def pip_install(
 def _hint(said: str) -> str:
     if "No module named pip" in said:
         return "Install pip first: run_command with `python3 -m ensurepip --user`, or the system's package python3-pip."
+    if "Tunnel connection failed: 502" in said:
+        return "The egress rules allow the package index, but it could not be reached: does its name resolve?"
     if "403" in said or "Tunnel connection failed" in said or "Failed to establish" in said:
         return "The sandbox may not reach the package index: its egress rules must allow it, or PIP_INDEX_URL another."
     if "No matching distribution" in said:

@@ -22,6 +22,9 @@ TaskId = Annotated[str, Field(description="As run_command or task_list gave it."
 Offset = Annotated[
     int | None, Field(ge=0, description="From this byte on: the offset of the last answer. Null: its end.")
 ]
+_BACKGROUND_WATCH_S = 0.5
+"""How long a command is watched that goes to the background: most of those that cannot start have ended by then, and
+whoever is told that one runs does not look again."""
 _LABEL = 1000
 _LISTED = 100
 
@@ -61,7 +64,8 @@ async def run_command(
         label=command[:_LABEL],
     )
     if background:
-        info = await bench.machine.spawn(spec)
+        await bench.machine.spawn(spec)
+        info = await bench.machine.wait(spec.process_id, _BACKGROUND_WATCH_S)
     else:
         info, _, _ = await bench.machine.run(spec, min(timeout, running.BEAT), 1)
         if info.running:

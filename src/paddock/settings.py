@@ -46,6 +46,9 @@ class Settings(BaseSettings):
     """At which port of every sandbox VS Code is found."""
     public_scheme: Literal["http", "https"] = Field(default="http", validation_alias="PADDOCK_PUBLIC_SCHEME")
     """``https`` when a proxy in front of Paddock speaks TLS."""
+    mcp_tools: str = Field(default="default", max_length=2000, validation_alias="PADDOCK_MCP_TOOLS")
+    """Which tools MCP clients are shown whose URL does not say: ``default``, ``minimal``, ``full``, or kits and names, as
+    ``files,shell``."""
 
     # Providers
 
@@ -307,9 +310,18 @@ class Settings(BaseSettings):
 
     def program_url(self, key: str, port: int, path: str = "/") -> str:
         """The same for programs, of which few can resolve names under ``localhost`` as browsers do."""
-        if self.domain.partition(":")[0] == "localhost":
-            return f"{self.public_scheme}://{self.domain}/p/{key}/{port}{path}"
-        return self.port_url(key, port, path)
+        if self.resolves_below_domain:
+            return self.port_url(key, port, path)
+        return self.public_url(f"/p/{key}/{port}{path}")
+
+    @property
+    def resolves_below_domain(self) -> bool:
+        """Whether names below the domain lead here for every program, not for browsers alone."""
+        return self.domain.partition(":")[0] != "localhost"
+
+    def public_url(self, path: str) -> str:
+        """On the server's own host."""
+        return f"{self.public_scheme}://{self.domain}{path}"
 
 
 def _parts(given: Any) -> Any:

@@ -60,6 +60,7 @@ from paddock.providers.registry import build_providers, default_provider
 from paddock.settings import Settings
 from paddock.store import nodes, sandboxes, servers
 from paddock.store.database import Store
+from paddock.tools.catalogue import usual_tools
 from paddock.workers import Workers
 
 log = structlog.get_logger(__name__)
@@ -145,7 +146,14 @@ class House:
         self.code = Code(self.controller, self.services, interpreter, settings, clock)
         self.mcp_servers = McpServers(self.controller, self.store, self.rows, self.engine, self.accounts)
         self.workers = Workers()
-        self.tools = Tools(self.controller, self.services, self.invitations, self.mcp_servers, self.workers)
+        self.tools = Tools(
+            self.controller,
+            self.services,
+            self.invitations,
+            self.mcp_servers,
+            self.workers,
+            usual_tools(settings.mcp_tools),
+        )
         self.events = Events(clock, self.store, self.controller, self.journal, self.bus)
         self.usage = UsageBook(clock, self.store, self.controller, self.journal)
         self.scheduler = SandboxQueueScheduler(

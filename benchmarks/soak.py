@@ -52,12 +52,11 @@ async def soak(home: Path, minutes: float, clients: int, seed: int) -> None:
     async with local_server(home / "soak", Template(), pool=2, **_SETTINGS) as server:
         load = Load(server, seed)
         samples: list[Sample] = []
-        wire = await Wire.open(server.port)
-        before = time.perf_counter()
         async with load.running(clients):
+            before = time.perf_counter()
             while time.perf_counter() - before < 60 * minutes:
                 await asyncio.sleep(_SAMPLE_S)
-                samples.append(await _sample(server, wire))
+                samples.append(await _sample(server))
                 _say(samples[-1], load)
         _tell(samples, load, minutes)
         await _write_ahead_log(server, minutes)
@@ -83,13 +82,15 @@ async def _write_ahead_log(server: LocalServer, minutes: float) -> None:
     table("SQLite's write-ahead log under continuous writers", ["", "MB"], rows, note)
 
 
-async def _sample(server: LocalServer, wire: Wire) -> Sample:
+async def _sample(server: LocalServer) -> Sample:
     process = Path(f"/proc/{server.pid}")
     lines = (process / "status").read_text().splitlines()
     status = {
         name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines) if name in _STATUS
     }
+    wire = await Wire.open(server.port)  # a new one each time, as a monitor's
     health = json.loads(await wire.ask(request("GET", "/health")))
+    wire.close()
     local = server.home / "local"
     return Sample(
         {

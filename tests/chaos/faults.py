@@ -41,6 +41,8 @@ class Faults:
     done: Counter[str] = field(default_factory=Counter)
     hampered: bool = False
     """A server that starts now may have to give up, and say why."""
+    troubles: int = 0
+    """How often it has been so."""
 
     async def inject(self, stop: asyncio.Event) -> None:
         """One after the other, until told to stop."""
@@ -100,7 +102,7 @@ class Faults:
         return True
 
     async def _hamper(self, trouble: AbstractAsyncContextManager[None]) -> bool:
-        self.hampered = True
+        self.hampered, self.troubles = True, self.troubles + 1
         try:
             async with trouble:
                 await asyncio.sleep(self.rng.uniform(0.2, 1.0))

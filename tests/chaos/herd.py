@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import secrets
 from collections import Counter
@@ -16,7 +17,7 @@ from tests.chaos.output import Followed, Writing, some_writing, wrong_with_answe
 
 MOST_UNANSWERED = 40
 """Creates without an answer, after which nobody asks for something new: all are asked for again in the end."""
-_MAX_FOLLOW_S = 30.0
+_MAX_ASKING_S = 120.0
 
 
 @dataclass
@@ -56,6 +57,7 @@ class Herd:
     followed: list[Followed] = field(default_factory=list)
     answered: Counter[str] = field(default_factory=Counter)
     """Commands that were answered, by sandbox: each of them is to be counted once."""
+    answers: int = 0
     bytes_read: int = 0
     bytes_missing: int = 0
     """Of output that was said to be kept no more."""
@@ -91,15 +93,20 @@ class Herd:
         return None
 
     async def ask_again(self, client: httpx.AsyncClient) -> None:
-        """Whoever never had an answer to a create or a command sends it again, with its key."""
-        for key in list(self.keys):
-            await self._create(client, key)
-        for key in list(self.commands):
-            await self._run(client, key)
+        """Whoever never had an answer to a create or a command sends it again, with its key, until there is one."""
+        with contextlib.suppress(TimeoutError):  # what has no answer then is found by the judge
+            async with asyncio.timeout(_MAX_ASKING_S):
+                await self._ask_until_answered(client)
+
+    async def _ask_until_answered(self, client: httpx.AsyncClient) -> None:
+        while self.keys or self.commands:
+            for key in list(self.keys):
+                await self._create(client, key)
+            for key in list(self.commands):
+                await self._run(client, key)
         for followed in self.followed:
-            async with asyncio.timeout(_MAX_FOLLOW_S):
-                while not followed.ended:
-                    await self._follow(client, followed)
+            while not followed.ended:
+                await self._follow(client, followed)
 
     async def _create(self, client: httpx.AsyncClient, key: str) -> None:
         body = self.keys[key]
@@ -208,6 +215,7 @@ class Herd:
     ) -> httpx.Response:
         url = self.rng.choice(self.urls)
         answer = await client.post(f"{url}/sandboxes/{action}", json=body, headers=headers)
+        self.answers += 1
         if answer.status_code >= 500 and answer.status_code not in (503, 507):
             self.surprises.append(f"{action}: {answer.status_code} {answer.text}")
         return answer

@@ -79,12 +79,13 @@ class Scene:
     async def _kill_again_and_again(self, slot: Slot, kills: int) -> None:
         rng = self.herd.rng
         while self.places.total() < kills:
-            hampered = self.faults.hampered
+            hampered, troubles = self.faults.hampered, self.faults.troubles
             await slot.start(fuse=rng.randint(3, 90))
-            place = await slot.dead(within=rng.uniform(0.3, 1.5))
+            enough = self.herd.answers + rng.randint(5, 40)
+            place = await slot.dead(rng.uniform(0.3, 1.5), lambda: self.herd.answers >= enough)  # noqa: B023
             if not slot.gave_up:
                 self.places[place] += 1
-            elif hampered or self.faults.hampered:
+            elif hampered or self.faults.troubles > troubles:
                 self.refusals += 1
                 await asyncio.sleep(0.1)
             else:

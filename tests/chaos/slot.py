@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import socket
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from tests.chaos import server
 from tests.chaos.clock import SharedClock
 
 PRELOADED = ["paddock.api.app", "paddock.providers.fake", "paddock.providers.local", "uvicorn", "alembic.command"]
+
+_MORE_S = 5.0
 
 
 class Slot:
@@ -62,12 +65,17 @@ class Slot:
         """It ended by itself."""
         return self._process is not None and self._process.exitcode not in (None, -signal.SIGKILL)
 
-    async def dead(self, within: float) -> str:
-        """Wait for the fuse; whoever is still alive then is killed from outside, wherever it is. Tells the place."""
+    async def dead(self, within: float, useful: Callable[[], bool] = lambda: True) -> str:
+        """Wait for the fuse; whoever is still alive then is killed from outside, wherever it is. Tells the place.
+
+        ``useful``: it has done enough by now. A slow machine has some seconds more for that."""
         assert self._process is not None and self._process.pid is not None
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within):
+            async with asyncio.timeout(within + _MORE_S) as patience:
                 while self._process.is_alive():
+                    now = asyncio.get_running_loop().time()
+                    if useful() and now >= (patience.when() or now) - _MORE_S:
+                        break
                     await asyncio.sleep(0.01)
         async with self._steady:
             if self._process.is_alive():

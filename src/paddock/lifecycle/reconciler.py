@@ -106,7 +106,7 @@ class Reconciler:
         """Without waiting: one whose provider hangs must not keep the next round from beginning."""
         now = self._clock.now()
         async with self._store.read() as connection:
-            rows = await sandboxes.unfinished(connection, self._server_id, alive_since=now - self._settings.server_ttl)
+            rows = await sandboxes.unfinished(connection, self._server_id, now, self._settings.server_ttl)
         for row in rows:
             if row.sandbox_id not in self._finishing and not (patient and _resting(row, now)):
                 task = asyncio.create_task(self._finish_one(row))

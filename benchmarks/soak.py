@@ -56,7 +56,7 @@ async def soak(home: Path, minutes: float, clients: int, seed: int) -> None:
             before = time.perf_counter()
             while time.perf_counter() - before < 60 * minutes:
                 await asyncio.sleep(_SAMPLE_S)
-                samples.append(await _sample(server))
+                samples.append(await _sample(server, load))
                 _say(samples[-1], load)
         _tell(samples, load, minutes)
         await _write_ahead_log(server, minutes)
@@ -82,14 +82,18 @@ async def _write_ahead_log(server: LocalServer, minutes: float) -> None:
     table("SQLite's write-ahead log under continuous writers", ["", "MB"], rows, note)
 
 
-async def _sample(server: LocalServer) -> Sample:
+async def _sample(server: LocalServer, load: Load) -> Sample:
     process = Path(f"/proc/{server.pid}")
     lines = (process / "status").read_text().splitlines()
     status = {
         name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines) if name in _STATUS
     }
     wire = await Wire.open(server.port)  # a new one each time, as a monitor's
-    health = json.loads(await wire.ask(request("GET", "/health")))
+    try:
+        health = json.loads(await wire.ask(request("GET", "/health")))
+    except RuntimeError as error:
+        load.wrong.append(f"not healthy: {error}; {_log_tail(server)}")
+        health = {"loop_stalls": 0}
     wire.close()
     local = server.home / "local"
     return Sample(
@@ -108,6 +112,10 @@ async def _sample(server: LocalServer) -> Sample:
             "event loop stalls so far": health["loop_stalls"],
         }
     )
+
+
+def _log_tail(server: LocalServer) -> str:
+    return (server.home / "log").read_text(errors="replace")[-1500:]
 
 
 def _tell(samples: Sequence[Sample], load: Load, minutes: float) -> None:

@@ -30,7 +30,7 @@ from tests.local import traces
 from tests.local.place import eventually
 from tests.support.small_disk import SmallDisk, small_disk
 
-_DISK_MB = {"local": 1024, "docker": 256, "fake": 128}
+_DISK_MB = {"local": 4096, "docker": 256, "fake": 128}
 _REPORT = "chaos"
 _PROVIDERS: dict[str, Callable[[Path], Provider]] = {
     "fake": lambda home: FakeProvider(home / "fake"),
@@ -52,10 +52,10 @@ async def chaos(
         "PADDOCK_BUSY_WAIT": "5",
         "PADDOCK_DEFAULT_DISK_MB": "64",
         "PADDOCK_OUTPUT_SPOOL": str(SPOOL_BYTES),
+        "PADDOCK_POOL_MAX": "2",
     }
     if kind == "docker":
         environment |= {"DOCKER_HOST": f"unix://{engine.address().socket}", "PADDOCK_DOCKER_IMAGES": engine.DEBIAN}
-        environment |= {"PADDOCK_POOL_MAX": "2"}  # an engine takes a quarter of a second for each
     postgres = None
     if request.param == "postgres-two-servers":
         postgres = await request.getfixturevalue("postgres").new_database()

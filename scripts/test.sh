@@ -34,6 +34,9 @@ if ! "$python" -c 'import sys; from tests.gateway.browser import CHROMIUM; sys.e
     say "Without Chromium the tests that play hostile pages are skipped. Debian: sudo apt-get install chromium"
   fi
 fi
+# Servers start hundreds of times: let them keep what Python compiled.
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX="$PWD/build/pycache"
 # Three workers on two cores: much of the time a test waits for a process or a socket.
 status=0
 "$python" -m pytest -n "${PADDOCK_TEST_WORKERS:-3}" --dist worksteal "$@" || status=$?

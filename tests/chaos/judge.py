@@ -78,7 +78,7 @@ async def _settled(scene: Scene) -> tuple[dict[str, Sandbox], dict[str, str]]:
     except TimeoutError:
         pytest.fail(
             f"after {SETTLE_SECONDS} s still: transitional {busy}, not struck {pending}, "
-            f"without a deadline or without a row {odd}, unanswered {keys}"
+            f"without a deadline or without a row {odd}, unanswered {keys}, last refusals {scene.herd.last_refusal}"
         )
 
 

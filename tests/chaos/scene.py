@@ -101,4 +101,6 @@ class Scene:
             f"promised, {herd.answered.total()} keyed commands answered, {herd.bytes_read / 1e6:.1f} MB of output "
             f"read, {herd.bytes_missing / 1e6:.1f} MB said to be missing",
             *(f"  {count:5d}  {name}" for name, count in counts),
+            "  not answered with success: "
+            + ", ".join(f"{count} × {name}" for name, count in herd.refused.most_common()),
         ]

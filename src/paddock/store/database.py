@@ -96,6 +96,11 @@ class Store:
     def file(self) -> Path | None:
         return Path(self.url.database) if self.sqlite and self.url.database else None
 
+    @property
+    def log_bytes(self) -> int | None:
+        """The size of SQLite's write-ahead log."""
+        return sqlite.wal_bytes(self.file) if self.file else None
+
     async def open(self) -> None:
         """Bring the schema up to date, then be ready."""
         with self._plainly():

@@ -17,7 +17,7 @@ from tests.chaos.output import Followed, Writing, some_writing, wrong_with_answe
 
 MOST_UNANSWERED = 40
 """Creates without an answer, after which nobody asks for something new: all are asked for again in the end."""
-_MAX_ASKING_S = 120.0
+_MAX_ASKING_S = 300.0
 
 
 @dataclass

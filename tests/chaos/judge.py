@@ -14,7 +14,7 @@ from paddock.store.database import Store
 from paddock.store.records import Event, Sandbox
 from tests.chaos.scene import Scene
 
-SETTLE_SECONDS = 40.0
+SETTLE_SECONDS = 90.0
 _BILL_SLACK_S = 3.0
 _STATES = {state.value for state in State}
 

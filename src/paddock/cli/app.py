@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import typer
@@ -13,10 +15,11 @@ from paddock.cli.doctor import doctor
 from paddock.cli.keys import keys
 from paddock.cli.mcp import mcp
 from paddock.cli.service import service
-from paddock.cli.session import ApiKey, Json, Server
+from paddock.cli.session import NOBODY_READS, ApiKey, Json, Server
 from paddock.cli.template import template
 from paddock.cli.tool import tool
 from paddock.cli.up import up
+from paddock.cli.users import users
 
 
 class Sections(TyperGroup):
@@ -67,6 +70,7 @@ app.command("cp", rich_help_panel=INSIDE)(copy.cp)
 app.command("url", rich_help_panel=INSIDE)(sandboxes.url)
 app.command("up", rich_help_panel=SERVER)(up)
 app.add_typer(keys, name="keys", rich_help_panel=SERVER)
+app.add_typer(users, name="users", rich_help_panel=SERVER)
 app.add_typer(template, name="template", rich_help_panel=SERVER)
 app.add_typer(addon, name="addon", rich_help_panel=SERVER)
 app.command("usage", rich_help_panel=SERVER)(observe.usage)
@@ -82,4 +86,12 @@ def options(server: Server = None, api_key: ApiKey = None, json: Json = False) -
 
 
 def main() -> None:
-    app(prog_name="paddock")
+    try:
+        try:
+            app(prog_name="paddock")
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Python writes what is left once more when it ends, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(NOBODY_READS)

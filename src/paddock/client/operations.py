@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from paddock.client.call import Operation, StreamOperation
-from paddock.client.calls import accounts, code, files, mcp_servers, ports, processes, sandboxes, services, tools
+from paddock.client.calls import (
+    accounts,
+    code,
+    files,
+    mcp_servers,
+    ports,
+    processes,
+    sandboxes,
+    services,
+    templates,
+    tools,
+)
 
 
 class Operations:
@@ -27,6 +38,7 @@ class Operations:
     get_usage = Operation(sandboxes.get_usage)
     metrics = Operation(sandboxes.metrics)
     health = Operation(sandboxes.health)
+    list_templates = Operation(templates.list_templates)
 
     # Commands and processes
 

@@ -143,6 +143,9 @@ class Controller:
         """What the providers make sandboxes from; the first is the default."""
         return await self._templates.all()
 
+    async def templates_by_provider(self) -> Mapping[str, Sequence[str]]:
+        return await self._templates.by_provider()
+
     # Changing
 
     async def create(

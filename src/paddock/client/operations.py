@@ -13,8 +13,10 @@ from paddock.client.calls import (
     sandboxes,
     services,
     templates,
+    terminals,
     tools,
 )
+from paddock.client.terminal import TerminalOperation
 
 
 class Operations:
@@ -52,6 +54,7 @@ class Operations:
     send_signal = Operation(processes.send_signal)
     wait_process = Operation(processes.wait_process)
     stream_process = StreamOperation(processes.stream_process)
+    terminal = TerminalOperation(terminals.terminal)
 
     # Code
 

@@ -76,6 +76,17 @@ class DaytonaVendor(Vendor):
     def templates(self) -> list[str]:
         return [self._snapshot or DEFAULT]
 
+    async def has_template(self, template_id: str) -> bool:
+        """A snapshot is looked up; an image is Daytona's to fetch, so only the create can tell."""
+        if template_id == DEFAULT or template_id.startswith(IMAGE):
+            return True
+        with translated("look up a snapshot", asking=True):
+            try:
+                await self._patiently(lambda: self._sdk().snapshot.get(template_id))
+            except DaytonaNotFoundError:
+                return False
+            return True
+
     def secret(self, purpose: str) -> str:
         return hmac.new(self._key.encode(), f"paddock {purpose}".encode(), hashlib.sha256).hexdigest()
 

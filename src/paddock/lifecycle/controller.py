@@ -146,6 +146,9 @@ class Controller:
         """What the providers make sandboxes from; the first is the default."""
         return await self._templates.all()
 
+    async def templates_by_provider(self) -> Mapping[str, Sequence[str]]:
+        return await self._templates.by_provider()
+
     async def has_template(self, template: str) -> bool:
         """Also one that no provider lists: a vendor's account may have more than is known here."""
         return await self._templates.has(template)

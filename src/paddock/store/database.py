@@ -390,6 +390,9 @@ def _normalized(url: str) -> URL:
         raise ValueError(f"DATABASE_URL names {parsed.drivername!r}; Paddock keeps its state in sqlite or postgresql")
     if driver.startswith("sqlite") and (not parsed.database or parsed.database == ":memory:"):
         raise ValueError("DATABASE_URL must name a file: a database in memory would forget every sandbox")
+    if driver.startswith("sqlite"):
+        # As SQLAlchemy does, from where the program was started; SQLite's own URIs know whole paths only.
+        parsed = parsed.set(database=str(Path(parsed.database or "").expanduser().absolute()))
     return parsed.set(drivername=driver)
 
 

@@ -127,7 +127,7 @@ async def test_an_operators_directory_is_there_and_private_ones_are_refused(plac
     assert (await inside.run("touch /mnt/shared/x", user="root")).code != 0
     assert place.address.socket is not None
     for private in (tmp_path, place.root / "sandboxes", Path(place.address.socket).parent):
-        with pytest.raises(errors.ProviderRefused, match="not for mounting"):
+        with pytest.raises(errors.ConfinementUnavailable, match="not for mounting"):
             await place.create(mounts=(Mount(str(private), "/mnt/x"),))
 
 
@@ -152,9 +152,9 @@ async def test_what_goes_out_goes_through_the_gate(
 
 
 async def test_what_cannot_be_given_is_refused(place: Place) -> None:
-    with pytest.raises(errors.ProviderRefused, match="less than the 'strict'"):
+    with pytest.raises(errors.ConfinementUnavailable, match="less than the 'strict'"):
         await place.create(isolation=IsolationLevel.STRICT)
-    with pytest.raises(errors.ProviderRefused, match="egress modes"):
+    with pytest.raises(errors.ConfinementUnavailable, match="egress modes"):
         await place.create(egress=EgressPolicy(EgressMode.FULL))
     with pytest.raises(errors.TemplateNotFound):
         await place.create(template_id="nothing:1")

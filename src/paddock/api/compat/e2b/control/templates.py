@@ -58,6 +58,8 @@ async def find(caller: Caller, reference: str) -> Named:
         found = Named(known[0], name.lower())
     elif name == MCP_GATEWAY:
         raise E2BError(400, NO_MCP_GATEWAY)
+    elif await caller.house.controller.has_template(reference):
+        return Named(reference, None)
     else:
         raise E2BError(404, f"template '{name[:200]}' not found")
     if tag and tag not in _ANY_TAG:

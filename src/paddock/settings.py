@@ -6,7 +6,6 @@ Names without a prefix are those that users of such servers know (``HOST``, ``DA
 
 from __future__ import annotations
 
-import os
 import re
 from ipaddress import ip_network
 from pathlib import Path
@@ -15,19 +14,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from paddock.home import default_home
+
 _NAME = re.compile(r"(\*?\.)?([a-z0-9_][a-z0-9_-]*\.)+[a-z][a-z0-9-]*", re.ASCII | re.IGNORECASE)
 """A host name of at least two labels, of which the last is no number: a single word is more often a mistake."""
 
 _TAKEN_PORTS = frozenset({6080, 49983, 49999})
 """Of every sandbox: the browser's live view, E2B's envd, the code interpreter."""
-
-
-def default_home() -> Path:
-    """``PADDOCK_HOME``, else ``paddock`` in the user's XDG data directory."""
-    if home := os.environ.get("PADDOCK_HOME"):
-        return Path(home).expanduser()
-    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data).expanduser() / "paddock"
 
 
 class Settings(BaseSettings):
@@ -43,6 +36,8 @@ class Settings(BaseSettings):
     """State that only its owner can read: database, key file, the sandboxes of the local provider."""
     database_url: str = Field(default="", validation_alias="DATABASE_URL")
     """``postgresql://…`` for several replicas; default: SQLite in the home directory."""
+    internal_url: str = Field(default="", validation_alias="PADDOCK_INTERNAL_URL")
+    """Where the other servers on the same database reach this one, such as ``http://10.0.0.5:8080``."""
     domain: str = Field(default="", validation_alias="PADDOCK_DOMAIN")
     """Host names of sandbox ports end in this; default ``localhost:<port>``, which browsers resolve by themselves."""
     mcp_port: int = Field(default=6060, ge=1, le=65535, validation_alias="MCP_PORT")
@@ -51,6 +46,9 @@ class Settings(BaseSettings):
     """At which port of every sandbox VS Code is found."""
     public_scheme: Literal["http", "https"] = Field(default="http", validation_alias="PADDOCK_PUBLIC_SCHEME")
     """``https`` when a proxy in front of Paddock speaks TLS."""
+    mcp_tools: str = Field(default="default", max_length=2000, validation_alias="PADDOCK_MCP_TOOLS")
+    """Which tools MCP clients are shown whose URL does not say: ``default``, ``minimal``, ``full``, or kits and names, as
+    ``files,shell``."""
 
     # Providers
 
@@ -300,15 +298,30 @@ class Settings(BaseSettings):
         """The first key, where the CLI and the clients on this machine find it."""
         return self.home / "key"
 
+    @property
+    def local_url(self) -> str:
+        """Where programs on this machine reach the server."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
     def port_url(self, key: str, port: int, path: str = "/") -> str:
         """The address of a port of the sandbox with this DNS-safe key."""
         return f"{self.public_scheme}://{port}-{key}.{self.domain}{path}"
 
     def program_url(self, key: str, port: int, path: str = "/") -> str:
         """The same for programs, of which few can resolve names under ``localhost`` as browsers do."""
-        if self.domain.partition(":")[0] == "localhost":
-            return f"{self.public_scheme}://{self.domain}/p/{key}/{port}{path}"
-        return self.port_url(key, port, path)
+        if self.resolves_below_domain:
+            return self.port_url(key, port, path)
+        return self.public_url(f"/p/{key}/{port}{path}")
+
+    @property
+    def resolves_below_domain(self) -> bool:
+        """Whether names below the domain lead here for every program, not for browsers alone."""
+        return self.domain.partition(":")[0] != "localhost"
+
+    def public_url(self, path: str) -> str:
+        """On the server's own host."""
+        return f"{self.public_scheme}://{self.domain}{path}"
 
 
 def _parts(given: Any) -> Any:

@@ -65,11 +65,23 @@ async def test_the_images_own_environment_is_kept_and_the_creators_wins(place: P
         await other.provider.start()
         inside = await other.create(template_id=name, env={"BOTH": "creator"})
         assert await inside.says("echo $TOOL $BOTH $HOME") == "image creator /home/user"
-        assert await inside.says("echo $PATH") == "/run/paddock/bin:/opt/tool/bin:/usr/bin:/bin"
+        assert await inside.says("echo $PATH") == "/run/paddock/bin:/home/user/.local/bin:/opt/tool/bin:/usr/bin:/bin"
     finally:
         await other.clear()
         engine.call("DELETE", f"/containers/{container}")
         engine.call("DELETE", f"/images/{name}", params={"force": 1})
+
+
+async def test_what_a_user_installs_is_found_and_the_package_managers_are_told_to_install(place: Place) -> None:
+    inside = await place.create()
+    await inside.says(
+        "mkdir -p ~/.local/bin && printf '#!/bin/sh\necho mine\n' > ~/.local/bin/tool && chmod +x ~/.local/bin/tool"
+    )
+    assert await inside.says("tool; bash -lc 'tool; sudo id -un'") == "mine\nmine\nroot"
+    assert await inside.says("sudo env | grep ^PIP_B") == "PIP_BREAK_SYSTEM_PACKAGES=1"
+    assert "break-system-packages = true" in await inside.says("cat /etc/pip.conf")
+    assert await inside.says("cat $NPM_CONFIG_GLOBALCONFIG") == "prefix=${HOME}/.local"
+    assert await inside.says("echo ${NPM_CONFIG_GLOBALCONFIG-none}", user="root") == "none"
 
 
 async def test_memory_processes_and_processor_are_limited(place: Place) -> None:

@@ -70,9 +70,8 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
     mcp = McpPort(house, app.state.limiter)
     app.state.stopping = asyncio.Event()
     app.state.routes = RouteTable(ROUTERS)
-    for router in ROUTERS:
-        app.include_router(router)
-    app.include_router(docs_page.router)
+    for router in (*ROUTERS, docs_page.router):
+        app.router.routes.extend(router.routes)  # `include_router` would compile every route again for each app
     app.mount("/e2b", create_control(house, app.state.limiter))
     mount_daytona(app, house, app.state.limiter)
     openapi.install(app)

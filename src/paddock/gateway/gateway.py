@@ -95,6 +95,8 @@ class Gateway:
                     raise answers.port_closed(port)
         except TimeoutError:  # the start itself goes on: it is nobody's in particular
             raise answers.starting(port, await services.title(use.sandbox.sandbox_id, port)) from None
+        except errors.SandboxNotFound:  # deleted meanwhile: told as always, without the id that is not the caller's
+            raise
         except errors.PaddockError as error:
             raise answers.not_started(port, await services.title(use.sandbox.sandbox_id, port), error) from error
         finally:

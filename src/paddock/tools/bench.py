@@ -30,6 +30,8 @@ class Bench:
     """Connect to a port, having its service start first where it has one: the interpreter, the browser."""
     port_url: Callable[[int], str]
     """The address at which a person can open a port."""
+    program_url: Callable[[int], str]
+    """The same for programs, which do not resolve every name that a browser does."""
     workers: Workers
     """Where costly work on text is done: not on the event loop."""
     user: str = DEFAULT_USER

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from paddock import errors
 from paddock.tools.bench import Bench
+from paddock.tools.misfits import explain
 
 Data = TypeVar("Data", bound=BaseModel)
 Function = Callable[..., Awaitable["Reply[Any]"]]
@@ -41,7 +42,6 @@ _OTHER_NAMES = {
     "pattern": "glob",
 }
 """Arguments by the names that other tool servers gave them: taken where a tool has no argument of that name itself."""
-_SHOWN_PROBLEMS = 5
 _LOOK = "list_directory shows what is there; glob_files finds a file by its name."
 
 
@@ -126,7 +126,7 @@ class Tool:
         try:
             given = self.arguments.model_validate(self._renamed(arguments))
         except ValidationError as problem:
-            raise errors.Invalid(f"The arguments of {self.name} do not fit: {_explain(problem)}") from None
+            raise errors.Invalid(explain(self.name, self.arguments, problem)) from None
         values = {name: getattr(given, name) for name in type(given).model_fields}
         try:
             reply = await self.function(bench, **values)
@@ -160,17 +160,6 @@ class Kit:
             return function
 
         return add
-
-
-def _explain(problem: ValidationError) -> str:
-    found = problem.errors(include_url=False, include_context=False, include_input=False)
-    said = [f"{_place(each['loc'])}: {each['msg'][:300]}" for each in found[:_SHOWN_PROBLEMS]]
-    left_out = len(found) - _SHOWN_PROBLEMS
-    return "; ".join([*said, f"… and {left_out} more"] if left_out > 0 else said)
-
-
-def _place(where: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, where))[:200] or "arguments"
 
 
 def _plain(schema: Any) -> Any:

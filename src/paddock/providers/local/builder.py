@@ -69,17 +69,19 @@ class Builder:
         self._gvisor: Gvisor | None = None
         self._template_folder = templates
         self._addons = addons
-        self._programs = Programs.find()
+        self.programs = Programs.find()
+        self.on_start: Callable[[Path, Running], None] = lambda folder, running: None
+        """Told of each sandbox when it is written down, and before anything runs in it."""
 
     def prepare(self) -> None:
         """Look at the machine. Raises with what to do where it cannot run sandboxes."""
         self._yard.lay_out()
         if self._addons is not None:
             shelf.lay_out(self._addons)
-        if (missing := self._programs.problem()) is not None:
+        if (missing := self.programs.problem()) is not None:
             raise errors.ProviderRefused(missing)
-        self._launcher = Launcher(self._programs.launcher, program(platform.machine()))
-        self.host = machine.look(self._yard.root, self._programs, self._launcher)
+        self._launcher = Launcher(self.programs.launcher, program(platform.machine()))
+        self.host = machine.look(self._yard.root, self.programs, self._launcher)
         if self.host.problems:
             raise errors.ProviderRefused(" ".join(self.host.problems))
         self._namespaces = Namespaces(self.host)
@@ -128,6 +130,7 @@ class Builder:
             running = Running(born.pid, born.start_time, boot_id(), site.uid_slot, site.group)
             record = record.with_running(running)
             record.save(folder)
+            self.on_start(folder, running)
             placed = settle(folder)
 
         try:
@@ -283,7 +286,7 @@ class Builder:
             folder=folder,
             template=template,
             spec=spec,
-            agent=self._programs.agent,
+            agent=self.programs.agent,
             group=group,
             uid_slot=slot,
             disk_image=self.host.disk_image,

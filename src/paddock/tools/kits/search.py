@@ -17,8 +17,8 @@ kit = Kit("search")
 
 Item = TypeVar("Item")
 
-Where = Annotated[str, Field(description="Where to search: absolute, or relative to /workspace.", examples=["src"])]
-Skip = Annotated[int, Field(ge=0, description="How many results to skip: next_offset of the answer before.")]
+Where = Annotated[str, Field(description="Where to search.", examples=["src"])]
+Skip = Annotated[int, Field(ge=0, description="How many to skip: next_offset of the last answer.")]
 Glob = Annotated[str | None, Field(description="Only files whose path fits.", examples=["*.py", "src/**/*.{ts,tsx}"])]
 
 
@@ -90,12 +90,12 @@ async def grep_files(
     glob: Glob = None,
     mode: Annotated[
         Literal["content", "files", "count"],
-        Field(description="Lines with their numbers; only the files; or how many in each."),
+        Field(description="Lines; only the files; or how many in each."),
     ] = "content",
     ignore_case: Annotated[bool, Field(description="Upper and lower case are the same.")] = False,
-    literal: Annotated[bool, Field(description="The pattern is plain text, no expression.")] = False,
+    literal: Annotated[bool, Field(description="The pattern is plain text.")] = False,
     context: Annotated[int, Field(ge=0, le=20, description="Lines to show before and after each.")] = 0,
-    multiline: Annotated[bool, Field(description="The pattern may span lines. Needs ripgrep in the sandbox.")] = False,
+    multiline: Annotated[bool, Field(description="It may span lines. Needs ripgrep.")] = False,
     offset: Skip = 0,
     limit: Annotated[int, Field(ge=1, le=2000, description="How many lines or files at most.")] = 250,
 ) -> Reply[Found]:
@@ -138,7 +138,7 @@ async def search_files(
     ] = "",
     path: Where = ".",
     glob: Glob = None,
-    limit: Annotated[int, Field(ge=1, le=1000, description="How many names, and how many lines, at most.")] = 100,
+    limit: Annotated[int, Field(ge=1, le=1000, description="How many names, and lines, at most.")] = 100,
 ) -> Reply[Hits]:
     """Where does a text appear? Finds files whose name has it, and lines that have it, whatever the case.
 

@@ -95,6 +95,7 @@ async def test_a_node_that_is_lost_for_a_day_holds_up_no_delete(pair: tuple[Worl
     await two.pass_time(LOST_AFTER_S + 60)
     await two.house.reconciler.run_once()
     assert await two.state(made.sandbox_id) is State.DELETED
+    await two.pass_time(1)
     await one.start()  # it comes back, and clears up
     await one.house.reconciler.run_once()
     assert await one.machines() == {}

@@ -128,7 +128,7 @@ class Engine:
             begun = await self._enter(
                 connection, current, operation.via, data, lease_owner=lease, reason=_why(cause), **values
             )
-        self._bus.publish(sandbox.sandbox_id)
+        self._bus.changed(begun)
         return begun
 
     async def take_over(self, sandbox: Sandbox) -> Sandbox | None:
@@ -203,7 +203,7 @@ class Engine:
             if event is not None:
                 await events.append(connection, sandbox.sandbox_id, self._clock.now(), (event, data))
             corrected = await self._enter(connection, current, state, data, lease_owner=None, reason=reason)
-        self._bus.publish(sandbox.sandbox_id)
+        self._bus.changed(corrected)
         return corrected
 
     async def add(self, connection: AsyncConnection, sandbox: Sandbox, git_url: str | None = None) -> None:
@@ -310,7 +310,7 @@ class Engine:
             if current is None:
                 raise SandboxNotFound.by_id(sandbox.sandbox_id) from None
             return current
-        self._bus.publish(sandbox.sandbox_id)
+        self._bus.changed(done)
         return done
 
     async def _give_way(self, sandbox: Sandbox, operation: Operation, error: PaddockError) -> None:
@@ -349,7 +349,7 @@ class Engine:
                 )
         except Lost:
             return None
-        self._bus.publish(sandbox.sandbox_id)
+        self._bus.changed(undoing)
         return undoing
 
     async def _undo_create(self, sandbox: Sandbox, reason: str) -> None:

@@ -18,6 +18,10 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 _NAME = re.compile(r"(\*?\.)?([a-z0-9_][a-z0-9_-]*\.)+[a-z][a-z0-9-]*", re.ASCII | re.IGNORECASE)
 """A host name of at least two labels, of which the last is no number: a single word is more often a mistake."""
 
+_ORIGIN = re.compile(r"https?://(?:[a-z0-9_-]+\.)*[a-z0-9_-]+(?::[0-9]{1,5})?|https?://\[[0-9a-f:.]+\](?::[0-9]{1,5})?")
+_PORT_HOST = re.compile(r"https?://[0-9]{1,5}-i[a-z0-9]{20}[.-]")
+_INTERNAL_URL = re.compile(r"http://[^/?#@\s]+/?")
+
 
 def default_home() -> Path:
     """``PADDOCK_HOME``, else ``paddock`` in the user's XDG data directory."""
@@ -42,6 +46,9 @@ class Settings(BaseSettings):
     """``postgresql://…`` for several replicas; default: SQLite in the home directory."""
     internal_url: str = Field(default="", validation_alias="PADDOCK_INTERNAL_URL")
     """Where the other servers on the same database reach this one, such as ``http://10.0.0.5:8080``."""
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(default=(), validation_alias="PADDOCK_CORS_ORIGINS")
+    """Origins whose pages may call the API with a key that they have, such as ``https://app.example.com``, separated by
+    commas; ``*``: all. Cookies and other credentials of a browser are never accepted. Default: none."""
     domain: str = Field(default="", validation_alias="PADDOCK_DOMAIN")
     """Host names of sandbox ports end in this; default ``localhost:<port>``, which browsers resolve by themselves."""
     public_scheme: Literal["http", "https"] = Field(default="http", validation_alias="PADDOCK_PUBLIC_SCHEME")
@@ -261,6 +268,26 @@ class Settings(BaseSettings):
             if not _NAME.fullmatch(place):
                 ip_network(place)
         return places
+
+    @field_validator("cors_origins", mode="before")
+    @classmethod
+    def _origins(cls, given: Any) -> Any:
+        for origin in (found := _parts(given)):
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"{origin!r} is no origin: a scheme and a host in lower case, with a port where it is not the "
+                    "scheme's own, and nothing after it, as in https://app.example.com"
+                )
+            if _PORT_HOST.match(origin):
+                raise ValueError(f"{origin!r} is a port of a sandbox: its pages may be anybody's.")
+        return found
+
+    @field_validator("internal_url")
+    @classmethod
+    def _plain_address(cls, url: str) -> str:
+        if url and not _INTERNAL_URL.fullmatch(url):
+            raise ValueError("PADDOCK_INTERNAL_URL must be like http://10.0.0.5:8080")
+        return url.rstrip("/")
 
     @field_validator("docker_images", "sandbox_providers", mode="before")
     @classmethod

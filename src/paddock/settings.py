@@ -15,9 +15,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-_NAME = re.compile(r"(\*?\.)?([a-z0-9_][a-z0-9_-]*\.)+[a-z][a-z0-9-]*", re.ASCII | re.IGNORECASE)
-"""A host name of at least two labels, of which the last is no number: a single word is more often a mistake."""
-
+_NAME = re.compile(r"(\*?\.)?([a-z0-9_][a-z0-9_-]*\.)+[a-z][a-z0-9-]*(:[0-9]{1,5})?", re.ASCII | re.IGNORECASE)
+_SERVICE = re.compile(r"[a-z][a-z0-9_-]*:[0-9]{1,5}", re.ASCII | re.IGNORECASE)
+"""A name of a single label, as containers have: only with a port, because a single word is more often a mistake."""
+_NETWORK_PORT = re.compile(r"(?P<four>[0-9./]+):[0-9]{1,5}|\[(?P<six>[0-9a-f:./]+)\](?::[0-9]{1,5})?", re.IGNORECASE)
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9_-]+\.)*[a-z0-9_-]+(?::[0-9]{1,5})?|https?://\[[0-9a-f:.]+\](?::[0-9]{1,5})?")
 _PORT_HOST = re.compile(r"https?://[0-9]{1,5}-i[a-z0-9]{20}[.-]")
 _INTERNAL_URL = re.compile(r"http://[^/?#@\s]+/?")
@@ -260,13 +261,27 @@ class Settings(BaseSettings):
     )
     """The least that is logged."""
 
-    @field_validator("egress_reachable", "trusted_proxies", mode="before")
+    @field_validator("trusted_proxies", mode="before")
     @classmethod
     def _networks(cls, given: Any) -> Any:
-        places = _parts(given)
-        for place in places:
-            if not _NAME.fullmatch(place):
-                ip_network(place)
+        for place in (places := _parts(given)):
+            ip_network(place)
+        return places
+
+    @field_validator("egress_reachable", mode="before")
+    @classmethod
+    def _places(cls, given: Any) -> Any:
+        for place in (places := _parts(given)):
+            if _NAME.fullmatch(place) or _SERVICE.fullmatch(place):
+                continue
+            with_port = _NETWORK_PORT.fullmatch(place)
+            try:
+                ip_network(place if with_port is None else with_port["four"] or with_port["six"])
+            except ValueError as error:
+                raise ValueError(
+                    f"{place!r} is neither a network, such as 10.1.2.0/24, nor a name, such as db.corp.example or "
+                    f"registry:5000 (a single word needs a port): {error}"
+                ) from None
         return places
 
     @field_validator("cors_origins", mode="before")

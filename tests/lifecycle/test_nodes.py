@@ -115,6 +115,19 @@ async def test_a_row_from_before_is_placed_by_whoever_has_its_machine(pair: tupl
     assert row.node_id == one.house.nodes.of("fake")
 
 
+async def test_a_home_that_lost_its_name_keeps_its_sandboxes(pair: tuple[World, World]) -> None:
+    one, two = pair
+    made = (await one.create()).sandbox
+    await one.crash()
+    (one.home / "node").unlink()
+    await one.start()
+    await one.pass_time(60)  # until nobody can be there any more who has the old name
+    await one.house.nodes.beat()
+    await one.house.reconciler.run_once()
+    await one.house.controller.pause(one.alice, made.sandbox_id)
+    assert await two.state(made.sandbox_id) is State.PAUSED
+
+
 async def test_one_home_on_two_machines_is_refused(database: str, tmp_path: Path) -> None:
     world = World(tmp_path, database, ManualClock(), PADDOCK_SERVER_TTL=60)
     await world.start()

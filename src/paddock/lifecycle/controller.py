@@ -327,6 +327,7 @@ class Controller:
 
     async def _woken(self, sandbox: Sandbox, *, wake: bool) -> Sandbox:
         """For whoever uses it. A pause that is under way is waited for, to know how it ended."""
+        self._nodes.require(sandbox)  # before the use counts as one
         if sandbox.state is State.PAUSING:
             sandbox = await self._transitions.settled(sandbox.sandbox_id)
         if sandbox.state is State.PAUSED and not (wake and sandbox.auto_resume and sandbox.memory_kept):

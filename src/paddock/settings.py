@@ -6,7 +6,6 @@ Names without a prefix are those that users of such servers know (``HOST``, ``DA
 
 from __future__ import annotations
 
-import os
 import re
 from ipaddress import ip_network
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from paddock.home import default_home
 
 _NAME = re.compile(r"(\*?\.)?([a-z0-9_][a-z0-9_-]*\.)+[a-z][a-z0-9-]*(:[0-9]{1,5})?", re.ASCII | re.IGNORECASE)
 _SERVICE = re.compile(r"[a-z][a-z0-9_-]*:[0-9]{1,5}", re.ASCII | re.IGNORECASE)
@@ -23,13 +24,8 @@ _ORIGIN = re.compile(r"https?://(?:[a-z0-9_-]+\.)*[a-z0-9_-]+(?::[0-9]{1,5})?|ht
 _PORT_HOST = re.compile(r"https?://[0-9]{1,5}-i[a-z0-9]{20}[.-]")
 _INTERNAL_URL = re.compile(r"http://[^/?#@\s]+/?")
 
-
-def default_home() -> Path:
-    """``PADDOCK_HOME``, else ``paddock`` in the user's XDG data directory."""
-    if home := os.environ.get("PADDOCK_HOME"):
-        return Path(home).expanduser()
-    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data).expanduser() / "paddock"
+_TAKEN_PORTS = frozenset({6080, 49983, 49999})
+"""Of every sandbox: the browser's live view, E2B's envd, the code interpreter."""
 
 
 class Settings(BaseSettings):
@@ -52,8 +48,15 @@ class Settings(BaseSettings):
     commas; ``*``: all. Cookies and other credentials of a browser are never accepted. Default: none."""
     domain: str = Field(default="", validation_alias="PADDOCK_DOMAIN")
     """Host names of sandbox ports end in this; default ``localhost:<port>``, which browsers resolve by themselves."""
+    mcp_port: int = Field(default=6060, ge=1, le=65535, validation_alias="MCP_PORT")
+    """At which port of every sandbox its tools are found over MCP."""
+    vscode_port: int = Field(default=9000, ge=1, le=65535, validation_alias="VSCODE_PORT")
+    """At which port of every sandbox VS Code is found."""
     public_scheme: Literal["http", "https"] = Field(default="http", validation_alias="PADDOCK_PUBLIC_SCHEME")
     """``https`` when a proxy in front of Paddock speaks TLS."""
+    mcp_tools: str = Field(default="default", max_length=2000, validation_alias="PADDOCK_MCP_TOOLS")
+    """Which tools MCP clients are shown whose URL does not say: ``default``, ``minimal``, ``full``, or kits and names, as
+    ``files,shell``."""
 
     # Providers
 
@@ -318,6 +321,9 @@ class Settings(BaseSettings):
     def _fill_in(self) -> Self:
         if self.default_timeout > self.max_timeout:
             raise ValueError(f"DEFAULT_TIMEOUT ({self.default_timeout}) is above MAX_TIMEOUT ({self.max_timeout})")
+        for port, name in {self.mcp_port: "MCP_PORT", self.vscode_port: "VSCODE_PORT"}.items():
+            if port in _TAKEN_PORTS or self.mcp_port == self.vscode_port:
+                raise ValueError(f"{name} ({port}) is the port of another service of every sandbox: choose another")
         for name in ("cpu", "memory_mb", "disk_mb", "pids"):
             default, most = getattr(self, f"default_{name}"), getattr(self, f"max_{name}")
             if most and default > most:
@@ -334,15 +340,30 @@ class Settings(BaseSettings):
         """The first key, where the CLI and the clients on this machine find it."""
         return self.home / "key"
 
+    @property
+    def local_url(self) -> str:
+        """Where programs on this machine reach the server."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
     def port_url(self, key: str, port: int, path: str = "/") -> str:
         """The address of a port of the sandbox with this DNS-safe key."""
         return f"{self.public_scheme}://{port}-{key}.{self.domain}{path}"
 
     def program_url(self, key: str, port: int, path: str = "/") -> str:
         """The same for programs, of which few can resolve names under ``localhost`` as browsers do."""
-        if self.domain.partition(":")[0] == "localhost":
-            return f"{self.public_scheme}://{self.domain}/p/{key}/{port}{path}"
-        return self.port_url(key, port, path)
+        if self.resolves_below_domain:
+            return self.port_url(key, port, path)
+        return self.public_url(f"/p/{key}/{port}{path}")
+
+    @property
+    def resolves_below_domain(self) -> bool:
+        """Whether names below the domain lead here for every program, not for browsers alone."""
+        return self.domain.partition(":")[0] != "localhost"
+
+    def public_url(self, path: str) -> str:
+        """On the server's own host."""
+        return f"{self.public_scheme}://{self.domain}{path}"
 
 
 def _parts(given: Any) -> Any:

@@ -9,11 +9,14 @@ from typer.core import TyperGroup
 
 from paddock.cli import code, confinement, copy, exec, observe, run, sandboxes
 from paddock.cli.addon import addon
+from paddock.cli.destroy import destroy
 from paddock.cli.doctor import doctor
+from paddock.cli.down import down
 from paddock.cli.keys import keys
 from paddock.cli.mcp import mcp
 from paddock.cli.service import service
 from paddock.cli.session import ApiKey, Json, Server
+from paddock.cli.shell import shell
 from paddock.cli.template import template
 from paddock.cli.tool import tool
 from paddock.cli.up import up
@@ -59,6 +62,7 @@ app.command("events", rich_help_panel=SANDBOXES)(observe.events)
 app.command("isolation", rich_help_panel=SANDBOXES)(confinement.isolation)
 app.command("egress", rich_help_panel=SANDBOXES)(confinement.egress)
 app.command("exec", rich_help_panel=INSIDE)(exec.exec_)
+app.command("shell", rich_help_panel=INSIDE)(shell)
 app.command("run-code", rich_help_panel=INSIDE)(code.run_code)
 app.add_typer(service, name="service", rich_help_panel=INSIDE)
 app.add_typer(mcp, name="mcp", rich_help_panel=INSIDE)
@@ -66,6 +70,8 @@ app.add_typer(tool, name="tool", rich_help_panel=INSIDE)
 app.command("cp", rich_help_panel=INSIDE)(copy.cp)
 app.command("url", rich_help_panel=INSIDE)(sandboxes.url)
 app.command("up", rich_help_panel=SERVER)(up)
+app.command("down", rich_help_panel=SERVER)(down)
+app.command("destroy", rich_help_panel=SERVER)(destroy)
 app.add_typer(keys, name="keys", rich_help_panel=SERVER)
 app.add_typer(template, name="template", rich_help_panel=SERVER)
 app.add_typer(addon, name="addon", rich_help_panel=SERVER)

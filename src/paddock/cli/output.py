@@ -75,16 +75,26 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty:
 
 
 def print_fields(fields: Mapping[str, str | None]) -> None:
-    """Names and values, one to a line; those without a value are left out."""
-    from rich.table import Table
+    """Names and values, one to a line; those without a value are left out.
 
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in fields.items():
-        if value:
-            table.add_row(name, visible(value, keep="\n"))
-    console().print(table)
+    A URL that does not fit beside its name has a line of its own and is never broken there: the terminal shows it on
+    several lines, and still opens it as one."""
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = {name: visible(value, keep="\n") for name, value in fields.items() if value}
+    width, screen = max(map(len, shown), default=0), console()
+    for name, value in shown.items():
+        text = Text.from_markup(value)
+        if "://" in text.plain and width + 4 + text.cell_len > screen.width:
+            screen.print(Text(name, "dim"))
+            screen.print(text)
+            continue
+        row = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+        row.add_column(style="dim", no_wrap=True, min_width=width)
+        row.add_column(overflow="fold")
+        row.add_row(name, text)
+        screen.print(row)
 
 
 def escape(text: object) -> str:

@@ -34,11 +34,20 @@ def run(
         float | None, typer.Option(metavar="SECONDS", help="Stop watching after this; ends it, unless --keep.")
     ] = None,
     interactive: Annotated[bool, typer.Option("--interactive", "-i", help="Pass standard input on.")] = False,
+    tty: Annotated[
+        bool, typer.Option("--tty", "-t", help="Give it this terminal: keys, colours, size. Passes input on, too.")
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the sandbox there, and say its id.")] = False,
 ) -> None:
     """Make a sandbox, run a command in it, and delete it."""
-    if interactive and session.json:
-        raise typer.BadParameter("cannot be used with --json", param_hint="--interactive")
+    if (interactive or tty) and session.json:
+        raise typer.BadParameter("cannot be used with --json", param_hint="--tty" if tty else "--interactive")
+    if tty:
+        if timeout is not None:
+            raise typer.BadParameter("cannot be used with --timeout", param_hint="--tty")
+        from paddock.cli.terminal import require_terminal
+
+        require_terminal()  # before there is a sandbox
     asked = {"cpu": cpu, "memory_mb": memory, "disk_mb": disk}
     wishes: dict[str, Any] = {
         "env": pairs(env, "--env"),
@@ -56,6 +65,8 @@ def run(
         if session.json:
             output.print_json(box)
             code = STILL_RUNNING if box.command is None or box.command.exit_code is None else box.command.exit_code
+        elif tty:
+            code = _on_terminal(session, box.sandbox_id, line, keep)
         else:
             code = _watched(session, Wanted(box.sandbox_id, line, None, None, None, timeout, None, interactive))
     if code:
@@ -82,3 +93,11 @@ def _watched(session: Session, wanted: Wanted) -> int:
     from paddock.cli.attached import Attached
 
     return asyncio.run(Attached(client, wanted).run())
+
+
+def _on_terminal(session: Session, sandbox_id: str, line: str, keep: bool) -> int:
+    from paddock.cli.interactive import InteractiveProgram
+    from paddock.cli.shell import interact
+
+    # One whose sandbox goes with us cannot be left running.
+    return interact(session, InteractiveProgram(sandbox_id, line, detach_keys="ctrl-]" if keep else ""))

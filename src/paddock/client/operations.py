@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from paddock.client.call import Operation, StreamOperation
-from paddock.client.calls import accounts, code, files, mcp_servers, ports, processes, sandboxes, services, tools
+from paddock.client.calls import (
+    accounts,
+    code,
+    files,
+    mcp_servers,
+    ports,
+    processes,
+    sandboxes,
+    services,
+    terminals,
+    tools,
+)
+from paddock.client.terminal import TerminalOperation
 
 
 class Operations:
@@ -40,6 +52,7 @@ class Operations:
     send_signal = Operation(processes.send_signal)
     wait_process = Operation(processes.wait_process)
     stream_process = StreamOperation(processes.stream_process)
+    terminal = TerminalOperation(terminals.terminal)
 
     # Code
 

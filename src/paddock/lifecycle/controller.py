@@ -22,7 +22,8 @@ from paddock.lifecycle.activity import Activity
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.capacity import Capacities
 from paddock.lifecycle.disk_room import DiskRoom
-from paddock.lifecycle.engine import Engine, due
+from paddock.lifecycle.due import due
+from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.naming import check_name
@@ -112,6 +113,8 @@ class Controller:
         self._default_provider = default_provider
         self._server_id = server_id
         self._templates = Templates(clock, engine, providers, default_provider)
+        self.has_template = self._templates.has
+        """Also of one that no provider lists: a vendor's account may have more than is known here."""
         self._capacities = Capacities(settings, clock, engine)
 
     # Reading
@@ -145,10 +148,6 @@ class Controller:
     async def templates(self) -> Sequence[str]:
         """What the providers make sandboxes from; the first is the default."""
         return await self._templates.all()
-
-    async def has_template(self, template: str) -> bool:
-        """Also one that no provider lists: a vendor's account may have more than is known here."""
-        return await self._templates.has(template)
 
     # Changing
 
@@ -376,11 +375,7 @@ class Controller:
                 last_activity_at=now,
             )
             await sandboxes.patch(
-                connection,
-                sandbox_id,
-                timeout=sandbox.timeout,
-                on_timeout=sandbox.on_timeout,
-                last_activity_at=now,
+                connection, sandbox_id, timeout=sandbox.timeout, on_timeout=sandbox.on_timeout, last_activity_at=now
             )
             if sandbox.state is State.RUNNING:
                 idle = due(now, sandbox.timeout)

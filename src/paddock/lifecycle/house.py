@@ -60,6 +60,7 @@ from paddock.providers.registry import build_providers, default_provider
 from paddock.settings import Settings
 from paddock.store import nodes, sandboxes, servers
 from paddock.store.database import Store
+from paddock.tools.catalogue import usual_tools
 from paddock.workers import Workers
 
 log = structlog.get_logger(__name__)
@@ -136,12 +137,23 @@ class House:
         self.commands = Commands(self.controller, self.idempotency, settings, clock)
         self.files = Files(self.controller, settings)
         interpreter = Installation(settings.home / "interpreter")
-        built_in: list[BuiltIn] = [InterpreterService(interpreter), BrowserService(), VsCodeService()]
+        built_in: list[BuiltIn] = [
+            InterpreterService(interpreter),
+            BrowserService(),
+            VsCodeService(settings.vscode_port),
+        ]
         self.services = Services(self.controller, self.store, built_in)
         self.code = Code(self.controller, self.services, interpreter, settings, clock)
         self.mcp_servers = McpServers(self.controller, self.store, self.rows, self.engine, self.accounts)
         self.workers = Workers()
-        self.tools = Tools(self.controller, self.services, self.invitations, self.mcp_servers, self.workers)
+        self.tools = Tools(
+            self.controller,
+            self.services,
+            self.invitations,
+            self.mcp_servers,
+            self.workers,
+            usual_tools(settings.mcp_tools),
+        )
         self.events = Events(clock, self.store, self.controller, self.journal, self.bus)
         self.usage = UsageBook(clock, self.store, self.controller, self.journal)
         self.scheduler = SandboxQueueScheduler(

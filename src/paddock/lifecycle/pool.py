@@ -210,9 +210,10 @@ class Pool:
     async def _wanted_by_others(self) -> dict[Kind, int]:
         if self._store.sqlite:
             return {}
-        since = self._clock.now() - self._settings.server_ttl
         async with self._store.read() as connection:
-            published = await servers.wanted_by_others(connection, self._server_id, since)
+            published = await servers.wanted_by_others(
+                connection, self._server_id, self._clock.now(), self._settings.server_ttl
+            )
         wanted: dict[Kind, int] = {}
         for wishes in published:
             for kind, count in _from_json(wishes, self._nodes).items():

@@ -112,7 +112,7 @@ class Reconciler:
         now = self._clock.now()
         async with self._store.read() as connection:
             rows = await sandboxes.unfinished(
-                connection, self._server_id, alive_since=now - self._settings.server_ttl, node_ids=self._nodes.ids
+                connection, self._server_id, now, self._settings.server_ttl, node_ids=self._nodes.ids
             )
         for row in rows:
             if row.sandbox_id not in self._finishing and not (patient and _resting(row, now)) and not _asked(row, now):

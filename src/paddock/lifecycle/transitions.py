@@ -253,14 +253,14 @@ class Transitions:
         patience = asyncio.get_running_loop().time() + self._settings.busy_wait
         pause = 0.01
         while True:
-            alive_since = self._clock.now() - self._settings.server_ttl
+            now, ttl = self._clock.now(), self._settings.server_ttl
             async with self._store.read(swift=True) as connection:
                 sandbox = await sandboxes.get(connection, sandbox_id)
                 if sandbox is None:
                     raise SandboxNotFound.by_id(sandbox_id)
                 owner = sandbox.lease_owner
                 foreign = owner is not None and owner != self._server_id
-                worked_on = foreign and await servers.alive(connection, owner or "", alive_since)
+                worked_on = foreign and await servers.alive(connection, owner or "", now, ttl)
             if not states.unfinished(sandbox.state):
                 return sandbox
             if not worked_on and self._nodes.here(sandbox):

@@ -98,7 +98,12 @@ async def claim(
         select(deadlines.c.sandbox_id, deadlines.c.kind)
         .where(
             deadlines.c.wake_at <= now,
-            or_(deadlines.c.claimed_until.is_(None), deadlines.c.claimed_until <= now),
+            # A claim for longer than claims are is from before the clock was set back.
+            or_(
+                deadlines.c.claimed_until.is_(None),
+                deadlines.c.claimed_until <= now,
+                deadlines.c.claimed_until > 2 * until - now,
+            ),
         )
         .order_by(deadlines.c.wake_at)
         .limit(limit)

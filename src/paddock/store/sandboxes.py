@@ -33,6 +33,7 @@ from paddock.models import State
 from paddock.redaction import has_credentials, redact, without_credentials
 from paddock.store.database import CHANGED
 from paddock.store.records import Sandbox
+from paddock.store.servers import lives
 from paddock.store.spoiled import mend
 from paddock.store.swift import prepared
 from paddock.store.tables import ALIVE, LIVE, NAMED, UNFINISHED, sandboxes, servers
@@ -203,14 +204,15 @@ def _on(node_ids: Collection[str] | None) -> Any:
 async def unfinished(
     connection: AsyncConnection,
     server_id: str,
+    now: float,
+    server_ttl: float,
     *,
-    alive_since: float,
     node_ids: Collection[str] | None = None,
     limit: int = 1000,
 ) -> list[Sandbox]:
     """Transitions on these nodes (None: on all) that no other server works on: no lease, our own, or that of a server
     that has stopped beating."""
-    working = select(servers.c.server_id).where(servers.c.heartbeat_at >= alive_since, servers.c.server_id != server_id)
+    working = select(servers.c.server_id).where(lives(now, server_ttl), servers.c.server_id != server_id)
     query = (
         select(*COLUMNS)
         .where(

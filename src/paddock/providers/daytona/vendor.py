@@ -10,6 +10,7 @@ import random
 import shlex
 from collections.abc import Mapping
 from datetime import datetime
+from importlib import import_module
 from typing import Any
 
 import structlog
@@ -200,6 +201,7 @@ class DaytonaVendor(Vendor):
     def _sdk(self) -> Any:
         """Its connections belong to an event loop, so it is made in the one that uses it."""
         if self._client is None:
+            _leave_signals_alone()
             self._client = AsyncDaytona(DaytonaConfig(**self._given))
         return self._client
 
@@ -215,6 +217,16 @@ class DaytonaVendor(Vendor):
                 await asyncio.sleep(_asked_for(error) or random.uniform(pause / 2, pause))  # noqa: S311 - no secret
                 pause *= 2
         raise AssertionError("unreachable")
+
+
+def _leave_signals_alone() -> None:
+    """The SDK's client of WebSockets takes SIGINT for itself on its first connection, and then cancels every task of the
+    process: a server could not stop in order, and its warm machines stayed. A flag says that this was done already."""
+    try:
+        client: Any = import_module("engineio.async_client")
+    except ModuleNotFoundError:  # an SDK that comes without it
+        return
+    client.async_signal_handler_set = True
 
 
 def _params(order: Order, common: dict[str, Any]) -> Any:

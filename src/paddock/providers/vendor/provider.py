@@ -196,10 +196,12 @@ class VendorProvider(Provider):
         """What is asked for is given or refused."""
         title = self._vendor.title
         if spec.mounts:
-            raise errors.Unsupported(f"A machine at {title} cannot mount directories of this host.")
+            raise errors.ConfinementUnavailable(f"A machine at {title} cannot mount directories of this host.")
         report = self._vendor.isolation()
         if spec.isolation is not None and (report is None or report.level.rank < spec.isolation.rank):
-            raise errors.Unsupported(f"{title} does not promise the isolation level {spec.isolation.value!r} here.")
+            raise errors.ConfinementUnavailable(
+                f"{title} does not promise the isolation level {spec.isolation.value!r} here."
+            )
 
     @contextlib.asynccontextmanager
     async def _turn(self, sandbox_id: str) -> AsyncIterator[None]:

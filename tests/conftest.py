@@ -35,6 +35,15 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """``make test`` runs one form of each test; all of them run with ``PADDOCK_TEST_ALL=1`` (``make test-all``)."""
+    if os.environ.get("PADDOCK_TEST_ALL"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("exhaustive")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """A second try (scripts/test.sh) tells the sum of both, since its own summary is of a handful of tests."""
     counts = {kind: len(terminalreporter.stats.get(kind, ())) for kind in ("passed", "failed", "error", "skipped")}

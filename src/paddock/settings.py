@@ -19,6 +19,9 @@ from paddock.home import default_home
 _NAME = re.compile(r"(\*?\.)?([a-z0-9_][a-z0-9_-]*\.)+[a-z][a-z0-9-]*", re.ASCII | re.IGNORECASE)
 """A host name of at least two labels, of which the last is no number: a single word is more often a mistake."""
 
+_TAKEN_PORTS = frozenset({6080, 49983, 49999})
+"""Of every sandbox: the browser's live view, E2B's envd, the code interpreter."""
+
 
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_file=".env", env_file_encoding="utf-8", extra="ignore", env_ignore_empty=True)
@@ -33,10 +36,19 @@ class Settings(BaseSettings):
     """State that only its owner can read: database, key file, the sandboxes of the local provider."""
     database_url: str = Field(default="", validation_alias="DATABASE_URL")
     """``postgresql://…`` for several replicas; default: SQLite in the home directory."""
+    internal_url: str = Field(default="", validation_alias="PADDOCK_INTERNAL_URL")
+    """Where the other servers on the same database reach this one, such as ``http://10.0.0.5:8080``."""
     domain: str = Field(default="", validation_alias="PADDOCK_DOMAIN")
     """Host names of sandbox ports end in this; default ``localhost:<port>``, which browsers resolve by themselves."""
+    mcp_port: int = Field(default=6060, ge=1, le=65535, validation_alias="MCP_PORT")
+    """At which port of every sandbox its tools are found over MCP."""
+    vscode_port: int = Field(default=9000, ge=1, le=65535, validation_alias="VSCODE_PORT")
+    """At which port of every sandbox VS Code is found."""
     public_scheme: Literal["http", "https"] = Field(default="http", validation_alias="PADDOCK_PUBLIC_SCHEME")
     """``https`` when a proxy in front of Paddock speaks TLS."""
+    mcp_tools: str = Field(default="default", max_length=2000, validation_alias="PADDOCK_MCP_TOOLS")
+    """Which tools MCP clients are shown whose URL does not say: ``default``, ``minimal``, ``full``, or kits and names, as
+    ``files,shell``."""
 
     # Providers
 
@@ -267,6 +279,9 @@ class Settings(BaseSettings):
     def _fill_in(self) -> Self:
         if self.default_timeout > self.max_timeout:
             raise ValueError(f"DEFAULT_TIMEOUT ({self.default_timeout}) is above MAX_TIMEOUT ({self.max_timeout})")
+        for port, name in {self.mcp_port: "MCP_PORT", self.vscode_port: "VSCODE_PORT"}.items():
+            if port in _TAKEN_PORTS or self.mcp_port == self.vscode_port:
+                raise ValueError(f"{name} ({port}) is the port of another service of every sandbox: choose another")
         for name in ("cpu", "memory_mb", "disk_mb", "pids"):
             default, most = getattr(self, f"default_{name}"), getattr(self, f"max_{name}")
             if most and default > most:
@@ -295,9 +310,18 @@ class Settings(BaseSettings):
 
     def program_url(self, key: str, port: int, path: str = "/") -> str:
         """The same for programs, of which few can resolve names under ``localhost`` as browsers do."""
-        if self.domain.partition(":")[0] == "localhost":
-            return f"{self.public_scheme}://{self.domain}/p/{key}/{port}{path}"
-        return self.port_url(key, port, path)
+        if self.resolves_below_domain:
+            return self.port_url(key, port, path)
+        return self.public_url(f"/p/{key}/{port}{path}")
+
+    @property
+    def resolves_below_domain(self) -> bool:
+        """Whether names below the domain lead here for every program, not for browsers alone."""
+        return self.domain.partition(":")[0] != "localhost"
+
+    def public_url(self, path: str) -> str:
+        """On the server's own host."""
+        return f"{self.public_scheme}://{self.domain}{path}"
 
 
 def _parts(given: Any) -> Any:

@@ -106,8 +106,13 @@ async def test_events_usage_and_metrics(client: httpx.AsyncClient, sandbox: str)
     assert rest == {"events": [], "next_after": page["next_after"]}
     usage = (await client.get(f"/sandboxes/{sandbox}/usage")).json()["total"]
     assert (usage["commands"], usage["bytes_out"]) == (1, 6)
+    assert usage["seconds"] > 0, "of a sandbox that is young, too"
     everybody = await client.get("/usage", params={"user_id": "alice", "since": "2020-01-01", "until": "2099-12-31"})
     assert everybody.json()["total"]["commands"] == 1
+    assert everybody.json()["total"]["seconds"] > usage["seconds"]
+    assert everybody.json()["rows"][-1]["seconds"] > 0
+    before = await client.get("/usage", params={"user_id": "alice", "until": "2020-01-01"})
+    assert (before.json()["total"]["seconds"], before.json()["rows"]) == (0, [])
     assert (await client.get(f"/sandboxes/{sandbox}/metrics")).json()["memory_total"] >= 0
 
 

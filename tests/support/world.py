@@ -16,7 +16,7 @@ from paddock.providers.fake import FakeProvider, Faults
 from paddock.settings import Settings
 from paddock.store import deadlines, events, sandboxes
 from paddock.store.records import Deadline, Event, Sandbox
-from tests.support import leaks
+from tests.support import leaks, schema
 
 
 class World:
@@ -39,6 +39,7 @@ class World:
         self.admin: Principal
 
     async def start(self) -> House:
+        await schema.give(self.settings.database_url)
         self.house = self.another_house()
         await self.house.open(loops=False)
         return self.house

@@ -22,22 +22,36 @@ _ADDON = f"{FOLDER}/browser"
 _SECONDS = 30.0
 _LEAST_NODE = 20
 
-_LOOK = f"""
-for node in "$(command -v node)" {_ADDON}/bin/node; do
-  [ -x "$node" ] || continue
-  version=$("$node" -p 'process.versions.node.split(".")[0]' 2>/dev/null) || continue
-  [ "$version" -ge {_LEAST_NODE} ] && echo "node $node" && break
-done
-for name in chromium chromium-browser google-chrome google-chrome-stable {_ADDON}/bin/chromium; do
-  program=$(command -v "$name") && echo "chromium $program" && break
-done
+_NODES = f'"$(command -v node)" {_ADDON}/bin/node'
+_CHROMIUMS = f"chromium chromium-browser google-chrome google-chrome-stable {_ADDON}/bin/chromium"
+_PLAYWRIGHT = f"""
 for folder in {_ADDON}/node_modules /usr/local/lib/node_modules /usr/lib/node_modules; do
   for package in "$folder/playwright-core" "$folder/playwright/node_modules/playwright-core"; do
     [ -f "$package/package.json" ] && echo "playwright $package" && break 2
   done
 done
+"""
+_LOOK = f"""
+for node in {_NODES}; do
+  [ -x "$node" ] || continue
+  version=$("$node" -p 'process.versions.node.split(".")[0]' 2>/dev/null) || continue
+  [ "$version" -ge {_LEAST_NODE} ] && echo "node $node" && break
+done
+for name in {_CHROMIUMS}; do
+  program=$(command -v "$name") && echo "chromium $program" && break
+done
+{_PLAYWRIGHT}
 exit 0
 """
+PRESENCE = f"""
+for node in {_NODES}; do [ -x "$node" ] && break; done
+[ -x "$node" ] || exit 0
+for name in {_CHROMIUMS}; do command -v "$name" >/dev/null && break; done
+command -v "$name" >/dev/null || exit 0
+[ -n "$({_PLAYWRIGHT})" ] && echo browser
+exit 0
+"""
+"""Prints `browser` where all three seem to be there, and starts none of them: for those who list tools."""
 _CALLED = {"node": f"Node.js {_LEAST_NODE} or later", "chromium": "Chromium", "playwright": "Playwright"}
 
 

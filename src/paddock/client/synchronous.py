@@ -30,10 +30,10 @@ class SyncSandboxClient(Operations):
     def __init__(
         self,
         server_url: str | None = None,
+        timeout: float = 120.0,
         *,
         api_key: str | None = None,
         transport: httpx.BaseTransport | None = None,
-        timeout: float = 120.0,
         retries: int = 4,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:

@@ -32,6 +32,7 @@ from paddock.errors import (
 )
 from paddock.lifecycle import checkout, states
 from paddock.lifecycle.bus import Bus
+from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.pool import Pool
 from paddock.lifecycle.spec import spec_of
 from paddock.lifecycle.states import CREATE, DELETE, OPERATIONS, PAUSE, RESUME, Operation
@@ -56,6 +57,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 _CREATE_ATTEMPTS = 8
 _MAX_ATTEMPTS = 1000
 """How far failed tries of a transition are counted. They are made for as long as it takes."""
+_MAX_REASON = 500
 _LEAST_AFTER_WAKING = 300
 """Seconds that a sandbox with a fixed end has at least when it wakes; whoever woke it may then set another end."""
 
@@ -69,6 +71,7 @@ class Engine:
         providers: Mapping[str, Provider],
         pool: Pool,
         bus: Bus,
+        nodes: Nodes,
         server_id: str,
     ) -> None:
         self._settings = settings
@@ -77,6 +80,7 @@ class Engine:
         self._providers = providers
         self._pool = pool
         self._bus = bus
+        self._nodes = nodes
         self._server_id = server_id
         self._clone_urls: dict[str, str] = {}
         """Those with a password, while their create is under way here. They are written nowhere."""
@@ -119,8 +123,10 @@ class Engine:
                 await guard(connection, current)
             if states.unfinished(current.state):
                 data["overrides"] = current.state.value
+            # What another node has to carry out nobody here works on.
+            lease = self._server_id if self._nodes.here(current) else None
             begun = await self._enter(
-                connection, current, operation.via, data, lease_owner=self._server_id, reason=_why(cause), **values
+                connection, current, operation.via, data, lease_owner=lease, reason=_why(cause), **values
             )
         self._bus.publish(sandbox.sandbox_id)
         return begun
@@ -132,8 +138,9 @@ class Engine:
                 return None
         return replace(sandbox, lease_owner=self._server_id, version=sandbox.version + 1)
 
-    async def drive(self, sandbox: Sandbox) -> Sandbox:
-        """Finish the transition that the row is in, whose lease we hold."""
+    async def drive(self, sandbox: Sandbox, *, once: bool = False) -> Sandbox:
+        """Finish the transition that the row is in, whose lease we hold. ``once``: a create whose caller is told of any
+        failure and cannot ask for the same sandbox again, so that nobody must go on with it."""
         operation = OPERATIONS[sandbox.state]
         if operation is CREATE and sandbox.sandbox_id in self._given_up:
             await self._undo_create(sandbox, reason := "Its create was answered with an error.")
@@ -143,20 +150,26 @@ class Engine:
         except SandboxNotFound:
             if operation is DELETE:
                 return await self._finish(sandbox, State.DELETED, {})
+            if self._nodes.unplaced(sandbox):
+                await self._release(sandbox, error := self._nodes.elsewhere(sandbox))
+                raise error from None
             await self._finish(sandbox, State.FAILED, {}, reason="The provider no longer has this sandbox.")
             raise
         except (ProviderRefused, TemplateNotFound, TooManyRequests, InsufficientStorage, Unsupported, Invalid) as error:
             await self._give_way(sandbox, operation, error)
             raise
         except PaddockError as error:
-            await self._release(sandbox, error)
+            await self._release(sandbox, error, once=once)
             raise
         except Exception as error:
             log.exception("provider defect", sandbox_id=sandbox.sandbox_id, operation=operation.name)
-            await self._release(sandbox, error)
+            await self._release(sandbox, error, once=once)
             raise ProviderUnavailable(f"The provider failed in a way it should not: {error}") from error
         try:
-            done = await self._finish(sandbox, operation.done, {"reference": reference} if reference else {})
+            values: dict[str, Any] = {"reference": reference} if reference else {}
+            if sandbox.node_id is None:
+                values["node_id"] = self._nodes.of(sandbox.provider)
+            done = await self._finish(sandbox, operation.done, values)
         except StoreUnavailable:
             if operation is CREATE:  # the caller hears that there is none: then there must be none
                 await self.remove_machine(sandbox)
@@ -164,6 +177,17 @@ class Engine:
         if done.state in states.GONE and operation is not DELETE:
             await self.remove_machine(sandbox)
         return done
+
+    async def write_off(self, sandbox: Sandbox) -> None:
+        """The delete of one whose node is lost."""
+        taken = await self.take_over(sandbox)
+        if taken is not None:
+            await self._finish(taken, State.DELETED, {})
+
+    async def place(self, sandbox: Sandbox) -> None:
+        """Write down that it is here, where the provider has it."""
+        async with self._store.write() as connection:
+            await sandboxes.patch(connection, sandbox.sandbox_id, node_id=self._nodes.of(sandbox.provider))
 
     def give_up(self, sandbox_id: str) -> None:
         """Whoever asked for it was told that there is none: what its row says is undone once it can be written."""
@@ -303,19 +327,34 @@ class Engine:
     async def remove_machine(self, sandbox: Sandbox) -> None:
         """Without a word in its row, which another server has deleted meanwhile, or which cannot be written."""
         try:
-            await self.call(self.provider(sandbox.provider).delete(sandbox.sandbox_id), "delete")
+            await self.call(self.provider_of(sandbox).delete(sandbox.sandbox_id), "delete")
         except PaddockError as problem:
             log.warning(
                 "a deleted sandbox is left to the next sweep", sandbox_id=sandbox.sandbox_id, problem=str(problem)
             )
 
-    async def _undo_create(self, sandbox: Sandbox, reason: str) -> None:
+    async def abandon(self, sandbox: Sandbox) -> None:
+        """A create that was answered with an error, and that nobody has asked for again."""
+        taken = await self.take_over(sandbox)
+        if taken is not None:
+            await self._undo_create(taken, taken.reason or "create failed")
+
+    async def _begin_undoing(self, sandbox: Sandbox, reason: str, *, lease_owner: str | None) -> Sandbox | None:
+        """None where somebody else has written another intent meanwhile."""
+        reason = reason[:_MAX_REASON]
         try:
             async with self._store.write(swift=True) as connection:
                 undoing = await self._enter(
-                    connection, sandbox, State.DELETING, {"reason": reason}, lease_owner=self._server_id, reason=reason
+                    connection, sandbox, State.DELETING, {"reason": reason}, lease_owner=lease_owner, reason=reason
                 )
         except Lost:
+            return None
+        self._bus.publish(sandbox.sandbox_id)
+        return undoing
+
+    async def _undo_create(self, sandbox: Sandbox, reason: str) -> None:
+        undoing = await self._begin_undoing(sandbox, reason, lease_owner=self._server_id)
+        if undoing is None:
             return  # it is being deleted already
         try:
             await self.drive(undoing)
@@ -325,9 +364,12 @@ class Engine:
             # The caller's error is the failed create; the row stays `deleting` and the reconciler goes on.
             log.warning("undo of a create must be tried again", sandbox_id=sandbox.sandbox_id, problem=str(problem))
 
-    async def _release(self, sandbox: Sandbox, error: BaseException) -> None:
+    async def _release(self, sandbox: Sandbox, error: BaseException, *, once: bool = False) -> None:
         """The outcome is not known. Leave the intent standing for the reconciler, which tries again with patience."""
         attempts = min(max(0, sandbox.attempts) + 1, _MAX_ATTEMPTS)
+        if once:
+            await self._begin_undoing(sandbox, f"create failed: {error}", lease_owner=None)  # the reconciler goes on
+            return
         if sandbox.state is State.CREATING and attempts >= _CREATE_ATTEMPTS:
             await self._undo_create(sandbox, f"create failed {attempts} times: {error}")
             return
@@ -337,13 +379,13 @@ class Engine:
                 sandbox,
                 lease_owner=None,
                 attempts=attempts,
-                reason=f"{_begun(sandbox) or ''} {_unfinished(sandbox)}{error}".strip()[:500],
+                reason=f"{_begun(sandbox) or ''} {_unfinished(sandbox)}{error}".strip()[:_MAX_REASON],
                 state_changed_at=self._clock.now(),
             )
         self._bus.publish(sandbox.sandbox_id)
 
     async def _act(self, operation: Operation, sandbox: Sandbox) -> str | None:
-        provider = self.provider(sandbox.provider)
+        provider = self.provider_of(sandbox)
         if operation is CREATE:
             found = await self._make(provider, spec_of(sandbox))
             if sandbox.git_url:
@@ -361,6 +403,11 @@ class Engine:
     async def _make(self, provider: Provider, spec: SandboxSpec) -> Found:
         with self._pool.serving(provider, spec):
             return await self.call(provider.create(spec), "create")
+
+    def provider_of(self, sandbox: Sandbox) -> Provider:
+        """Raises where the sandbox lives on another node, so that nobody takes one that is not here for gone."""
+        self._nodes.require(sandbox)
+        return self.provider(sandbox.provider)
 
     def provider(self, name: str) -> Provider:
         try:

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import IPython
 import zmq
 from ipykernel.iostream import OutStream
 from ipykernel.ipkernel import IPythonKernel
@@ -163,7 +164,17 @@ def _find_user_packages() -> None:
 
 
 def _use_inline_backend(matplotlib: Any) -> None:
+    if not hasattr(matplotlib.RcParams, "_get"):  # before 3.7, as in Debian 12: the kit's matplotlib-inline is younger
+        matplotlib.RcParams._get = dict.__getitem__
+        imports.after("matplotlib.pyplot", _configure_inline_backend)
     matplotlib.rcParams["backend"] = _INLINE
+
+
+def _configure_inline_backend(pyplot: Any) -> None:
+    """With such a matplotlib the backend is loaded by the first plot, and would know its formats from the second on."""
+    from matplotlib_inline import backend_inline
+
+    backend_inline.configure_inline_support(IPython.get_ipython(), _INLINE)
 
 
 @contextmanager

@@ -88,13 +88,13 @@ class Builder:
         """What was asked for is given or refused, never less."""
         level = self.host.level
         if spec.isolation is not None and spec.isolation.rank > level.rank:
-            raise errors.ProviderRefused(
+            raise errors.ConfinementUnavailable(
                 f"This engine gives isolation level {level.value!r}, less than the {spec.isolation.value!r} that was "
                 "asked for. The provider 'local' gives more where Paddock runs as root.",
                 details={"level": level.value, "asked": spec.isolation.value},
             )
         if spec.egress.mode is EgressMode.FULL:
-            raise errors.ProviderRefused(
+            raise errors.ConfinementUnavailable(
                 "The provider 'docker' has the egress modes 'none' and 'proxy'. For 'full' use the provider 'local'."
             )
         self._require_mounts(spec)
@@ -242,7 +242,7 @@ class Builder:
         """Also when it is started again: the host may have changed meanwhile."""
         socket = self._engine.address.socket
         if spec.mounts and self.host.far and socket is None:
-            raise errors.ProviderRefused(
+            raise errors.ConfinementUnavailable(
                 "Directories of this machine cannot be mounted by an engine elsewhere. Write files into the sandbox, "
                 "or use a provider on this machine."
             )
@@ -250,10 +250,10 @@ class Builder:
         for mount in spec.mounts:
             source = Path(mount.source)
             if not source.is_dir():
-                raise errors.ProviderRefused(f"There is no directory {mount.source!r} on the host to mount.")
+                raise errors.ConfinementUnavailable(f"There is no directory {mount.source!r} on the host to mount.")
             place = source.resolve()
             if any(one.is_relative_to(place) or place.is_relative_to(one) for one in private):
-                raise errors.ProviderRefused(
+                raise errors.ConfinementUnavailable(
                     f"{mount.source!r} is not for mounting: Paddock's own folder or the engine's socket is in it."
                 )
 

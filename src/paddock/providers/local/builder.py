@@ -99,13 +99,15 @@ class Builder:
         if kind(spec) is Gvisor:
             self._require_kernel(spec)
         elif spec.isolation is not None and spec.isolation.rank > level.rank:
-            raise errors.ProviderRefused(
+            raise errors.ConfinementUnavailable(
                 f"This machine gives isolation level {level.value!r}, less than the {spec.isolation.value!r} that was "
                 "asked for. `paddock doctor` says what is missing.",
                 details={"level": level.value, "asked": spec.isolation.value},
             )
         if spec.egress.mode is EgressMode.FULL and self.host.nft is None:
-            raise errors.ProviderRefused("Full egress needs the program nft here (Debian: apt install nftables).")
+            raise errors.ConfinementUnavailable(
+                "Full egress needs the program nft here (Debian: apt install nftables)."
+            )
         self._require_mounts(spec)
 
     def enclosure(self, spec: SandboxSpec) -> Enclosure:
@@ -251,17 +253,17 @@ class Builder:
             self.enclosure(spec)
         except errors.ProviderRefused as refusal:
             level = self.host.level.value
-            raise errors.ProviderRefused(
+            raise errors.ConfinementUnavailable(
                 f"This machine gives isolation level {level!r}, not 'hardened'. {refusal.message}",
                 details={"level": level, "asked": IsolationLevel.HARDENED.value},
             ) from refusal
         if spec.egress.mode is EgressMode.FULL:
-            raise errors.ProviderRefused(
+            raise errors.ConfinementUnavailable(
                 "Full egress and the isolation level 'hardened' do not go together: a kernel of its own has no network "
                 "but the way through the proxy. Ask for egress 'proxy' or 'none'."
             )
         if spec.mounts:
-            raise errors.ProviderRefused(
+            raise errors.ConfinementUnavailable(
                 "Directories of the host cannot be mounted at the isolation level 'hardened': whoever reads files for "
                 "the guest is its root, and could not keep the owners of the host's apart."
             )
@@ -271,9 +273,9 @@ class Builder:
         for mount in spec.mounts:
             source = Path(mount.source)
             if not source.is_dir():
-                raise errors.ProviderRefused(f"There is no directory {mount.source!r} on the host to mount.")
+                raise errors.ConfinementUnavailable(f"There is no directory {mount.source!r} on the host to mount.")
             if source.resolve().is_relative_to(self._yard.root) or self._yard.root.is_relative_to(source.resolve()):
-                raise errors.ProviderRefused(
+                raise errors.ConfinementUnavailable(
                     f"{mount.source!r} is not for mounting: Paddock's own folder, with every disk, is in it."
                 )
 

@@ -84,11 +84,11 @@ async def _template(caller: Caller, body: NewSandbox) -> str | None:
         image = _FROM.fullmatch(body.build_info.dockerfile_content or "")
         if image is None:
             raise not_available("Building images is")
-        if image[1] not in known:
+        if not await caller.house.controller.has_template(image[1]):
             names = ", ".join(known)
             raise DaytonaError(400, f"Image {image[1][:200]!r} is not available on this server. It has: {names}")
         return image[1]
-    if not body.snapshot or body.snapshot in known:
+    if not body.snapshot or await caller.house.controller.has_template(body.snapshot):
         return body.snapshot or None
     raise DaytonaError(404, f"Snapshot {body.snapshot[:200]} not found. This server has: {', '.join(known)}")
 

@@ -23,7 +23,9 @@ MEANT_OTHERWISE = 7
 Run = Callable[..., dict[str, int]]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
-both = pytest.mark.parametrize("environment", [OLDER, NEWER], ids=lambda environment: environment.name)
+both = pytest.mark.parametrize(
+    "environment", [pytest.param(OLDER, marks=pytest.mark.exhaustive), NEWER], ids=lambda environment: environment.name
+)
 
 
 @pytest.fixture

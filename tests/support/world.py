@@ -31,7 +31,7 @@ class World:
             DATABASE_URL=database_url,
             SANDBOX_PROVIDER="fake",
             _env_file=None,
-            **({"PADDOCK_BUSY_WAIT": 5, "PADDOCK_PROVIDER_TIMEOUT": 5} | settings),
+            **({"PADDOCK_BUSY_WAIT": 5, "PADDOCK_PROVIDER_TIMEOUT": 5, "PADDOCK_LOOP_STALL_MS": 0} | settings),
         )
         self.house: House
         self.alice: Principal

@@ -1,4 +1,4 @@
-"""What no example is run for, and why: a piece of the command or of the code, and the reason.
+"""What no example is run for, and why: a piece of the command (with its prompt) or of the code, and the reason.
 
 Each must be found in an example that is not run for it: an entry that fits nothing any more fails the tests.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 NOT_RUN = {
     # It would be installed, built or measured
-    "make run": "sets up a checkout and starts a server: tests/cli starts one, CI runs this",
-    "make test": "runs the tests, this one among them",
+    "$ make ": "sets up a checkout, starts a server or runs the tests, this one among them",
     "paddock addon install": "downloads hundreds of megabytes: tests/addons installs from a mirror",
     "paddock addon remove": "takes an add-on away that other tests on this machine use",
     "pip install": "installs from the registry",

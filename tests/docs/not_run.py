@@ -6,6 +6,10 @@ Each must be found in an example that is not run for it: an entry that fits noth
 from __future__ import annotations
 
 NOT_RUN = {
+    # It would end or remove what the other examples need
+    "paddock down": "stops the server: tests/cli/test_going_away.py",
+    "paddock destroy": "removes the server's home: tests/cli/test_going_away.py",
+    "pip uninstall": "removes Paddock",
     # It would be installed, built or measured
     "$ make ": "sets up a checkout, starts a server or runs the tests, this one among them",
     "paddock addon install": "downloads hundreds of megabytes: tests/addons installs from a mirror",

@@ -1,4 +1,4 @@
-"""What no example is run for, and why: a piece of the command or of the code, and the reason.
+"""What no example is run for, and why: a piece of the command (with its prompt) or of the code, and the reason.
 
 Each must be found in an example that is not run for it: an entry that fits nothing any more fails the tests.
 """
@@ -11,12 +11,10 @@ NOT_RUN = {
     "paddock destroy": "removes the server's home: tests/cli/test_going_away.py",
     "pip uninstall": "removes Paddock",
     # It would be installed, built or measured
-    "make run": "sets up a checkout and starts a server: tests/cli starts one, CI runs this",
-    "make test": "runs the tests, this one among them",
+    "$ make ": "sets up a checkout, starts a server or runs the tests, this one among them",
     "paddock addon install": "downloads hundreds of megabytes: tests/addons installs from a mirror",
     "paddock addon remove": "takes an add-on away that other tests on this machine use",
     "pip install": "installs from the registry",
-    "pip uninstall": "takes the package away that is tested",
     "npm install": "installs from the registry",
     "python -m benchmarks.": "measures for minutes",
     "pytest tests/chaos": "runs for minutes, and is run as itself",
@@ -42,8 +40,6 @@ NOT_RUN = {
     "map $http_upgrade": "needs nginx",
     # It goes on until it is stopped
     "paddock up": "a server runs already",
-    "paddock down": "ends the server that all examples use: tests/local/test_going_away.py",
-    "paddock destroy": "ends the server that all examples use: tests/local/test_going_away.py",
     "python -m paddock.mcp": "serves until it is stopped: tests/mcp/test_alone.py",
 }
 

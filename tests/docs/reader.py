@@ -17,7 +17,7 @@ from unittest import mock
 
 from paddock import SyncSandboxClient
 from paddock.models import McpDocument
-from tests.docs.examples import Command, Example, commands
+from tests.docs.examples import PROMPT, Command, Example, commands
 from tests.docs.not_run import reason
 from tests.docs.printed import missing
 from tests.e2b.server import PaddockServer
@@ -81,7 +81,7 @@ class Reader:
     # A terminal
 
     def _type(self, example: Example) -> None:
-        typed = [command for command in commands(example) if reason(command.text, self.used) is None]
+        typed = [command for command in commands(example) if reason(f"{PROMPT}{command.text}", self.used) is None]
         if not typed:
             return
         script = "\n".join(f"printf '{_MARK}%s\\n' {n}\n{self._mine(each.text)}" for n, each in enumerate(typed))

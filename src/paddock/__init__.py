@@ -33,3 +33,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(session, name)
     raise AttributeError(f"module 'paddock' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What completion offers: also what is imported on first use only."""
+    return sorted(__all__)

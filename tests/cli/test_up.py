@@ -18,6 +18,7 @@ from paddock.client import SyncSandboxClient
 from paddock.client.discovery import find_api_key, find_server_url
 from paddock.home import RECORD, running_server
 from tests.cli.conftest import Paddock
+from tests.support.postgres import Postgres
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ def _start(home: Path, *words: str) -> Started:
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     """With a home and a port that nobody would guess."""
-    server = _start(tmp_path_factory.mktemp("up") / "it's a home")
+    server = _start(tmp_path_factory.mktemp("up") / "it's a home", "--database-url", "sqlite:///./sandboxes.db")
+    assert (server.home / "sandboxes.db").exists()  # where the program was started
     yield server
     with SyncSandboxClient(server.url, api_key=(server.home / "key").read_text()) as client:
         for sandbox in client.iter_sandboxes():
@@ -96,7 +98,8 @@ def test_clients_find_the_server_by_its_home(started: Started, monkeypatch: pyte
 
 
 def test_a_server_that_was_killed_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = _start(tmp_path / "home")
+    server = _start(tmp_path / "home", "--database-url", "sqlite+aiosqlite:///./sandboxes.db")
+    assert (server.home / "sandboxes.db").exists()
     server.stop(signal.SIGKILL)
     assert (server.home / RECORD).exists()
     assert running_server(server.home) is None
@@ -134,3 +137,11 @@ def test_an_engine_that_does_not_answer_is_one_sentence_and_no_welcome(tmp_path:
     assert "Error: The engine at http://127.0.0.1:1 does not answer" in done.stderr
     assert "Traceback" not in done.stderr
     assert running_server(tmp_path) is None
+
+
+@pytest.mark.postgres
+async def test_it_starts_on_postgresql(postgres: Postgres, tmp_path: Path) -> None:
+    server = _start(tmp_path / "home", "--database-url", await postgres.new_database())
+    assert not list(server.home.glob("*.db"))
+    server.stop(signal.SIGINT)
+    assert server.process.returncode == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import typer
@@ -15,11 +17,12 @@ from paddock.cli.down import down
 from paddock.cli.keys import keys
 from paddock.cli.mcp import mcp
 from paddock.cli.service import service
-from paddock.cli.session import ApiKey, Json, Server
+from paddock.cli.session import NOBODY_READS, ApiKey, Json, Server
 from paddock.cli.shell import shell
 from paddock.cli.template import template
 from paddock.cli.tool import tool
 from paddock.cli.up import up
+from paddock.cli.users import users
 
 
 class Sections(TyperGroup):
@@ -73,6 +76,7 @@ app.command("up", rich_help_panel=SERVER)(up)
 app.command("down", rich_help_panel=SERVER)(down)
 app.command("destroy", rich_help_panel=SERVER)(destroy)
 app.add_typer(keys, name="keys", rich_help_panel=SERVER)
+app.add_typer(users, name="users", rich_help_panel=SERVER)
 app.add_typer(template, name="template", rich_help_panel=SERVER)
 app.add_typer(addon, name="addon", rich_help_panel=SERVER)
 app.command("usage", rich_help_panel=SERVER)(observe.usage)
@@ -88,4 +92,12 @@ def options(server: Server = None, api_key: ApiKey = None, json: Json = False) -
 
 
 def main() -> None:
-    app(prog_name="paddock")
+    try:
+        try:
+            app(prog_name="paddock")
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Python writes what is left once more when it ends, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(NOBODY_READS)

@@ -29,6 +29,17 @@ STATE_COLOURS = {
 }
 
 
+NEVER = "never"
+_NEVER_S = 20 * 365 * 86_400
+"""What is longer was meant as "never": the facades, whose clients may ask for that, keep it as 63 years."""
+_SPANS = (
+    (365 * 86_400, "y", 86_400, "d"),
+    (86_400, "d", 3600, "h"),
+    (3600, "h", 60, "min"),
+    (60, "min", 1, "s"),
+)
+
+
 def skip_unused_imports() -> None:
     """Keep ``httpx`` from importing its own command line, which doubles what importing it costs. It allows for that
     part to be missing; ``None`` in ``sys.modules`` is how an import is made to fail."""
@@ -162,9 +173,11 @@ def hint_for(error: PaddockError) -> str | None:
 
 
 def span(seconds: float) -> str:
-    """A length of time in at most two units: ``45 s``, ``3 min``, ``1 h 5 min``, ``2 d``."""
+    """A length of time in at most two units: ``45 s``, ``3 min``, ``1 h 5 min``, ``2 d``, ``1 y 30 d``."""
+    if seconds >= _NEVER_S:
+        return NEVER
     whole = max(0, round(seconds))
-    for size, unit, below, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+    for size, unit, below, small in _SPANS:
         if whole >= size:
             rest = whole % size // below
             return f"{whole // size} {unit}" + (f" {rest} {small}" if rest else "")
@@ -180,7 +193,10 @@ def ago(timestamp: str | None) -> str:
 
 
 def until(timestamp: str | None) -> str:
-    return f"in {_roughly(_from_now(timestamp))}" if timestamp else ""
+    if not timestamp:
+        return ""
+    rest = _roughly(_from_now(timestamp))
+    return rest if rest == NEVER else f"in {rest}"
 
 
 def local_time(timestamp: str) -> str:

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from paddock.cli import output
-from paddock.cli.arguments import Egress, login_name, pairs
+from paddock.cli import creating, output
+from paddock.cli.arguments import Action, login_name
+from paddock.cli.confinement import Allow, Deny, Private
 from paddock.cli.exec import STILL_RUNNING, Wanted
 from paddock.cli.session import Session, command
 
@@ -21,15 +22,28 @@ def run(
     words: Annotated[
         list[str], typer.Argument(metavar="-- CMD...", help="The command; a single word is run by a shell.")
     ],
-    user_id: Annotated[str | None, typer.Option(help="Whom it is for. [default: the login name]")] = None,
-    template: Annotated[str | None, typer.Option(help="What the sandbox is made from.")] = None,
-    env: Annotated[list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Its environment.")] = None,
-    git_url: Annotated[str | None, typer.Option(metavar="URL", help="Clone this into /workspace.")] = None,
-    cpu: Annotated[float | None, typer.Option(help="Cores.")] = None,
-    memory: Annotated[int | None, typer.Option(metavar="MB", help="Memory.")] = None,
-    disk: Annotated[int | None, typer.Option(metavar="MB", help="Disk.")] = None,
-    provider: Annotated[str | None, typer.Option(help="Which provider makes it.")] = None,
-    egress: Annotated[Egress | None, typer.Option(help="How it may connect to the outside.")] = None,
+    user_id: creating.UserId = None,
+    template: creating.Template = None,
+    max_lifetime: creating.MaxLifetime = None,
+    idle_timeout: Annotated[
+        int | None, typer.Option(metavar="SECONDS", help="With --keep: idle seconds before it is paused.")
+    ] = None,
+    on_timeout: Annotated[Action | None, typer.Option(help="With --keep: what happens then. [default: pause]")] = None,
+    env: creating.Env = None,
+    metadata: creating.Metadata = None,
+    git_url: creating.GitUrl = None,
+    cpu: creating.Cpu = None,
+    memory: creating.Memory = None,
+    disk: creating.Disk = None,
+    provider: creating.ProviderName = None,
+    egress: creating.Egress = None,
+    allow: Allow = None,
+    deny: Deny = None,
+    private: Private = None,
+    isolation: creating.Isolation = None,
+    mount: creating.Mount = None,
+    public_ports: creating.PublicPorts = False,
+    auto_resume: creating.AutoResume = True,
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Stop watching after this; ends it, unless --keep.")
     ] = None,
@@ -48,16 +62,29 @@ def run(
         from paddock.cli.terminal import require_terminal
 
         require_terminal()  # before there is a sandbox
-    asked = {"cpu": cpu, "memory_mb": memory, "disk_mb": disk}
-    wishes: dict[str, Any] = {
-        "env": pairs(env, "--env"),
-        "git_url": git_url,
-        "resources": {name: value for name, value in asked.items() if value is not None} or None,
-        "provider": provider,
-        "egress": egress,
+    if on_timeout and not keep:
+        raise typer.BadParameter("means something with --keep only", param_hint="--on-timeout")
+    wishes = creating.wishes(
+        timeout=idle_timeout,
+        max_lifetime=max_lifetime,
         # Whatever becomes of this program, a sandbox that nobody asked to keep does not stay.
-        "on_timeout": None if keep else "delete",
-    }
+        on_timeout=on_timeout if keep else "delete",
+        env=env,
+        metadata=metadata,
+        git_url=git_url,
+        cpu=cpu,
+        memory=memory,
+        disk=disk,
+        provider=provider,
+        egress=egress,
+        allow=allow,
+        deny=deny,
+        private=private,
+        isolation=isolation,
+        mount=mount,
+        public_ports=public_ports,
+        auto_resume=auto_resume,
+    )
     line = words[0] if len(words) == 1 else shlex.join(words)
     if session.json:
         wishes |= {"command": line, "command_timeout": timeout}

@@ -252,6 +252,10 @@ class User(AsMapping, models.UserAnswer):
     pass
 
 
+class Template(AsMapping, models.TemplateInfo):
+    pass
+
+
 class Health(AsMapping, models.Health):
     pass
 

@@ -12,6 +12,7 @@ from paddock.client.calls import (
     processes,
     sandboxes,
     services,
+    templates,
     terminals,
     tools,
 )
@@ -39,6 +40,7 @@ class Operations:
     get_usage = Operation(sandboxes.get_usage)
     metrics = Operation(sandboxes.metrics)
     health = Operation(sandboxes.health)
+    list_templates = Operation(templates.list_templates)
 
     # Commands and processes
 

@@ -27,6 +27,11 @@ class Templates:
             found += [template for template in await self._of_another(name) if template not in found]
         return found
 
+    async def by_provider(self) -> dict[str, Sequence[str]]:
+        """Of each provider that answers, its default first; the default provider first."""
+        found = {self._default: await self._of(self._default)}
+        return found | {name: await self._of_another(name) for name in self._providers[1:]}
+
     def check(self, provider: str | None) -> None:
         if provider is not None and provider not in self._providers:
             known = ", ".join(sorted(self._providers))

@@ -220,8 +220,8 @@ class DaytonaVendor(Vendor):
 
 
 def _leave_signals_alone() -> None:
-    """The SDK's client of WebSockets takes SIGINT for itself on its first connection, and then cancels every task of the
-    process: a server could not stop in order, and its warm machines stayed. A flag says that this was done already."""
+    """The SDK's client of WebSockets takes SIGINT for itself on its first connection, and then cancels every task of
+    the process: a server could not stop in order, and its warm machines stayed. A flag says that this was done."""
     try:
         client: Any = import_module("engineio.async_client")
     except ModuleNotFoundError:  # an SDK that comes without it

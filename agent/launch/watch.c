@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -35,6 +36,7 @@ enum {
     CLEANINGS = 30, /* looks that a control group gets to become empty */
     MESSAGE_MAX = 16384,
     CLAIM_MAX = 4096,
+    BUSY_MS = 100,
     GIVEN = 2,
 };
 
@@ -256,6 +258,8 @@ static void let_in(int listener)
     }
     if (fd >= 0)
         (void)close(fd);
+    else if (errno == EMFILE || errno == ENFILE)
+        (void)poll(NULL, 0, BUSY_MS); /* he waits on, and we do not spin */
     free(server);
 }
 

@@ -170,6 +170,15 @@ class PathConflict(Conflict):
 class PathDenied(Forbidden):
     code = "path_denied"
 
+    @classmethod
+    def of(cls, path: str, *, read_only: bool) -> PathDenied:
+        why = "Read-only file system" if read_only else "Permission denied"
+        return cls(
+            f"{why}: {path!r}. Use a path below /workspace or /home/user"
+            + ("." if read_only else ", or run a command with sudo."),
+            details={"path": path[:1000]},
+        )
+
 
 class ProcessEnded(Conflict):
     code = "process_ended"
@@ -257,6 +266,13 @@ class ProviderTimeout(ProviderUnavailable):
     code = "provider_timeout"
 
 
+class SandboxElsewhere(PaddockError):
+    """The sandbox lives on another machine, which this server cannot act on; the message says which."""
+
+    status = 421
+    code = "sandbox_elsewhere"
+
+
 class ProviderRefused(Unavailable):
     """The provider answered with a definite no: nothing was done."""
 
@@ -268,6 +284,16 @@ class Unsupported(PaddockError):
 
     status = 501
     code = "unsupported"
+
+
+class ConfinementUnavailable(Unsupported):
+    """The isolation, egress or mounts that were asked for cannot be had here. Nothing was done.
+
+    Asking for others helps, asking again does not.
+    """
+
+    status = 409
+    code = "confinement_unavailable"
 
 
 class InterpreterMissing(Unsupported):

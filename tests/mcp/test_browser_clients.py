@@ -23,7 +23,7 @@ def browsing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     home = tmp_path_factory.mktemp("paddock") / "home"
     home.mkdir(mode=0o700)
     (home / "addons").symlink_to(addons)
-    server = PaddockServer(home)
+    server = PaddockServer(home, PADDOCK_MCP_TOOLS="default,-files,-mcp_*")
     server.start()
     try:
         yield create(server, resources={"memory_mb": 1024})
@@ -45,6 +45,18 @@ def site(browsing: Box) -> Box:
 
 async def test_the_newest_sdk_calls_every_tool_of_the_browser(site: Box) -> None:
     judge(TOUR, await travellers.newest(site, "auto", TOUR))
+
+
+async def test_the_browser_is_listed_where_it_is_installed_and_the_operator_says_what_else(browsing: Box) -> None:
+    async with browsing.client() as client:
+        listed = {tool.name for tool in (await client.list_tools()).tools}
+    assert {"browser_navigate", "run_command"} <= listed and not {"read_file", "claude_code"} & listed
+
+
+async def test_a_model_is_sent_the_picture_and_the_text(site: Box) -> None:
+    async with site.client() as client:
+        page = await client.call_tool("browser_navigate", {"url": GLANCE[0].arguments["url"]})
+    assert [block.type for block in page.content] == ["text", "image"] and page.structured_content is None
 
 
 async def test_every_other_client_can_use_the_browser(site: Box) -> None:

@@ -28,7 +28,7 @@ def visitor(box: Box, token: str | None, **headers: str) -> httpx.Client:
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_tools_are_listed_and_called_in_both_eras_at_the_address_that_create_gave(box: Box, era: str) -> None:
-    async with box.client(era) as client:
+    async with box.client(era, url=box.program_url) as client:
         assert client.protocol_version == {"legacy": "2025-11-25", "auto": "2026-07-28"}[era]
         assert "write_file" in [tool.name for tool in (await client.list_tools()).tools]
         written = await client.call_tool("write_file", {"path": f"{era}.txt", "content": "hello"})

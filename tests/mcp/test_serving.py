@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
@@ -15,6 +16,7 @@ from paddock import errors
 from paddock.mcp import server
 from paddock.tools import catalogue
 from paddock.tools.bench import Progress
+from paddock.tools.selection import Selection
 from paddock.tools.tool import Outcome, Picture, Tool
 
 ERAS = ("legacy", "auto")
@@ -23,12 +25,15 @@ ERAS = ("legacy", "auto")
 class Counter:
     """A desk with the real catalogue, whose calls do what their arguments say."""
 
-    def __init__(self) -> None:
+    usual = Selection.parse("full")
+
+    def __init__(self, *more: Tool) -> None:
+        self.more = more
         self.cancelled = asyncio.Event()
         self.heard = asyncio.Event()
 
-    async def tools(self) -> list[Tool]:
-        return list(catalogue.TOOLS.values())
+    async def tools(self, selection: Selection) -> list[Tool]:
+        return selection.of([*catalogue.TOOLS.values(), *self.more])
 
     async def call(self, name: str, arguments: Mapping[str, Any], progress: Progress) -> Outcome:
         match arguments:
@@ -56,24 +61,37 @@ class Counter:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_every_tool_is_listed_with_its_schemas_and_hints(era: str) -> None:
+async def test_every_tool_is_listed_with_its_hints_and_all_of_its_arguments(era: str) -> None:
     async with Client(server.serve(Counter()), mode=era) as client:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert listed.keys() == catalogue.TOOLS.keys()
     for name, tool in catalogue.TOOLS.items():
         found = listed[name]
-        assert (found.input_schema, found.output_schema) == (tool.input_schema, tool.output_schema)
-        assert found.annotations is not None and found.annotations.read_only_hint is tool.read_only
-        assert found.annotations.destructive_hint is tool.destructive and found.description == tool.description
+        assert found.input_schema["properties"].keys() == tool.input_schema["properties"].keys()
+        assert found.input_schema.get("required") == tool.input_schema.get("required")
+        jsonschema_rs.meta.validate(found.input_schema)
+        hints = found.annotations
+        assert hints is not None and bool(hints.read_only_hint) is tool.read_only
+        assert bool(hints.idempotent_hint) is tool.idempotent and found.description == tool.description
+        assert (hints.destructive_hint is not False and not hints.read_only_hint) is tool.destructive
+        assert (hints.open_world_hint is not False) is tool.open_world
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_result_has_text_data_and_pictures(era: str) -> None:
+async def test_a_result_is_content_alone_so_that_models_see_text_and_pictures(era: str) -> None:
     async with Client(server.serve(Counter()), mode=era) as client:
+        assert all(tool.output_schema is None for tool in (await client.list_tools()).tools)
         result = await client.session.call_tool("anything", {"show": True})
     text, picture = result.content
-    assert text.text == "look" and result.structured_content == {"seen": 1} and not result.is_error  # type: ignore[union-attr]
+    assert text.text == "look" and result.structured_content is None and not result.is_error  # type: ignore[union-attr]
     assert isinstance(picture, ImageContent) and picture.mime_type == "image/png"
+
+
+async def test_another_servers_data_is_passed_on_but_never_beside_a_picture() -> None:
+    async with Client(server.serve(Counter())) as client:
+        told = await client.session.call_tool("mcp_mine_tell", {"tell": []})
+        shown = await client.session.call_tool("mcp_mine_show", {"show": True})
+    assert told.structured_content == {} and shown.structured_content is None and len(shown.content) == 2
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -86,8 +104,9 @@ async def test_a_tool_that_fails_and_a_sandbox_that_is_gone_are_told_to_the_mode
 
 async def test_a_tool_that_there_is_not_is_an_error_of_the_protocol() -> None:
     async with Client(server.serve(Counter())) as client:
-        with pytest.raises(MCPError, match="no tool 'nothing'"):
-            await client.call_tool("nothing", {})
+        for asked, meant in (("run_comand", "run_command"), ("grep", "grep_files"), ("file_raed", "read_file")):
+            with pytest.raises(MCPError, match=f"no tool {asked!r}. The nearest: .*{meant}"):
+                await client.call_tool(asked, {})
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -20,7 +20,7 @@ _SECONDS = 500
 async def newest(box: Box, era: str, calls: Sequence[Call]) -> list[dict[str, Any]]:
     kept: dict[str, Any] = {}
     answers = []
-    async with box.client(era) as client:
+    async with box.client(era, url=box.program_url) as client:
         for call in calls:
             result = await client.call_tool(call.tool, filled(call.arguments, kept))
             data = result.structured_content
@@ -56,7 +56,7 @@ def javascript(box: Box, calls: Sequence[Call]) -> Any:
 
 
 def inspector(box: Box, *words: str) -> Any:
-    program = [prepared(JAVASCRIPT).program("mcp-inspector"), "--cli", box.mcp_url, "--transport", "http"]
+    program = [prepared(JAVASCRIPT).program("mcp-inspector"), "--cli", box.program_url, "--transport", "http"]
     return run([*program, "--header", f"Authorization: Bearer {box.mcp_token}", *words])
 
 
@@ -68,5 +68,5 @@ def run(command: list[str | Path], **options: Any) -> Any:
 
 
 def _told(command: list[str | Path], box: Box, calls: Sequence[Call]) -> Any:
-    given = {"url": box.mcp_url, "token": box.mcp_token, "calls": asked(calls)}
+    given = {"url": box.program_url, "token": box.mcp_token, "calls": asked(calls)}
     return run(command, input=json.dumps(given))

@@ -32,6 +32,11 @@ class Box:
     mcp_url: str
     mcp_token: str
 
+    @property
+    def program_url(self) -> str:
+        """Where every tool is listed, and answers have data for programs."""
+        return f"{self.mcp_url}?tools=full&structured=true"
+
     def api(self) -> httpx.Client:
         return httpx.Client(
             base_url=f"{self.server.url}/sandboxes", headers={"X-API-Key": self.server.key}, timeout=PATIENCE

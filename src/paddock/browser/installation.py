@@ -22,23 +22,39 @@ _ADDON = f"{FOLDER}/browser"
 _SECONDS = 30.0
 _LEAST_NODE = 20
 
-_LOOK = f"""
-for node in "$(command -v node)" {_ADDON}/bin/node; do
-  [ -x "$node" ] || continue
-  version=$("$node" -p 'process.versions.node.split(".")[0]' 2>/dev/null) || continue
-  [ "$version" -ge {_LEAST_NODE} ] && echo "node $node" && break
-done
-for name in chromium chromium-browser google-chrome google-chrome-stable {_ADDON}/bin/chromium; do
-  program=$(command -v "$name") && echo "chromium $program" && break
-done
+_NODES = f'"$(command -v node)" {_ADDON}/bin/node'
+_CHROMIUMS = f"chromium chromium-browser google-chrome google-chrome-stable {_ADDON}/bin/chromium"
+_PLAYWRIGHT = f"""
 for folder in {_ADDON}/node_modules /usr/local/lib/node_modules /usr/lib/node_modules; do
   for package in "$folder/playwright-core" "$folder/playwright/node_modules/playwright-core"; do
     [ -f "$package/package.json" ] && echo "playwright $package" && break 2
   done
 done
+"""
+_LOOK = f"""
+for node in {_NODES}; do
+  [ -x "$node" ] || continue
+  version=$("$node" -p 'process.versions.node.split(".")[0]' 2>/dev/null) || continue
+  [ "$version" -ge {_LEAST_NODE} ] && echo "node $node" && break
+done
+for name in {_CHROMIUMS}; do
+  program=$(command -v "$name") && echo "chromium $program" && break
+done
+{_PLAYWRIGHT}
+[ -f {_ADDON}/fonts.conf ] && echo "fonts {_ADDON}/fonts.conf"
 exit 0
 """
+PRESENCE = f"""
+for node in {_NODES}; do [ -x "$node" ] && break; done
+[ -x "$node" ] || exit 0
+for name in {_CHROMIUMS}; do command -v "$name" >/dev/null && break; done
+command -v "$name" >/dev/null || exit 0
+[ -n "$({_PLAYWRIGHT})" ] && echo browser
+exit 0
+"""
+"""Prints `browser` where all three seem to be there, and starts none of them: for those who list tools."""
 _CALLED = {"node": f"Node.js {_LEAST_NODE} or later", "chromium": "Chromium", "playwright": "Playwright"}
+_FOUND = {*_CALLED, "fonts"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +77,8 @@ async def bring(machine: Machine) -> Brought:
     for name, content in files.items():
         await machine.write_file(f"{folder}/{name}", _whole(content), user="root")
     env = {"PADDOCK_CHROMIUM": found["chromium"], "PADDOCK_PLAYWRIGHT": found["playwright"]}
+    if "fonts" in found:
+        env["FONTCONFIG_FILE"] = found["fonts"]
     return Brought((found["node"], f"{folder}/main.js"), env)
 
 
@@ -72,7 +90,7 @@ async def _look(machine: Machine) -> dict[str, str]:
         said = stderr.data.decode(errors="replace").strip()[-500:]
         raise errors.ProviderRefused(f"The sandbox could not be searched for a browser: {said or ended.status.value}")
     lines = (line.partition(" ") for line in stdout.data.decode(errors="replace").splitlines())
-    return {part: path for part, _, path in lines if part in _CALLED and path.startswith("/")}
+    return {part: path for part, _, path in lines if part in _FOUND and path.startswith("/")}
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
 
 import typer
 
@@ -20,10 +21,18 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The server's name.")]
 
 @mcp.command("config")
 @command
-def config(session: Session, sandbox_id: SandboxId) -> None:
+def config(
+    session: Session,
+    sandbox_id: SandboxId,
+    tools: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="The tools to show: minimal, full, or kits and names, as files,shell."),
+    ] = None,
+) -> None:
     """What an MCP client needs to reach the sandbox, as an .mcp.json."""
     box = session.client.get_status(sandbox_id)
-    server = {"type": "http", "url": box.mcp_url, "headers": {"Authorization": f"Bearer {box.mcp_token}"}}
+    url = box.mcp_url if tools is None else f"{box.mcp_url}?{urlencode({'tools': tools}, safe=',*')}"
+    server = {"type": "http", "url": url, "headers": {"Authorization": f"Bearer {box.mcp_token}"}}
     output.print_json({"mcpServers": {"paddock": server}})
 
 

@@ -33,6 +33,11 @@ def unreachable(host: str, port: int, why: str) -> bytes:
     return answer(HTTPStatus.BAD_GATEWAY, "unreachable", f"Paddock could not reach {host} port {port}: {why}")
 
 
+def unresolved(host: str, port: int) -> bytes:
+    text = f"Paddock could not reach {host} port {port}: there is no host of this name."
+    return answer(HTTPStatus.BAD_GATEWAY, "unresolved", text)
+
+
 def too_slow(host: str, port: int) -> bytes:
     text = f"Paddock could not reach {host} port {port}: it did not answer in time. Try again later."
     return answer(HTTPStatus.GATEWAY_TIMEOUT, "unreachable", text)

@@ -129,6 +129,8 @@ class Session:
             server = await self._gate.connect(host, port, self._limits.connect_seconds)
         except errors.Forbidden as trouble:
             await self._last_words(answers.denied(str(host), port, trouble.message))
+        except errors.NotFound:
+            await self._last_words(answers.unresolved(str(host), port))
         except errors.PaddockError as trouble:
             await self._last_words(answers.unreachable(str(host), port, trouble.message))
         except TimeoutError:

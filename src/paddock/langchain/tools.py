@@ -24,6 +24,7 @@ from paddock.errors import (
     ToolNotFound,
     Unauthorized,
 )
+from paddock.langchain.naming import Naming
 
 CALL_SECONDS = 1800.0
 """How long a call may take."""
@@ -43,7 +44,8 @@ def make_tools(
 ) -> list[BaseTool]:
     """The tools of the catalogue, or those of these names (MCP's or LangChain's), of these kits, or that only read."""
     chosen = choose(catalogue, names=names, kits=kits, read_only=read_only)
-    return [make_tool(info, sandbox_id, clients) for info in chosen]
+    naming = Naming.of(catalogue)
+    return [make_tool(info, sandbox_id, clients, naming) for info in chosen]
 
 
 def choose(
@@ -75,7 +77,10 @@ def kits_of(catalogue: Sequence[ToolInfo]) -> list[str]:
     return list(dict.fromkeys(info.kit for info in catalogue))
 
 
-def make_tool(info: ToolInfo, sandbox_id: str, clients: ClientPair) -> BaseTool:
+def make_tool(info: ToolInfo, sandbox_id: str, clients: ClientPair, naming: Naming | None = None) -> BaseTool:
+    """``naming``: that of the whole catalogue, of which this tool may be only one."""
+    spoken = Naming.of([info]) if naming is None else naming
+
     def call(arguments: Mapping[str, Any]) -> Call[ToolResult]:
         return call_tool(sandbox_id, info.name, arguments, timeout=CALL_SECONDS)
 
@@ -83,20 +88,20 @@ def make_tool(info: ToolInfo, sandbox_id: str, clients: ClientPair) -> BaseTool:
         try:
             result = clients.plain()._run(call(arguments))
         except PaddockError as error:
-            _tell(error)
-        return _said(result)
+            _tell(error, spoken)
+        return _said(result, spoken)
 
     async def awaited(**arguments: Any) -> tuple[Content, dict[str, Any] | None]:
         try:
             result = await clients.here()._run(call(arguments))
         except PaddockError as error:
-            _tell(error)
-        return _said(result)
+            _tell(error, spoken)
+        return _said(result, spoken)
 
     return StructuredTool(
         name=info.langchain_name,
-        description=info.description,
-        args_schema=dict(info.input_schema),
+        description=spoken.sentence(info.description),
+        args_schema=spoken.schema(info.input_schema),
         func=plain,
         coroutine=awaited,
         response_format="content_and_artifact",
@@ -114,18 +119,19 @@ def make_tool(info: ToolInfo, sandbox_id: str, clients: ClientPair) -> BaseTool:
     )
 
 
-def _tell(error: PaddockError) -> NoReturn:
+def _tell(error: PaddockError, naming: Naming) -> NoReturn:
     if isinstance(error, _NOT_FOR_MODELS):
         raise error
-    raise ToolException(error.message) from error
+    raise ToolException(naming.sentence(error.message)) from error
 
 
-def _said(result: ToolResult) -> tuple[Content, dict[str, Any] | None]:
+def _said(result: ToolResult, naming: Naming) -> tuple[Content, dict[str, Any] | None]:
     if result.failed:
-        raise ToolException(result.text)
+        raise ToolException(naming.sentence(result.text))
+    text = naming.answer(result.text)
     if not result.pictures:
-        return result.text, result.data
-    content: list[dict[str, Any]] = [{"type": "text", "text": result.text}] if result.text else []
+        return text, result.data
+    content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
     content += [
         {"type": "image", "base64": picture.data, "mime_type": picture.media_type} for picture in result.pictures
     ]

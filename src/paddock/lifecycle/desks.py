@@ -9,6 +9,7 @@ from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.tools import Tools
 from paddock.store.records import Sandbox
 from paddock.tools.bench import Progress
+from paddock.tools.selection import Selection
 from paddock.tools.tool import Outcome, Tool
 
 
@@ -20,8 +21,12 @@ class SandboxDesk:
         self._controller = controller
         self._tools = tools
 
-    async def tools(self) -> list[Tool]:
-        return await self._tools.of(self._sandbox)
+    @property
+    def usual(self) -> Selection:
+        return self._tools.usual
+
+    async def tools(self, selection: Selection) -> list[Tool]:
+        return await self._tools.shown(self._sandbox, selection)
 
     async def call(self, name: str, arguments: Mapping[str, Any], progress: Progress) -> Outcome:
         self._tools.check(name)

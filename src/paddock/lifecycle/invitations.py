@@ -56,6 +56,13 @@ class Invitations:
             return self._settings.port_url(sandbox.key, port)
         return self.link_to(sandbox, port).url
 
+    def program_url(self, sandbox: Sandbox, port: int) -> str:
+        """The same for programs, of which few resolve names below ``localhost`` as browsers do."""
+        if self._settings.resolves_below_domain:
+            return self.exposed_url(sandbox, port)
+        path = f"/p/{sandbox.key}/{port}/" if sandbox.public_ports else self.link_to(sandbox, port).path
+        return self._settings.public_url(path)
+
     async def ticket(self, who: Principal, sandbox_id: str, port: int | None) -> Invitation:
         seen = await self._controller.get(who, sandbox_id)
         ticket, expires_at = await self._tokens.ticket(sandbox_id, who.user_id, port)

@@ -30,6 +30,7 @@ from paddock.models.mcp import McpServer
 from paddock.store import mcp_servers as stored
 from paddock.store.database import Store
 from paddock.store.records import Sandbox
+from paddock.tools.nearest import unknown
 from paddock.tools.tool import Tool
 
 LIST_SECONDS = 15.0
@@ -120,7 +121,7 @@ class McpServers:
     async def tools(self, sandbox: Sandbox) -> builtins.list[Tool]:
         """Those of every server that has said what it has; new ones are waited for a moment. Wakes nobody."""
         registered = await self._registered(sandbox.sandbox_id)
-        machine = await self._machine(sandbox.sandbox_id)
+        machine = await self.machine(sandbox.sandbox_id)
         if machine is None:
             return self._remembered(sandbox, registered)
         relays = await self._synced(sandbox, machine, registered)
@@ -135,14 +136,16 @@ class McpServers:
         if not is_relayed(name):
             return None
         registered = await self._registered(sandbox.sandbox_id)
-        machine = await self._machine(sandbox.sandbox_id)
+        machine = await self.machine(sandbox.sandbox_id)
         relays = None if machine is None else await self._synced(sandbox, machine, registered)
         found = None if relays is None else await relays.find(name, CALL_SECONDS)
         if found is None:
-            raise errors.ToolNotFound(
-                f"No MCP server of this sandbox has a tool {name[:80]!r}. "
-                f"`GET /sandboxes/{sandbox.sandbox_id}/mcp-servers` tells how they are."
-            )
+            known = [] if relays is None else [tool.name for tool in relays.tools()]
+            if not known:
+                raise errors.ToolNotFound(
+                    f"There is no tool {name[:80]!r}: no MCP server of this sandbox has told of any tools."
+                )
+            raise errors.ToolNotFound(unknown("tool", name, known))
         return found
 
     # Inside
@@ -164,13 +167,13 @@ class McpServers:
         if (row is None or row.state is State.DELETED) and (relays := self._relays.pop(sandbox_id, None)) is not None:
             await relays.close()
 
-    async def _machine(self, sandbox_id: str) -> Machine | None:
+    async def machine(self, sandbox_id: str) -> Machine | None:
         """None for one that does not run."""
         row = await self._rows.get(sandbox_id)
         if row is None or row.state is not State.RUNNING:
             return None
         try:
-            return await self._engine.call(self._engine.provider(row.provider).attach(sandbox_id), "attach")
+            return await self._engine.call(self._engine.provider_of(row).attach(sandbox_id), "attach")
         except (errors.NotFound, errors.Conflict):
             return None
 
@@ -197,11 +200,11 @@ class McpServers:
             async with self._store.write() as connection:
                 await stored.learn(connection, sandbox_id, name, [tool.stored() for tool in tools])
 
-        provider = self._engine.provider(sandbox.provider)
+        provider = self._engine.provider_of(sandbox)
         return Relay(
             name,
             definition,
-            lambda: self._machine(sandbox_id),
+            lambda: self.machine(sandbox_id),
             lambda host, port, seconds: provider.connect_out(sandbox_id, host, port, seconds),
             declared.known,
             None if declared.from_file else learned,
@@ -222,7 +225,7 @@ class McpServers:
 
     async def _overview(self, sandbox: Sandbox, *, start: bool = True) -> Overview:
         registered = await self._registered(sandbox.sandbox_id)
-        machine = await self._machine(sandbox.sandbox_id)
+        machine = await self.machine(sandbox.sandbox_id)
         relays = None if machine is None else await self._synced(sandbox, machine, registered)
         if relays is not None and start:
             relays.start()

@@ -12,13 +12,18 @@ from paddock.lifecycle.controller import Controller, Use
 from paddock.lifecycle.invitations import Invitations
 from paddock.lifecycle.mcp_servers import McpServers
 from paddock.lifecycle.services import Services
-from paddock.machine.base import Connection
+from paddock.machine.base import DEFAULT_USER, Connection
 from paddock.mcp.relay.names import is_relayed
 from paddock.store.records import Sandbox
 from paddock.tools import catalogue
 from paddock.tools.bench import Bench, Progress, unheard
+from paddock.tools.installed import not_installed
+from paddock.tools.selection import Selection
 from paddock.tools.tool import Outcome, Tool
 from paddock.workers import Workers
+
+_MAX_REMEMBERED = 4096
+"""Sandboxes of which it is known what is not installed in them."""
 
 
 class Tools:
@@ -29,12 +34,16 @@ class Tools:
         invitations: Invitations,
         mcp_servers: McpServers,
         workers: Workers,
+        usual: Selection,
     ) -> None:
+        self.usual = usual
+        """What MCP clients are shown that ask for nothing in particular."""
         self._controller = controller
         self._mcp_servers = mcp_servers
         self._services = services
         self._invitations = invitations
         self._workers = workers
+        self._not_installed: dict[str, frozenset[str]] = {}
 
     async def list(self, who: Principal, sandbox_id: str) -> list[Tool]:
         """Those that this sandbox has. Wakes nobody."""
@@ -44,6 +53,23 @@ class Tools:
     async def of(self, sandbox: Sandbox) -> builtins.list[Tool]:
         """The catalogue, and what the user's own MCP servers bring."""
         return [*catalogue.TOOLS.values(), *await self._mcp_servers.tools(sandbox)]
+
+    async def shown(self, sandbox: Sandbox, selection: Selection) -> builtins.list[Tool]:
+        """For a model: those of the selection."""
+        missing = await self._look(sandbox) if selection.needs_look else frozenset()
+        return selection.of(await self.of(sandbox), missing)
+
+    async def _look(self, sandbox: Sandbox) -> frozenset[str]:
+        """What is not installed in it; of one that is asleep, as it was when somebody looked last."""
+        machine = await self._mcp_servers.machine(sandbox.sandbox_id)
+        missing = None if machine is None else await not_installed(machine, DEFAULT_USER)
+        if missing is None:
+            return self._not_installed.get(sandbox.sandbox_id, frozenset())
+        self._not_installed.pop(sandbox.sandbox_id, None)
+        self._not_installed[sandbox.sandbox_id] = missing
+        if len(self._not_installed) > _MAX_REMEMBERED:
+            del self._not_installed[next(iter(self._not_installed))]
+        return missing
 
     async def find(self, sandbox: Sandbox, name: str) -> Tool:
         return await self._mcp_servers.find(sandbox, name) or catalogue.find(name)
@@ -78,6 +104,7 @@ class Tools:
             machine=use.machine,
             reach=lambda port: self._reach(use, port),
             port_url=lambda port: self._invitations.exposed_url(use.sandbox, port),
+            program_url=lambda port: self._invitations.program_url(use.sandbox, port),
             workers=self._workers.of(use.sandbox.owner_id),
             progress=progress,
             confined=True,

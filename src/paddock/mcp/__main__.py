@@ -19,6 +19,8 @@ from paddock import errors
 from paddock.mcp.alone import MachineDesk, Place, this_machine
 from paddock.mcp.app import PATH, PORT, Admitted, McpApp, bearer
 from paddock.mcp.endpoint import Endpoint, sdk
+from paddock.tools.catalogue import usual_tools
+from paddock.tools.selection import DEFAULT, Selection
 
 TOKEN = "PADDOCK_MCP_TOKEN"  # noqa: S105 - where it is found
 _MAX_BODY = 64 << 20
@@ -27,8 +29,9 @@ _MAX_BODY = 64 << 20
 def main(arguments: Sequence[str] | None = None) -> None:
     given = _parse(arguments)
     try:
-        place = Place.here(given.workspace, given.user)
-        asyncio.run(_serve_stdio(place) if given.stdio else _serve_http(place, given.host, given.port))
+        place, usual = Place.here(given.workspace, given.user), usual_tools(given.tools)
+        serving = _serve_stdio(place, usual) if given.stdio else _serve_http(place, usual, given.host, given.port)
+        asyncio.run(serving)
     except errors.PaddockError as problem:
         sys.exit(f"paddock.mcp: {problem.message}")
     except KeyboardInterrupt:
@@ -45,14 +48,20 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=PORT, help="the port to listen on (default: %(default)s)")
     parser.add_argument("--workspace", help="where relative paths begin (default: /workspace, else this directory)")
+    parser.add_argument(
+        "--tools",
+        default=DEFAULT,
+        metavar="NAMES",
+        help="which tools clients are shown: default, minimal, full, or kits and names, as files,shell",
+    )
     parser.add_argument("--user", help="as whom the tools act (default: user, else whoever runs this)")
     return parser.parse_args(arguments)
 
 
-async def _serve_stdio(place: Place) -> None:
+async def _serve_stdio(place: Place, usual: Selection) -> None:
     async with this_machine(place) as machine:
         server, stdio = await sdk("paddock.mcp.server"), await sdk("mcp.server.stdio")
-        desk = MachineDesk(machine, place, os.environ)
+        desk = MachineDesk(machine, place, os.environ, usual)
         serving = server.serve(desk)
         try:
             async with stdio.stdio_server() as (received, sent):
@@ -61,13 +70,13 @@ async def _serve_stdio(place: Place) -> None:
             await desk.close()
 
 
-async def _serve_http(place: Place, host: str, port: int) -> None:
+async def _serve_http(place: Place, usual: Selection, host: str, port: int) -> None:
     token = os.environ.get(TOKEN, "")
     if not token:
         token = secrets.token_hex(32)
         sys.stderr.write(f"{TOKEN}={token}\n")
     async with this_machine(place) as machine:
-        desk = MachineDesk(machine, place, os.environ)
+        desk = MachineDesk(machine, place, os.environ, usual)
         endpoint = Endpoint(_MAX_BODY)
 
         async def admit(scope: Scope, headers: Headers) -> Admitted:

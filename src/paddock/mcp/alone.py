@@ -30,6 +30,8 @@ from paddock.mcp.relay.relays import Declared, Relays
 from paddock.providers.ground.programs import Programs
 from paddock.tools import catalogue
 from paddock.tools.bench import Bench, Progress
+from paddock.tools.installed import BROWSER, not_installed
+from paddock.tools.selection import Selection
 from paddock.tools.tool import Outcome, Tool
 from paddock.workers import Workers
 
@@ -44,6 +46,8 @@ _NOT_HERE = {
     browser.PORT: "The browser is a service of a Paddock server, and does not run on this machine. "
     "Playwright's own MCP server can stand in for it: name it in .mcp.json.",
 }
+_NEED_A_SERVER = BROWSER | {"run_python"}
+"""Tools that answer with one of these sentences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +100,26 @@ async def this_machine(place: Place) -> AsyncIterator[AgentMachine]:
 class MachineDesk:
     """Keeps :class:`~paddock.mcp.desk.Desk`'s promises for the machine that it is given."""
 
-    def __init__(self, machine: AgentMachine, place: Place, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, machine: AgentMachine, place: Place, env: Mapping[str, str], usual: Selection = Selection()
+    ) -> None:
         self._machine = machine
         self._place = place
+        self._usual = usual
         self._workers = Workers()
         self._relays = Relays(env, self._relay, workspace=place.workspace, user=place.user)
 
-    async def tools(self) -> list[Tool]:
+    @property
+    def usual(self) -> Selection:
+        return self._usual
+
+    async def tools(self, selection: Selection) -> list[Tool]:
         await self._relays.sync(self._machine, {})
         self._relays.start()
         await self._relays.settled(LIST_SECONDS)
-        return [*catalogue.TOOLS.values(), *self._relays.tools()]
+        missing = await not_installed(self._machine, self._place.user) if selection.needs_look else None
+        tools = [*catalogue.TOOLS.values(), *self._relays.tools()]
+        return selection.of(tools, _NEED_A_SERVER | (missing or frozenset()))
 
     async def call(self, name: str, arguments: Mapping[str, Any], progress: Progress) -> Outcome:
         tool: Tool | None = None
@@ -116,7 +129,8 @@ class MachineDesk:
         bench = Bench(
             machine=self._machine,
             reach=self._reach,
-            port_url=lambda port: f"http://localhost:{port}/",
+            port_url=_local_url,
+            program_url=_local_url,
             user=self._place.user,
             home=self._place.home,
             workspace=self._place.workspace,
@@ -161,6 +175,10 @@ def _start(program: Path, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
         finally:
             os.close(state)
     return process, address
+
+
+def _local_url(port: int) -> str:
+    return f"http://localhost:{port}/"
 
 
 def _end_with_us() -> None:

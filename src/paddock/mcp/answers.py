@@ -1,42 +1,62 @@
-"""Tools and their outcomes in the words of MCP."""
+"""Tools and their outcomes in the words of MCP.
+
+Models are told in content. Codex shows a model no picture, and Claude Code no text, when `structuredContent` stands
+beside it, so it is sent only to clients that ask for it (see :mod:`paddock.mcp.asked`).
+"""
 
 from __future__ import annotations
 
 import base64
+import json
+from typing import Any
 
 import mcp_types as types
 
+from paddock.mcp.schemas import compact
 from paddock.tools.tool import Outcome, Tool
 
 
-def described(tool: Tool) -> types.Tool:
+def described(tool: Tool, *, structured: bool = False) -> types.Tool:
     return types.Tool(
         name=tool.name,
         title=tool.title,
         description=tool.description,
-        input_schema=tool.input_schema,
-        output_schema=tool.output_schema or None,
-        annotations=types.ToolAnnotations(
-            title=tool.title,
-            read_only_hint=tool.read_only,
-            destructive_hint=tool.destructive,
-            idempotent_hint=tool.idempotent,
-            open_world_hint=tool.open_world,
-        ),
+        input_schema=compact(tool.input_schema),
+        output_schema=(tool.output_schema or None) if structured else None,
+        annotations=types.ToolAnnotations(**_hints(tool)),
     )
 
 
-def result(outcome: Outcome) -> types.CallToolResult:
+def result(outcome: Outcome, *, structured: bool = False) -> types.CallToolResult:
+    data = None if outcome.data is None else dict(outcome.data)
+    text = outcome.text
+    if not text and data is not None and not outcome.pictures:
+        text = json.dumps(data, ensure_ascii=False)
     content: list[types.ContentBlock] = []
-    if outcome.text or not outcome.pictures:
-        content.append(types.TextContent(text=outcome.text))
+    if text or not outcome.pictures:
+        content.append(types.TextContent(text=text))
     content += [
         types.ImageContent(data=base64.b64encode(picture.data).decode(), mime_type=picture.media_type)
         for picture in outcome.pictures
     ]
-    data = None if outcome.data is None else dict(outcome.data)
-    return types.CallToolResult(content=content, structured_content=data, is_error=outcome.failed)
+    return types.CallToolResult(
+        content=content, structured_content=data if structured else None, is_error=outcome.failed
+    )
 
 
 def failed(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
+
+
+def _hints(tool: Tool) -> dict[str, Any]:
+    """Only those that differ from what the protocol takes for granted."""
+    hints: dict[str, Any] = {}
+    if tool.read_only:
+        hints["read_only_hint"] = True
+    elif not tool.destructive:
+        hints["destructive_hint"] = False
+    if tool.idempotent:
+        hints["idempotent_hint"] = True
+    if not tool.open_world:
+        hints["open_world_hint"] = False
+    return hints

@@ -6,12 +6,18 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from paddock.tools.bench import Progress
+from paddock.tools.selection import Selection
 from paddock.tools.tool import Outcome, Tool
 
 
 class Desk(Protocol):
-    async def tools(self) -> list[Tool]:
-        """Those that can be called here. Looking wakes nobody."""
+    @property
+    def usual(self) -> Selection:
+        """What is shown to a client that asks for nothing in particular."""
+
+    async def tools(self, selection: Selection) -> list[Tool]:
+        """Those of the selection. Looking wakes nobody."""
 
     async def call(self, name: str, arguments: Mapping[str, Any], progress: Progress) -> Outcome:
-        """One call to its end. A tool that fails is an answer; what is raised comes from :mod:`paddock.errors`."""
+        """One call to its end, of any tool, shown or not. A tool that fails is an answer; what is raised comes from
+        :mod:`paddock.errors`."""

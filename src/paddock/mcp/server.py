@@ -16,13 +16,15 @@ from mcp.shared.exceptions import MCPError
 
 from paddock import __version__, errors
 from paddock.mcp import answers
+from paddock.mcp.asked import Asked
 from paddock.mcp.desk import Desk
 from paddock.mcp.endpoint import DESK
+from paddock.mcp.relay.names import is_relayed
 from paddock.tools import catalogue
 
 INSTRUCTIONS = (
     "Tools that act in one sandbox: files, commands, code, a browser. Work happens in /workspace; relative paths begin "
-    "there. What is too long for an answer is kept in a file, whose path is given."
+    "there (`~` is the user's home). What is too long for an answer is kept in a file, whose path is given."
 )
 PROGRESS_SECONDS = 5.0
 
@@ -47,15 +49,26 @@ def serve(desk: Desk | None) -> Server[Any]:
         found: Desk = ctx.request.state._state[DESK] if desk is None else desk  # type: ignore[union-attr]
         return found
 
+    def asked(ctx: Context) -> Asked:
+        query = "" if ctx.request is None else ctx.request.url.query
+        return Asked.of(query, at(ctx).usual)
+
     async def list_tools(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         try:
-            tools = await at(ctx).tools()
+            wish = asked(ctx)
+            tools = await at(ctx).tools(wish.selection)
+        except errors.Invalid as problem:
+            raise MCPError(types.INVALID_PARAMS, problem.message) from problem
         except errors.PaddockError as problem:
             raise MCPError(types.INTERNAL_ERROR, problem.message) from problem
-        return types.ListToolsResult(tools=[answers.described(tool) for tool in tools])
+        return types.ListToolsResult(tools=[answers.described(tool, structured=wish.structured) for tool in tools])
 
     async def call_tool(ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        return await _call(ctx, at(ctx), params)
+        try:
+            wish = asked(ctx)
+        except errors.Invalid as problem:
+            return answers.failed(problem.message)
+        return await _call(ctx, at(ctx), params, structured=wish.structured)
 
     return Server(
         "paddock",
@@ -75,7 +88,9 @@ def _input_schema(name: str) -> dict[str, Any] | None:
     return None if tool is None else tool.input_schema
 
 
-async def _call(ctx: Context, desk: Desk, params: types.CallToolRequestParams) -> types.CallToolResult:
+async def _call(
+    ctx: Context, desk: Desk, params: types.CallToolRequestParams, *, structured: bool
+) -> types.CallToolResult:
     said = Said(ctx)
     telling = asyncio.create_task(said.keep_telling())
     try:
@@ -88,7 +103,9 @@ async def _call(ctx: Context, desk: Desk, params: types.CallToolRequestParams) -
         telling.cancel()
         with suppress(asyncio.CancelledError):
             await telling
-    return answers.result(outcome)
+    # Another's server may say more in its data than in its text; beside a picture it would hide the picture.
+    data_too = structured or (is_relayed(params.name) and not outcome.pictures)
+    return answers.result(outcome, structured=data_too)
 
 
 class Said:

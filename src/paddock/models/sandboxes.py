@@ -180,4 +180,7 @@ class SandboxPage(Answer):
 class PortUrl(Success):
     sandbox_id: str
     port: int
-    url: str
+    url: str = Field(description="What a browser can open.")
+    program_url: str | None = Field(
+        default=None, description="The same for programs, which do not resolve `*.localhost` as browsers do."
+    )

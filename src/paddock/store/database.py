@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import structlog
-from sqlalchemy import event, text
+from sqlalchemy import event, inspect, text
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import (
     DisconnectionError,
@@ -31,7 +31,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from paddock.disk_space import ReserveFile
 from paddock.errors import StoreFull, StoreUnavailable
-from paddock.store import sqlite
+from paddock.store import migrations, sqlite
 from paddock.store.spoiled import loads
 from paddock.store.swift import Swift
 from paddock.store.trouble import StoreDamaged, speaking_plainly
@@ -351,13 +351,22 @@ def _prepare_sqlite(engine: Engine, file: Path, writes: bool) -> None:
 
 
 def _migrate(connection: Connection) -> None:
-    from alembic import command  # slow to import, and needed once per start
+    if _revision(connection) == migrations.newest():
+        return
+    from alembic import command  # slow to import, and needed after an upgrade only
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", "paddock:store/migrations")
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+
+
+def _revision(connection: Connection) -> str | None:
+    """Where the schema stands; None for an empty database."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
 _DRIVERS = {
@@ -381,6 +390,9 @@ def _normalized(url: str) -> URL:
         raise ValueError(f"DATABASE_URL names {parsed.drivername!r}; Paddock keeps its state in sqlite or postgresql")
     if driver.startswith("sqlite") and (not parsed.database or parsed.database == ":memory:"):
         raise ValueError("DATABASE_URL must name a file: a database in memory would forget every sandbox")
+    if driver.startswith("sqlite"):
+        # As SQLAlchemy does, from where the program was started; SQLite's own URIs know whole paths only.
+        parsed = parsed.set(database=str(Path(parsed.database or "").expanduser().absolute()))
     return parsed.set(drivername=driver)
 
 

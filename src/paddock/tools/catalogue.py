@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paddock import errors
+from paddock.tools import nearest
 from paddock.tools.kits import (
     agents,
     browser,
@@ -20,6 +21,7 @@ from paddock.tools.kits import (
     shells,
     todo,
 )
+from paddock.tools.selection import Selection
 from paddock.tools.tool import Kit, Tool
 
 KITS: Sequence[Kit] = (
@@ -46,4 +48,11 @@ def find(name: str) -> Tool:
     for tool in TOOLS.values():
         if name in (tool.name, tool.langchain):
             return tool
-    raise errors.ToolNotFound(f"There is no tool {name[:80]!r}. `GET /sandboxes/{{sandbox_id}}/tools` lists them.")
+    raise errors.ToolNotFound(nearest.unknown("tool", name, TOOLS))
+
+
+def usual_tools(text: str) -> Selection:
+    """What a setting says that MCP clients are shown. Raises where it names what there is not."""
+    selection = Selection.parse(text)
+    selection.of(list(TOOLS.values()))
+    return selection

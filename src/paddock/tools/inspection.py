@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from ipaddress import IPv6Address
 
 from pydantic import BaseModel, Field
 
+from paddock.addons import FOLDER
 from paddock.tools import running
 from paddock.tools.bench import Bench
 from paddock.tools.tool import ToolFailed
 
 _LISTEN = "0A"
+_AGENT_PORTS = frozenset({53, 3128, 6060})
+"""The name server, the proxy and MCP."""
+_SERVICE = re.escape(FOLDER) + r"/(?:addons/)?(interpreter|browser-server|vscode)/"
+_KERNEL = "kernel"
+_LEAST_EPHEMERAL_PORT = 32768
 
 _PROCESSES = r"""
 cd /proc || exit 1
@@ -29,6 +36,8 @@ printf '\036'
 ls -l /proc/[0-9]*/fd 2>/dev/null
 printf '\036'
 grep -s '' /proc/[0-9]*/comm
+printf '\036'
+grep -saz '' /proc/[0-9]*/cmdline
 exit 0
 """
 
@@ -48,6 +57,8 @@ class Listening(BaseModel):
     address: str
     process: str | None = None
     pid: int | None = None
+    own: bool = False
+    """Paddock's, which nobody opened: its proxy, MCP, interpreter, browser, VS Code."""
 
 
 async def processes(bench: Bench) -> list[Process]:
@@ -85,7 +96,7 @@ async def processes(bench: Bench) -> list[Process]:
 async def listening(bench: Bench) -> list[Listening]:
     """By port; one that listens on several addresses is named once."""
     ran = await running.run(bench, ["/bin/sh", "-c", _LISTENING], what="port_list")
-    sockets, files, names = (ran.out.split("\036") + [""] * 3)[:3]
+    sockets, files, names, lines = (ran.out.split("\036") + [""] * 4)[:4]
     holders: dict[str, int] = {}
     pid = 0
     for line in files.splitlines():
@@ -94,6 +105,7 @@ async def listening(bench: Bench) -> list[Listening]:
         elif found := re.search(r"socket:\[(\d+)\]", line):
             holders.setdefault(found[1], pid)
     called = {int(number): name for number, name in re.findall(r"^/proc/(\d+)/comm:(.*)$", names, re.MULTILINE)}
+    services = _services(lines)
     ports: dict[int, Listening] = {}
     for line in sockets.splitlines():
         fields = line.split()
@@ -103,8 +115,29 @@ async def listening(bench: Bench) -> list[Listening]:
         holder = holders.get(fields[9])
         port = int(number, 16)
         process = None if holder is None else called.get(holder)
-        ports.setdefault(port, Listening(port=port, address=_address(address), process=process, pid=holder))
+        found_at = Listening(port=port, address=_address(address), process=process, pid=holder)
+        ports.setdefault(port, found_at.model_copy(update={"own": _is_own(found_at, services)}))
     return sorted(ports.values(), key=lambda each: each.port)
+
+
+def _services(lines: str) -> dict[int, str]:
+    """Which service of Paddock a process is, by the name of its folder below /opt/paddock."""
+    found: dict[int, str] = {}
+    for pid, word in re.findall(r"(?:^|\0)(\d+)/cmdline:([^\0]*)", lines.replace("/proc/", "")):
+        if program := re.match(_SERVICE, word):
+            found[int(pid)] = program[1]
+        elif word == "nursery" and int(pid) in found:
+            found[int(pid)] = _KERNEL
+    return found
+
+
+def _is_own(port: Listening, services: Mapping[int, str]) -> bool:
+    if port.pid is None:  # the agent holds it, whose descriptors a user cannot see
+        return port.port in _AGENT_PORTS
+    service = services.get(port.pid)
+    if service == _KERNEL:  # in which the user's code runs, and may serve something; the other is IPython's own
+        return port.port >= _LEAST_EPHEMERAL_PORT and port.address == "127.0.0.1"
+    return service is not None
 
 
 def _address(digits: str) -> str:

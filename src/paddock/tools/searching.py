@@ -22,6 +22,7 @@ MAX_LINE = 500
 _SECONDS = 60.0
 _LIMIT = 8 << 20
 """Bytes of what a search finds that are read."""
+_SPECIAL = frozenset(r"\.^$*+?{}[]|()")
 _NUMBERED = re.compile(r"(\d{1,12})([:-])")
 
 _FIND = r"""
@@ -118,7 +119,7 @@ async def grep(
         ran = await _plain(bench, folder, one, pattern, glob, ignore_case, literal, context)
         return await bench.workers.call(len(ran.stdout), report, _of_grep, folder, ran.stdout, part)
     if ran.info.exit_code not in (0, 1) and not ran.stdout:
-        raise ToolFailed(f"The search failed: {ran.err.strip()[:1000] or 'rg said nothing'}")
+        raise _failed(pattern, ran.err.strip()[:1000] or "rg said nothing")
     return await bench.workers.call(len(ran.stdout), report, _of_ripgrep, folder, ran.stdout, part)
 
 
@@ -219,8 +220,17 @@ async def _plain(
         stdin="\0".join(["./" + name for name in files] + [""]).encode(errors="surrogateescape") if files else b"",
     )  # fmt: skip
     if not ran.ok:
-        raise ToolFailed(f"The search failed: {ran.err.strip()[:1000]}")
+        raise _failed(pattern, ran.err.strip()[:1000])
     return ran
+
+
+def _failed(pattern: str, said: str) -> ToolFailed:
+    hint = ""
+    if any(letter in _SPECIAL for letter in pattern):
+        hint = (
+            f"\nTo search for {pattern[:100]!r} as plain text, set literal; or put a backslash before what is special."
+        )
+    return ToolFailed(f"The search failed: {said}{hint}")
 
 
 async def _knows_binaries(bench: Bench) -> bool:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from paddock import errors
 from paddock.tools.bench import Bench
+from paddock.tools.misfits import explain
 
 Data = TypeVar("Data", bound=BaseModel)
 Function = Callable[..., Awaitable["Reply[Any]"]]
@@ -32,7 +33,15 @@ _TOLD = (
 """What can go wrong inside a sandbox is news for the model, not a failure of the call."""
 _NOT_TOLD = (errors.SandboxNotFound, errors.SandboxGone, errors.SandboxFailed, errors.SandboxBusy, errors.Asleep)
 """That the sandbox itself cannot be had is."""
-_SHOWN_PROBLEMS = 5
+_OTHER_NAMES = {
+    "file": "path",
+    "file_path": "path",
+    "filename": "path",
+    "directory": "path",
+    "cmd": "command",
+    "pattern": "glob",
+}
+"""Arguments by the names that other tool servers gave them: taken where a tool has no argument of that name itself."""
 _LOOK = "list_directory shows what is there; glob_files finds a file by its name."
 
 
@@ -115,9 +124,9 @@ class Tool:
     async def call(self, bench: Bench, arguments: Mapping[str, Any]) -> Outcome:
         """Raises only what is not the tool's own business: arguments that do not fit, a sandbox out of reach."""
         try:
-            given = self.arguments.model_validate(dict(arguments))
+            given = self.arguments.model_validate(self._renamed(arguments))
         except ValidationError as problem:
-            raise errors.Invalid(f"The arguments of {self.name} do not fit: {_explain(problem)}") from None
+            raise errors.Invalid(explain(self.name, self.arguments, problem)) from None
         values = {name: getattr(given, name) for name in type(given).model_fields}
         try:
             reply = await self.function(bench, **values)
@@ -128,6 +137,14 @@ class Tool:
         except (ToolFailed, *_TOLD) as problem:
             return Outcome(problem.message, failed=True)
         return Outcome(reply.text, reply.data.model_dump(mode="json"), reply.pictures)
+
+    def _renamed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        known = self.arguments.model_fields
+        renamed = dict(arguments)
+        for other, name in _OTHER_NAMES.items():
+            if other in renamed and other not in known and name in known and name not in renamed:
+                renamed[name] = renamed.pop(other)
+        return renamed
 
 
 @dataclass
@@ -143,17 +160,6 @@ class Kit:
             return function
 
         return add
-
-
-def _explain(problem: ValidationError) -> str:
-    found = problem.errors(include_url=False, include_context=False, include_input=False)
-    said = [f"{_place(each['loc'])}: {each['msg'][:300]}" for each in found[:_SHOWN_PROBLEMS]]
-    left_out = len(found) - _SHOWN_PROBLEMS
-    return "; ".join([*said, f"… and {left_out} more"] if left_out > 0 else said)
-
-
-def _place(where: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, where))[:200] or "arguments"
 
 
 def _plain(schema: Any) -> Any:

@@ -92,7 +92,8 @@ async def expose_port(body: ExposePort, caller: Calling) -> PortUrl:
     async with caller.house.controller.use(caller.who, body.sandbox_id) as use:
         await use.record(event=("port.exposed", {"port": body.port}))
         url = caller.house.invitations.exposed_url(use.sandbox, body.port)
-    return PortUrl(sandbox_id=body.sandbox_id, port=body.port, url=url)
+        program_url = caller.house.invitations.program_url(use.sandbox, body.port)
+    return PortUrl(sandbox_id=body.sandbox_id, port=body.port, url=url, program_url=program_url)
 
 
 @router.post("/sandboxes/delete")

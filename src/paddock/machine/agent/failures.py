@@ -59,7 +59,7 @@ def of_path(failure: Refusal | OSError, path: str) -> errors.PaddockError:
     if reason := _CONFLICTS.get(number):
         return errors.PathConflict(f"{path!r}: {reason}.", details=details)
     if number in _DENIED:
-        return errors.PathDenied(f"{path!r} may not be used so.", details=details)
+        return errors.PathDenied.of(path, read_only=number == errno.EROFS)
     if number in _UNUSABLE:
         why = failure.message if isinstance(failure, Refusal) else "it is not a usable path"
         return errors.Invalid(f"{path[:200]!r} cannot be used: {why or 'it is not a usable path'}.", details=details)

@@ -45,7 +45,7 @@ def path_errors(path: str) -> Iterator[None]:
         if reason := _CONFLICTS.get(error.errno or 0):
             raise errors.PathConflict(f"{path!r}: {reason}.", details=details) from None
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise errors.PathDenied(f"{path!r} may not be used so.", details=details) from None
+            raise errors.PathDenied.of(path, read_only=error.errno == errno.EROFS) from None
         if error.errno in (errno.ENAMETOOLONG, errno.EINVAL):
             raise errors.Invalid(f"{path[:200]!r} is not a usable path.", details=details) from None
         raise

@@ -19,7 +19,7 @@ kit = Kit("agents")
 Prompt = Annotated[
     str, Field(min_length=1, max_length=500_000, description="What it should do, with all it must know.")
 ]
-Where = Annotated[str, Field(description="The directory it works in: absolute, or relative to /workspace.")]
+Where = Annotated[str, Field(description="Where it works.")]
 Session = Annotated[
     str | None,
     Field(
@@ -27,7 +27,7 @@ Session = Annotated[
     ),
 ]
 Model = Annotated[str | None, Field(pattern=r"^[^-\s]\S{0,99}$", description="Which model. Null: its own choice.")]
-Seconds = Annotated[float, Field(gt=0, le=14_400, description="Seconds after which it is ended.")]
+Seconds = Annotated[float, Field(gt=0, le=14_400, description="Seconds.")]
 
 _CLAUDE = "npm install -g --prefix ~/.local @anthropic-ai/claude-code"
 _CODEX = "npm install -g --prefix ~/.local @openai/codex"

@@ -35,9 +35,7 @@ kit = Kit("browser")
 @kit.tool("browser_navigate", "Open a page", langchain="browser_open", open_world=True)
 async def navigate(
     bench: Bench,
-    url: Annotated[
-        str, Field(min_length=1, description="What to open. Servers in the sandbox: http://localhost:PORT.")
-    ],
+    url: Annotated[str, Field(min_length=1, description="Servers in the sandbox: http://localhost:PORT.")],
     wait_until: Annotated[
         Literal["load", "domcontentloaded", "networkidle", "commit"], Field(description="What counts as loaded.")
     ] = "load",
@@ -56,7 +54,7 @@ async def navigate(
 
 @kit.tool("browser_snapshot", "See what is on the page", read_only=True)
 async def snapshot(bench: Bench, selector: Selector = None, screenshot: Shot = False) -> Reply[Tree]:
-    """The page as a tree of what can be read and used on it, each element with a ref for browser_click and others.
+    """The page as a tree of what can be read and used, each element with a ref for browser_click and others.
 
     Better than a screenshot for finding elements. Refs are good until the page changes.
     """
@@ -91,7 +89,7 @@ async def type_(
     ref: Ref = None,
     selector: Selector = None,
     label: Annotated[str | None, Field(description="The label of the field.")] = None,
-    slowly: Annotated[bool, Field(description="Key by key, for pages that listen to keys; adds to the text.")] = False,
+    slowly: Annotated[bool, Field(description="Key by key, after what is there.")] = False,
     submit: Annotated[bool, Field(description="Press Enter afterwards.")] = False,
     screenshot: Shot = False,
 ) -> Reply[Page]:
@@ -194,7 +192,7 @@ async def wait(
     text: Annotated[str | None, Field(description="Until this text is there.")] = None,
     selector: Annotated[str | None, Field(description="Until such an element is there.")] = None,
     gone: Annotated[bool, Field(description="Until it is there no more.")] = False,
-    seconds: Annotated[float, Field(gt=0, le=60, description="At most; without text and selector, exactly.")] = 10,
+    seconds: Annotated[float, Field(gt=0, le=60, description="At most; alone, exactly.")] = 10,
     screenshot: Shot = False,
 ) -> Reply[Page]:
     """Wait until something appears on the page, or is gone."""

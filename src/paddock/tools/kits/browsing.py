@@ -10,15 +10,13 @@ from paddock.browser import client
 from paddock.tools.bench import Bench
 from paddock.tools.tool import Picture, Reply, ToolFailed
 
-Ref = Annotated[str | None, Field(description="The element's ref in the latest browser_snapshot.", examples=["e12"])]
-Selector = Annotated[str | None, Field(description="CSS (or Playwright) selector.", examples=["#email"])]
-Text = Annotated[str | None, Field(description="Text, label or accessible name that the element shows.")]
-X = Annotated[
-    float | None, Field(ge=0, description="Pixels from the left of the screenshot; with y, in place of an element.")
-]
-Y = Annotated[float | None, Field(ge=0, description="Pixels from the top.")]
-Shot = Annotated[bool, Field(description="Answer with a screenshot of what it led to.")]
-Limit = Annotated[int, Field(ge=1, le=300, description="At most so many, the latest.")]
+Ref = Annotated[str | None, Field(description="Its ref in the latest browser_snapshot.", examples=["e12"])]
+Selector = Annotated[str | None, Field(description="CSS selector.", examples=["#email"])]
+Text = Annotated[str | None, Field(description="Its text, label or name.")]
+X = Annotated[float | None, Field(ge=0, description="A point of the screenshot instead; with y.")]
+Y = Annotated[float | None, Field(ge=0, description="From the top.")]
+Shot = Annotated[bool, Field(description="Answer with a screenshot.")]
+Limit = Annotated[int, Field(ge=1, le=300, description="How many at most.")]
 Clear = Annotated[bool, Field(description="Forget them afterwards.")]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import re
 import shlex
 from collections.abc import Mapping
 from contextlib import aclosing
@@ -22,6 +23,8 @@ from paddock.tools.tool import Kit, Picture, Reply, ToolFailed
 
 kit = Kit("python")
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""IPython's, for a terminal. A model would read them as text."""
 _MAX_PICTURES = 8
 _MAX_SHOWN = 200
 _MAX_FORMATS = 20
@@ -74,7 +77,7 @@ class _Run:
                 if text:
                     self.texts[stream].append(text)
             case "error":
-                said = {name: str(output.get(name, "")) for name in ("name", "value", "traceback")}
+                said = {name: _COLOURS.sub("", str(output.get(name, ""))) for name in ("name", "value", "traceback")}
                 self.error = PythonError.model_validate(said)
             case "result":
                 self._show(output)
@@ -214,6 +217,8 @@ async def pip_install(
 def _hint(said: str) -> str:
     if "No module named pip" in said:
         return "Install pip first: run_command with `python3 -m ensurepip --user`, or the system's package python3-pip."
+    if "Tunnel connection failed: 502" in said:
+        return "The egress rules allow the package index, but it could not be reached: does its name resolve?"
     if "403" in said or "Tunnel connection failed" in said or "Failed to establish" in said:
         return "The sandbox may not reach the package index: its egress rules must allow it, or PIP_INDEX_URL another."
     if "No matching distribution" in said:

@@ -20,8 +20,11 @@ kit = Kit("commands")
 
 TaskId = Annotated[str, Field(description="As run_command or task_list gave it.", examples=["p_5f0c2a9be1d04477"])]
 Offset = Annotated[
-    int | None, Field(ge=0, description="Read from this byte on: the offset of the answer before. Null: the end of it.")
+    int | None, Field(ge=0, description="From this byte on: the offset of the last answer. Null: its end.")
 ]
+_BACKGROUND_WATCH_S = 0.5
+"""How long a command is watched that goes to the background: most of those that cannot start have ended by then, and
+whoever is told that one runs does not look again."""
 _LABEL = 1000
 _LISTED = 100
 
@@ -30,15 +33,13 @@ _LISTED = 100
 async def run_command(
     bench: Bench,
     command: Annotated[str, Field(min_length=1, description="For bash. Several lines are fine.")],
-    cwd: Annotated[str, Field(description="Where to run it: absolute, or relative to /workspace.")] = ".",
+    cwd: Annotated[str, Field(description="Where to run it; default /workspace.")] = ".",
     timeout: Annotated[
-        float, Field(gt=0, le=3600, description="Seconds to wait. It goes on running after that, as a task.")
+        float, Field(gt=0, le=3600, description="Seconds to wait. After that it goes on as a task.")
     ] = 120,
-    background: Annotated[bool, Field(description="Do not wait: answer with its task id at once.")] = False,
+    background: Annotated[bool, Field(description="Answer with its task id at once.")] = False,
     env: Annotated[dict[str, str] | None, Field(description="Variables for this command alone.")] = None,
-    keep_input_open: Annotated[
-        bool, Field(description="So that task_input can write to it. Without it the command reads an empty input.")
-    ] = False,
+    keep_input_open: Annotated[bool, Field(description="For task_input. Else its input is empty.")] = False,
     hard_timeout: Annotated[
         float | None, Field(gt=0, le=86_400, description="Seconds after which it is killed.")
     ] = None,
@@ -61,7 +62,8 @@ async def run_command(
         label=command[:_LABEL],
     )
     if background:
-        info = await bench.machine.spawn(spec)
+        await bench.machine.spawn(spec)
+        info = await bench.machine.wait(spec.process_id, _BACKGROUND_WATCH_S)
     else:
         info, _, _ = await bench.machine.run(spec, min(timeout, running.BEAT), 1)
         if info.running:
@@ -76,8 +78,8 @@ async def task_output(
     task_id: TaskId,
     stdout_offset: Offset = None,
     stderr_offset: Offset = None,
-    wait: Annotated[float, Field(ge=0, le=600, description="Seconds to wait for what `until` says.")] = 0,
-    until: Annotated[Literal["output", "end"], Field(description="Wait for new output, or for its end.")] = "output",
+    wait: Annotated[float, Field(ge=0, le=600, description="Seconds to wait.")] = 0,
+    until: Annotated[Literal["output", "end"], Field(description="For what to wait.")] = "output",
 ) -> Reply[Task]:
     """What a task has written, and whether it still runs. Give the offsets of the last answer to get only the news."""
     info = await tasks.find(bench, task_id)

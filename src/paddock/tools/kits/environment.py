@@ -17,7 +17,7 @@ kit = Kit("environment")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _RESERVED = {"BASH_ENV", environment.GIVEN}
 
-Port = Annotated[int, Field(ge=1, le=65535, description="The port that something listens on.", examples=[3000])]
+Port = Annotated[int, Field(ge=1, le=65535, description="The port.", examples=[3000])]
 
 
 class Variables(BaseModel):
@@ -113,18 +113,23 @@ class Ports(BaseModel):
 
 class Exposed(BaseModel):
     port: int
-    url: str
+    url: str = Field(description="For a browser.")
+    program_url: str = Field(description="The same for programs, which cannot resolve names below localhost.")
     listening: bool
 
 
 @kit.tool("port_list", "List open ports", read_only=True, idempotent=True)
 async def port_list(bench: Bench) -> Reply[Ports]:
-    """The TCP ports on which something listens in the sandbox, with the address at which a person can open each."""
+    """The TCP ports on which something listens in the sandbox, with the address at which a person can open each.
+
+    Those of the sandbox's own services (proxy, MCP, interpreter, browser, VS Code) are left out.
+    """
     found = [
         OpenPort(
             port=each.port, address=each.address, process=each.process, pid=each.pid, url=bench.port_url(each.port)
         )
         for each in await inspection.listening(bench)
+        if not each.own
     ]
     lines = [f"{each.port}  {each.process or ''}  {each.url}" for each in found]
     return Reply("\n".join(lines) or "Nothing listens.", Ports(ports=found))
@@ -137,6 +142,8 @@ async def expose_port(bench: Bench, port: Port) -> Reply[Exposed]:
     Start the server first, with run_command and background.
     """
     listening = any(each.port == port for each in await inspection.listening(bench))
-    url = bench.port_url(port)
-    note = "" if listening else f" Nothing listens on port {port} yet: start the server with run_command, background."
-    return Reply(f"{url}{note}", Exposed(port=port, url=url, listening=listening))
+    url, program_url = bench.port_url(port), bench.program_url(port)
+    lines = [url, *([f"For programs such as curl or Python: {program_url}"] if program_url != url else [])]
+    if not listening:
+        lines.append(f"[Nothing listens on port {port} yet: start the server with run_command and background.]")
+    return Reply("\n".join(lines), Exposed(port=port, url=url, program_url=program_url, listening=listening))

@@ -71,7 +71,7 @@ class Moved(BaseModel):
 async def read_file(
     bench: Bench,
     path: Path,
-    offset: Annotated[int, Field(ge=1, description="The first line to read, counted from 1.")] = 1,
+    offset: Annotated[int, Field(ge=1, description="The first line, from 1.")] = 1,
     limit: Annotated[int, Field(ge=1, le=20_000, description="How many lines at most.")] = 2000,
 ) -> Reply[FileText]:
     """Read a text file, with line numbers, or look at a picture (PNG, JPEG, GIF, WebP).
@@ -125,9 +125,9 @@ async def write_file(
 async def edit_file(
     bench: Bench,
     path: Path,
-    old_string: Annotated[str, Field(description="The text to replace, exactly as it is, without line numbers.")],
+    old_string: Annotated[str, Field(description="The text to replace, exactly, without line numbers.")],
     new_string: Annotated[str, Field(description="The text to put in its place.")],
-    replace_all: Annotated[bool, Field(description="Every occurrence, rather than the only one.")] = False,
+    replace_all: Annotated[bool, Field(description="Every occurrence.")] = False,
 ) -> Reply[Edited]:
     """Replace text in a file. Read the file first, so that the text fits exactly.
 
@@ -145,9 +145,9 @@ async def edit_file(
 
 
 class Edit(BaseModel):
-    old_string: str = Field(description="The text to replace, exactly as it is then.")
+    old_string: str = Field(description="The text to replace, exactly.")
     new_string: str = Field(description="The text to put in its place.")
-    replace_all: bool = Field(default=False, description="Every occurrence, rather than the only one.")
+    replace_all: bool = Field(default=False, description="Every occurrence.")
 
 
 @kit.tool("multi_edit", "Edit a file in several places", langchain="file_multi_edit", destructive=True)
@@ -175,7 +175,7 @@ async def list_directory(
     bench: Bench,
     path: Annotated[str, Field(description="Absolute, or relative to /workspace.", examples=["src"])] = ".",
     depth: Annotated[int, Field(ge=1, le=8, description="How many levels.")] = 1,
-    offset: Annotated[int, Field(ge=0, description="How many entries to skip.")] = 0,
+    offset: Annotated[int, Field(ge=0, description="Entries to skip.")] = 0,
     limit: Annotated[int, Field(ge=1, le=5000, description="How many entries at most.")] = 500,
 ) -> Reply[Listing]:
     """What is in a directory, hidden files too, sorted by path, with kinds and sizes.
@@ -215,8 +215,8 @@ async def delete_file(
 @kit.tool("move_file", "Move or rename a file", langchain="file_move", destructive=True)
 async def move_file(
     bench: Bench,
-    source: Annotated[str, Field(description="What to move: absolute, or relative to /workspace.")],
-    destination: Annotated[str, Field(description="Its new path, or an existing directory to move it into.")],
+    source: Annotated[str, Field(description="What to move.")],
+    destination: Annotated[str, Field(description="Its new path, or a directory to move it into.")],
     overwrite: Annotated[bool, Field(description="Replace a file that is there already.")] = False,
 ) -> Reply[Moved]:
     """Move or rename a file or directory. Missing directories are made; an existing file is kept unless overwrite."""

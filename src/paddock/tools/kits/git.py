@@ -14,7 +14,7 @@ from paddock.tools.tool import Kit, Reply, ToolFailed
 
 kit = Kit("git")
 
-Repository = Annotated[str, Field(description="Path of the repository: absolute, or relative to /workspace.")]
+Repository = Annotated[str, Field(description="The repository; default /workspace.")]
 Ref = Annotated[str, Field(pattern=r"^[^-\s][^\s]*$", max_length=250)]
 """A name that git cannot take for an option."""
 
@@ -194,7 +194,7 @@ async def git_push(
     remote: Annotated[Ref, Field(description="The name of the remote.")] = "origin",
     branch: Annotated[Ref | None, Field(description="What to push. Null: the branch that is checked out.")] = None,
     set_upstream: Annotated[bool, Field(description="Track it from then on.")] = True,
-    force: Annotated[bool, Field(description="Overwrite, if nobody else has pushed since the last fetch.")] = False,
+    force: Annotated[bool, Field(description="Overwrite (--force-with-lease).")] = False,
 ) -> Reply[Output]:
     """Push commits to a remote. Needs credentials that git can find: GITHUB_TOKEN for github.com (see env_set)."""
     words = ["push", "--porcelain", *(["--set-upstream"] if set_upstream else [])]
@@ -208,7 +208,7 @@ async def git_push(
 async def git_pull(
     bench: Bench,
     path: Repository = ".",
-    rebase: Annotated[bool, Field(description="Put own commits on top, rather than only fast-forward.")] = False,
+    rebase: Annotated[bool, Field(description="Rebase, rather than only fast-forward.")] = False,
 ) -> Reply[Output]:
     """Get what is new on the remote into the branch that is checked out."""
     words = ["pull", "--rebase" if rebase else "--ff-only"]

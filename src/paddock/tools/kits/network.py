@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field
 
@@ -16,6 +17,18 @@ from paddock.tools.tool import Kit, Reply, ToolFailed
 kit = Kit("network")
 
 _MAX_BODY = 8 << 20
+_NO_TUNNEL = re.compile(
+    r"tunnel failed,? response (\d{3})|HTTP code (\d{3}) from proxy|Tunnel connection failed: (\d{3})"
+)
+"""What curl, older curls and Python say where the proxy refuses to connect: then there is a head, and no answer."""
+_UNRESOLVED = re.compile(r"Could not resolve host|Name or service not known|No address associated|name resolution")
+_TUNNEL_HINTS = {
+    "403": " The sandbox's egress rules do not allow this host.",
+    "502": " The egress rules allow this host, but it could not be reached: its name may not resolve, or nothing "
+    "listens on that port.",
+    "503": " The sandbox has too many connections open.",
+    "504": " The egress rules allow this host, but it did not answer in time.",
+}
 _SEPARATOR = "\036"
 _SAFE = re.compile(r"[^\r\n]*")
 
@@ -73,10 +86,10 @@ async def http_request(
     ] = "GET",
     headers: Annotated[dict[str, str] | None, Field(description="To send along.")] = None,
     body: Annotated[str | None, Field(description="To send, as text.")] = None,
-    json_body: Annotated[Any, Field(description="To send as JSON, with its content type; instead of body.")] = None,
-    timeout: Annotated[float, Field(gt=0, le=600, description="Seconds in which it must have answered.")] = 30,
+    json_body: Annotated[Any, Field(description="To send as JSON, instead of body.")] = None,
+    timeout: Annotated[float, Field(gt=0, le=600, description="Seconds.")] = 30,
     follow_redirects: Annotated[bool, Field(description="Go where the answer points.")] = True,
-    save_to: Annotated[str | None, Field(description="Put the body into this file, whatever it is.")] = None,
+    save_to: Annotated[str | None, Field(description="Put the body into this file.")] = None,
 ) -> Reply[HttpAnswer]:
     """Send an HTTP request from inside the sandbox: to a server that runs in it, or to the internet.
 
@@ -93,8 +106,9 @@ async def http_request(
         sent = {"Content-Type": "application/json", **sent}
     ran = await _send(bench, url, method, sent, body, timeout, follow_redirects)
     said, separator, head = ran.err.partition(_SEPARATOR)
-    if not separator or "HTTP/" not in head:
-        raise _no_answer(url, said.strip() or f"exit code {ran.info.exit_code}")
+    if not separator or "HTTP/" not in head or _NO_TUNNEL.search(said):
+        why = said.strip().removesuffix(url).strip()  # curl says at the end where it was
+        raise _no_answer(url, why or f"exit code {ran.info.exit_code}", head)
     return await _answer(bench, url, ran, said, head, save_to)
 
 
@@ -102,7 +116,7 @@ async def _send(
     bench: Bench, url: str, method: str, headers: dict[str, str], body: str | None, timeout: float, follow: bool
 ) -> running.Ran:
     argv = ["--silent", "--show-error", "--request", method, "--max-time", str(timeout), "--globoff"]
-    argv += ["--suppress-connect-headers", "--proto", "=http,https", "--proto-redir", "=http,https"]
+    argv += ["--proto", "=http,https", "--proto-redir", "=http,https"]
     argv += ["--write-out", "%{stderr}%{url_effective}"]
     argv += ["--location", "--max-redirs", "10"] if follow else []
     argv += ["--head"] if method == "HEAD" else []
@@ -154,10 +168,16 @@ def _fits(text: str) -> bool:
     return _SAFE.fullmatch(text) is not None
 
 
-def _no_answer(url: str, said: str) -> ToolFailed:
+def _no_answer(url: str, said: str, head: str) -> ToolFailed:
+    """``head``: what the proxy answered to CONNECT, where curl says it."""
+    host = urlsplit(url).hostname or url
+    refused = _NO_TUNNEL.search(said)
+    mark = re.search(r"^X-Paddock-Egress: *(\w+)", head, re.MULTILINE | re.IGNORECASE)
     hint = ""
-    if "CONNECT tunnel failed" in said or "Tunnel connection failed" in said:
-        hint = " The sandbox's egress rules do not allow this host."
+    if (mark and mark[1] == "unresolved") or _UNRESOLVED.search(said):
+        hint = f" The name {host} does not resolve: check how it is spelled. The egress rules are not the reason."
+    elif refused:
+        hint = _TUNNEL_HINTS.get(next(filter(None, refused.groups())), "")
     elif "onnection refused" in said or "Failed to connect" in said or "Couldn't connect" in said:
         hint = " Nothing listens there: see port_list."
     elif "timed out" in said:

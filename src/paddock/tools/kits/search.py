@@ -11,14 +11,14 @@ from paddock.tools import searching
 from paddock.tools.bench import Bench
 from paddock.tools.reading import tidy
 from paddock.tools.searching import Part, Report
-from paddock.tools.tool import Kit, Reply
+from paddock.tools.tool import Kit, Reply, ToolFailed
 
 kit = Kit("search")
 
 Item = TypeVar("Item")
 
-Where = Annotated[str, Field(description="Where to search: absolute, or relative to /workspace.", examples=["src"])]
-Skip = Annotated[int, Field(ge=0, description="How many results to skip: next_offset of the answer before.")]
+Where = Annotated[str, Field(description="Where to search.", examples=["src"])]
+Skip = Annotated[int, Field(ge=0, description="How many to skip: next_offset of the last answer.")]
 Glob = Annotated[str | None, Field(description="Only files whose path fits.", examples=["*.py", "src/**/*.{ts,tsx}"])]
 
 
@@ -90,12 +90,12 @@ async def grep_files(
     glob: Glob = None,
     mode: Annotated[
         Literal["content", "files", "count"],
-        Field(description="Lines with their numbers; only the files; or how many in each."),
+        Field(description="Lines; only the files; or how many in each."),
     ] = "content",
     ignore_case: Annotated[bool, Field(description="Upper and lower case are the same.")] = False,
-    literal: Annotated[bool, Field(description="The pattern is plain text, no expression.")] = False,
+    literal: Annotated[bool, Field(description="The pattern is plain text.")] = False,
     context: Annotated[int, Field(ge=0, le=20, description="Lines to show before and after each.")] = 0,
-    multiline: Annotated[bool, Field(description="The pattern may span lines. Needs ripgrep in the sandbox.")] = False,
+    multiline: Annotated[bool, Field(description="It may span lines. Needs ripgrep.")] = False,
     offset: Skip = 0,
     limit: Annotated[int, Field(ge=1, le=2000, description="How many lines or files at most.")] = 250,
 ) -> Reply[Found]:
@@ -133,10 +133,12 @@ async def grep_files(
 @kit.tool("search_files", "Search for a text", langchain="file_search", read_only=True, idempotent=True)
 async def search_files(
     bench: Bench,
-    query: Annotated[str, Field(min_length=1, description="Plain text, in upper or lower case.")],
+    query: Annotated[
+        str, Field(description="Plain text, in upper or lower case. Empty: all files that fit glob.")
+    ] = "",
     path: Where = ".",
     glob: Glob = None,
-    limit: Annotated[int, Field(ge=1, le=1000, description="How many names, and how many lines, at most.")] = 100,
+    limit: Annotated[int, Field(ge=1, le=1000, description="How many names, and lines, at most.")] = 100,
 ) -> Reply[Hits]:
     """Where does a text appear? Finds files whose name has it, and lines that have it, whatever the case.
 
@@ -144,6 +146,8 @@ async def search_files(
     names, glob_files.
     """
     where = tidy(bench.path(path))
+    if not query:
+        return await _fitting_names(bench, where, glob, limit)
     found = await searching.grep(
         bench, where, query, Part(0, limit), glob=glob, ignore_case=True, literal=True, context=0, multiline=False
     )
@@ -156,6 +160,15 @@ async def search_files(
     if total_lines > len(kept) or more:
         said.append("… there are more: narrow it with path or glob, or page through with grep_files.")
     return Reply("\n".join(said) or f"{query!r} is nowhere below {where}.", data)
+
+
+async def _fitting_names(bench: Bench, where: str, glob: str | None, limit: int) -> Reply[Hits]:
+    if not glob:
+        raise ToolFailed("Say what to search for: query is a text, glob a pattern of file names, such as *.py.")
+    names = await _named(bench, where, "", glob)
+    data = Hits(names=names[:limit], lines=[], total_names=len(names), total_lines=0)
+    said = [*names[:limit], *(["… there are more: page through with glob_files."] if len(names) > limit else [])]
+    return Reply("\n".join(said) or f"No file below {where} fits {glob}.", data)
 
 
 async def _named(bench: Bench, where: str, query: str, glob: str | None) -> list[str]:

@@ -19,9 +19,9 @@ kit = Kit("shells")
 
 Name = Annotated[
     str,
-    Field(pattern=r"^[A-Za-z0-9_-]{1,40}$", description="Which shell: letters, digits, - and _.", examples=["main"]),
+    Field(pattern=r"^[A-Za-z0-9_-]{1,40}$", description="Which shell.", examples=["main"]),
 ]
-Wait = Annotated[float, Field(gt=0, le=3600, description="Seconds to wait. What runs goes on running after that.")]
+Wait = Annotated[float, Field(gt=0, le=3600, description="Seconds to wait. It goes on running after that.")]
 
 KEYS = {
     "enter": "\r", "tab": "\t", "escape": "\x1b", "backspace": "\x7f", "up": "\x1b[A", "down": "\x1b[B",
@@ -64,7 +64,7 @@ class Closed(BaseModel):
 async def shell_open(
     bench: Bench,
     shell: Name = "main",
-    cwd: Annotated[str, Field(description="Where it begins: absolute, or relative to /workspace.")] = ".",
+    cwd: Annotated[str, Field(description="Where it begins.")] = ".",
 ) -> Reply[ShellState]:
     """Open a shell that stays. shell_run does it by itself; use this to choose where it begins.
 
@@ -106,7 +106,7 @@ async def shell_send(
     bench: Bench,
     text: Annotated[str, Field(description="What to type.")] = "",
     shell: Name = "main",
-    press_enter: Annotated[bool, Field(description="Press enter after the text. Not after keys alone.")] = True,
+    press_enter: Annotated[bool, Field(description="Press enter after the text.")] = True,
     keys: Annotated[list[Key] | None, Field(description="Keys to press after the text.")] = None,
     wait: Annotated[float, Field(gt=0, le=600, description="Seconds to wait for the shell to be free again.")] = 3,
 ) -> Reply[ShellAnswer]:

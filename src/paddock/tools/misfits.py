@@ -1,0 +1,76 @@
+"""Arguments that do not fit a tool, said in sentences that a model can act on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from paddock.tools.nearest import nearest
+
+_SHOWN_PROBLEMS = 5
+_LONGEST_VALUE = 60
+_KINDS = {
+    "string": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list",
+    "dict": "an object", "model": "an object",
+}  # fmt: skip
+
+
+def explain(tool: str, arguments: type[BaseModel], problem: ValidationError) -> str:
+    """What is wrong, and which arguments there are."""
+    found = problem.errors(include_url=False)
+    said = [_sentence(each, arguments) for each in found[:_SHOWN_PROBLEMS]]
+    if len(found) > _SHOWN_PROBLEMS:
+        said.append(f"And {len(found) - _SHOWN_PROBLEMS} more.")
+    return f"{tool} was not called. {' '.join(said)} {_takes(tool, arguments)}"
+
+
+def _takes(tool: str, arguments: type[BaseModel]) -> str:
+    if not arguments.model_fields:
+        return f"{tool} takes no arguments."
+    named = [f"{name} (required)" if field.is_required() else name for name, field in arguments.model_fields.items()]
+    return f"{tool} takes: {', '.join(named)}."
+
+
+def _sentence(each: Mapping[str, Any], arguments: type[BaseModel]) -> str:
+    where, context = each["loc"], each.get("ctx") or {}
+    name = ".".join(str(part) for part in where if not _branch(part))[:200] or "arguments"
+    match each["type"]:
+        case "missing":
+            return f"The argument `{name}` is missing."
+        case "extra_forbidden":
+            close = nearest(str(where[-1]), arguments.model_fields) if len(where) == 1 else []
+            return f"There is no argument `{name}`{f': did you mean `{close[0]}`?' if close else '.'}"
+        case "literal_error" | "enum":
+            return f"`{name}` is one of {context['expected']}, not {_shown(each['input'])}."
+        case "string_pattern_mismatch":
+            return f"`{name}` does not look as it must ({context['pattern']}): it is {_shown(each['input'])}."
+        case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal" as kind:
+            limit = next(iter(context.values()))
+            words = {"greater_than": "above", "greater_than_equal": "at least", "less_than": "below"}
+            return f"`{name}` must be {words.get(kind, 'at most')} {limit:g}, not {_shown(each['input'])}."
+        case "string_too_short" | "too_short":
+            least = context["min_length"]
+            return f"`{name}` may not be empty." if least == 1 else f"`{name}` must have at least {least} items."
+        case "string_too_long" | "too_long":
+            return f"`{name}` is too long: {context['max_length']} at most."
+    return f"`{name}` must be {_kind(each)}, not {_shown(each['input'])}."
+
+
+def _kind(each: Mapping[str, Any]) -> str:
+    kind = str(each["type"])
+    for begin, words in _KINDS.items():
+        if kind.startswith(begin):
+            return words
+    return str(each["msg"])[:300]
+
+
+def _branch(part: int | str) -> bool:
+    """Of a union, which pydantic puts into the place of the problem."""
+    return isinstance(part, str) and (part in _KINDS or part == "str" or "[" in part)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"

@@ -16,14 +16,16 @@ from pathlib import Path
 from paddock.clock import SystemClock
 
 HOUR = 3600.0
+_BEFORE_S = 300.0
+"""So long before the test began something may have happened."""
 _MAX_SERVERS = 4
 _VALUE = struct.Struct("d")
 _FOLLOWED_S = 30.0
 
 
 class SharedClock:
-    """The clock is set by whole hours, and a test takes less than half of one: so what was really the time when
-    something happened can be read from any time that a server wrote down."""
+    """The clock is set by whole hours, and a test takes less than one: so what was really the time when something
+    happened can be read from any time that a server wrote down."""
 
     def __init__(self, file: Path) -> None:
         if not file.exists():
@@ -47,7 +49,7 @@ class SharedClock:
 
     def real(self, at: float) -> float:
         """When that was, by the clock of this test."""
-        return self._began + (at - self._began + HOUR / 2) % HOUR - HOUR / 2
+        return self._began + (at - self._began + _BEFORE_S) % HOUR - _BEFORE_S
 
     def followed(self, number: int) -> bool:
         return self._get(1 + number) == self.offset

@@ -49,7 +49,8 @@ async def judge_usage(scene: Scene, client: httpx.AsyncClient) -> None:
         total = used.json()["total"]
         if scene.alone:
             history = await _history(scene.store, promise.sandbox_id)
-            assert total["seconds"] <= _seconds_running(scene, history) + _BILL_SLACK_S, promise
+            passed = _seconds_running(scene, history)
+            assert total["seconds"] <= passed + _BILL_SLACK_S, f"{promise} ran for {passed} s, billed are {total}"
         if scene.loses_commands:
             continue  # a command that its agent took with it may have been answered, and is then told as lost
         answered = herd.answered[promise.sandbox_id]

@@ -54,6 +54,7 @@ async def test_sandboxes_outlive_a_damaged_database_and_are_found_again(server: 
         assert refused.returncode == 1, refused.stderr
         assert "Traceback" not in refused.stderr
         said = " ".join(refused.stderr.split())
+        assert "is damaged" in said, said
         assert "malformed" in said, said
         assert folders(server) == machines, "a server that cannot start leaves everything as it is"
 

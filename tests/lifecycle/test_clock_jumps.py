@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from paddock.clock import ManualClock
 from paddock.models import State
+from paddock.store import sandboxes
 from tests.support.world import World
 
 HOUR = 3600.0
@@ -62,3 +65,24 @@ async def test_the_time_of_day_is_followed(world: World) -> None:
     set_clock(world, 0.2)
     await world.house.scheduler.tick()
     assert world.clock.now() == pytest.approx(before + HOUR + 0.2)
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+async def test_a_jump_while_running_time_is_written_down_is_not_billed(
+    world: World, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    sandbox_id = (await world.create(timeout=5000)).sandbox.sandbox_id
+    await world.pass_time(400)
+    look = sandboxes.running_since_before
+
+    async def looked(*given: Any) -> list[str]:
+        found = await look(*given)
+        set_clock(world, jump)
+        await world.house.scheduler.tick()
+        return found
+
+    monkeypatch.setattr(sandboxes, "running_since_before", looked)
+    await world.house.reconciler.sweep()
+    await world.pass_time(10)
+    running = (await world.house.usage.of_sandbox(world.alice, sandbox_id))[0]
+    assert running.seconds == pytest.approx(410)

@@ -98,11 +98,18 @@ def _private_home(home: Path) -> None:
 
 
 def _cannot_write(settings: Settings, error: OSError | StoreUnavailable) -> str:
+    from paddock.store.trouble import StoreDamaged
+
     if isinstance(error, StoreUnavailable):
         cause = getattr(error.__cause__, "orig", None) or error.message
         what = "the database" if settings.database_url.startswith("postgres") else "its database"
     else:
         cause, what = error.strerror or error, str(error.filename or settings.home)
+    if isinstance(error, StoreDamaged):
+        return (
+            f"Paddock cannot start, because {what} is damaged: {cause}. Nothing was changed, and sandboxes are left as "
+            'they are. "Backups, and a damaged database" in docs/configuration.md says how to bring it back.'
+        )
     read_only = " It is read-only." if "readonly" in str(cause) else ""
     return (
         f"Paddock cannot start, because it cannot use {what}: {cause}.{read_only} "

@@ -216,13 +216,13 @@ class Reconciler:
 
     async def _accrue(self) -> None:
         """Write down the running time of long runners, so that a chart of today is true today."""
-        now = self._clock.now()
         async with self._store.read() as connection:
-            running = await sandboxes.running_since_before(connection, now - _ACCRUE_SECONDS)
+            running = await sandboxes.running_since_before(connection, self._clock.now() - _ACCRUE_SECONDS)
 
         async def accrue(connection: AsyncConnection, sandbox_id: str) -> None:
             sandbox = await sandboxes.get(connection, sandbox_id, lock=True)
             if sandbox is not None and sandbox.running_since is not None:
+                now = self._clock.now()  # of this transaction: before it, the clock may have been set
                 await usage.add_running(connection, sandbox, sandbox.running_since, now)
                 await sandboxes.patch(connection, sandbox_id, running_since=now)
 

@@ -16,6 +16,7 @@ from paddock.addons.shelf import Shelf
 ROOT = Path(__file__).resolve().parents[2]
 ADDONS = ROOT / "build" / "addons"
 _LOCK = ROOT / "src/paddock/addons/locks/browser/package-lock.json"
+_RECIPE = ROOT / "src/paddock/addons/browser.py"
 _ATTEMPTS = 2
 _RECENT_SECONDS = 900
 
@@ -24,7 +25,7 @@ def installed() -> Path:
     """The folder of add-ons with the browser in it. Skips where a registry does not answer, or it cannot be had."""
     ADDONS.mkdir(parents=True, exist_ok=True)
     shelf, stamp, failed = Shelf(ADDONS), ADDONS / ".stamp", ADDONS / ".failed"
-    wanted = hashlib.sha256(_LOCK.read_bytes()).hexdigest()
+    wanted = hashlib.sha256(_LOCK.read_bytes() + _RECIPE.read_bytes()).hexdigest()
     with (ADDONS / ".tests").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         if shelf.installed("browser") is not None and stamp.is_file() and stamp.read_text() == wanted:

@@ -163,3 +163,60 @@ def test_the_example_of_the_documentation_prints_the_title(
     (example,) = (each for each in examples("docs/browser.md") if each.language == "python")
     exec(example.text)
     assert "Hello" in capsys.readouterr().out
+
+
+def test_a_page_that_is_refused_does_not_refuse_the_next(visitor: Visitor) -> None:
+    for _ in range(3):
+        assert visitor.tool("browser_navigate", url="https://10.9.8.7/", screenshot=False).failed
+        assert visitor.do("browser_navigate", url=URL, screenshot=False).data["title"] == "First"
+
+
+# Where Chromium's own requests are sent instead of to Google: when both have come, the time for them is over.
+HOME = """
+import http.server, pathlib
+seen = pathlib.Path("/tmp/seen")
+class Nobody(http.server.BaseHTTPRequestHandler):
+    def answer(self):
+        with seen.open("a") as file: file.write(f"{self.command} {self.path}\\n")
+        self.send_error(404)
+    do_GET = do_POST = answer
+    def log_message(self, *_): pass
+http.server.ThreadingHTTPServer(("127.0.0.1", 9), Nobody).serve_forever()
+"""
+LISTENING = "python3 -c 'import socket, time\nwhile socket.socket().connect_ex((\"127.0.0.1\", 9)): time.sleep(0.05)'"
+BOTH = "until grep -q ^POST /tmp/seen && grep -q v1/pages /tmp/seen; do sleep 0.1; done"
+
+
+def test_a_browser_that_nobody_uses_asks_nobody_anything(browser_bed: Bed, visitor: Visitor) -> None:
+    box = visitor.box
+
+    def connections() -> int:
+        with browser_bed.api() as api:
+            report = api.get(f"/sandboxes/{box.sandbox_id}/egress").raise_for_status().json()
+        return int(report["totals"]["connections"])
+
+    before = connections()
+    box.run(f"exec python3 -c '{HOME}'", user="root", background=True)
+    box.run(LISTENING, timeout=60)
+    visitor.do("browser_close")
+    visitor.do("browser_navigate", url=URL, screenshot=False)  # a page with a form, about which it would ask
+    box.run(f"timeout 100 sh -c '{BOTH}'", timeout=110)
+    assert "POST" in box.run("cat /tmp/seen")
+    assert connections() == before
+
+
+DISTINCT = """(() => {
+  const pens = "漢字かな한국😀🚀".match(/./gu).map((character) => {
+    const canvas = document.createElement('canvas');
+    const pen = canvas.getContext('2d');
+    pen.font = '40px sans-serif';
+    pen.fillText(character, 10, 60);
+    return canvas.toDataURL();
+  });
+  return new Set(pens).size;
+})()"""
+
+
+def test_every_script_and_emoji_can_be_read(visitor: Visitor) -> None:
+    """Where there is no font for them all look the same: a box."""
+    assert visitor.value(DISTINCT) == 8

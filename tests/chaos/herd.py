@@ -17,7 +17,7 @@ from tests.chaos.output import Followed, Writing, some_writing, wrong_with_answe
 
 MOST_UNANSWERED = 40
 """Creates without an answer, after which nobody asks for something new: all are asked for again in the end."""
-_MAX_ASKING_S = 120.0
+_MAX_ASKING_S = 300.0
 
 
 @dataclass
@@ -58,6 +58,8 @@ class Herd:
     answered: Counter[str] = field(default_factory=Counter)
     """Commands that were answered, by sandbox: each of them is to be counted once."""
     answers: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    last_refusal: dict[str, str] = field(default_factory=dict)
     bytes_read: int = 0
     bytes_missing: int = 0
     """Of output that was said to be kept no more."""
@@ -216,6 +218,9 @@ class Herd:
         url = self.rng.choice(self.urls)
         answer = await client.post(f"{url}/sandboxes/{action}", json=body, headers=headers)
         self.answers += 1
+        if answer.status_code != 200:
+            self.refused[f"{action} {answer.status_code}"] += 1
+            self.last_refusal[action] = answer.text
         if answer.status_code >= 500 and answer.status_code not in (503, 507):
             self.surprises.append(f"{action}: {answer.status_code} {answer.text}")
         return answer

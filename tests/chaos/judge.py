@@ -14,7 +14,7 @@ from paddock.store.database import Store
 from paddock.store.records import Event, Sandbox
 from tests.chaos.scene import Scene
 
-SETTLE_SECONDS = 40.0
+SETTLE_SECONDS = 90.0
 _BILL_SLACK_S = 3.0
 _STATES = {state.value for state in State}
 
@@ -78,7 +78,7 @@ async def _settled(scene: Scene) -> tuple[dict[str, Sandbox], dict[str, str]]:
     except TimeoutError:
         pytest.fail(
             f"after {SETTLE_SECONDS} s still: transitional {busy}, not struck {pending}, "
-            f"without a deadline or without a row {odd}, unanswered {keys}"
+            f"without a deadline or without a row {odd}, unanswered {keys}, last refusals {scene.herd.last_refusal}"
         )
 
 

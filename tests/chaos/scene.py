@@ -19,6 +19,9 @@ from tests.chaos.slot import Slot
 REAL = ("local", "docker")
 """Providers whose sandboxes are real, and whose servers take ten times as long to start."""
 
+_PATIENCE_S = 120.0
+"""Of those who ask when the chaos is over."""
+
 
 @dataclass
 class Scene:
@@ -49,7 +52,7 @@ class Scene:
         return self.real
 
     def client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(headers={"X-API-Key": self.herd.api_key}, timeout=30)
+        return httpx.AsyncClient(headers={"X-API-Key": self.herd.api_key}, timeout=_PATIENCE_S)
 
     async def start_all(self) -> None:
         await asyncio.gather(*(slot.start(fuse=None) for slot in self.slots))
@@ -60,7 +63,7 @@ class Scene:
         slot = self.slots[0]
         await slot.start(fuse=None)
         async with self.client() as client:
-            answer = await client.post(f"{slot.url}/sandboxes/create", json={"user_id": "first"}, timeout=60)
+            answer = await client.post(f"{slot.url}/sandboxes/create", json={"user_id": "first"})
             assert answer.status_code == 200, answer.text
         await slot.dead(within=0)
 
@@ -101,4 +104,6 @@ class Scene:
             f"promised, {herd.answered.total()} keyed commands answered, {herd.bytes_read / 1e6:.1f} MB of output "
             f"read, {herd.bytes_missing / 1e6:.1f} MB said to be missing",
             *(f"  {count:5d}  {name}" for name, count in counts),
+            "  not answered with success: "
+            + ", ".join(f"{count} × {name}" for name, count in herd.refused.most_common()),
         ]

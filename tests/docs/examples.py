@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^```(?P<language>[\w+-]*)[^\n]*\n(?P<text>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+_HERE_DOCUMENT = re.compile(r"<<'?(\w+)'?")
 PROMPT = "$ "
 
 
@@ -48,13 +49,20 @@ def examples(page: str) -> list[Example]:
 
 
 def commands(example: Example) -> Iterator[Command]:
-    """A command begins at its prompt and goes on where its line ends in a backslash; the rest is what it prints."""
+    """A command begins at its prompt and goes on after a backslash at the end of its line, and to the end of what is
+    given it as a here-document; the rest is what it prints."""
     command: Command | None = None
+    document = ""
     for number, line in enumerate(example.text.splitlines(), example.line):
-        if line.startswith(PROMPT):
+        if document and command is not None:
+            command.text += f"\n{line}"
+            document = "" if line == document else document
+        elif line.startswith(PROMPT):
             if command is not None:
                 yield command
             command = Command(number, line.removeprefix(PROMPT))
+            found = _HERE_DOCUMENT.search(line)
+            document = found[1] if found else ""
         elif command is None:
             raise ValueError(f"{example.page}:{number}: an example of a console begins with `{PROMPT}`")
         elif not command.printed and command.text.endswith("\\"):

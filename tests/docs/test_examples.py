@@ -43,6 +43,8 @@ def reader(server: PaddockServer, home: Path, tmp_path: Path, monkeypatch: pytes
     for name, content in FILES.items():
         (folder / name).write_text(content)
     made = Reader(server, home, folder, programs(tmp_path / "bin"))
+    (folder / ".venv").mkdir()
+    (folder / ".venv" / "bin").symlink_to(made.programs)
     for name in ("PADDOCK_HOME", "PADDOCK_API_KEY", "SANDBOX_HOST", "SANDBOX_PORT", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in made.environment().items():

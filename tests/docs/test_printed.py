@@ -42,5 +42,7 @@ def test_commands_go_on_after_a_backslash() -> None:
         (7, "one \\\n    two", ["out", "more"]),
         (12, "three", []),
     ]
+    with_document = list(commands(Example("page.md", 7, "console", "$ python - <<'END'\none\n\n$ two\nEND\nout\n")))
+    assert [(each.text, each.printed) for each in with_document] == [("python - <<'END'\none\n\n$ two\nEND", ["out"])]
     with pytest.raises(ValueError, match=r"page\.md:7"):
         list(commands(Example("page.md", 7, "console", "one\n")))

@@ -95,6 +95,7 @@ async def test_a_node_that_is_lost_for_a_day_holds_up_no_delete(pair: tuple[Worl
     await two.pass_time(LOST_AFTER_S + 60)
     await two.house.reconciler.run_once()
     assert await two.state(made.sandbox_id) is State.DELETED
+    await two.pass_time(1)
     await one.start()  # it comes back, and clears up
     await one.house.reconciler.run_once()
     assert await one.machines() == {}
@@ -112,6 +113,19 @@ async def test_a_row_from_before_is_placed_by_whoever_has_its_machine(pair: tupl
     await one.house.reconciler.run_once()
     row = await two.row(made.sandbox_id)
     assert row.node_id == one.house.nodes.of("fake")
+
+
+async def test_a_home_that_lost_its_name_keeps_its_sandboxes(pair: tuple[World, World]) -> None:
+    one, two = pair
+    made = (await one.create()).sandbox
+    await one.crash()
+    (one.home / "node").unlink()
+    await one.start()
+    await one.pass_time(60)  # until nobody can be there any more who has the old name
+    await one.house.nodes.beat()
+    await one.house.reconciler.run_once()
+    await one.house.controller.pause(one.alice, made.sandbox_id)
+    assert await two.state(made.sandbox_id) is State.PAUSED
 
 
 async def test_one_home_on_two_machines_is_refused(database: str, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ async def test_what_create_answers_is_the_id_where_one_is_wanted(client: Sandbox
     made: Any = sandbox_id
     await client.write_file(made, "hello.py", "print('hello')")
     assert str(await client.run_command(made, "python3 hello.py")) == "hello\n"
-    await client.delete_sandbox(made)
+    await client.delete_sandbox(sandbox_id=made)
 
 
 async def test_a_timeout_by_its_place(local_server: PaddockServer, box: Sandbox) -> None:

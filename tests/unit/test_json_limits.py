@@ -39,7 +39,12 @@ def test_a_text_in_pieces_has_the_values_of_the_whole(document: Any, size: int) 
 def test_no_more_is_counted_than_there_may_be(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     fed: list[int] = []
     feed = ValueCounter.feed
-    monkeypatch.setattr(ValueCounter, "feed", lambda self, piece: (fed.append(len(piece)), feed(self, piece)))
+
+    def counted(self: ValueCounter, piece: bytes) -> None:
+        fed.append(len(piece))
+        feed(self, piece)
+
+    monkeypatch.setattr(ValueCounter, "feed", counted)
     with pytest.raises(errors.Invalid, match="more than 20000 values"):
         json_limits.check(text)
     assert sum(fed) < len(text) / 3

@@ -1,4 +1,5 @@
-"""The add-on ``browser``: Playwright, and Chromium where the host has none that sandboxes would see."""
+"""The add-on ``browser``: Playwright, fonts for every script, and Chromium where the host has none that sandboxes would
+see."""
 
 from __future__ import annotations
 
@@ -10,10 +11,15 @@ from pathlib import Path
 from paddock import errors
 from paddock.addons import npm
 from paddock.addons.debian import Debian
-from paddock.addons.recipe import Made, Say
+from paddock.addons.progress import Say
+from paddock.addons.recipe import Made
 
-_PACKAGES = ("chromium", "fonts-liberation", "fonts-noto-color-emoji")
-_KEPT = re.compile(r"lib|chromium|fonts-|fontconfig-config|zlib1g")
+_PACKAGES = ("chromium",)
+_FONT_PACKAGES = ("fonts-liberation", "fonts-noto-color-emoji", "fonts-wqy-zenhei")
+"""Latin, Greek and Cyrillic; emoji; Chinese, Japanese and Korean, in a seventh of what Noto has for them."""
+_FONTS_REVISION = "fonts1"
+"""In the version of the add-on, so that one from before it had these is replaced."""
+_KEPT = re.compile(r"lib|chromium|fontconfig-config|zlib1g")
 # The C library must be the sandbox's own: a loader fits no other. The rest are for programs beside the browser.
 _LEFT = re.compile(
     r"libc6$|libc-bin|libcrypt1|libpam|libperl|.*-perl$|libllvm|libz3|libgl1-mesa|libglx-mesa|libsystemd-shared"
@@ -27,15 +33,16 @@ _START = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")/../chromium
 libraries=$here/usr/lib/@TRIPLET@
 export LD_LIBRARY_PATH="$libraries:$libraries/pulseaudio:$libraries/nss${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-[ -e /etc/fonts/fonts.conf ] || export FONTCONFIG_FILE="$here/fonts.conf"
+export FONTCONFIG_FILE="${FONTCONFIG_FILE:-$here/../fonts.conf}"
 exec "$here/usr/lib/chromium/chromium" "$@"
 """
 _FONTS = """<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
 <fontconfig>
+  <include ignore_missing="yes">/etc/fonts/fonts.conf</include>
   <dir>/usr/share/fonts</dir>
-  <dir prefix="relative">usr/share/fonts</dir>
-  <include ignore_missing="yes" prefix="relative">etc/fonts/conf.d</include>
+  <dir prefix="relative">fonts/usr/share/fonts</dir>
+  <include ignore_missing="yes" prefix="relative">chromium/etc/fonts/conf.d</include>
   <cachedir prefix="xdg">fontconfig</cachedir>
 </fontconfig>
 """
@@ -46,21 +53,47 @@ _SYSTEM = "/usr/local/bin:/usr/bin:/bin"
 class Browser:
     name = "browser"
     summary = "Chromium, driven by Playwright: the browser_* tools and their live view."
+    cache_key: str | None = None
+    """Chromium is whatever Debian has today."""
 
     def __init__(self, *, full: bool = False) -> None:
         """``full``: with its own Chromium and Node.js even where the host has them, for templates that do not."""
         self._full = full
 
+    @property
+    def steps(self) -> int:
+        return 5 if self._own_chromium else 1
+
+    @property
+    def _own_chromium(self) -> bool:
+        return self._full or shutil.which("chromium", path=_SYSTEM) is None
+
     def make(self, folder: Path, say: Say) -> Made:
         own_node = self._full or shutil.which("node", path=_SYSTEM) is None
-        own_chromium = self._full or shutil.which("chromium", path=_SYSTEM) is None
+        own_chromium = self._own_chromium
         npm.install(self.name, folder, say, own_node=own_node)
         shutil.rmtree(folder / "node_modules/playwright-core/lib/vite", ignore_errors=True)  # shows traces to people
         playwright = npm.version(folder, "playwright-core")
+        fonts = self._fonts(folder, say)
+        version, parts = f"{playwright}-{_FONTS_REVISION}", {"playwright": playwright, "fonts": fonts}
         if not own_chromium:
-            return Made(playwright, {"playwright": playwright, "chromium": "the host's"})
+            return Made(version, {**parts, "chromium": "the host's"})
         chromium = self._chromium(folder, say)
-        return Made(f"{playwright}-chromium-{chromium}", {"playwright": playwright, "chromium": chromium})
+        return Made(f"{version}-chromium-{chromium}", {**parts, "chromium": chromium})
+
+    def _fonts(self, folder: Path, say: Say) -> str:
+        """Pages in any script can be read in screenshots, whatever fonts the host or the template has."""
+        (folder / "fonts.conf").write_text(_FONTS)
+        try:
+            debian = Debian(folder / ".apt", say)
+        except errors.Unsupported:
+            say("no fonts for Chinese, Japanese, Korean and emoji: they come from Debian, which this server is not")
+            return "the host's"
+        found = debian.find(_FONT_PACKAGES)
+        (folder / "fonts").mkdir()
+        debian.unpack(_FONT_PACKAGES, folder / "fonts", lambda path: _USELESS.fullmatch(path) is None)
+        shutil.rmtree(folder / ".apt")
+        return ", ".join(f"{name} {found[name]}" for name in _FONT_PACKAGES)
 
     def _chromium(self, folder: Path, say: Say) -> str:
         work, target = folder / ".apt", folder / "chromium"
@@ -79,14 +112,13 @@ class Browser:
         start = folder / "bin/chromium"
         start.write_text(_START.replace("@TRIPLET@", _TRIPLETS[npm.machine()]))
         start.chmod(0o755)
-        (target / "fonts.conf").write_text(_FONTS)
         _try(start, say)
         return found["chromium"].partition("-")[0]
 
 
 def _try(start: Path, say: Say) -> None:
     """A library that is missing shows here, and not in somebody's sandbox."""
-    say("trying Chromium")
+    say.step("trying Chromium")
     done = subprocess.run([start, "--version"], capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
         raise errors.AddonFailed(f"Chromium was unpacked and does not start: {done.stderr.strip()[-500:]}")

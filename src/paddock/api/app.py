@@ -23,6 +23,7 @@ from paddock.api.compat.daytona.errors import daytona_response
 from paddock.api.compat.e2b.control.app import create_control
 from paddock.api.compat.e2b.envd.app import create_envd
 from paddock.api.compat.e2b.errors import e2b_response
+from paddock.api.cross_origin import CrossOrigin
 from paddock.api.failures import as_error, error_response, request_id_of
 from paddock.api.house_ports import HousePorts
 from paddock.api.mcp.inside import McpInside
@@ -78,6 +79,7 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
     _answer_failures(app)
     app.add_middleware(ShortWay)
     app.add_middleware(BodyLimitMiddleware, settings=house.settings)
+    app.add_middleware(CrossOrigin, origins=house.settings.cors_origins)
     app.add_middleware(
         HousePorts, envd=create_envd(house, app.state.limiter), mcp=mcp.app, mcp_port=house.settings.mcp_port
     )

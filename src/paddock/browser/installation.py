@@ -41,6 +41,7 @@ for name in {_CHROMIUMS}; do
   program=$(command -v "$name") && echo "chromium $program" && break
 done
 {_PLAYWRIGHT}
+[ -f {_ADDON}/fonts.conf ] && echo "fonts {_ADDON}/fonts.conf"
 exit 0
 """
 PRESENCE = f"""
@@ -53,6 +54,7 @@ exit 0
 """
 """Prints `browser` where all three seem to be there, and starts none of them: for those who list tools."""
 _CALLED = {"node": f"Node.js {_LEAST_NODE} or later", "chromium": "Chromium", "playwright": "Playwright"}
+_FOUND = {*_CALLED, "fonts"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ async def bring(machine: Machine) -> Brought:
     for name, content in files.items():
         await machine.write_file(f"{folder}/{name}", _whole(content), user="root")
     env = {"PADDOCK_CHROMIUM": found["chromium"], "PADDOCK_PLAYWRIGHT": found["playwright"]}
+    if "fonts" in found:
+        env["FONTCONFIG_FILE"] = found["fonts"]
     return Brought((found["node"], f"{folder}/main.js"), env)
 
 
@@ -86,7 +90,7 @@ async def _look(machine: Machine) -> dict[str, str]:
         said = stderr.data.decode(errors="replace").strip()[-500:]
         raise errors.ProviderRefused(f"The sandbox could not be searched for a browser: {said or ended.status.value}")
     lines = (line.partition(" ") for line in stdout.data.decode(errors="replace").splitlines())
-    return {part: path for part, _, path in lines if part in _CALLED and path.startswith("/")}
+    return {part: path for part, _, path in lines if part in _FOUND and path.startswith("/")}
 
 
 @cache

@@ -70,8 +70,7 @@ def _what_goes(inventory: Inventory, server: ServerProcess | None) -> str:
             f"- {len(ids)} {noun} of {name}{f' ({some})' if ids else ''}, with all files, and what stands ready"
         )
     lines.append(f"- {', '.join(path.name for path in inventory.entries)}")
-    if inventory.database_elsewhere:
-        lines.append(f"What stays: {inventory.database_elsewhere}.")
+    lines += [f"What stays: {outside}." for outside in inventory.outside]
     if inventory.strangers:
         lines.append(
             f"What stays, because it is not Paddock's: {', '.join(path.name for path in inventory.strangers)}."
@@ -83,5 +82,5 @@ def _tell(inventory: Inventory, count: int) -> None:
     print(f"Removed: {'1 sandbox' if count == 1 else f'{count} sandboxes'}, and all of Paddock in {inventory.home}.")
     if inventory.strangers:
         output.note(f"Left, because it is not Paddock's: {', '.join(str(path) for path in inventory.strangers)}")
-    if inventory.database_elsewhere:
-        output.note(f"Left: {inventory.database_elsewhere}.")
+    for outside in inventory.outside:
+        output.note(f"Left: {outside}.")

@@ -13,7 +13,7 @@ import typer
 from paddock.cli import output
 from paddock.cli.configuration import load_settings
 from paddock.cli.session import Session, command
-from paddock.errors import Conflict, Invalid, PaddockError, SandboxNotFound, Unavailable
+from paddock.errors import Conflict, Invalid, PaddockError, SandboxElsewhere, SandboxNotFound, Unavailable
 
 if TYPE_CHECKING:
     from paddock.cli.server_process import ServerProcess
@@ -105,19 +105,22 @@ def _living(client: SyncSandboxClient) -> list[Any]:
 
 
 def _delete_all(client: SyncSandboxClient) -> int:
-    """Also those that somebody makes meanwhile."""
+    """Also those that somebody makes meanwhile; but not those that another server has, on a database of several."""
     deleted: set[str] = set()
+    elsewhere: set[str] = set()
 
     def delete(sandbox_id: str) -> None:
         try:
             client.delete_sandbox(sandbox_id)
         except SandboxNotFound:
             return
+        except SandboxElsewhere:
+            elsewhere.add(sandbox_id)
 
     for _ in range(_ROUNDS):
-        found = [box.sandbox_id for box in _living(client)]
+        found = [box.sandbox_id for box in _living(client) if box.sandbox_id not in elsewhere]
         if not found:
-            return len(deleted)
+            return len(deleted - elsewhere)
         with ThreadPoolExecutor(_DELETED_AT_ONCE) as pool:
             list(pool.map(delete, found))
         deleted.update(found)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, overload
 from urllib.parse import quote, urlencode
 
 from paddock import __version__
+from paddock.client.call import by_id
 from paddock.client.connection import CONNECT_TIMEOUT, LONGEST_SILENCE, Connection
 from paddock.client.discovery import is_this_machine
 from paddock.client.errors import AnswerLost, UnexpectedAnswer
@@ -152,6 +153,6 @@ class TerminalOperation(Generic[P]):
 
         @functools.wraps(self.build)
         def opened(*args: Any, **kwargs: Any) -> Any:
-            return client._terminal(self.build(*args, **kwargs))
+            return client._terminal(self.build(*map(by_id, args), **kwargs))
 
         return opened

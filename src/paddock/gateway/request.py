@@ -169,8 +169,8 @@ _BROWSER = re.compile(r"Mozilla/|Opera/|Chrome/|Safari/|Firefox/|Edge?/", re.IGN
 
 
 def read_port_request(data: bytes, served_ports: Set[int] = frozenset({ENVD_PORT})) -> PortRequest | None:
-    """``data`` is one whole head. None where it is for the API, or for one of ``served_ports``, which the server answers
-    itself, whatever listens in the sandbox.
+    """``data`` is one whole head. None where it is for the API, or for a port that the server answers itself, whatever
+    listens in the sandbox: one of ``served_ports``.
 
     Raises MalformedRequest for what cannot be, but only where it might have been for a port of a sandbox: what is wrong
     with other requests is for their own server to say.

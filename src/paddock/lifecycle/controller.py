@@ -22,7 +22,8 @@ from paddock.lifecycle.activity import Activity
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.capacity import Capacities
 from paddock.lifecycle.disk_room import DiskRoom
-from paddock.lifecycle.engine import Engine, due
+from paddock.lifecycle.due import due
+from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.naming import check_name
@@ -112,6 +113,8 @@ class Controller:
         self._default_provider = default_provider
         self._server_id = server_id
         self._templates = Templates(clock, engine, providers, default_provider)
+        self.has_template = self._templates.has
+        """Also of one that no provider lists: a vendor's account may have more than is known here."""
         self._capacities = Capacities(settings, clock, engine)
 
     # Reading
@@ -148,10 +151,6 @@ class Controller:
 
     async def templates_by_provider(self) -> Mapping[str, Sequence[str]]:
         return await self._templates.by_provider()
-
-    async def has_template(self, template: str) -> bool:
-        """Also one that no provider lists: a vendor's account may have more than is known here."""
-        return await self._templates.has(template)
 
     # Changing
 
@@ -330,6 +329,7 @@ class Controller:
 
     async def _woken(self, sandbox: Sandbox, *, wake: bool) -> Sandbox:
         """For whoever uses it. A pause that is under way is waited for, to know how it ended."""
+        self._nodes.require(sandbox)  # before the use counts as one
         if sandbox.state is State.PAUSING:
             sandbox = await self._transitions.settled(sandbox.sandbox_id)
         if sandbox.state is State.PAUSED and not (wake and sandbox.auto_resume and sandbox.memory_kept):
@@ -378,11 +378,7 @@ class Controller:
                 last_activity_at=now,
             )
             await sandboxes.patch(
-                connection,
-                sandbox_id,
-                timeout=sandbox.timeout,
-                on_timeout=sandbox.on_timeout,
-                last_activity_at=now,
+                connection, sandbox_id, timeout=sandbox.timeout, on_timeout=sandbox.on_timeout, last_activity_at=now
             )
             if sandbox.state is State.RUNNING:
                 idle = due(now, sandbox.timeout)

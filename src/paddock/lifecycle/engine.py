@@ -30,20 +30,21 @@ from paddock.errors import (
     TooManyRequests,
     Unsupported,
 )
-from paddock.lifecycle import checkout, states
+from paddock.lifecycle import checkout, reasons, states
 from paddock.lifecycle.bus import Bus
+from paddock.lifecycle.due import deadlines_of
 from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.pool import Pool
 from paddock.lifecycle.spec import spec_of
 from paddock.lifecycle.states import CREATE, DELETE, OPERATIONS, PAUSE, RESUME, Operation
 from paddock.lifecycle.within import within
-from paddock.models import State, TimeoutAction, TimeoutFrom
+from paddock.models import State
 from paddock.providers.base import Found, Provider, SandboxSpec
 from paddock.redaction import has_credentials, without_credentials
 from paddock.settings import Settings
 from paddock.store import deadlines, events, mcp_servers, sandboxes, services, usage
 from paddock.store.database import Store
-from paddock.store.records import Deadline, DeadlineKind, Event, Sandbox
+from paddock.store.records import Deadline, Event, Sandbox
 
 log = structlog.get_logger(__name__)
 
@@ -58,8 +59,6 @@ _CREATE_ATTEMPTS = 8
 _MAX_ATTEMPTS = 1000
 """How far failed tries of a transition are counted. They are made for as long as it takes."""
 _MAX_REASON = 500
-_LEAST_AFTER_WAKING = 300
-"""Seconds that a sandbox with a fixed end has at least when it wakes; whoever woke it may then set another end."""
 
 
 class Engine:
@@ -126,9 +125,9 @@ class Engine:
             # What another node has to carry out nobody here works on.
             lease = self._server_id if self._nodes.here(current) else None
             begun = await self._enter(
-                connection, current, operation.via, data, lease_owner=lease, reason=_why(cause), **values
+                connection, current, operation.via, data, lease_owner=lease, reason=reasons.why(cause), **values
             )
-        self._bus.publish(sandbox.sandbox_id)
+        self._bus.changed(begun)
         return begun
 
     async def take_over(self, sandbox: Sandbox) -> Sandbox | None:
@@ -203,7 +202,7 @@ class Engine:
             if event is not None:
                 await events.append(connection, sandbox.sandbox_id, self._clock.now(), (event, data))
             corrected = await self._enter(connection, current, state, data, lease_owner=None, reason=reason)
-        self._bus.publish(sandbox.sandbox_id)
+        self._bus.changed(corrected)
         return corrected
 
     async def add(self, connection: AsyncConnection, sandbox: Sandbox, git_url: str | None = None) -> None:
@@ -226,25 +225,7 @@ class Engine:
 
     def deadlines_of(self, sandbox: Sandbox, now: float, *, woken: bool = False) -> list[Deadline]:
         """Those of one that enters this state now."""
-
-        def of(kind: DeadlineKind, action: TimeoutAction, due_at: float, warn_at: float | None = None) -> Deadline:
-            return Deadline(sandbox.sandbox_id, kind, action, due_at, warn_at, generation=1, attempts=0)
-
-        if sandbox.state is State.RUNNING:
-            fixed = woken and sandbox.timeout_from is TimeoutFrom.START
-            least = min(_LEAST_AFTER_WAKING, self._settings.max_timeout) if fixed else 0
-            found = [of(DeadlineKind.IDLE, sandbox.on_timeout, *due(now, max(sandbox.timeout, least)))]
-            if sandbox.max_lifetime is not None:
-                found.append(of(DeadlineKind.LIFETIME, sandbox.on_timeout, *due(now, sandbox.max_lifetime)))
-        elif sandbox.state in {State.PAUSED, State.FAILED}:
-            own = sandbox.retention if sandbox.state is State.PAUSED else None
-            kept = self._settings.paused_retention if own is None else own
-            found = [of(DeadlineKind.RETENTION, TimeoutAction.DELETE, now + kept)]
-        else:
-            return []
-        if sandbox.ends_at is not None:
-            found.append(of(DeadlineKind.END, TimeoutAction.DELETE, sandbox.ends_at))
-        return found
+        return deadlines_of(self._settings, sandbox, now, woken=woken)
 
     async def _enter(
         self,
@@ -295,7 +276,7 @@ class Engine:
     ) -> Sandbox:
         """Write the outcome. If another server took this transition over meanwhile, its word counts, not ours."""
         if reason is None and state in {State.PAUSED, State.DELETED}:
-            reason = _begun(sandbox)
+            reason = reasons.begun(sandbox)
 
         async def finish() -> Sandbox:
             async with self._store.write(swift=True) as connection:
@@ -310,7 +291,7 @@ class Engine:
             if current is None:
                 raise SandboxNotFound.by_id(sandbox.sandbox_id) from None
             return current
-        self._bus.publish(sandbox.sandbox_id)
+        self._bus.changed(done)
         return done
 
     async def _give_way(self, sandbox: Sandbox, operation: Operation, error: PaddockError) -> None:
@@ -349,7 +330,7 @@ class Engine:
                 )
         except Lost:
             return None
-        self._bus.publish(sandbox.sandbox_id)
+        self._bus.changed(undoing)
         return undoing
 
     async def _undo_create(self, sandbox: Sandbox, reason: str) -> None:
@@ -379,7 +360,7 @@ class Engine:
                 sandbox,
                 lease_owner=None,
                 attempts=attempts,
-                reason=f"{_begun(sandbox) or ''} {_unfinished(sandbox)}{error}".strip()[:_MAX_REASON],
+                reason=f"{reasons.begun(sandbox) or ''} {reasons.unfinished(sandbox)}{error}".strip()[:_MAX_REASON],
                 state_changed_at=self._clock.now(),
             )
         self._bus.publish(sandbox.sandbox_id)
@@ -426,25 +407,3 @@ class Lost(Conflict):
 
     def __init__(self, sandbox_id: str) -> None:
         super().__init__(f"Another server has taken over the work on sandbox {sandbox_id!r}.", retry_after=1)
-
-
-def _unfinished(sandbox: Sandbox) -> str:
-    return f"{OPERATIONS[sandbox.state].name} has not finished: "
-
-
-def _begun(sandbox: Sandbox) -> str | None:
-    """Why its transition was begun, without what a failed try added."""
-    return (sandbox.reason or "").partition(_unfinished(sandbox))[0].strip() or None
-
-
-def _why(cause: str) -> str | None:
-    return {"timeout": "Its timeout struck.", "request": None}.get(cause, cause)
-
-
-def due(now: float, timeout: float) -> tuple[float, float | None]:
-    """When a deadline strikes, and when to warn of it.
-
-    A warning comes a minute before, or a tenth of the time where that is less; none where nobody could react.
-    """
-    ahead = min(60.0, timeout / 10)
-    return now + timeout, (now + timeout - ahead) if ahead >= 1 else None

@@ -160,6 +160,9 @@ class Reconciler:
         elif row.state is State.DELETED and (row.deleted_at or 0.0) < started:
             log.info("removing what was left of a deleted sandbox", sandbox_id=machine.sandbox_id)
             await self._engine.call(provider.delete(machine.sandbox_id), "delete")
+        elif not self._nodes.reachable(row):
+            log.info("a sandbox of a node that is no more is here", sandbox_id=machine.sandbox_id, node=row.node_id)
+            await self._engine.place(row)
 
     async def _adopt(self, provider: Provider, machine: Found) -> None:
         """No row at all: the database was lost or is older than the machine. Somebody's work is in there: keep it."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from paddock.store.database import Store
 _DELETED_AT_ONCE = 8
 _KEY = "key"
 _DATABASE = "paddock.db"
-_ENTRIES = (*AVAILABLE, "templates", "addons", "interpreter", "notes", RECORD)
+_ENTRIES = (*AVAILABLE, "templates", "addons", "interpreter", "notes", "node", RECORD)
 """Directories and files that a server, or a command of ours, makes in its home; besides the database and the key."""
 
 
@@ -38,11 +38,8 @@ class Inventory:
     """In the order in which they go. The key is the last: until it has gone, this is a home."""
     strangers: Sequence[Path]
     """What somebody else has put there."""
-    database_elsewhere: str | None
-
-    @property
-    def sandbox_count(self) -> int:
-        return sum(len(ids) for ids in self.sandboxes.values())
+    outside: Sequence[str]
+    """What belongs to the server and is not in its home: it stays."""
 
 
 def require_home(home: Path) -> None:
@@ -62,7 +59,7 @@ async def take_inventory(settings: Settings) -> Inventory:
     for path in sorted(settings.home.iterdir()):
         (ours if _is_ours(path.name) else strangers).append(path)
     ours.sort(key=lambda path: path.name == _KEY)
-    return Inventory(settings.home, sandboxes, ours, strangers, _database_elsewhere(settings))
+    return Inventory(settings.home, sandboxes, ours, strangers, list(_outside(settings)))
 
 
 async def end_machines(settings: Settings) -> int:
@@ -91,14 +88,20 @@ def remove_files(inventory: Inventory) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    return name in _ENTRIES or name.startswith((_DATABASE, f"{RECORD}.")) or name in (_KEY, f"{_KEY}.new")
+    return name in _ENTRIES or name.startswith((_DATABASE, f"{RECORD}.", "node.")) or name in (_KEY, f"{_KEY}.new")
 
 
-def _database_elsewhere(settings: Settings) -> str | None:
+def _outside(settings: Settings) -> Iterator[str]:
     file = Store(settings.database_url).file
     if file is None:
-        return "the database in PostgreSQL"
-    return None if file.parent == settings.home else f"the database {file}"
+        yield "the database in PostgreSQL"
+    elif file.parent != settings.home:
+        yield f"the database {file}"
+    if settings.installation:
+        yield (
+            f"machines at a vendor of the installation {settings.installation!r}, which other servers may share "
+            "(`paddock down --sandboxes` deletes them)"
+        )
 
 
 async def _delete(provider: Provider, sandbox_id: str, places: asyncio.Semaphore) -> None:

@@ -12,7 +12,8 @@ from paddock.clock import Clock
 from paddock.errors import SandboxFailed, SandboxGone, SandboxNotFound
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Controller, Seen
-from paddock.lifecycle.engine import Engine, due
+from paddock.lifecycle.due import due
+from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME
 from paddock.lifecycle.transitions import Transitions, cannot

@@ -168,7 +168,7 @@ class InsideService(Protocol):
 
 class Provider(ABC):
     name: str
-    on_this_machine = True
+    on_this_machine: bool = True
     """Whether its sandboxes are processes of this very machine, which a server on another could not see."""
 
     async def start(self) -> None:  # noqa: B027 - there may be nothing to make ready

@@ -57,8 +57,12 @@ def build_providers(settings: Settings, clock: Clock, name: str | None = None) -
 
 
 def build_used(settings: Settings, clock: Clock) -> dict[str, Provider]:
-    """Those that have something in this home, whatever the settings name now. Raises where one cannot be had here."""
+    """Those that have machines of this home alone, whatever the settings name now. Raises where one cannot be had here.
+
+    Machines at a vendor under a name that was given (``PADDOCK_INSTALLATION``) may be other servers', too."""
     names = [name for name in AVAILABLE if _has_machines(name, settings.home)]
+    if settings.installation:
+        names = [name for name in names if name not in _VENDORS]
     for name in names:
         _check(name, "SANDBOX_PROVIDER", settings)
     return {name: _build(name, settings, clock) for name in names}

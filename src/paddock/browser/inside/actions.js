@@ -9,6 +9,8 @@ const { describe, withElement } = require('./targets.js');
 
 const POPUP_MS = 200;
 const EVALUATE_MS = 30_000;
+const ERROR_PAGES = 3;
+const ERROR_PAGE_MS = 1000;
 
 function hasPoint({ x, y }) {
   return x !== undefined && x !== null && y !== undefined && y !== null;
@@ -24,7 +26,12 @@ async function navigate(browser, args) {
     response = await page.goto(url, { waitUntil: args.wait_until || 'load', timeout: NAVIGATION_MS });
   } catch (problem) {
     const said = firstLine(problem);
-    if (page.isClosed() && !args.again) return navigate(browser, { ...args, again: true });
+    // After a page that could not be had, its error page may come only now, and cut this one off.
+    const cutOff = said.includes('chrome-error://') && (args.again || 0) < ERROR_PAGES;
+    if (cutOff || (page.isClosed() && !args.again)) {
+      if (cutOff) await within(page.waitForURL(/^chrome-error:/), ERROR_PAGE_MS).catch(() => undefined);
+      return navigate(browser, { ...args, again: (args.again || 0) + 1 });
+    }
     if (/Timeout/.test(said))
       browser.note(`The page had not finished loading after ${NAVIGATION_MS / 1000} s; what there is can be used.`);
     else if (/Download is starting/.test(said)) await settle(page);

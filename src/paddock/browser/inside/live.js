@@ -6,6 +6,7 @@ const { list } = require('./report.js');
 
 const FRAME_MS = 80;
 const BEHIND = 1 << 20; // bytes that a slow viewer may be behind before it misses frames
+const MOST_TEXT = 10_000; // characters at a time
 const BUTTONS = ['left', 'middle', 'right'];
 
 class LiveView {
@@ -15,6 +16,7 @@ class LiveView {
     this.cast = null; // { page, session }
     this.frame = null;
     this.working = Promise.resolve();
+    this.hands = Promise.resolve(); // mouse and keys, each when the one before is done
     browser.onChange = () => this.changed();
   }
 
@@ -74,7 +76,12 @@ class LiveView {
 
   async hear(text) {
     try {
-      await this.act(JSON.parse(text));
+      const wish = JSON.parse(text);
+      if (wish.type === 'mouse' || wish.type === 'key') {
+        const done = this.hands.then(() => this.act(wish));
+        this.hands = done.catch(() => undefined);
+        await done;
+      } else await this.act(wish);
     } catch (problem) {
       for (const viewer of this.viewers)
         viewer.send({ type: 'problem', text: String((problem && problem.message) || problem).split('\n')[0] });
@@ -107,14 +114,14 @@ class LiveView {
     return this.changed();
   }
 
-  async move(page, { kind, x, y, button, dx, dy }) {
+  async move(page, { kind, x, y, button, clicks, dx, dy }) {
     const at = [Number(x) || 0, Number(y) || 0];
     if (kind === 'wheel') {
       await page.mouse.move(...at);
       return page.mouse.wheel(Number(dx) || 0, Number(dy) || 0);
     }
     await page.mouse.move(...at);
-    const options = { button: BUTTONS[button] || 'left' };
+    const options = { button: BUTTONS[button] || 'left', clickCount: Math.min(Math.max(Number(clicks) || 1, 1), 3) };
     if (kind === 'down') return page.mouse.down(options);
     if (kind === 'up') return page.mouse.up(options);
     return undefined;
@@ -122,8 +129,15 @@ class LiveView {
 
   async press(page, { kind, key }) {
     const name = String(key);
-    if (kind === 'text') return page.keyboard.insertText(name.slice(0, 10_000));
-    return kind === 'down' ? page.keyboard.down(name) : page.keyboard.up(name);
+    if (kind === 'text') return page.keyboard.insertText(name.slice(0, MOST_TEXT));
+    try {
+      await (kind === 'down' ? page.keyboard.down(name) : page.keyboard.up(name));
+    } catch (problem) {
+      // Playwright knows the keys of an American keyboard. A character of another is typed as text.
+      if (!/Unknown key/.test(String(problem && problem.message))) throw problem;
+      if (kind === 'down' && [...name].length === 1) await page.keyboard.insertText(name);
+    }
+    return undefined;
   }
 }
 

@@ -21,8 +21,8 @@ KEEPALIVE_SECONDS = 5.0
 _WITHOUT_A_KERNEL = {
     "r": ". For R, write the code to a file and run it by a command, `Rscript file.R`, after `sudo apt-get update && "
     "sudo apt-get install -y r-base-core`",
-    "java": ". For Java, write the code to a file and run it by a command, `java File.java`, after `sudo apt-get update "
-    "&& sudo apt-get install -y default-jdk-headless`",
+    "java": ". For Java, write the code to a file and run it by a command, `java File.java`, after `sudo apt-get "
+    "update && sudo apt-get install -y default-jdk-headless`",
 }
 
 

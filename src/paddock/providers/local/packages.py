@@ -1,5 +1,6 @@
 """What lets pip and npm install, and what they installed be found, in an environment that is not the server's: login
-shells, ``sudo -i``, ``env -i``. The variables are in ``machine/agent/packages.py``; in containers the agent writes these files.
+shells, ``sudo -i``, ``env -i``. The variables are in ``machine/agent/packages.py``; in containers the agent writes
+these files.
 """
 
 from __future__ import annotations
@@ -8,11 +9,20 @@ import secrets
 import shutil
 from pathlib import Path
 
+from paddock.addons import FOLDER
 from paddock.machine.agent.packages import NPM_CONFIG
 
 _PIP = "[global]\nbreak-system-packages = true\n"
 _NPM = "prefix=${HOME}/.local\n"
 _PROFILE = 'PATH="$HOME/.local/bin:$PATH:/run/paddock/bin"\n'
+_DATA_PACKAGES = f"""
+
+# Paddock's add-on code-interpreter, after everything else that Python looks through. Not in virtual environments.
+import os, sys
+if sys.prefix == sys.base_prefix and os.path.isdir("{FOLDER}/code-interpreter/lib"):
+    _python = sys.implementation
+    sys.path.append("{FOLDER}/code-interpreter/lib/%s-%s" % (_python.cache_tag, _python._multiarch))
+"""
 _LOCAL = ("bin", "etc", "include", "lib/node_modules", "sbin", "share/man/man1", "src")
 
 
@@ -26,6 +36,10 @@ def configure(etc: Path, below: Path | None = None) -> None:
     profile = etc / "profile.d" / "paddock.sh"
     profile.parent.mkdir(mode=0o755, exist_ok=True)
     profile.write_text(_PROFILE)
+    for debians in (below or etc).glob("python3*/sitecustomize.py"):
+        own = etc / debians.parent.name / debians.name
+        own.parent.mkdir(mode=0o755, exist_ok=True)
+        own.write_text(debians.read_text() + _DATA_PACKAGES)
     for path in (etc / "pip.conf", npm, profile):
         if path.exists():
             path.chmod(0o644)

@@ -287,7 +287,9 @@ def test_urls_are_whole_lines_on_a_narrow_terminal(paddock: Paddock, box: str) -
 
 
 @pytest.mark.parametrize(
-    "words", [("list", "--json"), ("list",), ("version",), ("health",), ("keys", "list"), ("--help",)], ids=" ".join
+    "words",
+    [("list", "--json"), ("template", "list"), ("version",), ("health",), ("keys", "list"), ("--help",)],
+    ids=" ".join,
 )
 def test_a_reader_who_leaves_hears_nothing(words: tuple[str, ...], paddock: Paddock) -> None:
     reading, writing = os.pipe()

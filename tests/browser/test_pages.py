@@ -172,7 +172,9 @@ class Nobody(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_): pass
 http.server.ThreadingHTTPServer(("127.0.0.1", 6079), Nobody).serve_forever()
 """
-LISTENING = 'python3 -c \'import socket, time\nwhile socket.socket().connect_ex(("127.0.0.1", 6079)): time.sleep(0.05)\''
+LISTENING = (
+    "python3 -c 'import socket, time\nwhile socket.socket().connect_ex((\"127.0.0.1\", 6079)): time.sleep(0.05)'"
+)
 BOTH = "until grep -q ^POST /tmp/seen && grep -q v1/pages /tmp/seen; do sleep 0.1; done"
 
 

@@ -83,7 +83,9 @@ def test_it_wants_its_token_on_every_route(address: str) -> None:
 
 async def test_it_speaks_over_standard_input_and_output(workspace: Path) -> None:
     shown = ["--tools", "read_file,env_*"]
-    started = StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], "--stdio", "--workspace", str(workspace), *shown])
+    started = StdioServerParameters(
+        command=COMMAND[0], args=[*COMMAND[1:], "--stdio", "--workspace", str(workspace), *shown]
+    )
     async with Client(started) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} == {"read_file", "env_get", "env_set"}
         result = await client.call_tool("list_directory", {"path": "."})

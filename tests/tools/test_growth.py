@@ -320,7 +320,13 @@ async def test_a_tool_of_the_browser_costs_no_more_than_the_answer(name: str, wo
             async def reach(port: int) -> Connection:
                 return _Said(answer)
 
-            return Bench(machine=made.machine, reach=reach, port_url=made.port_url, program_url=made.program_url, workers=made.workers)
+            return Bench(
+                machine=made.machine,
+                reach=reach,
+                port_url=made.port_url,
+                program_url=made.program_url,
+                workers=made.workers,
+            )
 
         async def call(bench: Bench) -> Outcome:
             return await catalogue.TOOLS[name].call(bench, BROWSER.get(name, {}))

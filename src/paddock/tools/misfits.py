@@ -29,9 +29,7 @@ def explain(tool: str, arguments: type[BaseModel], problem: ValidationError) -> 
 def _takes(tool: str, arguments: type[BaseModel]) -> str:
     if not arguments.model_fields:
         return f"{tool} takes no arguments."
-    named = [
-        f"{name} (required)" if field.is_required() else name for name, field in arguments.model_fields.items()
-    ]
+    named = [f"{name} (required)" if field.is_required() else name for name, field in arguments.model_fields.items()]
     return f"{tool} takes: {', '.join(named)}."
 
 

@@ -227,7 +227,9 @@ async def _plain(
 def _failed(pattern: str, said: str) -> ToolFailed:
     hint = ""
     if any(letter in _SPECIAL for letter in pattern):
-        hint = f"\nTo search for {pattern[:100]!r} as plain text, set literal; or put a backslash before what is special."
+        hint = (
+            f"\nTo search for {pattern[:100]!r} as plain text, set literal; or put a backslash before what is special."
+        )
     return ToolFailed(f"The search failed: {said}{hint}")
 
 

@@ -35,9 +35,7 @@ kit = Kit("browser")
 @kit.tool("browser_navigate", "Open a page", langchain="browser_open", open_world=True)
 async def navigate(
     bench: Bench,
-    url: Annotated[
-        str, Field(min_length=1, description="Servers in the sandbox: http://localhost:PORT.")
-    ],
+    url: Annotated[str, Field(min_length=1, description="Servers in the sandbox: http://localhost:PORT.")],
     wait_until: Annotated[
         Literal["load", "domcontentloaded", "networkidle", "commit"], Field(description="What counts as loaded.")
     ] = "load",

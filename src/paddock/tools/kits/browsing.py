@@ -13,9 +13,7 @@ from paddock.tools.tool import Picture, Reply, ToolFailed
 Ref = Annotated[str | None, Field(description="Its ref in the latest browser_snapshot.", examples=["e12"])]
 Selector = Annotated[str | None, Field(description="CSS selector.", examples=["#email"])]
 Text = Annotated[str | None, Field(description="Its text, label or name.")]
-X = Annotated[
-    float | None, Field(ge=0, description="A point of the screenshot instead; with y.")
-]
+X = Annotated[float | None, Field(ge=0, description="A point of the screenshot instead; with y.")]
 Y = Annotated[float | None, Field(ge=0, description="From the top.")]
 Shot = Annotated[bool, Field(description="Answer with a screenshot.")]
 Limit = Annotated[int, Field(ge=1, le=300, description="How many at most.")]

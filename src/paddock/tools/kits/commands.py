@@ -39,9 +39,7 @@ async def run_command(
     ] = 120,
     background: Annotated[bool, Field(description="Answer with its task id at once.")] = False,
     env: Annotated[dict[str, str] | None, Field(description="Variables for this command alone.")] = None,
-    keep_input_open: Annotated[
-        bool, Field(description="For task_input. Else its input is empty.")
-    ] = False,
+    keep_input_open: Annotated[bool, Field(description="For task_input. Else its input is empty.")] = False,
     hard_timeout: Annotated[
         float | None, Field(gt=0, le=86_400, description="Seconds after which it is killed.")
     ] = None,

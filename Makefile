@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.paddock
 NATIVE := hatch_build.py $(wildcard agent/flags agent/src/* agent/launch/* agent/probe/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast chaos conformance format lint types bench lock clean check
+.PHONY: help run test test-all test-fast chaos conformance format lint types bench lock clean check
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -15,13 +15,16 @@ help: ## This list
 run: $(STAMP)-run ## Set everything up and start Paddock
 	@$(BIN)/paddock up
 
-test: $(STAMP)-dev ## Set everything up and run all tests
+test: $(STAMP)-dev ## Set everything up and run the tests
 	@PYTHON=$(BIN)/python sh scripts/test.sh
+
+test-all: $(STAMP)-dev ## Run every form of every test: all databases, SDK versions and builds (about an hour)
+	@PADDOCK_TEST_ALL=1 PYTHON=$(BIN)/python sh scripts/test.sh
 
 test-fast: $(STAMP)-dev ## Run the tests that take seconds
 	@$(BIN)/python -m pytest -q -n 2 -m "not slow"
 
-chaos: $(STAMP)-dev ## Kill servers a thousand times, with other faults beside; prints where they died
+chaos: $(STAMP)-dev ## Kill servers a thousand times, with full disks, clock jumps and other faults beside; prints its tables
 	@CHAOS_KILLS=$${CHAOS_KILLS:-1000} $(BIN)/python -m pytest -q -rs tests/chaos
 
 conformance: $(STAMP)-dev ## Hold every provider to the same promises; writes docs/providers.md

@@ -116,20 +116,21 @@ class LocalServer:
 
 
 @asynccontextmanager
-async def local_server(home: Path, template: Template, *, pool: int = 0) -> AsyncIterator[LocalServer]:
-    """``paddock up`` in a process of its own. ``pool``: how many machines of our template it may keep ready."""
+async def local_server(home: Path, template: Template, *, pool: int = 0, **more: str) -> AsyncIterator[LocalServer]:
+    """``paddock up`` in a process of its own. ``pool``: how many machines of our template it may keep ready.
+    ``more``: settings."""
     home.mkdir(mode=0o700)
     if template.folder is not None:
         (home / "templates").symlink_to(template.folder.parent)
     try:
-        async with started(home, template, pool=pool) as server:
+        async with started(home, template, pool=pool, **more) as server:
             yield server
     finally:
         await clear(home / "local")
 
 
 @asynccontextmanager
-async def started(home: Path, template: Template, *, pool: int = 0) -> AsyncIterator[LocalServer]:
+async def started(home: Path, template: Template, *, pool: int = 0, **more: str) -> AsyncIterator[LocalServer]:
     """The same in a home that is there, with the sandboxes that are in it. They live on afterwards."""
     settings = {
         "PADDOCK_HOME": str(home),
@@ -141,6 +142,7 @@ async def started(home: Path, template: Template, *, pool: int = 0) -> AsyncIter
         "PADDOCK_LOG_LEVEL": "warning",
         "PADDOCK_POOL_SIZE": str(_pool_size(template, pool)),
         "PADDOCK_POOL_MAX": str(pool + _SPARE + 1 if pool else 0),
+        **more,
     }
     with (home / "log").open("ab") as log:
         process = subprocess.Popen(

@@ -17,12 +17,16 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
   exit 1
 fi
 if [ ! -x "$venv/bin/pip" ]; then
-  say "making the environment in $venv"
+  say "step 1 of 3: making the environment in $venv"
   rm -rf "$venv"
   if ! "$python" -m venv "$venv" >/dev/null 2>&1; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-      say "python3-venv is missing; installing it"
-      apt-get update -qq >/dev/null && apt-get install -y -qq python3-venv >/dev/null
+      say "python3-venv is missing; installing it with apt-get"
+      if ! { apt-get update -qq && apt-get install -y -qq python3-venv; } >/dev/null 2>&1; then
+        rm -rf "$venv"
+        say "apt-get could not install python3-venv. Is this machine on the network? Try: apt-get install python3-venv"
+        exit 1
+      fi
       "$python" -m venv "$venv"
     else
       rm -rf "$venv"
@@ -31,11 +35,18 @@ if [ ! -x "$venv/bin/pip" ]; then
     fi
   fi
 fi
-say "installing what $lock names"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock"
+log=$venv/install.log
+say "step 2 of 3: fetching what $lock names (a minute or two the first time)"
+"$venv/bin/python" scripts/install.py "$lock" "$log"
 # The programs that make sandboxes are compiled here: by the system's C compiler, or by one that comes as a wheel.
 if ! "$venv/bin/python" -c 'import hatch_build; hatch_build.find_compiler(both=False)' 2>/dev/null; then
-  say "there is no C compiler that can link statically; installing one into $venv (about 100 MB)"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-zig.lock
+  say "there is no C compiler that can link statically; fetching one into $venv (about 100 MB)"
+  "$venv/bin/python" scripts/install.py requirements-zig.lock "$log"
 fi
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+say "step 3 of 3: compiling the programs that run in sandboxes, and installing Paddock"
+if ! "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . >"$log" 2>&1; then
+  tail -n 20 "$log" >&2
+  say "Paddock itself could not be installed; what was said is in $log"
+  exit 1
+fi
+say "ready"

@@ -55,6 +55,9 @@ void limit(struct plan *plan);
 void allowance(struct plan *plan);
 void nice_all(struct plan *plan);
 
+/* watch.c: another program under the same name, `paddock-launch watch`. */
+_Noreturn void watch(void);
+
 /* loop.c: a file as a block device that goes away with its last mount. Gives the device's path. */
 int loop_attach(int image, char *device, size_t size);
 

@@ -210,8 +210,10 @@ static pid_t clone_into(unsigned long long flags, int group)
     return (pid_t)syscall(SYS_clone3, &arguments, sizeof arguments);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "watch") == 0)
+        watch();
     struct plan plan;
     int gate[2];
     int group;

@@ -116,10 +116,29 @@ static void enter_accounts(void) {
     if (strcmp(label, "1000") == 0) append("/etc/group", "user:x:1000:\n");
 }
 
+static void write_new(const char *path, const char *text) {
+    int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (file < 0) return;
+    if (write(file, text, strlen(text)) < 0) errno = 0;
+    close(file);
+}
+
+/* Package managers and login shells, whose environment is not the one that the server gives. The same files are in the
+   layers of the local provider (providers/local/packages.py). What the image has stays. */
+static void configure_packages(void) {
+    write_new("/etc/pip.conf", "[global]\nbreak-system-packages = true\n");
+    mkdir("/etc/paddock", 0755);
+    write_new("/etc/paddock/npmrc", "prefix=${HOME}/.local\n");
+    if (access("/etc/profile.d", F_OK) == 0) {
+        write_new("/etc/profile.d/paddock.sh", "PATH=\"$HOME/.local/bin:/run/paddock/bin:$PATH\"\n");
+    }
+}
+
 /* On a root that is read-only nothing of this can be done, and the agent knows both users without it. */
 static void furnish(void) {
     struct identity user;
     enter_accounts();
+    configure_packages();
     if (mkdir("/tmp", 01777) == 0 && chmod("/tmp", 01777) < 0) errno = 0;
     mkdir("/root", 0700);
     if (identity_resolve("user", &user) != 0) return;

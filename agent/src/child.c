@@ -67,6 +67,22 @@ static char *variable(const char *name, const char *value) {
     return text;
 }
 
+/* PATH with each entry that begins with "~/" below that home: who sets it does not know whose program it will be. */
+static char *expanded_path(const char *path, const char *home) {
+    size_t room = sizeof "PATH=" + strlen(path);
+    for (const char *at = path; (at = strchr(at, '~')); at++) room += strlen(home);
+    char *text = malloc(room), *to = text;
+    if (!text) _exit(EXIT_NOT_EXECUTABLE);
+    to = put_text(to, "PATH=");
+    for (const char *at = path; *at; at++) {
+        bool begins = at == path || at[-1] == ':';
+        if (begins && starts_with(at, "~/")) to = put_text(to, home);
+        else *to++ = *at;
+    }
+    *to = 0;
+    return text;
+}
+
 /* The environment as it was given, and after it what every program may expect. */
 static char **complete_environment(const struct launch *launch) {
     const struct account *account = &launch->identity->account;
@@ -79,6 +95,9 @@ static char **complete_environment(const struct launch *launch) {
     char **env = calloc(count + FILLED + 1, sizeof *env);
     if (!env) _exit(EXIT_NOT_EXECUTABLE);
     memcpy(env, launch->env, count * sizeof *env);
+    for (size_t i = 0; i < count; i++) {
+        if (starts_with(env[i], "PATH=") && strstr(env[i], "~/")) env[i] = expanded_path(env[i] + sizeof "PATH", account->home);
+    }
     for (int i = 0; i < FILLED; i++) {
         if (filled[i][1] && !env_value(launch->env, filled[i][0])) env[count++] = variable(filled[i][0], filled[i][1]);
     }

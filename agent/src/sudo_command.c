@@ -13,7 +13,7 @@ enum { MAX_COMMAND_TEXT = 4096, SET_VARIABLES = 9 };
 
 static const char *const kept[] = {
     "TERM", "COLORTERM", "LANG", "LANGUAGE", "DISPLAY", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY",
-    "NO_PROXY", "http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy", NULL,
+    "NO_PROXY", "http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy", "UV_BREAK_SYSTEM_PACKAGES", NULL,
 };
 
 /* One letter; `value` is what follows it, for those that take one. Answers false for an unknown one. */
@@ -124,7 +124,7 @@ char **sudo_call_argv(const struct sudo_call *call, const struct account *target
 
 static bool is_kept(const char *variable) {
     size_t length = strcspn(variable, "=");
-    if (starts_with(variable, "LC_")) return true;
+    if (starts_with(variable, "LC_") || starts_with(variable, "PIP_")) return true;
     for (const char *const *name = kept; *name; name++) {
         if (strlen(*name) == length && strncmp(*name, variable, length) == 0) return true;
     }

@@ -19,7 +19,7 @@ enum { STAT_SIZE = 1024, SWEEPS = 50, MAX_STOPPED = 1 << 16 };
 struct sample {
     pid_t pid;
     char state;
-    uint64_t parent, session, ticks, pages, started;
+    uint64_t parent, session, ticks, started;
 };
 
 struct stopped {
@@ -36,7 +36,7 @@ static bool parse_sample(const char *text, struct sample *sample) {
     if (!at || at[1] != ' ' || !at[2]) return false;
     sample->state = at[2];
     at += 3;
-    for (int field = 4; field <= 24; field++) {
+    for (int field = 4; field <= 22; field++) {
         uint64_t value = 0;
         at += strspn(at, " ");
         if (*at == '-') at++;
@@ -45,7 +45,6 @@ static bool parse_sample(const char *text, struct sample *sample) {
         if (field == 6) sample->session = value;
         if (field >= 14 && field <= 17) sample->ticks += value;
         if (field == 22) sample->started = value;
-        if (field == 24) sample->pages = value;
     }
     return true;
 }
@@ -77,6 +76,26 @@ static bool is_ours(const struct sample *sample) {
     return false;
 }
 
+/* What a process has for itself. Pages of files are shared with others, the host's among them. */
+static uint64_t private_pages(const struct sample *sample) {
+    char path[NAME_SIZE], text[STAT_SIZE];
+    const char *at = text;
+    uint64_t size, resident, shared;
+    put_text(put_number(put_text(path, "/proc/"), (uint64_t)sample->pid), "/statm");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t got = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (got <= 0) return 0;
+    text[got] = 0;
+    bool good = take_number(&at, &size);
+    at += strspn(at, " ");
+    good = good && take_number(&at, &resident);
+    at += strspn(at, " ");
+    good = good && take_number(&at, &shared);
+    return good && resident > shared ? resident - shared : 0;
+}
+
 static int for_each(void (*call)(const struct sample *sample, void *data), void *data) {
     struct directory directory;
     struct sample sample;
@@ -99,7 +118,7 @@ struct usage {
 static void add_usage(const struct sample *sample, void *data) {
     struct usage *usage = data;
     usage->ticks += sample->ticks;
-    usage->pages += sample->pages;
+    usage->pages += private_pages(sample);
     usage->count++;
 }
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
+    "DaytonaSandbox",
+    "E2BSandbox",
     "SandboxClient",
     "SandboxSession",
     "SyncSandboxClient",
@@ -17,7 +19,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from paddock.client import SandboxClient, SyncSandboxClient
-    from paddock.session import SandboxSession, SyncSandboxSession, create_sandbox
+    from paddock.session import DaytonaSandbox, E2BSandbox, SandboxSession, SyncSandboxSession, create_sandbox
 
 
 def __getattr__(name: str) -> Any:
@@ -26,8 +28,13 @@ def __getattr__(name: str) -> Any:
         from paddock import client
 
         return getattr(client, name)
-    if name in {"SandboxSession", "SyncSandboxSession", "create_sandbox"}:
+    if name in {"DaytonaSandbox", "E2BSandbox", "SandboxSession", "SyncSandboxSession", "create_sandbox"}:
         from paddock import session
 
         return getattr(session, name)
     raise AttributeError(f"module 'paddock' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What completion offers: also what is imported on first use only."""
+    return sorted(__all__)

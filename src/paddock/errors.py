@@ -266,6 +266,13 @@ class ProviderTimeout(ProviderUnavailable):
     code = "provider_timeout"
 
 
+class SandboxElsewhere(PaddockError):
+    """The sandbox lives on another machine, which this server cannot act on; the message says which."""
+
+    status = 421
+    code = "sandbox_elsewhere"
+
+
 class ProviderRefused(Unavailable):
     """The provider answered with a definite no: nothing was done."""
 
@@ -277,6 +284,16 @@ class Unsupported(PaddockError):
 
     status = 501
     code = "unsupported"
+
+
+class ConfinementUnavailable(Unsupported):
+    """The isolation, egress or mounts that were asked for cannot be had here. Nothing was done.
+
+    Asking for others helps, asking again does not.
+    """
+
+    status = 409
+    code = "confinement_unavailable"
 
 
 class InterpreterMissing(Unsupported):

@@ -2,14 +2,13 @@
 
 Parsing, validating and complaining cost far more per value than reading a byte, and the C parser lets nothing else in
 this process run meanwhile. So a text with more values than any caller needs is refused by a count that costs next to
-nothing: separators outside of strings, found with searches that run at the speed of memory.
+nothing: separators outside of strings, found without a step of Python for each.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 from typing import Any, Final
 
 from paddock import errors
@@ -20,8 +19,9 @@ MAX_SANDBOX_VALUES: Final = 200_000
 """Of one message from inside a sandbox: the points of a large chart."""
 
 _SLICE_BYTES = 1 << 20
+_CHECKED_BYTES = 64 << 10
+"""Counted between two looks whether it is too much already."""
 _OTHER = bytes(byte for byte in range(256) if byte not in b'",[{')
-_STRING = re.compile(rb'"[^"]*"')
 
 
 class ValueCounter:
@@ -40,14 +40,10 @@ class ValueCounter:
         piece = piece[: len(piece) - len(self._escape)]
         if b"\\" in piece:
             piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
-        signs = piece.translate(None, _OTHER)
-        if self._in_string:
-            _, quote, signs = signs.partition(b'"')
-            self._in_string = not quote
-        outside = _STRING.sub(b"", signs)
-        before, quote, _ = outside.partition(b'"')
-        self._in_string = self._in_string or bool(quote)
-        self.values += len(before)
+        # Every second part stands between quotes.
+        parts = piece.translate(None, _OTHER).split(b'"')
+        self.values += sum(map(len, parts[self._in_string :: 2]))
+        self._in_string ^= len(parts) % 2 == 0
 
 
 def check(text: bytes, most: int = MAX_REQUEST_VALUES) -> None:
@@ -55,8 +51,9 @@ def check(text: bytes, most: int = MAX_REQUEST_VALUES) -> None:
     if _plainly_few(text, most):
         return
     counter = ValueCounter()
-    counter.feed(text)
-    _judge(counter, most)
+    for at in range(0, len(text), _CHECKED_BYTES):
+        counter.feed(text[at : at + _CHECKED_BYTES])
+        _judge(counter, most)
 
 
 async def check_large(text: bytes, most: int = MAX_REQUEST_VALUES) -> None:

@@ -6,7 +6,6 @@ Names without a prefix are those that users of such servers know (``HOST``, ``DA
 
 from __future__ import annotations
 
-import os
 import re
 from ipaddress import ip_network
 from pathlib import Path
@@ -15,16 +14,18 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-_NAME = re.compile(r"(\*?\.)?([a-z0-9_][a-z0-9_-]*\.)+[a-z][a-z0-9-]*", re.ASCII | re.IGNORECASE)
-"""A host name of at least two labels, of which the last is no number: a single word is more often a mistake."""
+from paddock.home import default_home
 
+_NAME = re.compile(r"(\*?\.)?([a-z0-9_][a-z0-9_-]*\.)+[a-z][a-z0-9-]*(:[0-9]{1,5})?", re.ASCII | re.IGNORECASE)
+_SERVICE = re.compile(r"[a-z][a-z0-9_-]*:[0-9]{1,5}", re.ASCII | re.IGNORECASE)
+"""A name of a single label, as containers have: only with a port, because a single word is more often a mistake."""
+_NETWORK_PORT = re.compile(r"(?P<four>[0-9./]+):[0-9]{1,5}|\[(?P<six>[0-9a-f:./]+)\](?::[0-9]{1,5})?", re.IGNORECASE)
+_ORIGIN = re.compile(r"https?://(?:[a-z0-9_-]+\.)*[a-z0-9_-]+(?::[0-9]{1,5})?|https?://\[[0-9a-f:.]+\](?::[0-9]{1,5})?")
+_PORT_HOST = re.compile(r"https?://[0-9]{1,5}-i[a-z0-9]{20}[.-]")
+_INTERNAL_URL = re.compile(r"http://[^/?#@\s]+/?")
 
-def default_home() -> Path:
-    """``PADDOCK_HOME``, else ``paddock`` in the user's XDG data directory."""
-    if home := os.environ.get("PADDOCK_HOME"):
-        return Path(home).expanduser()
-    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data).expanduser() / "paddock"
+_TAKEN_PORTS = frozenset({6080, 49983, 49999})
+"""Of every sandbox: the browser's live view, E2B's envd, the code interpreter."""
 
 
 class Settings(BaseSettings):
@@ -40,8 +41,17 @@ class Settings(BaseSettings):
     """State that only its owner can read: database, key file, the sandboxes of the local provider."""
     database_url: str = Field(default="", validation_alias="DATABASE_URL")
     """``postgresql://…`` for several replicas; default: SQLite in the home directory."""
+    internal_url: str = Field(default="", validation_alias="PADDOCK_INTERNAL_URL")
+    """Where the other servers on the same database reach this one, such as ``http://10.0.0.5:8080``."""
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(default=(), validation_alias="PADDOCK_CORS_ORIGINS")
+    """Origins whose pages may call the API with a key that they have, such as ``https://app.example.com``, separated by
+    commas; ``*``: all. Cookies and other credentials of a browser are never accepted. Default: none."""
     domain: str = Field(default="", validation_alias="PADDOCK_DOMAIN")
     """Host names of sandbox ports end in this; default ``localhost:<port>``, which browsers resolve by themselves."""
+    mcp_port: int = Field(default=6060, ge=1, le=65535, validation_alias="MCP_PORT")
+    """At which port of every sandbox its tools are found over MCP."""
+    vscode_port: int = Field(default=9000, ge=1, le=65535, validation_alias="VSCODE_PORT")
+    """At which port of every sandbox VS Code is found."""
     public_scheme: Literal["http", "https"] = Field(default="http", validation_alias="PADDOCK_PUBLIC_SCHEME")
     """``https`` when a proxy in front of Paddock speaks TLS."""
     mcp_tools: str = Field(default="default", max_length=2000, validation_alias="PADDOCK_MCP_TOOLS")
@@ -254,14 +264,48 @@ class Settings(BaseSettings):
     )
     """The least that is logged."""
 
-    @field_validator("egress_reachable", "trusted_proxies", mode="before")
+    @field_validator("trusted_proxies", mode="before")
     @classmethod
     def _networks(cls, given: Any) -> Any:
-        places = _parts(given)
-        for place in places:
-            if not _NAME.fullmatch(place):
-                ip_network(place)
+        for place in (places := _parts(given)):
+            ip_network(place)
         return places
+
+    @field_validator("egress_reachable", mode="before")
+    @classmethod
+    def _places(cls, given: Any) -> Any:
+        for place in (places := _parts(given)):
+            if _NAME.fullmatch(place) or _SERVICE.fullmatch(place):
+                continue
+            with_port = _NETWORK_PORT.fullmatch(place)
+            try:
+                ip_network(place if with_port is None else with_port["four"] or with_port["six"])
+            except ValueError as error:
+                raise ValueError(
+                    f"{place!r} is neither a network, such as 10.1.2.0/24, nor a name, such as db.corp.example or "
+                    f"registry:5000 (a single word needs a port): {error}"
+                ) from None
+        return places
+
+    @field_validator("cors_origins", mode="before")
+    @classmethod
+    def _origins(cls, given: Any) -> Any:
+        for origin in (found := _parts(given)):
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"{origin!r} is no origin: a scheme and a host in lower case, with a port where it is not the "
+                    "scheme's own, and nothing after it, as in https://app.example.com"
+                )
+            if _PORT_HOST.match(origin):
+                raise ValueError(f"{origin!r} is a port of a sandbox: its pages may be anybody's.")
+        return found
+
+    @field_validator("internal_url")
+    @classmethod
+    def _plain_address(cls, url: str) -> str:
+        if url and not _INTERNAL_URL.fullmatch(url):
+            raise ValueError("PADDOCK_INTERNAL_URL must be like http://10.0.0.5:8080")
+        return url.rstrip("/")
 
     @field_validator("docker_images", "sandbox_providers", mode="before")
     @classmethod
@@ -277,6 +321,9 @@ class Settings(BaseSettings):
     def _fill_in(self) -> Self:
         if self.default_timeout > self.max_timeout:
             raise ValueError(f"DEFAULT_TIMEOUT ({self.default_timeout}) is above MAX_TIMEOUT ({self.max_timeout})")
+        for port, name in {self.mcp_port: "MCP_PORT", self.vscode_port: "VSCODE_PORT"}.items():
+            if port in _TAKEN_PORTS or self.mcp_port == self.vscode_port:
+                raise ValueError(f"{name} ({port}) is the port of another service of every sandbox: choose another")
         for name in ("cpu", "memory_mb", "disk_mb", "pids"):
             default, most = getattr(self, f"default_{name}"), getattr(self, f"max_{name}")
             if most and default > most:
@@ -292,6 +339,12 @@ class Settings(BaseSettings):
     def key_file(self) -> Path:
         """The first key, where the CLI and the clients on this machine find it."""
         return self.home / "key"
+
+    @property
+    def local_url(self) -> str:
+        """Where programs on this machine reach the server."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def port_url(self, key: str, port: int, path: str = "/") -> str:
         """The address of a port of the sandbox with this DNS-safe key."""

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import fcntl
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
 from paddock import errors
-from paddock.addons import NAMES
-from paddock.addons.recipe import Made, Say, run
+from paddock.addons.cache import Cache
+from paddock.addons.progress import Progress, Say
+from paddock.addons.recipe import Made, run
 from paddock.addons.shelf import Shelf
 
 LOCKS = Path(__file__).parents[2] / "src/paddock/addons/locks"
+LOCKED = ("browser", "vscode")
+"""Those of npm's packages."""
 
 
 class Recipe:
     name = "browser"
     summary = "For tests."
+    steps = 1
 
-    def __init__(self, version: str = "1", *, fails: bool = False) -> None:
+    def __init__(self, version: str = "1", *, fails: bool = False, key: str | None = None) -> None:
         self.version = version
         self.fails = fails
+        self.cache_key = key
+        self.made = 0
 
     def make(self, folder: Path, say: Say) -> Made:
+        self.made += 1
+        say.step("getting half of it")
         (folder / "bin").mkdir(mode=0o700)
         program = folder / "bin/program"
         program.write_text(f"version {self.version}")
@@ -35,7 +44,7 @@ class Recipe:
         return Made(self.version, {"program": self.version})
 
 
-def silent(line: str) -> None:
+def silent(progress: Progress) -> None:
     """Nobody listens."""
 
 
@@ -55,6 +64,54 @@ def test_an_installed_addon_is_found_by_its_name_under_current(shelf: Shelf, tmp
     assert (found.version, dict(found.parts)) == ("1.2", {"program": "1.2"})
     assert (tmp_path / "addons/browser/current/bin/program").read_text() == "version 1.2"
     assert found.size > 0
+
+
+def test_what_was_made_once_is_unpacked_the_next_time(tmp_path: Path) -> None:
+    cache, recipe = Cache(tmp_path / "cache"), Recipe("1", key="a")
+    first, second = Shelf(tmp_path / "addons", cache), Shelf(tmp_path / "other/addons", cache)
+    made = first.install(recipe, silent)
+    first.remove("browser")
+    for shelf in (first, second):
+        again = shelf.install(recipe, silent)
+        assert (again.version, again.parts) == (made.version, made.parts)
+    assert recipe.made == 1
+    assert (tmp_path / "other/addons/browser/current/bin/program").read_text() == "version 1"
+    assert first.install(recipe, silent, fresh=True).version == "1" and recipe.made == 2
+    first.install(Recipe("2", key="b"), silent)
+    assert len(list((tmp_path / "cache").iterdir())) == 1, "of each add-on one copy"
+
+
+@pytest.mark.parametrize("damage", [b"", b"not a tar"])
+def test_a_copy_that_cannot_be_unpacked_is_made_anew(tmp_path: Path, damage: bytes) -> None:
+    shelf, recipe = Shelf(tmp_path / "addons", Cache(tmp_path / "cache")), Recipe(key="a")
+    shelf.install(recipe, silent)
+    (packed,) = (tmp_path / "cache").iterdir()
+    packed.write_bytes(damage)
+    assert shelf.install(recipe, silent).version == "1"
+    assert recipe.made == 2
+    assert (tmp_path / "addons/browser/current/bin/program").read_text() == "version 1"
+
+
+def test_an_installation_tells_its_steps_and_how_much_there_is(shelf: Shelf) -> None:
+    class Slow(Recipe):
+        def make(self, folder: Path, say: Say) -> Made:
+            made = super().make(folder, say)
+            (folder / "large").write_bytes(b"x" * (3 << 20))
+            measured.wait(60)
+            return made
+
+    measured = threading.Event()
+    heard: list[Progress] = []
+
+    def hear(progress: Progress) -> None:
+        heard.append(progress)
+        if progress.size >= 3 << 20:
+            measured.set()
+
+    shelf.install(Slow(), hear)
+    assert measured.is_set()
+    assert heard[0].text == "step 1 of 1, getting half of it, 0 MB"
+    assert heard[-1].text == "step 1 of 1, getting half of it, 3 MB: half of it is there"
 
 
 def test_a_failed_install_leaves_nothing(shelf: Shelf, tmp_path: Path) -> None:
@@ -105,7 +162,7 @@ def test_what_is_removed_is_gone(shelf: Shelf, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["nonsense", "../..", "", "browser/../vscode"])
 def test_a_name_that_is_none_is_refused_with_those_that_there_are(shelf: Shelf, name: str) -> None:
-    with pytest.raises(errors.AddonNotFound, match="browser, vscode"):
+    with pytest.raises(errors.AddonNotFound, match="browser, code-interpreter, vscode"):
         shelf.installed(name)
 
 
@@ -125,7 +182,7 @@ def test_a_program_that_fails_is_quoted(tmp_path: Path) -> None:
     assert "begun" in heard
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LOCKED)
 def test_every_package_of_a_lock_has_a_checksum_and_no_host(name: str) -> None:
     lock = json.loads((LOCKS / name / "package-lock.json").read_text())
     packages = {path: package for path, package in lock["packages"].items() if path and not package.get("inBundle")}
@@ -136,7 +193,7 @@ def test_every_package_of_a_lock_has_a_checksum_and_no_host(name: str) -> None:
 
 
 def test_the_lock_is_for_the_packages_that_are_named() -> None:
-    for name in NAMES:
+    for name in LOCKED:
         named = json.loads((LOCKS / name / "package.json").read_text())
         locked = json.loads((LOCKS / name / "package-lock.json").read_text())["packages"][""]
         assert named["dependencies"] == locked["dependencies"]

@@ -43,7 +43,7 @@ def plain_binary() -> Path:
     return build("paddock-agent")
 
 
-@pytest.fixture(params=["normal", pytest.param("sanitized", marks=pytest.mark.slow)])
+@pytest.fixture(params=["normal", pytest.param("sanitized", marks=[pytest.mark.slow, pytest.mark.exhaustive])])
 def binary(request: pytest.FixtureRequest, plain_binary: Path) -> Path:
     """Every test of the protocol also runs under the sanitizers."""
     return plain_binary if request.param == "normal" else build("paddock-agent-sanitized")

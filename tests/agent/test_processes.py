@@ -48,6 +48,15 @@ def test_a_process_has_the_environment_it_was_given_and_what_every_program_expec
     assert set(variables) <= {"MINE", "HOME", "USER", "LOGNAME", "PATH", "SHELL", "PWD", "_", "OLDPWD", "SHLVL"}
 
 
+def test_a_tilde_at_the_beginning_of_an_entry_of_path_is_the_home(client: Client) -> None:
+    _, out, _ = client.run("q", "echo $HOME")
+    home = out.decode().strip()
+    given = ["HOME=/elsewhere", "PATH=~/.local/bin:/a~/b:~:/usr/bin:/bin:~/x"]
+    _, out, _ = client.run("p", "echo $PATH", env=given)
+    path = out.decode().strip()
+    assert path == f"{home}/.local/bin:/a~/b:~:/usr/bin:/bin:{home}/x"
+
+
 def test_a_process_has_no_descriptors_but_its_own(client: Client) -> None:
     _, out, _ = client.run("p", "ls /proc/self/fd")
     # ls itself has the directory open as the fourth.

@@ -45,6 +45,41 @@ async def test_users_have_roles_and_quotas(client: httpx.AsyncClient) -> None:
     assert_error(await client.get("/users/nobody"), 404, "user_not_found")
 
 
+async def test_a_user_whom_a_key_made_takes_a_quota_once(client: httpx.AsyncClient) -> None:
+    wishes = [("dave", {"quota": {"max_live": 1}}, ("member", 1)), ("dora", {"role": "admin"}, ("admin", 0))]
+    for name, wish, expected in wishes:
+        assert (await client.post("/keys", json={"name": name})).status_code == 200
+        made = await client.post("/users", json={"user_id": name, **wish})
+        assert (await client.get(f"/users/{name}")).json() == made.json()
+        assert (made.json()["role"], made.json()["quota"]["max_live"]) == expected
+        again = await client.post("/users", json={"user_id": name, "quota": {"max_live": 9}})
+        assert "PATCH" in assert_error(again, 409, "already_exists")["message"]
+    assert_error(
+        await client.post("/users", json={"user_id": "admin", "quota": {"max_live": 1}}), 409, "already_exists"
+    )
+
+
+async def test_a_quota_counts_at_once_for_a_key_that_is_in_use(app: FastAPI, client: httpx.AsyncClient) -> None:
+    made = (await client.post("/keys", json={"name": "erin"})).json()
+    async with speaking_to(app, made["key"]) as erin:
+        assert (await erin.get("/me")).json()["quota"]["max_live"] == 100
+        await client.post("/users", json={"user_id": "erin", "quota": {"max_live": 1}})
+        assert (await erin.post("/sandboxes/create", json={"user_id": "erin"})).status_code == 200
+        assert_error(await erin.post("/sandboxes/create", json={"user_id": "erin"}), 429, "quota_exceeded")
+
+
+async def test_an_email_is_refused_with_a_sentence_and_an_example(client: httpx.AsyncClient) -> None:
+    refused = await client.post("/sandboxes/create", json={"user_id": "alice@example.com"})
+    message = assert_error(refused, 422, "invalid_request")["message"]
+    assert message == (
+        "The request is not valid. user_id: may have up to 63 letters, digits, `-` and `_`, and begins and ends with a "
+        "letter or digit, for example alice-example-com"
+    )
+    for wrong in ("@", "../" * 1000, "\ud800"):
+        error = assert_error(await client.post("/keys", json={"name": wrong}), 422, "invalid_request")
+        assert "pattern" not in error["message"] and len(error["message"]) < 300
+
+
 async def test_a_member_may_not_do_what_an_admin_may(member: httpx.AsyncClient) -> None:
     assert (await member.get("/me")).json()["role"] == "member"
     assert_error(await member.get("/users"), 403, "forbidden")
@@ -106,8 +141,13 @@ async def test_events_usage_and_metrics(client: httpx.AsyncClient, sandbox: str)
     assert rest == {"events": [], "next_after": page["next_after"]}
     usage = (await client.get(f"/sandboxes/{sandbox}/usage")).json()["total"]
     assert (usage["commands"], usage["bytes_out"]) == (1, 6)
+    assert usage["seconds"] > 0, "of a sandbox that is young, too"
     everybody = await client.get("/usage", params={"user_id": "alice", "since": "2020-01-01", "until": "2099-12-31"})
     assert everybody.json()["total"]["commands"] == 1
+    assert everybody.json()["total"]["seconds"] > usage["seconds"]
+    assert everybody.json()["rows"][-1]["seconds"] > 0
+    before = await client.get("/usage", params={"user_id": "alice", "until": "2020-01-01"})
+    assert (before.json()["total"]["seconds"], before.json()["rows"]) == (0, [])
     assert (await client.get(f"/sandboxes/{sandbox}/metrics")).json()["memory_total"] >= 0
 
 

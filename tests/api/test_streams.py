@@ -214,7 +214,7 @@ async def test_a_terminal_can_be_left_and_come_back_to(live_server: LiveServer, 
     [
         ("/sandboxes/{sandbox}/terminal?rows=0", 4422),
         ("/sandboxes/{sandbox}/terminal?rows=x", 4422),
-        ("/sandboxes/{sandbox}/terminal?cwd=relative", 4422),
+        ("/sandboxes/{sandbox}/terminal?cwd=../etc", 4422),
         ("/sandboxes/{sandbox}/terminal?process_id=nonsense", 4404),
         ("/sandboxes/{sandbox}/processes/p_0000000000000000/ws", 4404),
         ("/sandboxes/alice_00000000/terminal", 4404),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.browser.conftest import URL, Visitor
+from tests.docs.examples import examples
 from tests.gateway.bed import Bed, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the first test waits for the install
@@ -152,6 +153,16 @@ def test_without_the_addon_the_answer_says_how_to_get_it(tmp_path_factory: pytes
         answer = Visitor(bed.create()).tool("browser_navigate", url=URL)
     assert answer.failed
     assert "paddock addon install browser" in answer.text
+
+
+def test_the_example_of_the_documentation_prints_the_title(
+    browser_bed: Bed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PADDOCK_URL", browser_bed.url)
+    monkeypatch.setenv("PADDOCK_API_KEY", browser_bed.key)
+    (example,) = (each for each in examples("docs/browser.md") if each.language == "python")
+    exec(example.text)
+    assert "Hello" in capsys.readouterr().out
 
 
 def test_a_page_that_is_refused_does_not_refuse_the_next(visitor: Visitor) -> None:

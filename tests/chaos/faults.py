@@ -1,51 +1,163 @@
-"""Faults among the kills: a server that stands still for a while, and agents of sandboxes that are killed."""
+"""Faults among the kills: servers that stand still, agents that are killed, full disks, read-only databases, a clock
+that is set. One at a time, each undone after a moment."""
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
+import fcntl
 import os
 import random
 import signal
 from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import asyncpg
 
 from paddock import errors
 from paddock.providers.ground.record import Record
+from tests.chaos.clock import HOUR, SharedClock
 from tests.chaos.slot import Slot
+from tests.support.small_disk import SmallDisk
+
+_FS_IOC_GETFLAGS, _FS_IOC_SETFLAGS, _IMMUTABLE = 0x80086601, 0x40086602, 0x10
+_MAX_HOURS = 2
 
 
-async def inject(slots: list[Slot], home: Path, rng: random.Random, stop: asyncio.Event) -> Counter[str]:
-    """One after the other, until told to stop; which ones there were."""
-    done: Counter[str] = Counter()
-    while not stop.is_set():
-        fault = rng.choice([_stand_still, _kill_agent])
-        if await fault(slots, home, rng):
-            done[fault.__name__.strip("_").replace("_", " ")] += 1
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), rng.uniform(0.1, 0.6))
-    return done
+@dataclass
+class Faults:
+    slots: list[Slot]
+    home: Path
+    rng: random.Random
+    clock: SharedClock
+    disk: SmallDisk | None
+    """That of the servers' home, where the test may mount one."""
+    read_only: Callable[[], AbstractAsyncContextManager[None]] | None
+    """Makes the database read-only meanwhile."""
+    done: Counter[str] = field(default_factory=Counter)
+    hampered: bool = False
+    """A server that starts now may have to give up, and say why."""
+    troubles: int = 0
+    """How often it has been so."""
 
+    async def inject(self, stop: asyncio.Event) -> None:
+        """One after the other, until told to stop."""
+        faults: dict[str, Callable[[], Awaitable[bool]]] = {
+            "a server stands still": self._stand_still,
+            "an agent is killed": self._kill_agent,
+            "the clock is set": self._set_clock,
+        }
+        if self.disk is not None:
+            faults["the disk is full"] = lambda: self._hamper(self._full_disk())
+        if self.read_only is not None:
+            read_only = self.read_only
+            faults["the database is read-only"] = lambda: self._hamper(read_only())
+        while not stop.is_set():
+            name = self.rng.choice(list(faults))
+            if await faults[name]():
+                self.done[name] += 1
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), self.rng.uniform(0.1, 0.6))
 
-async def _stand_still(slots: list[Slot], _: Path, rng: random.Random) -> bool:
-    pid = rng.choice(slots).pid
-    if pid is None:
+    async def _stand_still(self) -> bool:
+        pid = self.rng.choice(self.slots).pid
+        if pid is None:
+            return False
+        with contextlib.suppress(ProcessLookupError):  # it dies by itself
+            os.kill(pid, signal.SIGSTOP)
+            await asyncio.sleep(self.rng.uniform(0.05, 0.5))
+            os.kill(pid, signal.SIGCONT)
+        return True
+
+    async def _kill_agent(self) -> bool:
+        """Of a local sandbox, as the host's memory killer or an operator would."""
+        folders = list((self.home / "local" / "sandboxes").glob("*"))
+        if not folders:
+            return False
+        with contextlib.suppress(errors.PaddockError, OSError):  # it goes in this moment
+            record = Record.load(self.rng.choice(folders))
+            if record is not None and record.running is not None and (pidfd := record.running.send_kill()) is not None:
+                os.close(pidfd)
+                return True
         return False
-    with contextlib.suppress(ProcessLookupError):  # it dies by itself
-        os.kill(pid, signal.SIGSTOP)
-        await asyncio.sleep(rng.uniform(0.05, 0.5))
-        os.kill(pid, signal.SIGCONT)
-    return True
+
+    async def _set_clock(self) -> bool:
+        """By hours, ahead or back. Of one server it is waited for until it goes by the new time."""
+        hours = self.rng.choice([-1, 1]) + self.clock.offset / HOUR
+        if abs(hours) > _MAX_HOURS:
+            hours = 0
+        alone = len(self.slots) == 1
+        async with self.clock.steady if alone else contextlib.nullcontext():
+            if alone and not self.slots[0].alive:
+                return False
+            before = self.clock.offset
+            self.clock.set_offset(hours * HOUR)
+            if alone and not await self.clock.until_followed(self.slots[0].place.number, lambda: self.slots[0].alive):
+                self.clock.set_offset(before)  # it died in the moment before
+                return False
+        return True
+
+    async def _hamper(self, trouble: AbstractAsyncContextManager[None]) -> bool:
+        self.hampered, self.troubles = True, self.troubles + 1
+        try:
+            async with trouble:
+                await asyncio.sleep(self.rng.uniform(0.2, 1.0))
+        finally:
+            self.hampered = False
+        return True
+
+    @asynccontextmanager
+    async def _full_disk(self) -> AsyncIterator[None]:
+        assert self.disk is not None
+        try:
+            await asyncio.to_thread(self.disk.fill)
+            yield
+        finally:
+            await asyncio.to_thread(self.disk.empty)
 
 
-async def _kill_agent(_: list[Slot], home: Path, rng: random.Random) -> bool:
-    """Of a local sandbox, as the host's memory killer or an operator would."""
-    folders = list((home / "local" / "sandboxes").glob("*"))
-    if not folders:
-        return False
-    with contextlib.suppress(errors.PaddockError, OSError):  # it goes in this moment
-        record = Record.load(rng.choice(folders))
-        if record is not None and record.running is not None and (pidfd := record.running.send_kill()) is not None:
-            os.close(pidfd)
-            return True
-    return False
+@asynccontextmanager
+async def read_only_sqlite(database: Path) -> AsyncIterator[None]:
+    """The files of the database cannot be written by anybody, not even by those who have opened them."""
+    family = [database, database.with_name(database.name + "-wal")]
+    try:
+        for file in family:
+            _set_immutable(file, True)
+        yield
+    finally:
+        for file in family:
+            _set_immutable(file, False)
+
+
+@asynccontextmanager
+async def read_only_postgres(url: str) -> AsyncIterator[None]:
+    """As when a server is connected to a standby."""
+    name = url.rpartition("/")[2]
+    admin = await asyncpg.connect(url.removesuffix(name) + "postgres")
+
+    async def switch(value: str) -> None:
+        await admin.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = {value}")
+        await admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
+
+    try:
+        await switch("on")
+        yield
+    finally:
+        await switch("off")
+        await admin.close()
+
+
+def _set_immutable(file: Path, immutable: bool) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            flags = array.array("L", [0])
+            fcntl.ioctl(descriptor, _FS_IOC_GETFLAGS, flags, True)
+            flags[0] = flags[0] | _IMMUTABLE if immutable else flags[0] & ~_IMMUTABLE
+            fcntl.ioctl(descriptor, _FS_IOC_SETFLAGS, flags, True)
+        finally:
+            os.close(descriptor)

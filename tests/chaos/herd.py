@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import secrets
 from collections import Counter
@@ -11,8 +12,12 @@ from typing import Any
 
 import httpx
 
+from paddock.client.sse import EventDecoder
+from tests.chaos.output import Followed, Writing, some_writing, wrong_with_answer
+
 MOST_UNANSWERED = 40
 """Creates without an answer, after which nobody asks for something new: all are asked for again in the end."""
+_MAX_ASKING_S = 300.0
 
 
 @dataclass
@@ -28,6 +33,16 @@ class Promise:
     """A delete was sent; the answer was lost."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A command that was sent and not answered."""
+
+    sandbox_id: str
+    writing: Writing
+    background: bool
+    """It is followed once its process is known."""
+
+
 @dataclass
 class Herd:
     urls: list[str]
@@ -37,10 +52,17 @@ class Herd:
     keys: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Creates that were sent and not answered, by idempotency key."""
     created_by_key: dict[str, str] = field(default_factory=dict)
-    commands: dict[str, str] = field(default_factory=dict)
-    """Commands that were sent and not answered: the sandbox, by idempotency key."""
+    commands: dict[str, Asked] = field(default_factory=dict)
+    """By idempotency key."""
+    followed: list[Followed] = field(default_factory=list)
     answered: Counter[str] = field(default_factory=Counter)
     """Commands that were answered, by sandbox: each of them is to be counted once."""
+    answers: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    last_refusal: dict[str, str] = field(default_factory=dict)
+    bytes_read: int = 0
+    bytes_missing: int = 0
+    """Of output that was said to be kept no more."""
     surprises: list[str] = field(default_factory=list)
     """Answers that no crash explains."""
 
@@ -50,8 +72,8 @@ class Herd:
 
     async def _worker(self, client: httpx.AsyncClient, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            actions = [self.create, self.pause, self.resume, self.delete, self.retime, self.run]
-            action = self.rng.choices(actions, [5, 4, 8, 3, 2, 6])
+            actions = [self.create, self.pause, self.resume, self.delete, self.retime, self.run, self.follow]
+            action = self.rng.choices(actions, [5, 4, 8, 3, 2, 6, 3])
             try:
                 await action[0](client)
             except httpx.TransportError:
@@ -73,11 +95,20 @@ class Herd:
         return None
 
     async def ask_again(self, client: httpx.AsyncClient) -> None:
-        """Whoever never had an answer to a create or a command sends it again, with its key."""
-        for key in list(self.keys):
-            await self._create(client, key)
-        for key in list(self.commands):
-            await self._run(client, key)
+        """Whoever never had an answer to a create or a command sends it again, with its key, until there is one."""
+        with contextlib.suppress(TimeoutError):  # what has no answer then is found by the judge
+            async with asyncio.timeout(_MAX_ASKING_S):
+                await self._ask_until_answered(client)
+
+    async def _ask_until_answered(self, client: httpx.AsyncClient) -> None:
+        while self.keys or self.commands:
+            for key in list(self.keys):
+                await self._create(client, key)
+            for key in list(self.commands):
+                await self._run(client, key)
+        for followed in self.followed:
+            while not followed.ended:
+                await self._follow(client, followed)
 
     async def _create(self, client: httpx.AsyncClient, key: str) -> None:
         body = self.keys[key]
@@ -94,16 +125,61 @@ class Herd:
             key = self.rng.choice(list(self.commands))
         elif (promise := self._some()) is not None:
             key = secrets.token_hex(8)
-            self.commands[key] = promise.sandbox_id
+            background = self.rng.random() < 0.3
+            writing = some_writing(self.rng, steps=background)
+            self.commands[key] = Asked(promise.sandbox_id, writing, background)
         else:
             return
         await self._run(client, key)
 
     async def _run(self, client: httpx.AsyncClient, key: str) -> None:
-        body = {"sandbox_id": self.commands[key], "command": "true"}
+        asked = self.commands[key]
+        body = {
+            "sandbox_id": asked.sandbox_id,
+            "command": asked.writing.command,
+            "background": asked.background,
+        }
         answer = await self._post(client, "run-command", body, {"Idempotency-Key": key})
-        if answer.status_code in (200, 404) and self.commands.pop(key, None) and answer.status_code == 200:
-            self.answered[body["sandbox_id"]] += 1
+        if answer.status_code not in (200, 404) or self.commands.pop(key, None) is None or answer.status_code == 404:
+            return
+        told = answer.json()
+        self.answered[asked.sandbox_id] += 1
+        if asked.background:
+            self.followed.append(Followed(asked.writing, asked.sandbox_id, told["process_id"]))
+            return
+        self.bytes_read += told["stdout_offset"] - told["stdout_start"]
+        self.bytes_missing += told["stdout_skipped"]
+        if wrong := wrong_with_answer(told, asked.writing):
+            self.surprises.append(f"{asked}: {wrong}")
+
+    async def follow(self, client: httpx.AsyncClient) -> None:
+        """Some process's output, from where it was left."""
+        left = [followed for followed in self.followed if not followed.ended and not followed.held]
+        if left:
+            await self._follow(client, self.rng.choice(left))
+
+    async def _follow(self, client: httpx.AsyncClient, followed: Followed) -> None:
+        followed.held = True
+        url = f"{self.rng.choice(self.urls)}/sandboxes/{followed.sandbox_id}/processes/{followed.process_id}/stream"
+        before = followed.position - followed.skipped, followed.skipped
+        try:
+            async with client.stream("GET", url, headers={"Last-Event-ID": f"{followed.position}.0"}) as answer:
+                if answer.status_code == 404:
+                    self._expect_gone(followed.sandbox_id)
+                    followed.ended = True
+                if answer.status_code != 200:
+                    return
+                decoder = EventDecoder()
+                async for chunk in answer.aiter_bytes():
+                    for event in decoder.feed(chunk):
+                        if wrong := followed.take(event.event, event.data):
+                            followed.ended = True
+                            self.surprises.append(f"{followed}: {wrong}")
+                            return
+        finally:
+            followed.held = False
+            self.bytes_read += followed.position - followed.skipped - before[0]
+            self.bytes_missing += followed.skipped - before[1]
 
     async def pause(self, client: httpx.AsyncClient) -> None:
         await self._on_some(client, "pause")
@@ -128,15 +204,24 @@ class Herd:
         if promise is None:
             return
         answer = await self._post(client, action, {"sandbox_id": promise.sandbox_id, **fields})
-        if answer.status_code == 404 and not (promise.maybe_deleted or promise.on_timeout == "delete"):
-            self.surprises.append(f"{promise.sandbox_id} is gone, and nobody deleted it: {answer.text}")
+        if answer.status_code == 404:
+            self._expect_gone(promise.sandbox_id)
+
+    def _expect_gone(self, sandbox_id: str) -> None:
+        promise = self.promises[sandbox_id]
+        if not (promise.maybe_deleted or promise.on_timeout == "delete"):
+            self.surprises.append(f"{sandbox_id} is gone, and nobody deleted it")
 
     async def _post(
         self, client: httpx.AsyncClient, action: str, body: dict[str, Any], headers: dict[str, str] | None = None
     ) -> httpx.Response:
         url = self.rng.choice(self.urls)
         answer = await client.post(f"{url}/sandboxes/{action}", json=body, headers=headers)
-        if answer.status_code >= 500 and answer.status_code != 503:
+        self.answers += 1
+        if answer.status_code != 200:
+            self.refused[f"{action} {answer.status_code}"] += 1
+            self.last_refusal[action] = answer.text
+        if answer.status_code >= 500 and answer.status_code not in (503, 507):
             self.surprises.append(f"{action}: {answer.status_code} {answer.text}")
         return answer
 

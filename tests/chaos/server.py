@@ -13,6 +13,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +27,39 @@ from paddock.providers.fake import FakeProvider
 from paddock.providers.local import LocalProvider
 from paddock.settings import Settings
 from paddock.store.database import Store
+from tests.chaos.clock import SharedClock
+from tests.chaos.output import SPOOL_BYTES
 
 PROVIDER_STEPS = ("create", "pause", "resume", "delete")
 PROVIDERS = {"fake": FakeProvider, "local": LocalProvider, "docker": DockerProvider}
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where one server of a test is: which one it is, and what is beside it."""
+
+    number: int
+    port: int
+    grave: Path
+    """Where it leaves the label of the step at which it died."""
+    clock: Path
+
+
 class Fuse:
     """Burns down by one with each step. The label of the fatal step is left behind for the test to read."""
 
-    def __init__(self, length: int | None, grave: Path) -> None:
+    def __init__(self, length: int | None, place: Place, clock: SharedClock) -> None:
         self._left = length
-        self._grave = grave
+        self._place = place
+        self._clock = clock
 
     def burn(self, step: str) -> None:
-        if self._left is None:
+        # A server that dies between a jump of the clock and its noticing it cannot know that there was one.
+        if self._left is None or not self._clock.followed(self._place.number):
             return
         self._left -= 1
         if self._left <= 0:
-            self._grave.write_text(step)
+            self._place.grave.write_text(step)
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -74,10 +90,16 @@ def lay(fuse: Fuse, provider: type[Provider]) -> None:
         setattr(provider, name, call)
 
 
-def run(environment: dict[str, str], port: int, fuse_length: int | None, grave: Path) -> None:
+def run(environment: dict[str, str], place: Place, fuse_length: int | None) -> None:
     """The process's main function."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    lay(Fuse(fuse_length, grave), PROVIDERS[environment["SANDBOX_PROVIDER"]])
-    settings = Settings(**environment, HOST="127.0.0.1", PORT=port, _env_file=None)
-    config = uvicorn.Config(create_app(settings), host="127.0.0.1", port=port, log_level="error", lifespan="on")
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    clock = SharedClock(place.clock)
+    clock.install(place.number)
+    lay(Fuse(fuse_length, place, clock), PROVIDERS[environment["SANDBOX_PROVIDER"]])
+    if environment["SANDBOX_PROVIDER"] == "fake":  # which has no setting for it
+        FakeProvider.__init__.__kwdefaults__["spool_limit"] = SPOOL_BYTES  # type: ignore[index]
+    settings = Settings(**environment, HOST="127.0.0.1", PORT=place.port, _env_file=None)
+    config = uvicorn.Config(
+        create_app(settings), host="127.0.0.1", port=place.port, log_level="critical", lifespan="on"
+    )
     asyncio.run(uvicorn.Server(config).serve())

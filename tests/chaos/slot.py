@@ -8,41 +8,49 @@ import multiprocessing
 import os
 import signal
 import socket
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import httpx
 
 from tests.chaos import server
+from tests.chaos.clock import SharedClock
 
 PRELOADED = ["paddock.api.app", "paddock.providers.fake", "paddock.providers.local", "uvicorn", "alembic.command"]
+
+_MORE_S = 5.0
 
 
 class Slot:
     """A place for one server process: started, killed, started again on the same port."""
 
-    def __init__(self, environment: dict[str, str], grave: Path) -> None:
+    def __init__(self, environment: dict[str, str], number: int, folder: Path, clock: SharedClock | None) -> None:
+        """``clock``: of a server that goes on counting when the clock is set. It is neither started nor killed
+        meanwhile, because one that was not there cannot know."""
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.place = server.Place(number, self.port, folder / f"grave-{number}", folder / "clock")
         self._environment = environment
-        self._grave = grave
+        self._steady = asyncio.Lock() if clock is None else clock.steady
         self._process: BaseProcess | None = None
 
-    async def start(self, fuse: int | None) -> None:
-        context = multiprocessing.get_context("forkserver")
-        # What takes long to import is imported once; each server is then forked from that, within milliseconds.
-        context.set_forkserver_preload(PRELOADED)
-        self._grave.unlink(missing_ok=True)
-        self._process = context.Process(
-            target=server.run, args=(self._environment, self.port, fuse, self._grave), daemon=True
-        )
-        self._process.start()
-        async with httpx.AsyncClient() as client:
-            while self.alive:
-                with contextlib.suppress(httpx.TransportError):
-                    if (await client.get(f"{self.url}/health")).status_code == 200:
-                        return
-                await asyncio.sleep(0.01)
+    async def start(self, fuse: int | None) -> bool:
+        """Whether it served. One with a fuse may die of it before that; one without is waited for until it is well."""
+        async with self._steady:
+            context = multiprocessing.get_context("forkserver")
+            # What takes long to import is imported once; each server is then forked from that, within milliseconds.
+            context.set_forkserver_preload(PRELOADED)
+            self.place.grave.unlink(missing_ok=True)
+            self._process = context.Process(target=server.run, args=(self._environment, self.place, fuse), daemon=True)
+            self._process.start()
+            async with httpx.AsyncClient() as client:
+                while self.alive:
+                    with contextlib.suppress(httpx.TransportError):
+                        if (await client.get(f"{self.url}/health")).status_code == 200 or fuse is not None:
+                            return True
+                    await asyncio.sleep(0.01)
+        return False
 
     @property
     def pid(self) -> int | None:
@@ -52,17 +60,28 @@ class Slot:
     def alive(self) -> bool:
         return self._process is not None and self._process.is_alive()
 
-    async def dead(self, within: float) -> str:
-        """Wait for the fuse; whoever is still alive then is killed from outside, wherever it is. Tells the place."""
+    @property
+    def gave_up(self) -> bool:
+        """It ended by itself."""
+        return self._process is not None and self._process.exitcode not in (None, -signal.SIGKILL)
+
+    async def dead(self, within: float, useful: Callable[[], bool] = lambda: True) -> str:
+        """Wait for the fuse; whoever is still alive then is killed from outside, wherever it is. Tells the place.
+
+        ``useful``: it has done enough by now. A slow machine has some seconds more for that."""
         assert self._process is not None and self._process.pid is not None
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within):
+            async with asyncio.timeout(within + _MORE_S) as patience:
                 while self._process.is_alive():
+                    now = asyncio.get_running_loop().time()
+                    if useful() and now >= (patience.when() or now) - _MORE_S:
+                        break
                     await asyncio.sleep(0.01)
-        if self._process.is_alive():
-            os.kill(self._process.pid, signal.SIGKILL)
-        self._process.join()
-        return self._grave.read_text() if self._grave.exists() else "at any moment, from outside"
+        async with self._steady:
+            if self._process.is_alive():
+                os.kill(self._process.pid, signal.SIGKILL)
+            self._process.join()
+        return self.place.grave.read_text() if self.place.grave.exists() else "at any moment, from outside"
 
 
 def _free_port() -> int:

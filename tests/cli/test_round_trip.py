@@ -11,6 +11,7 @@ import stat
 import subprocess
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.cli.conftest import COMMAND, Paddock
@@ -63,7 +64,7 @@ def test_keys_can_be_made_without_a_server(tmp_path: Path) -> None:
     assert [key["name"] for key in user.json("keys", "list")["keys"]] == ["laptop"]
     user("keys", "revoke", str(made["key_id"]))
     assert user.json("keys", "list")["keys"] == []
-    assert "name: String should match" in user("keys", "create", "not/safe", check=1).stderr
+    assert "name: may have up to 63 letters" in user("keys", "create", "not/safe", check=1).stderr
     assert user.json("keys", "list", "--server", "http://127.0.0.1:1", check=1)["error"]["code"] == "server_unreachable"
 
 
@@ -272,6 +273,50 @@ def test_on_a_terminal_there_are_colours_and_advice_and_in_a_pipe_there_are_none
     assert "\x1b[3" not in _on_a_terminal(paddock, "list", NO_COLOR="1")
     made = _on_a_terminal(paddock, "create", "--user-id", "tty")
     assert "Try: paddock exec tty_" in made
+
+
+def test_urls_are_whole_lines_on_a_narrow_terminal(paddock: Paddock, box: str) -> None:
+    address = paddock("url", box, "3000").stdout.strip()
+    shown = _on_a_terminal(paddock, "url", box, "3000", COLUMNS="80").splitlines()
+    assert len(address) > 80 and [len(line) for line in shown if line.startswith("http")] == [len(address)]
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", _on_a_terminal(paddock, "status", box, COLUMNS="40"))
+    urls = re.findall(r"https?://\S+", paddock("status", box).stdout)
+    assert len(urls) == 2
+    for url in urls:
+        assert re.search(rf"^{re.escape(url.partition('?')[0])}(\?\S+)?\r?$", plain, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "words", [("list", "--json"), ("list",), ("version",), ("health",), ("keys", "list"), ("--help",)], ids=" ".join
+)
+def test_a_reader_who_leaves_hears_nothing(words: tuple[str, ...], paddock: Paddock) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as closed:
+        process = paddock.start(*words, stdout=closed)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) in [(141, b""), (1, b"")]
+
+
+def test_what_never_ends_is_said_so(paddock: Paddock) -> None:
+    made = paddock.json("create", "--user-id", "alice", "--auto-resume")
+    assert "1 h idle, then pause" in paddock("status", made["sandbox_id"]).stdout
+    key = (paddock.home / "key").read_text().strip()
+    answer = httpx.post(
+        f"{paddock.url}/daytona/api/sandbox", json={"autoStopInterval": 0}, headers={"Authorization": f"Bearer {key}"}
+    )
+    answer.raise_for_status()
+    [row] = [line for line in paddock("list").stdout.splitlines() if line.startswith("admin_")]
+    assert row.rstrip().endswith("never")
+    assert re.search(r"^timeout\s+never", paddock("status", row.split()[0]).stdout, re.MULTILINE)
+
+
+def test_templates_are_the_servers(paddock: Paddock, tmp_path: Path) -> None:
+    [row] = paddock.json("template", "list")["templates"]
+    assert (row["template_id"], row["provider"], row["default"]) == ("host", "fake", True)
+    alone = Paddock(tmp_path)
+    found = alone.json("template", "list")["templates"]
+    assert [(one["template_id"], one["provider"]) for one in found] == [("host", "local")]
 
 
 def _on_a_terminal(user: Paddock, *words: str, **env: str) -> str:

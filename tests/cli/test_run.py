@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.cli.conftest import Paddock
@@ -26,6 +28,23 @@ def test_one_that_is_kept_is_there_afterwards(paddock: Paddock) -> None:
     assert ran.stderr == f"Kept: {sandbox_id}\n"
     assert paddock("exec", sandbox_id, "--", "cat", "note").stdout == "kept\n"
     paddock("kill", sandbox_id)
+
+
+def test_it_takes_the_options_of_create(paddock: Paddock, tmp_path: Path) -> None:
+    options = ["--allow", "example.com", "--metadata", "chat=42", "--public-ports"]
+    options += ["--max-lifetime", "900", "--idle-timeout", "800", "--on-timeout", "pause", "--no-auto-resume"]
+    paddock("run", "--user-id", "gina", "--keep", *options, "--", "true")
+    [sandbox_id] = there(paddock, "gina")
+    box = paddock.json("status", sandbox_id)
+    assert (box["metadata"], box["public_ports"], box["auto_resume"]) == ({"chat": "42"}, True, False)
+    assert (box["timeout"], box["max_lifetime"], box["on_timeout"]) == (800, 900, "pause")
+    assert paddock.json("egress", sandbox_id)["allow"] == ["example.com"]
+    paddock("kill", sandbox_id)
+    refused = paddock("run", "--isolation", "strict", "--", "ls", check=1).stderr
+    assert "isolation" in refused
+    said = paddock("run", "--mount", f"{tmp_path}:/notes:ro", "--", "ls", check=1).stderr
+    assert "cannot mount directories" in said  # says this provider
+    assert "--on-timeout" in paddock("run", "--on-timeout", "pause", "--", "ls", check=2).stderr
 
 
 def test_a_machine_gets_one_document_with_the_result(paddock: Paddock) -> None:

@@ -21,6 +21,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "expose_port": (BOX, 3000),
     "get_usage": (),
     "health": (),
+    "list_templates": (),
     "run_command": (BOX, "true"),
     "stream_command": (BOX, "true"),
     "start_process": (BOX, "true"),

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +44,10 @@ class Environment:
 
 _RUNNER = ("pytest==9.0.1", "pytest-timeout==2.4.0")
 SDK = Environment("sdk", ("daytona==0.226.1", *_RUNNER))
+JAVASCRIPT = Environment("javascript", ("@daytona/sdk@0.216.0", "socket.io-client@4.8.1"))
+# The SDK names ranges of two packages of which one wants exactly its own version of the other.
+_AWS = ("@aws-sdk/client-s3", "@aws-sdk/lib-storage")
+_AWS_VERSION = "3.1131.0"
 # The suite of langchain-tests says what deepagents 0.6 does; 0.7 changed its mind about globs and overwriting.
 LANGCHAIN = Environment(
     "langchain",
@@ -60,6 +64,27 @@ LANGCHAIN = Environment(
 
 def prepare(environment: Environment) -> None:
     """Install it, unless it is there already. Several processes may ask at once."""
+
+    def install() -> None:
+        venv.create(environment.folder, with_pip=True)
+        _install(environment, [environment.python, "-m", "pip", "install", "-q", *environment.packages])
+
+    _once(environment, install)
+
+
+def prepare_javascript(environment: Environment) -> None:
+    """The same with npm."""
+
+    def install() -> None:
+        environment.folder.mkdir(parents=True)
+        package = {"private": True, "type": "module", "overrides": dict.fromkeys(_AWS, _AWS_VERSION)}
+        (environment.folder / "package.json").write_text(json.dumps(package))
+        _install(environment, ["npm", "install", "--silent", "--no-audit", "--no-fund", *environment.packages])
+
+    _once(environment, install)
+
+
+def _once(environment: Environment, install: Callable[[], None]) -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     stamp = environment.folder / "installed"
     pins = hashlib.sha256(json.dumps([sys.version, *environment.packages]).encode()).hexdigest()
@@ -67,18 +92,18 @@ def prepare(environment: Environment) -> None:
         if stamp.exists() and stamp.read_text() == pins:
             return
         shutil.rmtree(environment.folder, ignore_errors=True)
-        venv.create(environment.folder, with_pip=True)
-        _install(environment)
+        install()
         stamp.write_text(pins)
 
 
-def _install(environment: Environment) -> None:
-    command = [environment.python, "-m", "pip", "install", "-q", *environment.packages]
+def _install(environment: Environment, command: Sequence[str | Path]) -> None:
     said = ""
     for attempt in range(_TRIES):
         time.sleep(5 * attempt)
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_SECONDS)
+            done = subprocess.run(
+                command, cwd=environment.folder, capture_output=True, text=True, timeout=_INSTALL_SECONDS
+            )
         except subprocess.TimeoutExpired:
             said = f"took longer than {_INSTALL_SECONDS} s"
             continue

@@ -6,7 +6,7 @@ import pytest
 
 from tests.daytona.batches import LANGCHAIN, SECONDS, Outcomes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * SECONDS + 900)]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(2 * SECONDS + 900)]
 
 _ALL_OF_THEM = 86
 

@@ -23,7 +23,9 @@ MEANT_OTHERWISE = 7
 Run = Callable[..., dict[str, int]]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
-both = pytest.mark.parametrize("environment", [OLDER, NEWER], ids=lambda environment: environment.name)
+both = pytest.mark.parametrize(
+    "environment", [pytest.param(OLDER, marks=pytest.mark.exhaustive), NEWER], ids=lambda environment: environment.name
+)
 
 
 @pytest.fixture
@@ -78,9 +80,9 @@ def test_the_provider_keeps_to_the_interface_of_the_cli(run: Run) -> None:
 def test_the_cli_finds_and_uses_the_provider(run: Run, tmp_path: Path) -> None:
     """As an installed package would tell it: by the entry point."""
     points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-    told = tmp_path / "site" / "paddock-0.1.0.dist-info"
+    told = tmp_path / "site" / "paddock_sandbox-0.1.0.dist-info"
     told.mkdir(parents=True)
-    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: paddock\nVersion: 0.1.0\n")
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: paddock-sandbox\nVersion: 0.1.0\n")
     (told / "entry_points.txt").write_text(
         "".join(f"[{group}]\n" + "".join(f"{n} = {v}\n" for n, v in each.items()) for group, each in points.items())
     )

@@ -29,6 +29,10 @@ class FakeEngine:
         self.bodies: list[Any] = []
         self.over = threading.Event()
 
+    def answer(self, request: str) -> Said | None:
+        """What there is no fixed answer for. None: there is no such thing."""
+        return None
+
     def __enter__(self) -> FakeEngine:
         self._server = _Server(str(self.path), _Handler)
         self._server.engine = self
@@ -61,7 +65,8 @@ class _Handler(BaseHTTPRequestHandler):
         plain = "/".join(["", *parts[2:]] if parts[1].startswith("v1.") else parts)
         engine.asked.append(f"{self.command} {self.path}")
         engine.bodies.append(json.loads(body) if body else None)
-        status, said = engine.answers.get(f"{self.command} {plain}", (404, {"message": "no such thing"}))
+        request = f"{self.command} {plain}"
+        status, said = engine.answers.get(request) or engine.answer(request) or (404, {"message": "no such thing"})
         if status == SILENCE[0]:
             engine.over.wait(60)
         if status <= 0:
@@ -73,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    do_GET = do_POST = do_DELETE = _answer
+    do_GET = do_HEAD = do_POST = do_DELETE = _answer
 
     def log_message(self, format: str, *args: Any) -> None:
         """A test looks at ``asked``."""

@@ -76,7 +76,7 @@ async def test_directories_of_this_machine_are_refused_by_an_engine_elsewhere(tm
         pytest.skip("PADDOCK_TEST_DOCKER_TCP does not say how to reach the engine by the network")
     place = Place(tmp_path, tcp)
     await place.provider.start()
-    with pytest.raises(errors.ProviderRefused, match="cannot be mounted by an engine elsewhere"):
+    with pytest.raises(errors.ConfinementUnavailable, match="cannot be mounted by an engine elsewhere"):
         await place.create(mounts=(Mount(str(tmp_path), "/mnt/x"),))
     await place.clear()
 

@@ -65,11 +65,23 @@ async def test_the_images_own_environment_is_kept_and_the_creators_wins(place: P
         await other.provider.start()
         inside = await other.create(template_id=name, env={"BOTH": "creator"})
         assert await inside.says("echo $TOOL $BOTH $HOME") == "image creator /home/user"
-        assert await inside.says("echo $PATH") == "/run/paddock/bin:/opt/tool/bin:/usr/bin:/bin"
+        assert await inside.says("echo $PATH") == "/run/paddock/bin:/home/user/.local/bin:/opt/tool/bin:/usr/bin:/bin"
     finally:
         await other.clear()
         engine.call("DELETE", f"/containers/{container}")
         engine.call("DELETE", f"/images/{name}", params={"force": 1})
+
+
+async def test_what_a_user_installs_is_found_and_the_package_managers_are_told_to_install(place: Place) -> None:
+    inside = await place.create()
+    await inside.says(
+        "mkdir -p ~/.local/bin && printf '#!/bin/sh\necho mine\n' > ~/.local/bin/tool && chmod +x ~/.local/bin/tool"
+    )
+    assert await inside.says("tool; bash -lc 'tool; sudo id -un'") == "mine\nmine\nroot"
+    assert await inside.says("sudo env | grep ^PIP_B") == "PIP_BREAK_SYSTEM_PACKAGES=1"
+    assert "break-system-packages = true" in await inside.says("cat /etc/pip.conf")
+    assert await inside.says("cat $NPM_CONFIG_GLOBALCONFIG") == "prefix=${HOME}/.local"
+    assert await inside.says("echo ${NPM_CONFIG_GLOBALCONFIG-none}", user="root") == "none"
 
 
 async def test_memory_processes_and_processor_are_limited(place: Place) -> None:
@@ -115,7 +127,7 @@ async def test_an_operators_directory_is_there_and_private_ones_are_refused(plac
     assert (await inside.run("touch /mnt/shared/x", user="root")).code != 0
     assert place.address.socket is not None
     for private in (tmp_path, place.root / "sandboxes", Path(place.address.socket).parent):
-        with pytest.raises(errors.ProviderRefused, match="not for mounting"):
+        with pytest.raises(errors.ConfinementUnavailable, match="not for mounting"):
             await place.create(mounts=(Mount(str(private), "/mnt/x"),))
 
 
@@ -140,9 +152,9 @@ async def test_what_goes_out_goes_through_the_gate(
 
 
 async def test_what_cannot_be_given_is_refused(place: Place) -> None:
-    with pytest.raises(errors.ProviderRefused, match="less than the 'strict'"):
+    with pytest.raises(errors.ConfinementUnavailable, match="less than the 'strict'"):
         await place.create(isolation=IsolationLevel.STRICT)
-    with pytest.raises(errors.ProviderRefused, match="egress modes"):
+    with pytest.raises(errors.ConfinementUnavailable, match="egress modes"):
         await place.create(egress=EgressPolicy(EgressMode.FULL))
     with pytest.raises(errors.TemplateNotFound):
         await place.create(template_id="nothing:1")

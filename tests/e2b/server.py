@@ -96,6 +96,12 @@ class PaddockServer:
             self.kill()
             self.start()
 
+    def interrupt(self) -> int:
+        """As Ctrl-C does; its exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
+        return self._process.wait(_STOP_SECONDS)
+
     def stop(self) -> None:
         assert self._process is not None
         self._process.terminate()

@@ -124,6 +124,8 @@ async def test_a_timeout_out_of_bounds_is_refused(control: Control, timeout: int
         ({"autoPauseMemory": False}, "autoPauseMemory: false needs autoPause"),
         ({"autoPauseMemory": False, "autoPause": True, "autoResume": {"enabled": True}}, "excludes autoResume"),
         ({"iam": {"tokens": {"x": {}}}}, "iam"),
+        ({"mcp": {"browserbase": {}}}, "paddock mcp add"),
+        ({"templateID": "mcp-gateway"}, "paddock mcp add"),
         ({"volumeMounts": [{"name": "v", "path": "/v"}]}, "Volume mounts"),
         ({"timeout": "60"}, "timeout"),
         ({"timeout": True}, "timeout"),

@@ -53,6 +53,15 @@ def test_a_name_in_the_settings_opens_private_addresses_and_the_host_but_never_m
         assert reach.refusal(ip_address(address), EgressPolicy(), names=["box.corp.test"]), address
 
 
+@pytest.mark.parametrize("place", ["registry:5000", "10.1.2.3:5000"])
+def test_a_place_in_the_settings_with_a_port_opens_that_port_alone(place: str) -> None:
+    reach = Reach(reachable=[place], host=tuple)
+    address, names = ip_address("10.1.2.3"), ["registry"]
+    assert reach.refusal(address, EgressPolicy(), names=names, port=5000) is None
+    assert reach.refusal(address, EgressPolicy(), names=names, port=None) is None  # a DNS question
+    assert "by the name that leads there" in (reach.refusal(address, EgressPolicy(), names=names, port=22) or "")
+
+
 @pytest.mark.parametrize(
     ("entry", "kind"),
     [
@@ -101,6 +110,20 @@ async def test_a_client_cannot_call_an_address_by_a_name_that_was_opened() -> No
     with pytest.raises(Forbidden, match="private"):
         await gate.connect("other.test", 80, 1, meant=ip_address("10.1.2.3"))
     assert [str(one) for one in await gate.addresses("db.corp.test", None)] == ["10.1.2.3"]
+
+
+async def test_a_service_whose_name_the_operator_opened_is_reached_by_it_and_on_no_other_port(
+    make: Make, serve: Serve
+) -> None:
+    server, other = await serve(echo), await serve(echo)
+    sandbox: Sandbox = make(EgressPolicy(allow=("registry",)), reachable=(f"registry:{server.port}",))
+    sandbox.names.say("registry", ["127.0.0.1"])
+    head, _ = await sandbox.connect(f"registry:{server.port}")
+    assert head.startswith("HTTP/1.1 200 ")
+    head, _ = await sandbox.connect(f"registry:{other.port}")
+    assert head.startswith("HTTP/1.1 403 ")
+    records = await sandbox.recorded(1)
+    assert (records[0].allowed, records[0].host, records[0].address) == (False, "registry", "127.0.0.1")
 
 
 async def test_a_refused_name_is_recorded_with_the_address_that_it_led_to(make: Make, serve: Serve) -> None:

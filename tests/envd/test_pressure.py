@@ -85,6 +85,15 @@ async def test_an_upload_that_breaks_off_leaves_the_server_as_it_was(server: Liv
                 break
 
 
+async def test_gzip_of_very_many_small_members_is_refused_and_of_blocks_is_not(box: Box) -> None:
+    """Each costs the server far more than the twenty bytes that it takes."""
+    coding = {"Content-Encoding": "gzip"}
+    refused = await box.put("/tmp/many", gzip.compress(b"") * 20_000, **coding)
+    assert refused.status_code == 400 and "very small members" in refused.text
+    blocks = gzip.compress(bytes(64 << 10)) * 2_000
+    assert (await box.put("/tmp/blocks", blocks, **coding)).status_code == 200
+
+
 async def test_a_gzip_bomb_goes_through_in_pieces(box: Box) -> None:
     bomb = gzip.compress(bytes(200 << 20), 9)
     before = resident()

@@ -11,6 +11,7 @@ from paddock.doctor.bombs import ALLOWANCES, BOMBS
 from paddock.doctor.catalogue import GROUPS
 from paddock.doctor.examination import length
 from paddock.doctor.file_api import FILE_ATTACKS, file_cases
+from paddock.doctor.server import SERVER_ATTACKS
 from paddock.doctor.suite import probe_program
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
@@ -19,7 +20,7 @@ ATTEMPTS = [attempt for group in GROUPS for attempt in group.attempts]
 
 def every_name() -> list[str]:
     names = [attempt.name for attempt in ATTEMPTS] + list(FILE_ATTACKS) + [bomb.name for bomb in BOMBS]
-    return names + [f"allowance-{bomb.name}" for bomb in ALLOWANCES]
+    return names + [f"allowance-{bomb.name}" for bomb in ALLOWANCES] + list(SERVER_ATTACKS)
 
 
 def test_no_name_twice_and_far_more_than_sixty() -> None:
@@ -43,4 +44,5 @@ def test_every_attempt_is_documented() -> None:
 
 
 def test_the_progress_bar_ends_where_the_examination_does() -> None:
-    assert length() == len(list(cases(GROUPS))) + len(file_cases()) + len(BOMBS) + len(ALLOWANCES)
+    of_sandboxes = len(list(cases(GROUPS))) + len(file_cases()) + len(BOMBS) + len(ALLOWANCES)
+    assert length() == of_sandboxes + len(SERVER_ATTACKS)

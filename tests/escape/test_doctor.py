@@ -52,6 +52,18 @@ def test_a_home_that_is_not_there_yet_is_looked_for_above(tmp_path: Path) -> Non
     assert not (tmp_path / "not").exists()
 
 
+def test_a_write_ahead_log_that_is_not_emptied_is_told(tmp_path: Path) -> None:
+    (tmp_path / "paddock.db").touch()
+    with (tmp_path / "paddock.db-wal").open("wb") as log:
+        log.truncate(1 << 20)
+        assert by_name(examine(tmp_path))["database log"].good
+        log.truncate(430 << 20)
+    found = by_name(examine(tmp_path))["database log"]
+    assert not found.good
+    assert "451 MB" in found.detail
+    assert "Restart the server" in found.detail
+
+
 def test_a_machine_without_user_namespaces_says_how_to_allow_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, possible: None
 ) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -127,6 +128,20 @@ def test_a_service_starts_with_the_first_request_which_is_served(local_bed: Bed)
             refused = visitor.get("/")
     assert (refused.status_code, refused.json()["port"]) == (502, 4001)
     box.delete()
+
+
+def test_whoever_waits_for_a_service_when_its_sandbox_is_deleted_is_told_that_it_is_gone(local_bed: Bed) -> None:
+    box = local_bed.create()
+    with local_bed.api() as api, ThreadPoolExecutor(1) as waiting:
+        service = {"port": 4000, "command": "touch begun; sleep 100"}
+        api.put(f"/sandboxes/{box.sandbox_id}/services/slow", json=service).raise_for_status()
+        with box.visitor(4000) as visitor:
+            answer = waiting.submit(visitor.get, "/")
+            begun = {"sandbox_id": box.sandbox_id, "command": "until test -e /workspace/begun; do sleep 0.05; done"}
+            api.post("/sandboxes/run-command", json=begun).raise_for_status()
+            box.delete()
+            gone = answer.result()
+    assert gone.json() == {"sandboxId": box.key, "message": "The sandbox was not found", "code": 502}
 
 
 def test_a_masked_host_replaces_the_one_that_the_client_named(local_bed: Bed) -> None:

@@ -197,6 +197,27 @@ async def test_a_directory_that_cannot_be_made_is_an_error(sandbox: Sandbox) -> 
     assert "/proc/nowhere" in refused.text
 
 
+async def test_a_directory_that_may_not_be_entered_is_an_error_at_once(fresh: Sandbox) -> None:
+    await fresh.shell("mkdir -m 700 -p /srv/private && chown root: /srv/private", user="root")
+    if "denied" not in await fresh.shell("cd /srv/private 2>&1; true"):
+        pytest.skip("root and user are one here")
+    begun = time.monotonic()
+    for language in ("python", "bash", "javascript"):
+        refused = await fresh.call("POST", "/contexts", {"cwd": "/srv/private", "language": language})
+        assert refused.status == 500
+        assert "/srv/private cannot be used" in refused.text and "may not enter" in refused.text
+    assert time.monotonic() - begun < 30, "not only when the start has timed out"
+
+
+async def test_a_kernel_that_dies_while_it_starts_is_an_error_at_once(fresh: Sandbox) -> None:
+    startup = "~/.ipython/profile_default/startup"
+    await fresh.shell(f"mkdir -p {startup} && echo 'import os; os._exit(3)' > {startup}/00-die.py")
+    begun = time.monotonic()
+    refused = await fresh.call("POST", "/contexts", {})
+    assert (refused.status, refused.text) == (500, "The Python kernel did not start: its kernel ended with exit code 3")
+    assert time.monotonic() - begun < 30, "not only when the start has timed out"
+
+
 async def test_a_removed_context_is_gone(sandbox: Sandbox) -> None:
     context = await sandbox.new_context()
     assert (await sandbox.call("DELETE", f"/contexts/{context}")).status == 200
@@ -231,6 +252,8 @@ async def test_a_language_without_a_kernel_is_a_clear_error(sandbox: Sandbox) ->
         refused = await sandbox.call("POST", "/execute" if "code" in body else "/contexts", body)
         assert refused.status == 500
         assert "cobol" in refused.text
+    for language, program in (("r", "Rscript"), ("java", "default-jdk")):
+        assert program in (await sandbox.call("POST", "/contexts", {"language": language})).text
     assert "cobol" not in [context["language"] for context in (await sandbox.call("GET", "/contexts")).json]
 
 

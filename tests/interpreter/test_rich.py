@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import importlib.util
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,12 @@ from typing import Any
 import pytest
 
 from paddock.lifecycle.house import House
+from tests.e2b.environments import Environment, Language, prepare
 from tests.interpreter.place import Output, Place, Sandbox, admin, create, one, text_of
 
 PNG = b"\x89PNG\r\n"
 SCIENCE = "/opt/science"
+MATPLOTLIB_3_6 = Environment("matplotlib-3.6", Language.PYTHON, ("matplotlib==3.6.3", "numpy==1.26.4"))
 
 
 @pytest.fixture
@@ -24,11 +28,14 @@ async def science(place: Place, house: House) -> AsyncIterator[Sandbox]:
     if None in found or found[0] is None or found[0].origin is None:
         pytest.skip("matplotlib and pandas are not installed where the tests run")
     if "science" not in place.more:
-        packages = Path(found[0].origin).parents[1]
-        mount = {"source": str(packages), "target": SCIENCE, "read_only": True}
-        made = await create(house, mounts=[mount], env={"PYTHONPATH": SCIENCE}, resources={"memory_mb": 1024})
-        place.more["science"] = made.sandbox_id
+        place.more["science"] = await _create_with(house, Path(found[0].origin).parents[1])
     yield Sandbox(house, admin(house), place.more["science"])
+
+
+async def _create_with(house: House, packages: Path) -> str:
+    mount = {"source": str(packages), "target": SCIENCE, "read_only": True}
+    made = await create(house, mounts=[mount], env={"PYTHONPATH": SCIENCE}, resources={"memory_mb": 1024})
+    return made.sandbox_id
 
 
 async def chart(sandbox: Sandbox, code: str) -> Any:
@@ -104,6 +111,17 @@ async def test_a_saved_and_a_shown_image_are_results(science: Sandbox) -> None:
         said = await science.execute(code.format(show))
         assert base64.b64decode(one(said, "result")["png"]).startswith(PNG), show
     assert await science.shell("head -c 4 /tmp/red.png | tail -c 3") == "PNG"
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="matplotlib 3.6 has no wheels for this Python")
+async def test_a_plot_of_the_matplotlib_that_debian_12_has(house: House) -> None:
+    """The backend that the kit brings is younger than it."""
+    await asyncio.to_thread(prepare, MATPLOTLIB_3_6)
+    packages = MATPLOTLIB_3_6.folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    sandbox = Sandbox(house, admin(house), await _create_with(house, packages))
+    assert (await sandbox.run("import matplotlib; matplotlib.__version__")).text == "3.6.3"
+    assert (await chart(sandbox, "plt.plot([1, 2], [3, 4])"))["type"] == "line"
+    await house.controller.delete(sandbox.who, sandbox.sandbox_id)
 
 
 async def test_programs_that_the_code_starts_have_their_own_backend(science: Sandbox) -> None:

@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from paddock.lifecycle.loop_watchdog import LoopWatchdog
+from paddock.lifecycle.loop_watchdog import LoopWatchdog, Stall
 
 THRESHOLD = 0.3
+PATIENCE_S = 60
 
 
 @pytest.fixture
@@ -24,16 +25,17 @@ async def watchdog() -> AsyncIterator[LoopWatchdog]:
     made.stop()
 
 
-async def after_a_beat(watchdog: LoopWatchdog) -> None:
-    async with asyncio.timeout(30):
-        while not watchdog.count:
-            await asyncio.sleep(0.01)
-
-
-def compute(seconds: float) -> None:
-    until = time.thread_time() + seconds
-    while time.thread_time() < until:
+def compute(watchdog: LoopWatchdog) -> None:
+    """Until the watchdog's thread had its turn, however busy the machine is."""
+    began = time.thread_time()
+    while time.thread_time() - began < 2 * THRESHOLD or watchdog._seen is None:
         sum(range(1000))
+
+
+def block(watchdog: LoopWatchdog) -> None:
+    time.sleep(2 * THRESHOLD)
+    while watchdog._seen is None:
+        time.sleep(0.01)
 
 
 def compute_in_c(seconds: float) -> None:
@@ -47,26 +49,34 @@ def compute_in_c(seconds: float) -> None:
         length += 1
 
 
+def find_stall(watchdog: LoopWatchdog, function: str) -> Stall | None:
+    named = (stall for stall in watchdog.stalls if any(f"in {function}\n" in line for line in stall.stack))
+    return next(named, None)
+
+
+async def wait_for_stall(watchdog: LoopWatchdog, function: str) -> Stall:
+    async with asyncio.timeout(PATIENCE_S):
+        while (stall := find_stall(watchdog, function)) is None:
+            await asyncio.sleep(0.01)
+    return stall
+
+
 async def test_computing_is_counted_with_its_stack(watchdog: LoopWatchdog) -> None:
-    compute(4 * THRESHOLD)
-    await after_a_beat(watchdog)
-    [stall] = watchdog.stalls
-    assert stall.cpu_seconds > THRESHOLD
-    assert any("in compute\n" in line for line in stall.stack)
+    compute(watchdog)
+    assert (await wait_for_stall(watchdog, "compute")).cpu_seconds > THRESHOLD
 
 
 async def test_what_holds_the_interpreter_is_named_too(watchdog: LoopWatchdog) -> None:
-    compute_in_c(2 * THRESHOLD)
-    await after_a_beat(watchdog)
-    assert any("compute_in_c" in line for stall in watchdog.stalls for line in stall.stack)
+    """Here nothing can wait for the watchdog's thread: if it had no core during all of a call, it names the next."""
+    async with asyncio.timeout(PATIENCE_S):
+        while find_stall(watchdog, "compute_in_c") is None:
+            compute_in_c(2 * THRESHOLD)
+            await asyncio.sleep(THRESHOLD)
 
 
 async def test_a_blocking_call_is_counted(watchdog: LoopWatchdog) -> None:
-    time.sleep(4 * THRESHOLD)
-    await after_a_beat(watchdog)
-    stall = watchdog.stalls[-1]
-    assert stall.own_seconds > THRESHOLD
-    assert any("time.sleep" in line for line in stall.stack)
+    block(watchdog)
+    assert (await wait_for_stall(watchdog, "block")).own_seconds > THRESHOLD
 
 
 async def test_waiting_for_a_core_is_not(watchdog: LoopWatchdog, monkeypatch: pytest.MonkeyPatch) -> None:

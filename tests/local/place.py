@@ -6,6 +6,7 @@ import asyncio
 import os
 import secrets
 import signal
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -134,3 +135,8 @@ async def eventually(what: Callable[[], bool], seconds: float = PATIENCE) -> Non
     async with asyncio.timeout(seconds):
         while not what():
             await asyncio.sleep(0.01)
+
+
+def rm_rf(path: Path) -> None:
+    """As somebody does by hand. To an ordinary user some directories of overlays are shut, and stay."""
+    subprocess.run(["rm", "-rf", path], capture_output=True, check=PRIVILEGED)

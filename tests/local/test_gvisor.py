@@ -193,9 +193,9 @@ async def test_not_even_its_root_can_take_the_agents_place(guests: Guests, guest
 
 
 async def test_what_does_not_go_with_it_is_refused(guests: Guests, tmp_path: Path) -> None:
-    with pytest.raises(errors.ProviderRefused, match="Full egress"):
+    with pytest.raises(errors.ConfinementUnavailable, match="Full egress"):
         await guests.create(egress=EgressPolicy(EgressMode.FULL))
-    with pytest.raises(errors.ProviderRefused, match="cannot be mounted"):
+    with pytest.raises(errors.ConfinementUnavailable, match="cannot be mounted"):
         await guests.create(mounts=(Mount(str(tmp_path), "/mnt/shared"),))
     assert await guests.provider.list() == []
 

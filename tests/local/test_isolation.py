@@ -60,7 +60,7 @@ async def test_what_is_above_the_level_of_the_machine_is_refused_and_nothing_is_
     for asked in IsolationLevel:
         if asked.rank > level.rank:
             spec = place.spec(isolation=asked)
-            with pytest.raises(errors.ProviderRefused) as refused:
+            with pytest.raises(errors.ConfinementUnavailable) as refused:
                 await place.provider.create(spec)
             assert asked.value in refused.value.message and level.value in refused.value.message
             assert refused.value.details == {"level": level.value, "asked": asked.value}
@@ -119,6 +119,6 @@ async def test_a_sandbox_that_gets_other_ids_when_it_is_started_again_has_its_fi
 async def test_full_egress_without_its_tool_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paddock.providers.local.host.shutil.which", lambda *_, **__: None)
     await place.restart()
-    with pytest.raises(errors.ProviderRefused, match="nft"):
+    with pytest.raises(errors.ConfinementUnavailable, match="nft"):
         await place.provider.create(place.spec(egress=EgressPolicy(EgressMode.FULL)))
     assert await (await place.create()).says("echo here") == "here"

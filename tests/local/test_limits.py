@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import time
 
 import pytest
 
 from paddock.providers.base import Resources
+from tests.conformance.shell import PATIENCE
 from tests.local.place import Inside, Place, as_ordinary_user
 
 HOG = "python3 -c 'b = bytearray(%d << 20); print(len(b))'"
@@ -78,6 +80,39 @@ async def test_usage_is_what_the_kernel_counts(inside: Inside) -> None:
     assert after.memory_used - before.memory_used > 40 << 20
     assert after.memory_total == 256 << 20 and after.disk_total == 128 << 20
     assert after.process_count >= 1
+
+
+async def test_what_processes_share_is_counted_once(inside: Inside) -> None:
+    """Eight that forked from one, with its 40 MB; and the pages of programs that the host has as well."""
+    script = """
+import os, time
+shared = bytearray(os.urandom(1 << 20) * 40)
+for _ in range(8):
+    if os.fork() == 0:
+        time.sleep(99)
+print("up", flush=True)
+time.sleep(99)
+"""
+    await inside.put("/workspace/brood.py", script)
+    await inside.until(await inside.start("exec python3 brood.py"), b"up")
+    stats = await inside.machine.stats()
+    assert stats.process_count == 9
+    assert 40 << 20 <= stats.memory_used < 150 << 20
+
+
+async def test_the_disk_of_a_sandbox_is_its_own_and_not_the_hosts(inside: Inside) -> None:
+    before = await inside.machine.stats()
+    assert before.disk_total == 128 << 20 and before.disk_used < 30 << 20
+    await inside.says("dd if=/dev/urandom of=big bs=1M count=40 2>/dev/null; sync big")
+    await eventually_uses(inside, before.disk_used + (40 << 20))
+
+
+async def eventually_uses(inside: Inside, size: int) -> None:
+    """Where the disk is folders, an answer that is a moment old is as good as another look at all of them."""
+    async with asyncio.timeout(PATIENCE):
+        while (await inside.machine.stats()).disk_used < size:
+            await asyncio.sleep(0.05)
+    assert (await inside.machine.stats()).disk_used < size + (8 << 20)
 
 
 async def test_open_files_are_limited_but_not_scarce(inside: Inside) -> None:

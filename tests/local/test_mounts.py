@@ -98,7 +98,7 @@ async def test_a_symlink_in_a_mount_is_resolved_inside(place: Place, shared: Pat
 async def test_a_source_that_is_missing_is_refused_and_not_made(place: Place, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for source in (tmp_path / "missing", tmp_path / "file"):
-        with pytest.raises(errors.ProviderRefused, match=source.name):
+        with pytest.raises(errors.ConfinementUnavailable, match=source.name):
             await place.provider.create(place.spec(mounts=(Mount(str(source), "/mnt/x"),)))
     assert not (tmp_path / "missing").exists()
     assert await place.provider.list() == []
@@ -107,14 +107,14 @@ async def test_a_source_that_is_missing_is_refused_and_not_made(place: Place, tm
 async def test_the_folder_of_the_sandboxes_is_not_for_mounting(place: Place, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(place.root)
     for source in (place.root, place.root / "sandboxes", tmp_path / "link"):
-        with pytest.raises(errors.ProviderRefused):
+        with pytest.raises(errors.ConfinementUnavailable):
             await place.provider.create(place.spec(mounts=(Mount(str(source), "/mnt/x"),)))
 
 
 async def test_nothing_above_the_folder_of_the_sandboxes_is_for_mounting(place: Place) -> None:
     """Through it one sandbox would reach the disks and sockets of all others."""
     for source in (place.home, Path("/")):
-        with pytest.raises(errors.ProviderRefused):
+        with pytest.raises(errors.ConfinementUnavailable):
             await place.provider.create(place.spec(mounts=(Mount(str(source), "/mnt/x"),)))
 
 

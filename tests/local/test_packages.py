@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import shutil
 import subprocess
 import zipfile
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.local.place import Inside, Place, as_root
+from tests.local.place import PRIVILEGED, Inside, Place, as_root
 
 NAME = "paddock_test_parcel"
 
@@ -42,12 +43,15 @@ async def with_wheel(inside: Inside) -> Inside:
 
 
 async def test_pip_installs_for_the_user(with_wheel: Inside) -> None:
-    flags = "--user --no-index --break-system-packages --no-warn-script-location"
-    await with_wheel.says(f"pip3 install -q {flags} {NAME}-1.0-py3-none-any.whl")
+    assert await with_wheel.says(f"pip3 install -q --no-index {NAME}-1.0-py3-none-any.whl 2>&1") == ""
+    # An ordinary user's sandbox has one id on the host: its user may write what its root may.
+    top, where = ("/home/user/.local", "site") if PRIVILEGED else ("/usr/local", "dist")
     assert await with_wheel.says(f"python3 -c 'import {NAME} as p; print(p.NUMBER, p.__file__)'") == (
-        f"4711 /home/user/.local/lib/python{_version()}/site-packages/{NAME}.py"
+        f"4711 {top}/lib/python{_version()}/{where}-packages/{NAME}.py"
     )
-    assert await with_wheel.says("~/.local/bin/parcel") == "ran 4711"
+    for found in ("parcel", "bash -lc parcel", "sh -lc parcel", "env -i HOME=$HOME bash -lc parcel"):
+        assert await with_wheel.says(found) == "ran 4711", found
+    assert await with_wheel.says("command -v parcel") == f"{top}/bin/parcel"
 
 
 async def test_pip_installs_into_a_virtual_environment(with_wheel: Inside) -> None:
@@ -57,10 +61,34 @@ async def test_pip_installs_into_a_virtual_environment(with_wheel: Inside) -> No
     assert await with_wheel.says("env/bin/parcel") == "ran 4711"
 
 
-@as_root  # as an ordinary user /usr is the host's own, read-only
-async def test_root_installs_into_usr_and_the_host_has_nothing_of_it(with_wheel: Inside) -> None:
-    flags = "--no-index --break-system-packages --root-user-action=ignore"
-    await with_wheel.says(f"sudo pip3 install -q {flags} {NAME}-1.0-py3-none-any.whl")
+async def test_pip_installs_where_nothing_is_left_of_the_environment(with_wheel: Inside) -> None:
+    clean = "env -i PATH=/usr/bin:/bin HOME=/home/user"
+    await with_wheel.says(f"{clean} pip3 install -q --no-index {NAME}-1.0-py3-none-any.whl")
+    assert await with_wheel.says("parcel") == "ran 4711"
+
+
+async def test_what_pip_is_told_by_the_environment_sudo_passes_on(with_wheel: Inside) -> None:
+    await with_wheel.says("mkdir wheels && mv *.whl wheels")
+    env = "PIP_NO_INDEX=1 PIP_FIND_LINKS=/workspace/wheels"
+    assert await with_wheel.says(f"{env} sudo pip3 install -q {NAME} 2>&1 && parcel") == "ran 4711"
+
+
+async def test_npm_installs_globally_for_the_user(inside: Inside) -> None:
+    if shutil.which("npm", path="/usr/local/bin:/usr/bin:/bin") is None:
+        pytest.skip("the host itself has no npm")
+    package = {"name": "paddock-test-parcel", "version": "1.0.0", "bin": {"npm-parcel": "run.js"}}
+    await inside.put("/workspace/parcel/package.json", json.dumps(package))
+    await inside.put("/workspace/parcel/run.js", "#!/usr/bin/env node\nconsole.log('ran', 4711)\n")
+    packed = (
+        "cd parcel && npm pack --offline --silent && npm install -g --offline --silent ./paddock-test-parcel-1.0.0.tgz"
+    )
+    await inside.says(packed)
+    assert await inside.says("npm-parcel; command -v npm-parcel") == "ran 4711\n/home/user/.local/bin/npm-parcel"
+    assert await inside.says("bash -lc npm-parcel") == "ran 4711"
+
+
+async def test_root_installs_into_usr_local_and_the_host_has_nothing_of_it(with_wheel: Inside) -> None:
+    assert await with_wheel.says(f"sudo pip3 install -q --no-index {NAME}-1.0-py3-none-any.whl 2>&1") == ""
     assert await with_wheel.says("parcel; command -v parcel") == "ran 4711\n/usr/local/bin/parcel"
     assert not list(Path("/usr/local").rglob(f"*{NAME}*")) and not Path("/usr/local/bin/parcel").exists()
 

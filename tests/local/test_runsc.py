@@ -93,7 +93,7 @@ async def test_asking_for_it_where_it_is_not_is_refused_and_leaves_nothing(
     place = Place(tmp_path, tmp_path_factory.getbasetemp() / "made", runsc=Wanted("/no/such/program"))
     await place.provider.start()
     try:
-        with pytest.raises(errors.ProviderRefused, match="not 'hardened'") as refused:
+        with pytest.raises(errors.ConfinementUnavailable, match="not 'hardened'") as refused:
             await place.create(isolation=IsolationLevel.HARDENED, resources=Resources())
         assert refused.value.details["asked"] == "hardened"
         assert await place.provider.list() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 
 import pytest
@@ -59,9 +60,21 @@ def test_a_server_that_dies_says_why_and_is_back_for_the_next_call(new_box: Call
     assert not answer["failed"] and answer["text"] != first
 
 
+def test_a_program_that_its_user_installed_is_found(new_box: Callable[..., Box]) -> None:
+    box = new_box()
+    box.write("/workspace/plain.py", PLAIN)
+    box.write("/home/user/.local/bin/installed-server", "#!/bin/sh\nexec python3 /workspace/plain.py\n")
+    box.run("chmod +x ~/.local/bin/installed-server")
+    box.put("installed", command="installed-server").raise_for_status()
+    assert box.wait_for("installed", "ready")
+
+
 def test_one_that_cannot_start_says_why_and_troubles_nobody(new_box: Callable[..., Box]) -> None:
     box = new_box()
     box.put("missing", command="no-such-program").raise_for_status()
+    if shutil.which("uvx", path="/usr/local/bin:/usr/bin:/bin") is None:
+        box.put("time", command="uvx", args=["mcp-server-time"]).raise_for_status()
+        assert "pip install uv" in box.wait_for("time", "failed")["reason"]
     box.put("crashing", command="sh", args=["-c", "echo out of cheese >&2; exit 1"]).raise_for_status()
     box.put("nameless", url="https://example.org/${NOWHERE}").raise_for_status()
     box.plain("well")

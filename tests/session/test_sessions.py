@@ -168,7 +168,9 @@ async def test_a_provider_can_be_chosen(chat: str) -> None:
 
 async def test_a_provider_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(errors.PaddockError, match="nonesuch"):
-        await create_sandbox(provider="nonesuch")
+        await (await create_sandbox(provider="nonesuch")).create()
+    with pytest.raises(errors.PaddockError, match="nonesuch"):
+        await create_sandbox(provider="nonesuch", session_id="chat_nonesuch")
 
 
 def test_a_session_has_the_words_of_the_client() -> None:

@@ -114,14 +114,16 @@ async def test_unfinished_work_of_the_living_is_left_to_them(store: Store) -> No
     mine = a_sandbox(state=State.CREATING, lease_owner="me")
     dead = a_sandbox(state=State.DELETING, lease_owner="dead")
     theirs = a_sandbox(state=State.RESUMING, lease_owner="alive")
-    await add(store, free, mine, dead, theirs, a_sandbox())
+    set_back = a_sandbox(state=State.PAUSING, lease_owner="before the clock was set back")
+    await add(store, free, mine, dead, theirs, set_back, a_sandbox())
     async with store.write() as connection:
         await servers.beat(connection, "me", EPOCH + 100)
         await servers.beat(connection, "alive", EPOCH + 100)
         await servers.beat(connection, "dead", EPOCH)
+        await servers.beat(connection, "before the clock was set back", EPOCH + 3700)
     async with store.read() as connection:
-        found = await sandboxes.unfinished(connection, "me", alive_since=EPOCH + 50)
-    assert {row.sandbox_id for row in found} == {free.sandbox_id, mine.sandbox_id, dead.sandbox_id}
+        found = await sandboxes.unfinished(connection, "me", EPOCH + 100, 50)
+    assert {row.sandbox_id for row in found} == {free.sandbox_id, mine.sandbox_id, dead.sandbox_id, set_back.sandbox_id}
 
 
 async def test_events_are_numbered_without_gaps_by_writers_at_once(store: Store) -> None:

@@ -6,10 +6,11 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import inspect
 from sqlalchemy.engine import Connection
 
-from paddock.store import sandboxes
+from paddock.store import migrations, sandboxes
 from paddock.store.database import Store
 from paddock.store.tables import metadata
 from tests.support.rows import a_sandbox
@@ -25,6 +26,12 @@ async def test_migrations_make_exactly_the_tables(database_url: str) -> None:
     async with store.read() as connection:
         assert await connection.run_sync(differences) == []
     await store.close()
+
+
+def test_the_newest_migration_is_the_one_that_alembic_calls_head() -> None:
+    config = Config()
+    config.set_main_option("script_location", "paddock:store/migrations")
+    assert ScriptDirectory.from_config(config).get_current_head() == migrations.newest()
 
 
 async def test_opening_twice_changes_nothing(database_url: str) -> None:

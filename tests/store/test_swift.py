@@ -185,3 +185,15 @@ async def test_an_idle_database_has_an_empty_log(lite: Store, monkeypatch: pytes
         while sqlite.wal_bytes(lite.file):
             await asyncio.sleep(0.01)
     assert all([await has(lite, row) for row in rows])
+
+
+async def test_heartbeats_do_not_keep_a_large_log(lite: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lite.file is not None
+    for row in [a_sandbox(metadata={"fill": "x" * 60_000}) for _ in range(40)]:
+        await add(lite, row)
+    assert sqlite.wal_bytes(lite.file) > 2 << 20
+    monkeypatch.setattr(database, "_IDLE_CHECKPOINT_S", 0.2)
+    async with asyncio.timeout(20):
+        while sqlite.wal_bytes(lite.file) > 1 << 20:
+            await add(lite, a_sandbox())
+            await asyncio.sleep(0.05)

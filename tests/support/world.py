@@ -16,7 +16,7 @@ from paddock.providers.fake import FakeProvider, Faults
 from paddock.settings import Settings
 from paddock.store import deadlines, events, sandboxes
 from paddock.store.records import Deadline, Event, Sandbox
-from tests.support import leaks
+from tests.support import leaks, schema
 
 
 class World:
@@ -31,7 +31,7 @@ class World:
             DATABASE_URL=database_url,
             SANDBOX_PROVIDER="fake",
             _env_file=None,
-            **({"PADDOCK_BUSY_WAIT": 5, "PADDOCK_PROVIDER_TIMEOUT": 5} | settings),
+            **({"PADDOCK_BUSY_WAIT": 5, "PADDOCK_PROVIDER_TIMEOUT": 5, "PADDOCK_LOOP_STALL_MS": 0} | settings),
         )
         self.house: House
         self.alice: Principal
@@ -39,6 +39,7 @@ class World:
         self.admin: Principal
 
     async def start(self) -> House:
+        await schema.give(self.settings.database_url)
         self.house = self.another_house()
         await self.house.open(loops=False)
         return self.house

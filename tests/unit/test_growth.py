@@ -193,7 +193,7 @@ CASES: dict[str, tuple[Make, Work, int]] = {
         lambda n: connect.envelope(b"{}") * n, run(every_message), SIZE // 4,
     ),
     "json, fields": (
-        lambda n: json.dumps({f"f{each}": 1 for each in range(n)}).encode(), refused(json_limits.check), SIZE,
+        lambda n: json.dumps({f"f{each}": 1 for each in range(n)}).encode(), refused(json_limits.check), SIZE * 2,
     ),
     "json, escapes": (lambda n: b'["' + b'\\"' * n, refused(json_limits.check), SIZE * 10),
     "variables": (lambda n: "${a:-" * n, refused(in_server), SIZE // 4),
@@ -223,6 +223,11 @@ CASES: dict[str, tuple[Make, Work, int]] = {
 def test_the_cost_grows_no_faster_than_the_input(case: str) -> None:
     make, work, size = CASES[case]
     assert_linear(make, work, size)
+
+
+def test_work_that_grows_with_the_square_is_found() -> None:
+    with pytest.raises(AssertionError, match="16 times the input"):
+        assert_linear(lambda n: n * n, lambda steps: sum(range(steps)), 400)
 
 
 def test_a_pattern_of_stars_is_matched_at_once() -> None:

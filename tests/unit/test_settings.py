@@ -44,7 +44,7 @@ def test_the_environment_wins_over_the_env_file(monkeypatch: pytest.MonkeyPatch,
         {"PADDOCK_POOL_SIZE": -1},
         *(
             {"PADDOCK_EGRESS_REACHABLE": f"10.0.0.0/8,{bad}"}
-            for bad in ("nonsense", "*", "1.2.3", "10.0.0.1/8", "a.b:80")
+            for bad in ("nonsense", "*", "1.2.3", "10.0.0.1/8", "a.b:80:90", ":80")
         ),
         {"PORT": "x"},
         {"PORT": 70000},
@@ -66,7 +66,8 @@ def test_networks_are_a_list_with_commas(monkeypatch: pytest.MonkeyPatch) -> Non
     assert Settings(_env_file=None).egress_reachable == ()
     monkeypatch.setenv("PADDOCK_EGRESS_REACHABLE", "10.1.2.0/24, fd00::/8")
     assert Settings(_env_file=None).egress_reachable == ("10.1.2.0/24", "fd00::/8")
-    monkeypatch.setenv("PADDOCK_EGRESS_REACHABLE", "db.Corp.example,.inner.example, *.a-b.example, 10.0.0.1")
+    given = "db.Corp.example,.inner.example, *.a-b.example, 10.0.0.1,registry:5000,a.b:80,10.0.0.1:80,[fd00::/8]:443"
+    monkeypatch.setenv("PADDOCK_EGRESS_REACHABLE", given)
     names = Settings(_env_file=None).egress_reachable
-    assert names == ("db.Corp.example", ".inner.example", "*.a-b.example", "10.0.0.1")
+    assert names == tuple(place.strip() for place in given.split(","))
     Reach(reachable=names)  # and all of them are understood

@@ -12,7 +12,7 @@ from tests.agent.conftest import build
 from tests.vendor.remote_agent import ORDINARY, RemoteAgent, a_remote_agent
 
 
-@pytest.fixture(params=["normal", pytest.param("sanitized", marks=pytest.mark.slow)])
+@pytest.fixture(params=["normal", pytest.param("sanitized", marks=[pytest.mark.slow, pytest.mark.exhaustive])])
 def binary(request: pytest.FixtureRequest) -> Path:
     return build("paddock-agent" if request.param == "normal" else "paddock-agent-sanitized")
 

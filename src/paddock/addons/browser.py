@@ -11,7 +11,8 @@ from pathlib import Path
 from paddock import errors
 from paddock.addons import npm
 from paddock.addons.debian import Debian
-from paddock.addons.recipe import Made, Say
+from paddock.addons.progress import Say
+from paddock.addons.recipe import Made
 
 _PACKAGES = ("chromium",)
 _FONT_PACKAGES = ("fonts-liberation", "fonts-noto-color-emoji", "fonts-wqy-zenhei")
@@ -52,14 +53,24 @@ _SYSTEM = "/usr/local/bin:/usr/bin:/bin"
 class Browser:
     name = "browser"
     summary = "Chromium, driven by Playwright: the browser_* tools and their live view."
+    cache_key: str | None = None
+    """Chromium is whatever Debian has today."""
 
     def __init__(self, *, full: bool = False) -> None:
         """``full``: with its own Chromium and Node.js even where the host has them, for templates that do not."""
         self._full = full
 
+    @property
+    def steps(self) -> int:
+        return 5 if self._own_chromium else 1
+
+    @property
+    def _own_chromium(self) -> bool:
+        return self._full or shutil.which("chromium", path=_SYSTEM) is None
+
     def make(self, folder: Path, say: Say) -> Made:
         own_node = self._full or shutil.which("node", path=_SYSTEM) is None
-        own_chromium = self._full or shutil.which("chromium", path=_SYSTEM) is None
+        own_chromium = self._own_chromium
         npm.install(self.name, folder, say, own_node=own_node)
         shutil.rmtree(folder / "node_modules/playwright-core/lib/vite", ignore_errors=True)  # shows traces to people
         playwright = npm.version(folder, "playwright-core")
@@ -107,7 +118,7 @@ class Browser:
 
 def _try(start: Path, say: Say) -> None:
     """A library that is missing shows here, and not in somebody's sandbox."""
-    say("trying Chromium")
+    say.step("trying Chromium")
     done = subprocess.run([start, "--version"], capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
         raise errors.AddonFailed(f"Chromium was unpacked and does not start: {done.stderr.strip()[-500:]}")

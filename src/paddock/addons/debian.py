@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from paddock import errors
-from paddock.addons.recipe import Say, run
+from paddock.addons.progress import Say
+from paddock.addons.recipe import run
 
 _LINE = re.compile(r"^'(?P<url>[^']+)' (?P<file>(?P<name>[^_\s]+)_(?P<version>[^_\s]+)_\S+\.deb) ", re.MULTILINE)
 _TRIES = ("-o", "Acquire::Retries=3")
@@ -34,19 +35,20 @@ class Debian:
 
     def find(self, packages: Sequence[str]) -> dict[str, str]:
         """Name and version of these packages and all that they depend on."""
-        self._say("reading Debian's lists of packages")
+        self._say.step("reading Debian's lists of packages")
         self._apt("update", "-qq")
         said = self._apt("install", "-y", "--no-install-recommends", "--print-uris", *packages)
         return {found["name"]: found["version"].replace("%3a", ":") for found in _LINE.finditer(said)}
 
     def unpack(self, names: Sequence[str], target: Path, wanted: Callable[[str], bool]) -> None:
         """``wanted`` tells by its path whether a directory is kept."""
-        self._say(f"getting {len(names)} packages from Debian")
+        self._say.step(f"getting {len(names)} packages from Debian")
         debs = self._folder / "debs"
         self._apt("download", "-qq", *names, folder=debs)
         found = sorted(debs.glob("*.deb"))
         if len(found) != len(names):
             raise errors.AddonFailed(f"apt-get brought {len(found)} of {len(names)} packages.")
+        self._say.step("unpacking them")
         for number, deb in enumerate(found, 1):
             self._say(f"unpacking {deb.name.partition('_')[0]} ({number} of {len(found)})")
             run(["dpkg-deb", "-x", deb, target], self._folder, self._say)

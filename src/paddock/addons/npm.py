@@ -9,7 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from paddock import errors
-from paddock.addons.recipe import Say, run
+from paddock.addons.progress import Say
+from paddock.addons.recipe import run
 
 _QUIET = ("--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error")
 _MACHINES = {"x86_64": "x64", "aarch64": "arm64"}
@@ -21,10 +22,14 @@ def install(name: str, folder: Path, say: Say, *, own_node: bool) -> None:
     for file in ("package.json", "package-lock.json"):
         text = files("paddock.addons").joinpath("locks", name, file).read_text()
         (folder / file).write_text(text)
-    say("getting packages from npm")
+    say.step("getting packages from npm")
     run([npm, "ci", "--ignore-scripts", *_QUIET, *([] if own_node else ["--omit=optional"])], folder, say)
     if own_node:
         _link_node(folder)
+
+
+def lock(name: str) -> str:
+    return files("paddock.addons").joinpath("locks", name, "package-lock.json").read_text()
 
 
 def again(folder: Path, say: Say) -> None:

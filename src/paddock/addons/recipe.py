@@ -6,15 +6,13 @@ import os
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from paddock import errors
-
-Say = Callable[[str], None]
-"""Called with each line that says how far it has come."""
+from paddock.addons.progress import Say
 
 _SECONDS = 1800.0
 _LAST_WORDS = 12
@@ -30,6 +28,14 @@ class Made:
 class Recipe(Protocol):
     name: str
     summary: str
+
+    @property
+    def steps(self) -> int:
+        """How many it will tell of."""
+
+    @property
+    def cache_key(self) -> str | None:
+        """The same where it would make the same on this machine. None: that cannot be known, or it is quick anyway."""
 
     def make(self, folder: Path, say: Say) -> Made:
         """Fill the empty folder. Raises with what to do where something is missing; what is left is thrown away."""

@@ -16,7 +16,9 @@ from typing import Any
 
 from paddock import errors
 from paddock.addons import CURRENT, NAMES
-from paddock.addons.recipe import Recipe, Say
+from paddock.addons.cache import Cache
+from paddock.addons.progress import Hear, Say
+from paddock.addons.recipe import Made, Recipe
 
 _NOTE = "addon.json"
 
@@ -37,8 +39,9 @@ def lay_out(root: Path) -> None:
 
 
 class Shelf:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, cache: Cache | None = None) -> None:
         self._root = root
+        self._cache = cache
 
     def installed(self, name: str) -> Installed | None:
         current = self._root / known(name) / CURRENT
@@ -48,15 +51,20 @@ class Shelf:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def install(self, recipe: Recipe, say: Say) -> Installed:
-        """New, or in the place of the one that is there, which stays beside it for those who use it at this moment."""
+    def install(self, recipe: Recipe, hear: Hear, *, fresh: bool = False) -> Installed:
+        """New, or in the place of the one that is there, which stays beside it for those who use it at this moment.
+
+        ``fresh``: made anew, although there may be a packed copy of just this one.
+        """
+        say = Say(recipe.steps, hear)
         with self._alone() as root:
             shelf = root / known(recipe.name)
             shelf.mkdir(mode=0o755, exist_ok=True)
             draft = shelf / f".{secrets.token_hex(4)}"
             draft.mkdir(mode=0o755)
             try:
-                made = recipe.make(draft, say)
+                with say.measuring(draft):
+                    made = self._made(recipe, draft, say, fresh)
                 size = _readable(draft)
                 note = {"version": made.version, "parts": dict(made.parts), "size": size}
                 (draft / _NOTE).write_text(json.dumps(note, indent=2) + "\n")
@@ -70,6 +78,21 @@ class Shelf:
                 if old.name not in (CURRENT, made.version, before):
                     _discard(old)
         return Installed(recipe.name, made.version, made.parts, size)
+
+    def _made(self, recipe: Recipe, draft: Path, say: Say, fresh: bool) -> Made:
+        key = recipe.cache_key
+        if self._cache is None or key is None:
+            return recipe.make(draft, say)
+        if not fresh:
+            say("unpacking the copy of an earlier installation")
+            if (found := self._cache.unpack(recipe.name, key, draft)) is not None:
+                return found
+            for left in draft.iterdir():
+                _discard(left)
+        made = recipe.make(draft, say)
+        say("packing a copy for the next installation")
+        self._cache.pack(recipe.name, key, draft, made)
+        return made
 
     def remove(self, name: str) -> None:
         with self._alone() as root:

@@ -6,13 +6,15 @@ done one by one here. The native modules are compiled on this machine.
 
 from __future__ import annotations
 
+import platform
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from paddock import errors
+from paddock import __version__, errors
 from paddock.addons import npm
-from paddock.addons.recipe import Made, Say, run
+from paddock.addons.progress import Say
+from paddock.addons.recipe import Made, run
 
 _COMPILED = {
     "@vscode/spdlog": "build/Release/spdlog.node",
@@ -33,14 +35,21 @@ exec "$here/bin/node" "$here/node_modules/code-server/out/node/entry.js" "$@"
 class VsCode:
     name = "vscode"
     summary = "VS Code in the browser (code-server), on port 9000 of every sandbox."
+    steps = 5 + len(_COMPILED)
+
+    @property
+    def cache_key(self) -> str | None:
+        """Everything is of a lock file; what is compiled is for this machine's C library and Node.js' headers."""
+        return "\n".join([__version__, npm.lock(self.name), npm.machine(), *platform.libc_ver()])
 
     def make(self, folder: Path, say: Say) -> Made:
         _require_compiler()
         npm.install(self.name, folder, say, own_node=True)
         server = folder / "node_modules/code-server"
         workbench = server / "lib/vscode"
-        say("getting the packages of the workbench")
+        say.step("getting the packages of the workbench")
         npm.again(workbench, say)
+        say.step("getting the packages of its extensions")
         npm.again(workbench / "extensions", say)
         _compile(folder, workbench, say)
         for name, target in _LINKS.items():
@@ -50,7 +59,7 @@ class VsCode:
         start = folder / "bin/code-server"
         start.write_text(_START)
         start.chmod(0o755)
-        say("trying code-server")
+        say.step("trying code-server")
         run([start, "--version"], folder, say, env={"HOME": str(folder)})
         shutil.rmtree(folder / ".config", ignore_errors=True)
         shutil.rmtree(folder / ".local", ignore_errors=True)
@@ -70,13 +79,14 @@ def _require_compiler() -> None:
 def _compile(folder: Path, workbench: Path, say: Say) -> None:
     env = _headers()
     for package, result in _COMPILED.items():
-        say(f"compiling {package}")
+        say.step(f"compiling {package}")
         try:
             run([npm.require(), "rebuild", "--loglevel=error", package], workbench, say, env=env)
         except errors.AddonFailed:
             # node-pty's last step fails on a mere warning of npm's, when all is done: what counts is the result.
             if not (workbench / "node_modules" / package / result).is_file():
                 raise
+    say.step("compiling argon2")
     run([npm.require(), "rebuild", "--loglevel=error", "argon2"], folder, say, env=env)
 
 

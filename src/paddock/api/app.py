@@ -23,6 +23,7 @@ from paddock.api.compat.daytona.errors import daytona_response
 from paddock.api.compat.e2b.control.app import create_control
 from paddock.api.compat.e2b.envd.app import create_envd
 from paddock.api.compat.e2b.errors import e2b_response
+from paddock.api.cross_origin import CrossOrigin
 from paddock.api.failures import as_error, error_response, request_id_of
 from paddock.api.house_ports import HousePorts
 from paddock.api.mcp.inside import McpInside
@@ -42,7 +43,7 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        inside = McpInside(RequestMiddleware(mcp.app, house.in_flight), house.tokens)
+        inside = McpInside(RequestMiddleware(mcp.app, house.in_flight), house.tokens, house.settings.mcp_port)
         for provider in house.providers.values():
             provider.answer_inside(inside)
         await house.open()
@@ -70,16 +71,18 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
     mcp = McpPort(house, app.state.limiter)
     app.state.stopping = asyncio.Event()
     app.state.routes = RouteTable(ROUTERS)
-    for router in ROUTERS:
-        app.include_router(router)
-    app.include_router(docs_page.router)
+    for router in (*ROUTERS, docs_page.router):
+        app.router.routes.extend(router.routes)  # `include_router` would compile every route again for each app
     app.mount("/e2b", create_control(house, app.state.limiter))
     mount_daytona(app, house, app.state.limiter)
     openapi.install(app)
     _answer_failures(app)
     app.add_middleware(ShortWay)
     app.add_middleware(BodyLimitMiddleware, settings=house.settings)
-    app.add_middleware(HousePorts, envd=create_envd(house, app.state.limiter), mcp=mcp.app)
+    app.add_middleware(CrossOrigin, origins=house.settings.cors_origins)
+    app.add_middleware(
+        HousePorts, envd=create_envd(house, app.state.limiter), mcp=mcp.app, mcp_port=house.settings.mcp_port
+    )
     shapes = {"/e2b/": e2b_response, "/daytona/": daytona_response}
     app.add_middleware(RequestMiddleware, budget=house.in_flight, shapes=shapes)
     return app

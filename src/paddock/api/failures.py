@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.responses import Response
 
 from paddock import errors
+from paddock.models.wording import wording
 
 _MAX_PROBLEMS = 20
 _MAX_SUMMARY = 3
@@ -99,7 +100,7 @@ def _from_validation(found: Sequence[Any]) -> errors.PaddockError:
 
 def _problem(problem: Any) -> dict[str, str]:
     place, *inner = (str(part) for part in problem["loc"])
-    text = str(problem["msg"]).removeprefix("Value error, ")
+    text = wording(problem)
     if place == "body" and not inner:
         text = "send a JSON object, with the header Content-Type: application/json" if _no_object(problem) else text
     return {"field": _clean(".".join(inner) or place)[:200], "problem": _clean(text)[:300]}

@@ -12,17 +12,18 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddock import errors
-from paddock.gateway.address import ENVD_PORT, ID_HEADER, MCP_PORT, Destination, find_destination
+from paddock.gateway.address import ENVD_PORT, ID_HEADER, Destination, find_destination
 
 DESTINATION = "destination"
 """Where an app finds it in the scope's state. Absent for signed URLs."""
 
 
 class HousePorts:
-    def __init__(self, app: ASGIApp, *, envd: ASGIApp, mcp: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, envd: ASGIApp, mcp: ASGIApp, mcp_port: int) -> None:
         self._app = app
         self._envd = envd
         self._mcp = mcp
+        self._mcp_port = mcp_port
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -35,7 +36,7 @@ class HousePorts:
             await (self._envd if signed or _preflight(scope, headers) else self._app)(scope, receive, send)
         elif destination.port == ENVD_PORT:
             await self._envd(_arrived(scope, destination), receive, send)
-        elif destination.port == MCP_PORT:
+        elif destination.port == self._mcp_port:
             await self._mcp(_arrived(scope, destination), receive, send)
         else:
             raise errors.Unsupported(

@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock import errors, ids
+from paddock.api.cross_origin import CROSS_ORIGIN
 from paddock.api.failures import as_error, error_response
 from paddock.api.in_flight import CountedAnswer, CountedBody, holding_of
 from paddock.api.sockets import close_socket
@@ -143,6 +144,7 @@ class _Exchange:
         self.status = 0
         self.started = False
         self._send = send
+        self._state = scope["state"]
         self._header = (b"x-request-id", request_id.encode())
 
     async def send(self, message: Message) -> None:
@@ -161,7 +163,8 @@ class _Exchange:
 
     def _guarded(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """A route may have said something else in place of one of them; applications in sandboxes have no say here."""
-        given = [*headers, self._header, *((_FORGET_WORKERS,) if self.wants_worker else ())]
+        cross_origin = self._state.get(CROSS_ORIGIN, ())
+        given = [*headers, self._header, *cross_origin, *((_FORGET_WORKERS,) if self.wants_worker else ())]
         said = {name.lower() for name, _ in given}
         return [*given, *(header for header in _API_HEADERS if header[0] not in said)]
 

@@ -6,11 +6,10 @@ import asyncio
 import gc
 import resource
 import socket
-import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import structlog
 import uvicorn
@@ -18,11 +17,13 @@ from fastapi import FastAPI
 
 from paddock.api.app import create_app
 from paddock.api.logging import configure_logging
+from paddock.errors import Unavailable
 from paddock.gateway.connections import ConnectionLimits, Connections, TrackedConnection
 from paddock.gateway.front_door import FrontDoor
 from paddock.gateway.gateway import Gateway
 from paddock.gateway.listener import BACKLOG, Listener, bind
 from paddock.gateway.web_sockets import WebSocketDoor
+from paddock.home import PublishedRecord
 from paddock.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -33,6 +34,26 @@ _WS_MAX_SIZE = 1 << 20
 _MOST_DESCRIPTORS = 1 << 19
 
 
+class AppLifespan:
+    """As uvicorn's, but what fails is raised to whoever runs the server, and can be said in a sentence there; uvicorn
+    would log its traceback."""
+
+    should_exit = False
+
+    def __init__(self, app: FastAPI) -> None:
+        self.state: dict[str, Any] = {}
+        self._app = app
+        self._context = app.router.lifespan_context(app)
+
+    async def startup(self) -> None:
+        await self._context.__aenter__()
+        if self._app.middleware_stack is None:
+            self._app.middleware_stack = self._app.build_middleware_stack()
+
+    async def shutdown(self) -> None:
+        await self._context.__aexit__(None, None, None)
+
+
 class Server(uvicorn.Server):
     """Tells open streams first, which would otherwise hold the server until the drain is over."""
 
@@ -41,19 +62,19 @@ class Server(uvicorn.Server):
         self.connections = connections
         self.alone = False
         """Nothing else is in this process."""
+        self.on_started: Callable[[], None] = lambda: None
+        self._app = app
         self._stopping = app.state.stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn's, but that connections are accepted by us: see :mod:`paddock.gateway.listener`."""
+        self.lifespan = cast(Any, AppLifespan(self._app))
         await self.lifespan.startup()
-        if self.lifespan.should_exit:
-            sys.exit(uvicorn.config.STARTUP_FAILURE)
         try:
             listening = sockets or bind(self.config.host, self.config.port, BACKLOG)
         except OSError as error:
-            log.error("cannot listen", problem=str(error))
             await self.lifespan.shutdown()
-            sys.exit(uvicorn.config.STARTUP_FAILURE)
+            raise Unavailable(f"Cannot listen on {self.config.host}:{self.config.port}: {error.strerror}.") from error
         listener = Listener(listening, self.connections, self._protocol)
         self.servers = [cast(asyncio.Server, listener)]
         listener.start()
@@ -62,6 +83,7 @@ class Server(uvicorn.Server):
             # What is there now stays for good: the collector need not walk it again and again while requests wait.
             gc.collect()
             gc.freeze()
+        self.on_started()
 
     def _protocol(self, tracked: TrackedConnection) -> asyncio.Protocol:
         make = cast(Callable[..., asyncio.Protocol], self.config.http_protocol_class)
@@ -95,16 +117,31 @@ def make_server(app: FastAPI, settings: Settings) -> Server:
     return Server(config, app, connections)
 
 
-def serve(settings: Settings) -> None:
-    """Run until a signal says stop. What runs in the sandboxes goes on."""
+def serve(settings: Settings, started: Callable[[], None] = lambda: None) -> None:
+    """Run until a signal says stop. What runs in the sandboxes goes on. ``started`` is called when it listens; what
+    keeps it from that is raised."""
     configure_logging(settings)
     _take_all_descriptors()
     server = make_server(create_app(settings), settings)
     server.alone = True
-    with suppress(KeyboardInterrupt):  # raised again by uvicorn after it has stopped
-        server.run()
-    if not server.started:
-        raise SystemExit(uvicorn.config.STARTUP_FAILURE)
+    with ExitStack() as published:
+
+        def listening() -> None:
+            published.callback(_publish(settings))
+            started()
+
+        server.on_started = listening
+        with suppress(KeyboardInterrupt):  # raised again by uvicorn after it has stopped
+            server.run()
+
+
+def _publish(settings: Settings) -> Callable[[], None]:
+    """Tell programs on this machine where the server is; returns what takes that back."""
+    try:
+        return PublishedRecord.publish(settings.home, settings.local_url).remove
+    except OSError as error:  # a disk that is full, say; they can be told by hand
+        log.warning("the server's address could not be recorded", problem=str(error))
+        return lambda: None
 
 
 def _take_all_descriptors() -> None:

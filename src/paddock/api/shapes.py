@@ -9,13 +9,11 @@ from typing import Any
 from paddock import models
 from paddock.clock import iso
 from paddock.egress.records import EgressReport
-from paddock.gateway.address import MCP_PORT
 from paddock.lifecycle.confinement import Isolated
 from paddock.lifecycle.controller import Seen
 from paddock.lifecycle.house import House
 from paddock.lifecycle.output import OutputSlice
 from paddock.lifecycle.quotas import Quota
-from paddock.lifecycle.vscode import PORT as VSCODE_PORT
 from paddock.machine.base import FileInfo, MachineStats, OutputChunk, ProcessInfo
 from paddock.store import records
 
@@ -76,8 +74,8 @@ def _sandbox(sandbox: records.Sandbox, expires: records.Deadline | None, house: 
         "last_activity_at": iso(sandbox.last_activity_at),
         "expires_at": None if expires is None else iso(expires.due_at),
         "expires_action": None if expires is None else expires.action,
-        "mcp_url": house.settings.program_url(sandbox.key, MCP_PORT, "/mcp/"),
-        "vscode_url": house.invitations.exposed_url(sandbox, VSCODE_PORT),
+        "mcp_url": house.settings.program_url(sandbox.key, house.settings.mcp_port, "/mcp/"),
+        "vscode_url": house.invitations.exposed_url(sandbox, house.settings.vscode_port),
     }
 
 

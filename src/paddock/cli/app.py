@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import typer
@@ -9,14 +11,18 @@ from typer.core import TyperGroup
 
 from paddock.cli import code, confinement, copy, exec, observe, run, sandboxes
 from paddock.cli.addon import addon
+from paddock.cli.destroy import destroy
 from paddock.cli.doctor import doctor
+from paddock.cli.down import down
 from paddock.cli.keys import keys
 from paddock.cli.mcp import mcp
 from paddock.cli.service import service
-from paddock.cli.session import ApiKey, Json, Server
+from paddock.cli.session import NOBODY_READS, ApiKey, Json, Server
+from paddock.cli.shell import shell
 from paddock.cli.template import template
 from paddock.cli.tool import tool
 from paddock.cli.up import up
+from paddock.cli.users import users
 
 
 class Sections(TyperGroup):
@@ -59,6 +65,7 @@ app.command("events", rich_help_panel=SANDBOXES)(observe.events)
 app.command("isolation", rich_help_panel=SANDBOXES)(confinement.isolation)
 app.command("egress", rich_help_panel=SANDBOXES)(confinement.egress)
 app.command("exec", rich_help_panel=INSIDE)(exec.exec_)
+app.command("shell", rich_help_panel=INSIDE)(shell)
 app.command("run-code", rich_help_panel=INSIDE)(code.run_code)
 app.add_typer(service, name="service", rich_help_panel=INSIDE)
 app.add_typer(mcp, name="mcp", rich_help_panel=INSIDE)
@@ -66,7 +73,10 @@ app.add_typer(tool, name="tool", rich_help_panel=INSIDE)
 app.command("cp", rich_help_panel=INSIDE)(copy.cp)
 app.command("url", rich_help_panel=INSIDE)(sandboxes.url)
 app.command("up", rich_help_panel=SERVER)(up)
+app.command("down", rich_help_panel=SERVER)(down)
+app.command("destroy", rich_help_panel=SERVER)(destroy)
 app.add_typer(keys, name="keys", rich_help_panel=SERVER)
+app.add_typer(users, name="users", rich_help_panel=SERVER)
 app.add_typer(template, name="template", rich_help_panel=SERVER)
 app.add_typer(addon, name="addon", rich_help_panel=SERVER)
 app.command("usage", rich_help_panel=SERVER)(observe.usage)
@@ -82,4 +92,12 @@ def options(server: Server = None, api_key: ApiKey = None, json: Json = False) -
 
 
 def main() -> None:
-    app(prog_name="paddock")
+    try:
+        try:
+            app(prog_name="paddock")
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Python writes what is left once more when it ends, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(NOBODY_READS)

@@ -26,8 +26,10 @@ def describe(error: ValueError) -> str:
     """What is wrong, in one line, without the value itself: it may be a secret."""
     from pydantic import ValidationError
 
+    from paddock.models.wording import wording
+
     if not isinstance(error, ValidationError):
         return str(error)
     return "; ".join(
-        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}".lstrip(": ") for problem in error.errors()
+        f"{'.'.join(map(str, problem['loc']))}: {wording(problem)}".lstrip(": ") for problem in error.errors()
     )

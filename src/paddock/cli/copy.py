@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from paddock import paths
 from paddock.cli import output
 from paddock.cli.arguments import complete_sandbox_id
 from paddock.cli.progress import Bars, Progress, Silent
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from paddock.client import File, SyncSandboxClient
 
 CHUNK = 256 * 1024
-_REMOTE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*):(/.*)")
+_REMOTE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*):(/.*)|([A-Za-z0-9][A-Za-z0-9_-]*_[0-9a-f]{8}):(.*)", re.DOTALL)
+"""With a relative path only what looks like a sandbox's id: files of this machine may have a colon in their names."""
 
 
 def complete_place(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -31,25 +33,33 @@ def complete_place(ctx: typer.Context, incomplete: str) -> list[str]:
 @command
 def cp(
     session: Session,
-    source: Annotated[str, typer.Argument(metavar="SRC", autocompletion=complete_place, help="PATH, ID:/PATH or -")],
+    source: Annotated[str, typer.Argument(metavar="SRC", autocompletion=complete_place, help="PATH, ID:PATH or -")],
     destination: Annotated[
-        str, typer.Argument(metavar="DST", autocompletion=complete_place, help="PATH, ID:/PATH or -")
+        str, typer.Argument(metavar="DST", autocompletion=complete_place, help="PATH, ID:PATH or -")
     ],
 ) -> None:
     """Copy files or directories into a sandbox or out of it."""
-    incoming, outgoing = _REMOTE.fullmatch(source), _REMOTE.fullmatch(destination)
+    incoming, outgoing = _remote(source), _remote(destination)
     if (incoming is None) == (outgoing is None):
-        raise typer.BadParameter("one of SRC and DST must be in a sandbox, written ID:/path", param_hint="SRC DST")
+        raise typer.BadParameter("one of SRC and DST must be in a sandbox, written ID:path", param_hint="SRC DST")
     copy = _Copy(session)
     with copy.progress:
         if outgoing:
-            copy.into(source, outgoing[1], outgoing[2])
+            copy.into(source, *outgoing)
         elif incoming:
-            copy.out_of(incoming[1], incoming[2], destination)
+            copy.out_of(*incoming, destination)
     done = {"success": True, "files": copy.files, "bytes": copy.bytes, "skipped": copy.skipped}
     session.answer(
         done, lambda: output.note(f"Copied {copy.files} file{'s' * (copy.files != 1)}, {output.size(copy.bytes)}.")
     )
+
+
+def _remote(place: str) -> tuple[str, str] | None:
+    """The sandbox and the path in it; None for a place on this machine."""
+    found = _REMOTE.fullmatch(place)
+    if found is None:
+        return None
+    return (found[1] or found[3]), paths.absolute(found[2] or found[4] or "")
 
 
 class _Copy:

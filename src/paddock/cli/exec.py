@@ -53,6 +53,12 @@ def exec_(
     hard_timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Kill it after this.")] = None,
     background: Annotated[bool, typer.Option("--background", "-d", help="Do not wait; print its process id.")] = False,
     interactive: Annotated[bool, typer.Option("--interactive", "-i", help="Pass standard input on.")] = False,
+    tty: Annotated[
+        bool, typer.Option("--tty", "-t", help="Give it this terminal: keys, colours, size. Passes input on, too.")
+    ] = False,
+    detach_keys: Annotated[
+        str, typer.Option(metavar="KEYS", help="With -t: leave it running with these keys; '' for none.")
+    ] = "ctrl-]",
 ) -> None:
     """Run a command in a sandbox."""
     wanted = Wanted(
@@ -65,8 +71,12 @@ def exec_(
         hard_timeout=hard_timeout,
         interactive=interactive,
     )
-    if interactive and (background or session.json):
-        raise typer.BadParameter("cannot be used with --background or --json", param_hint="--interactive")
+    if (interactive or tty) and (background or session.json):
+        hint = "--tty" if tty else "--interactive"
+        raise typer.BadParameter("cannot be used with --background or --json", param_hint=hint)
+    if tty:
+        _run_on_terminal(session, wanted, detach_keys)
+        return
     if background or session.json:
         _run_apart(session, wanted, background)
         return
@@ -77,6 +87,24 @@ def exec_(
 
     if code := asyncio.run(Attached(client, wanted).run()):
         raise typer.Exit(code)
+
+
+def _run_on_terminal(session: Session, wanted: Wanted, detach_keys: str) -> None:
+    if wanted.timeout is not None:
+        raise typer.BadParameter("cannot be used with --timeout: leave it with the detach keys", param_hint="--tty")
+    from paddock.cli.interactive import InteractiveProgram
+    from paddock.cli.shell import run_interactive
+
+    program = InteractiveProgram(
+        wanted.sandbox_id,
+        wanted.command,
+        cwd=wanted.cwd,
+        env=wanted.env,
+        user=wanted.user,
+        hard_timeout=wanted.hard_timeout,
+        detach_keys=detach_keys,
+    )
+    run_interactive(session, program)
 
 
 def _run_apart(session: Session, wanted: Wanted, background: bool) -> None:

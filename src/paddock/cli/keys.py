@@ -35,7 +35,7 @@ def create(
         key, secret = await accounts.create_key(owner, request)
         return {"success": True, "key": secret, **_document(key)}
 
-    made = _ask(session, lambda client: client.create_key(name, user_id=user, role=role), local)
+    made = ask(session, lambda client: client.create_key(name, user_id=user, role=role), local)
     session.answer(made, lambda: _show_new(made))
 
 
@@ -46,7 +46,7 @@ def list_(session: Session) -> None:
     async def local(accounts: Accounts, owner: Principal) -> list[Mapping[str, Any]]:
         return [_document(key) for key in await accounts.list_keys(owner)]
 
-    keys: list[Mapping[str, Any]] = _ask(session, lambda client: list(client.list_keys()), local)
+    keys: list[Mapping[str, Any]] = ask(session, lambda client: list(client.list_keys()), local)
     rows = (
         (
             str(key["key_id"]),
@@ -71,11 +71,11 @@ def revoke(
     async def local(accounts: Accounts, owner: Principal) -> None:
         await accounts.revoke_key(owner, key_id)
 
-    _ask(session, lambda client: client.revoke_key(key_id), local)
+    ask(session, lambda client: client.revoke_key(key_id), local)
     session.answer({"success": True, "key_id": key_id}, lambda: print(f"Key {key_id} is revoked."))
 
 
-def _ask(
+def ask(
     session: Session,
     remote: Callable[[SyncSandboxClient], Any],
     local: Callable[[Accounts, Principal], Coroutine[Any, Any, Any]],

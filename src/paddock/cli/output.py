@@ -29,6 +29,17 @@ STATE_COLOURS = {
 }
 
 
+NEVER = "never"
+_NEVER_S = 20 * 365 * 86_400
+"""What is longer was meant as "never": the facades, whose clients may ask for that, keep it as 63 years."""
+_SPANS = (
+    (365 * 86_400, "y", 86_400, "d"),
+    (86_400, "d", 3600, "h"),
+    (3600, "h", 60, "min"),
+    (60, "min", 1, "s"),
+)
+
+
 def skip_unused_imports() -> None:
     """Keep ``httpx`` from importing its own command line, which doubles what importing it costs. It allows for that
     part to be missing; ``None`` in ``sys.modules`` is how an import is made to fail."""
@@ -75,16 +86,26 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty:
 
 
 def print_fields(fields: Mapping[str, str | None]) -> None:
-    """Names and values, one to a line; those without a value are left out."""
-    from rich.table import Table
+    """Names and values, one to a line; those without a value are left out.
 
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in fields.items():
-        if value:
-            table.add_row(name, visible(value, keep="\n"))
-    console().print(table)
+    A URL that does not fit beside its name has a line of its own and is never broken there: the terminal shows it on
+    several lines, and still opens it as one."""
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = {name: visible(value, keep="\n") for name, value in fields.items() if value}
+    width, screen = max(map(len, shown), default=0), console()
+    for name, value in shown.items():
+        text = Text.from_markup(value)
+        if "://" in text.plain and width + 4 + text.cell_len > screen.width:
+            screen.print(Text(name, "dim"))
+            screen.print(text)
+            continue
+        row = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+        row.add_column(style="dim", no_wrap=True, min_width=width)
+        row.add_column(overflow="fold")
+        row.add_row(name, text)
+        screen.print(row)
 
 
 def escape(text: object) -> str:
@@ -152,9 +173,11 @@ def hint_for(error: PaddockError) -> str | None:
 
 
 def span(seconds: float) -> str:
-    """A length of time in at most two units: ``45 s``, ``3 min``, ``1 h 5 min``, ``2 d``."""
+    """A length of time in at most two units: ``45 s``, ``3 min``, ``1 h 5 min``, ``2 d``, ``1 y 30 d``."""
+    if seconds >= _NEVER_S:
+        return NEVER
     whole = max(0, round(seconds))
-    for size, unit, below, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+    for size, unit, below, small in _SPANS:
         if whole >= size:
             rest = whole % size // below
             return f"{whole // size} {unit}" + (f" {rest} {small}" if rest else "")
@@ -170,7 +193,10 @@ def ago(timestamp: str | None) -> str:
 
 
 def until(timestamp: str | None) -> str:
-    return f"in {_roughly(_from_now(timestamp))}" if timestamp else ""
+    if not timestamp:
+        return ""
+    rest = _roughly(_from_now(timestamp))
+    return rest if rest == NEVER else f"in {rest}"
 
 
 def local_time(timestamp: str) -> str:

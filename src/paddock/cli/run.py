@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from paddock.cli import output
-from paddock.cli.arguments import Egress, login_name, pairs
+from paddock.cli import creating, output
+from paddock.cli.arguments import Action, login_name
+from paddock.cli.confinement import Allow, Deny, Private
 from paddock.cli.exec import STILL_RUNNING, Wanted
 from paddock.cli.session import Session, command
 
@@ -21,34 +22,69 @@ def run(
     words: Annotated[
         list[str], typer.Argument(metavar="-- CMD...", help="The command; a single word is run by a shell.")
     ],
-    user_id: Annotated[str | None, typer.Option(help="Whom it is for. [default: the login name]")] = None,
-    template: Annotated[str | None, typer.Option(help="What the sandbox is made from.")] = None,
-    env: Annotated[list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Its environment.")] = None,
-    git_url: Annotated[str | None, typer.Option(metavar="URL", help="Clone this into /workspace.")] = None,
-    cpu: Annotated[float | None, typer.Option(help="Cores.")] = None,
-    memory: Annotated[int | None, typer.Option(metavar="MB", help="Memory.")] = None,
-    disk: Annotated[int | None, typer.Option(metavar="MB", help="Disk.")] = None,
-    provider: Annotated[str | None, typer.Option(help="Which provider makes it.")] = None,
-    egress: Annotated[Egress | None, typer.Option(help="How it may connect to the outside.")] = None,
+    user_id: creating.UserId = None,
+    template: creating.Template = None,
+    max_lifetime: creating.MaxLifetime = None,
+    idle_timeout: Annotated[
+        int | None, typer.Option(metavar="SECONDS", help="With --keep: idle seconds before it is paused.")
+    ] = None,
+    on_timeout: Annotated[Action | None, typer.Option(help="With --keep: what happens then. [default: pause]")] = None,
+    env: creating.Env = None,
+    metadata: creating.Metadata = None,
+    git_url: creating.GitUrl = None,
+    cpu: creating.Cpu = None,
+    memory: creating.Memory = None,
+    disk: creating.Disk = None,
+    provider: creating.ProviderName = None,
+    egress: creating.Egress = None,
+    allow: Allow = None,
+    deny: Deny = None,
+    private: Private = None,
+    isolation: creating.Isolation = None,
+    mount: creating.Mount = None,
+    public_ports: creating.PublicPorts = False,
+    auto_resume: creating.AutoResume = True,
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Stop watching after this; ends it, unless --keep.")
     ] = None,
     interactive: Annotated[bool, typer.Option("--interactive", "-i", help="Pass standard input on.")] = False,
+    tty: Annotated[
+        bool, typer.Option("--tty", "-t", help="Give it this terminal: keys, colours, size. Passes input on, too.")
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the sandbox there, and say its id.")] = False,
 ) -> None:
     """Make a sandbox, run a command in it, and delete it."""
-    if interactive and session.json:
-        raise typer.BadParameter("cannot be used with --json", param_hint="--interactive")
-    asked = {"cpu": cpu, "memory_mb": memory, "disk_mb": disk}
-    wishes: dict[str, Any] = {
-        "env": pairs(env, "--env"),
-        "git_url": git_url,
-        "resources": {name: value for name, value in asked.items() if value is not None} or None,
-        "provider": provider,
-        "egress": egress,
+    if (interactive or tty) and session.json:
+        raise typer.BadParameter("cannot be used with --json", param_hint="--tty" if tty else "--interactive")
+    if tty:
+        if timeout is not None:
+            raise typer.BadParameter("cannot be used with --timeout", param_hint="--tty")
+        from paddock.cli.terminal import require_terminal
+
+        require_terminal()  # before there is a sandbox
+    if on_timeout and not keep:
+        raise typer.BadParameter("means something with --keep only", param_hint="--on-timeout")
+    wishes = creating.wishes(
+        timeout=idle_timeout,
+        max_lifetime=max_lifetime,
         # Whatever becomes of this program, a sandbox that nobody asked to keep does not stay.
-        "on_timeout": None if keep else "delete",
-    }
+        on_timeout=on_timeout if keep else "delete",
+        env=env,
+        metadata=metadata,
+        git_url=git_url,
+        cpu=cpu,
+        memory=memory,
+        disk=disk,
+        provider=provider,
+        egress=egress,
+        allow=allow,
+        deny=deny,
+        private=private,
+        isolation=isolation,
+        mount=mount,
+        public_ports=public_ports,
+        auto_resume=auto_resume,
+    )
     line = words[0] if len(words) == 1 else shlex.join(words)
     if session.json:
         wishes |= {"command": line, "command_timeout": timeout}
@@ -56,6 +92,8 @@ def run(
         if session.json:
             output.print_json(box)
             code = STILL_RUNNING if box.command is None or box.command.exit_code is None else box.command.exit_code
+        elif tty:
+            code = _on_terminal(session, box.sandbox_id, line, keep)
         else:
             code = _watched(session, Wanted(box.sandbox_id, line, None, None, None, timeout, None, interactive))
     if code:
@@ -82,3 +120,11 @@ def _watched(session: Session, wanted: Wanted) -> int:
     from paddock.cli.attached import Attached
 
     return asyncio.run(Attached(client, wanted).run())
+
+
+def _on_terminal(session: Session, sandbox_id: str, line: str, keep: bool) -> int:
+    from paddock.cli.interactive import InteractiveProgram
+    from paddock.cli.shell import interact
+
+    # One whose sandbox goes with us cannot be left running.
+    return interact(session, InteractiveProgram(sandbox_id, line, detach_keys="ctrl-]" if keep else ""))

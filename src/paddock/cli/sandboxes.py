@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paddock.cli import output
-from paddock.cli.arguments import Action, Egress, Isolation, SandboxId, SandboxIds, Status, login_name, pairs
-from paddock.cli.confinement import Allow, Deny, Private, egress_of, mount_of
+from paddock.cli import creating, output
+from paddock.cli.arguments import Action, SandboxId, SandboxIds, Status, login_name
+from paddock.cli.confinement import Allow, Deny, Private
 from paddock.cli.session import Session, command
 from paddock.errors import PaddockError
 
@@ -25,55 +25,49 @@ PAGE = 50
 @command
 def create(
     session: Session,
-    user_id: Annotated[str | None, typer.Option(help="Whom it is for. [default: the login name]")] = None,
-    template: Annotated[str | None, typer.Option(help="What it is made from.")] = None,
+    user_id: creating.UserId = None,
+    template: creating.Template = None,
     timeout: Annotated[int | None, typer.Option(metavar="SECONDS", help="Idle seconds before it is paused.")] = None,
-    max_lifetime: Annotated[
-        int | None, typer.Option(metavar="SECONDS", help="The same, whatever the activity.")
-    ] = None,
-    on_timeout: Annotated[Action | None, typer.Option(help="What happens then. [default: pause]")] = None,
-    env: Annotated[
-        list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="For every command.")
-    ] = None,
-    metadata: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="To find it by.")] = None,
-    cpu: Annotated[float | None, typer.Option(help="Cores.")] = None,
-    memory: Annotated[int | None, typer.Option(metavar="MB", help="Memory.")] = None,
-    disk: Annotated[int | None, typer.Option(metavar="MB", help="Disk.")] = None,
-    git_url: Annotated[str | None, typer.Option(metavar="URL", help="Clone this into /workspace.")] = None,
-    provider: Annotated[str | None, typer.Option(help="Which provider makes it.")] = None,
-    egress: Annotated[Egress | None, typer.Option(help="How it may connect to the outside.")] = None,
+    max_lifetime: creating.MaxLifetime = None,
+    on_timeout: creating.OnTimeout = None,
+    env: creating.Env = None,
+    metadata: creating.Metadata = None,
+    cpu: creating.Cpu = None,
+    memory: creating.Memory = None,
+    disk: creating.Disk = None,
+    git_url: creating.GitUrl = None,
+    provider: creating.ProviderName = None,
+    egress: creating.Egress = None,
     allow: Allow = None,
     deny: Deny = None,
     private: Private = None,
-    isolation: Annotated[Isolation | None, typer.Option(help="The least that will do.")] = None,
-    mount: Annotated[
-        list[str] | None, typer.Option(metavar="DIR:/PATH[:ro]", help="A directory of the host inside; for admins.")
-    ] = None,
-    public_ports: Annotated[bool, typer.Option("--public-ports", help="Anybody may open its ports.")] = False,
-    auto_resume: Annotated[
-        bool, typer.Option("--auto-resume/--no-auto-resume", help="Whether using it wakes it when it is paused.")
-    ] = True,
+    isolation: creating.Isolation = None,
+    mount: creating.Mount = None,
+    public_ports: creating.PublicPorts = False,
+    auto_resume: creating.AutoResume = True,
 ) -> None:
     """Make a sandbox. In a pipe, prints its id alone."""
-    asked = {"cpu": cpu, "memory_mb": memory, "disk_mb": disk}
-    resources = {name: value for name, value in asked.items() if value is not None}
-    box = session.client.create_sandbox(
-        user_id or login_name(),
-        template,
+    wishes = creating.wishes(
         timeout=timeout,
         max_lifetime=max_lifetime,
         on_timeout=on_timeout,
-        env=pairs(env, "--env"),
-        metadata=pairs(metadata, "--metadata"),
-        resources=resources or None,
+        env=env,
+        metadata=metadata,
+        cpu=cpu,
+        memory=memory,
+        disk=disk,
         git_url=git_url,
         provider=provider,
-        egress=egress_of(egress, allow, deny, private),
+        egress=egress,
+        allow=allow,
+        deny=deny,
+        private=private,
         isolation=isolation,
-        mounts=[mount_of(text) for text in mount] if mount else None,
-        public_ports=public_ports or None,
-        auto_resume=None if auto_resume else False,
+        mount=mount,
+        public_ports=public_ports,
+        auto_resume=auto_resume,
     )
+    box = session.client.create_sandbox(user_id or login_name(), template, **wishes)
     session.answer(box, lambda: _show_new(box))
 
 
@@ -190,7 +184,10 @@ def _row(box: Sandbox) -> tuple[str, ...]:
 
 
 def _next(box: Sandbox) -> str:
-    return f"{box.expires_action} {output.until(box.expires_at)}" if box.expires_action and box.expires_at else ""
+    if not (box.expires_action and box.expires_at):
+        return ""
+    when = output.until(box.expires_at)
+    return when if when == output.NEVER else f"{box.expires_action} {when}"
 
 
 def _show_new(box: Sandbox) -> None:
@@ -204,6 +201,11 @@ def _show_new(box: Sandbox) -> None:
 def _counted(box: Sandbox) -> str:
     """What the timeout is counted from."""
     return "idle" if box.timeout_from == "activity" else "from its start"
+
+
+def _timeout(box: Sandbox) -> str:
+    span = output.span(box.timeout)
+    return span if span == output.NEVER else f"{span} {_counted(box)}, then {box.on_timeout}"
 
 
 def _mount(mount: MountInfo) -> str:
@@ -224,7 +226,7 @@ def _show(box: Sandbox) -> None:
             "isolation": f"at least {box.isolation}" if box.isolation else "",
             "mounts": output.escape(", ".join(_mount(mount) for mount in box.mounts)),
             "ports": "public" if box.public_ports else "",
-            "timeout": f"{output.span(box.timeout)} {_counted(box)}, then {box.on_timeout}",
+            "timeout": _timeout(box),
             "next": _next(box),
             "created": output.ago(box.created_at),
             "active": output.ago(box.last_activity_at),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from paddock.client import SandboxClient, SyncSandboxClient
 
 P = ParamSpec("P")
+NOBODY_READS = 141
+"""The exit code when whoever read our output has left, as ``head`` does: as a shell says SIGPIPE."""
 RETRIES = 2
 """A person waits: better a quick answer than a patient one."""
 
@@ -84,8 +86,8 @@ def command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., 
             function(session, **arguments)  # type: ignore[call-arg]
         except PaddockError as error:
             raise session.fail(error) from error
-        except BrokenPipeError:
-            raise
+        except BrokenPipeError as error:
+            raise typer.Exit(NOBODY_READS) from error
         except OSError as error:
             raise session.fail(_local_error(error)) from error
         finally:

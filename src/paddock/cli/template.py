@@ -1,27 +1,37 @@
-"""Templates of the local provider, on this machine: ``host`` needs nothing, a Debian one is made on request."""
+"""Templates: those of the server's providers, and Debian trees that are made for the local one on this machine."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from paddock.cli import output
 from paddock.cli.session import Session, command
-from paddock.errors import Invalid, TemplateNotFound
+from paddock.errors import Invalid, PaddockError, TemplateNotFound
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
 @command
 def list_(session: Session) -> None:
-    """List the templates of this machine."""
-    names = ["host", *(path.name for path in _found())]
-    session.answer({"templates": names}, lambda: output.print_table(("TEMPLATE", "FOLDER"), _rows()))
+    """List what sandboxes can be made from: the server's templates, Docker's images among them."""
+    found: list[Mapping[str, Any]]
+    try:
+        found = [dict(one) for one in session.client.list_templates()]
+    except PaddockError as error:
+        # Those of the local provider are folders, which are there without a server as well.
+        if error.code != "server_unreachable" or session.server:
+            raise
+        output.note("No server answers: these are the templates of this machine's local provider.")
+        names = ["host", *(path.name for path in _found())]
+        found = [{"template_id": name, "provider": "local", "default": name == "host"} for name in names]
+    rows = ((output.escape(one["template_id"]), one["provider"], "default" if one["default"] else "") for one in found)
+    session.answer({"templates": found}, lambda: output.print_table(("TEMPLATE", "PROVIDER", ""), rows))
 
 
 @command
@@ -75,10 +85,6 @@ def _folder() -> Path:
 def _found() -> list[Path]:
     folder = _folder()
     return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name)) if folder.is_dir() else []
-
-
-def _rows() -> list[tuple[str, str]]:
-    return [("host", "/usr of this machine"), *((path.name, str(path)) for path in _found())]
 
 
 template = typer.Typer(help="Root file systems that sandboxes start from.", no_args_is_help=True, rich_markup_mode=None)

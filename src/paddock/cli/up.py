@@ -14,6 +14,7 @@ from paddock.cli import output
 from paddock.cli.configuration import describe, load_settings
 from paddock.cli.session import Session, command
 from paddock.errors import Invalid, StoreUnavailable, Unavailable
+from paddock.home import unset_home
 
 if TYPE_CHECKING:
     from paddock.lifecycle.bootstrap import FirstKey
@@ -60,9 +61,17 @@ def up(
         raise Unavailable(_cannot_write(settings, error)) from error
     # What was chosen is said, so that nothing chooses again.
     settings = load_settings(**{**options, "PORT": settings.port, "SANDBOX_PROVIDER": chosen})
-    session.answer(_document(settings, chosen, first), lambda: _welcome(settings, chosen, first))
-    sys.stdout.flush()
-    serve(settings)
+    if not session.json:
+        import rich.table  # noqa: F401 - takes a while, for which no request should wait
+
+    def started() -> None:
+        session.answer(_document(settings, chosen, first), lambda: _welcome(settings, chosen, first))
+        sys.stdout.flush()
+
+    try:
+        serve(settings, started)
+    except ValueError as error:
+        raise Invalid(describe(error)) from error
 
 
 def _usable_port(settings: Settings) -> int:
@@ -101,14 +110,9 @@ def _cannot_write(settings: Settings, error: OSError | StoreUnavailable) -> str:
     )
 
 
-def _url(settings: Settings) -> str:
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
-    return f"http://[{host}]:{settings.port}" if ":" in host and "[" not in host else f"http://{host}:{settings.port}"
-
-
 def _document(settings: Settings, provider: str, first: FirstKey) -> dict[str, Any]:
     return {
-        "url": _url(settings),
+        "url": settings.local_url,
         "home": str(settings.home),
         "key_file": str(settings.key_file),
         "new_key": first.new,
@@ -118,37 +122,39 @@ def _document(settings: Settings, provider: str, first: FirstKey) -> dict[str, A
 
 
 def _welcome(settings: Settings, provider: str, first: FirstKey) -> None:
-    from rich.console import Group
-    from rich.panel import Panel
-    from rich.table import Table
-    from rich.text import Text
-
-    facts = Table.grid(padding=(0, 2))
-    facts.add_row(Text("server", "dim"), Text(_url(settings), "bold"))
-    facts.add_row(Text("key", "dim"), f"{output.escape(_short(settings.key_file))}{' (new)' if first.new else ''}")
-    facts.add_row(Text("provider", "dim"), output.escape(provider))
-    facts.add_row(Text("ports", "dim"), output.escape(f"{settings.public_scheme}://<port>-<key>.{settings.domain}/"))
-    title = f"[bold]Paddock[/] {__version__}"
     screen = output.console()
-    screen.print(Panel(Group(facts), title=title, title_align="left", expand=False, padding=(1, 2)))
+    screen.print(f"[bold]Paddock[/] {__version__}\n")
+    output.print_fields(
+        {
+            "server": f"[bold]{output.escape(settings.local_url)}[/]",
+            "key": f"{output.escape(_short(settings.key_file))}{' (new)' if first.new else ''}",
+            "provider": output.escape(provider),
+            "ports": output.escape(f"{settings.public_scheme}://<port>-<key>.{settings.domain}/"),
+        }
+    )
     if provider == "fake":
         screen.print("[yellow]The fake provider sets no limits and is not a security boundary: trust what you run.[/]")
-    screen.print("\n[bold]Try this[/]")
-    screen.print(_example(settings), markup=False)
+    screen.print("\n[bold]Try this[/], in another terminal:")
+    print(_example(settings))
 
 
 def _example(settings: Settings) -> str:
-    url, key_file = _url(settings), shlex.quote(_short(settings.key_file)).replace("'~/", "~/'")
-    return f"""
-  {_own_command()} create
+    """Lines for a shell, to be pasted as they are."""
+    # A new terminal has no PADDOCK_HOME, by which clients find the server and its key.
+    home = "" if settings.home == unset_home().absolute() else f"\nexport PADDOCK_HOME={_quoted(settings.home)}\n"
+    return f"""{home}
+{_own_command()} create
 
-  curl -s {url}/sandboxes/create -H "X-API-Key: $(cat {key_file})" \\
-    -H 'Content-Type: application/json' -d '{{"user_id": "alice"}}'
+curl -sw '\\n' {settings.local_url}/sandboxes/create \\
+  -H "X-API-Key: $(cat {_quoted(settings.key_file)})" \\
+  -H 'Content-Type: application/json' -d '{{"user_id": "alice"}}'
 
-  from paddock import SyncSandboxClient
-  with SyncSandboxClient("{url}") as client:
-      box = client.create_sandbox("alice")
-      print(client.run_command(box.sandbox_id, "uname -a").stdout)
+{shlex.quote(sys.executable)} - <<'END'
+from paddock import SyncSandboxClient
+with SyncSandboxClient() as client:
+    box = client.create_sandbox("alice")
+    print(client.run_command(box.sandbox_id, "uname -a").stdout)
+END
 """
 
 
@@ -157,9 +163,15 @@ def _own_command() -> str:
     import shutil
 
     called = Path(sys.argv[0])
-    if (found := shutil.which("paddock")) and Path(found).samefile(called):
+    if called.name != "paddock":  # started by ``python -m`` or from a test
+        called = Path(sys.executable).with_name("paddock")
+    if (found := shutil.which("paddock")) and called.exists() and Path(found).samefile(called):
         return "paddock"
-    return str(called)
+    return shlex.quote(str(called.absolute()))
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(_short(path)).replace("'~/", "~/'")
 
 
 def _short(path: Path) -> str:

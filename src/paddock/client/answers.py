@@ -65,7 +65,8 @@ class Done(AsMapping, models.Success):
 
 
 class Sandbox(AsMapping, models.SandboxAnswer):
-    pass
+    def __str__(self) -> str:
+        return self.sandbox_id
 
 
 class CreatedSandbox(Sandbox):
@@ -79,7 +80,9 @@ class SandboxPage(AsMapping, models.SandboxPage):
 
 
 class CommandResult(AsMapping, models.CommandResult):
-    pass
+    def __str__(self) -> str:
+        """``print(result)`` prints the output."""
+        return self.output
 
 
 class Process(AsMapping, models.ProcessAnswer):
@@ -129,7 +132,11 @@ ProcessEvent = Started | Output | Ended
 
 
 class CodeResult(AsMapping, models.CodeResult):
-    pass
+    def __str__(self) -> str:
+        """What a person would have seen: what it printed, the value of its last expression, what it raised."""
+        raised = self.error and (self.error.traceback or f"{self.error.name}: {self.error.value}")
+        seen = [part for part in (self.stdout, self.stderr, self.text, raised) if part]
+        return "".join(part if part.endswith("\n") else f"{part}\n" for part in seen[:-1]) + "".join(seen[-1:])
 
 
 class ToolInfo(AsMapping, models.ToolInfo):
@@ -137,7 +144,8 @@ class ToolInfo(AsMapping, models.ToolInfo):
 
 
 class ToolResult(AsMapping, models.ToolResult):
-    pass
+    def __str__(self) -> str:
+        return self.text
 
 
 class CodeContext(AsMapping, models.CodeContext):
@@ -241,6 +249,10 @@ class NewKey(AsMapping, models.NewKeyAnswer):
 
 
 class User(AsMapping, models.UserAnswer):
+    pass
+
+
+class Template(AsMapping, models.TemplateInfo):
     pass
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import IO, Any, Self, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import httpx
 
@@ -14,7 +14,11 @@ from paddock.client.call import Body, Call, StreamCall
 from paddock.client.connection import Connection
 from paddock.client.errors import AnswerLost
 from paddock.client.operations import Operations
+from paddock.client.terminal import TerminalCall
 from paddock.errors import PaddockError
+
+if TYPE_CHECKING:
+    from paddock.client.terminal_connections import TerminalConnection
 
 T = TypeVar("T")
 CHUNK = 256 * 1024
@@ -26,10 +30,10 @@ class SandboxClient(Operations):
     def __init__(
         self,
         server_url: str | None = None,
+        timeout: float = 120.0,
         *,
         api_key: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
-        timeout: float = 120.0,
         retries: int = 4,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -87,6 +91,11 @@ class SandboxClient(Operations):
                 raise failure
             await self._sleep(pause)
             call = resumed
+
+    def _terminal(self, call: TerminalCall) -> TerminalConnection:
+        from paddock.client.terminal_connections import TerminalConnection  # WebSockets, which few programs need
+
+        return TerminalConnection(self._connection, call)
 
     async def _send(self, call: Call[Any], *, stream: bool = False) -> httpx.Response:
         tries = self._connection.tries(call)

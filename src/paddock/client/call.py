@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 from paddock.client.errors import UnexpectedAnswer
 from paddock.client.retry import Repeat
+from paddock.models import SandboxInfo
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -116,15 +117,20 @@ def _method(build: Callable[..., Any], client: Any, run: str) -> Callable[..., A
 
         @functools.wraps(build)
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            return await carry_out(build(*args, **kwargs))
+            return await carry_out(build(*map(by_id, args), **{name: by_id(each) for name, each in kwargs.items()}))
 
         return awaited
 
     @functools.wraps(build)
     def plain(*args: Any, **kwargs: Any) -> Any:
-        return carry_out(build(*args, **kwargs))
+        return carry_out(build(*map(by_id, args), **{name: by_id(each) for name, each in kwargs.items()}))
 
     return plain
+
+
+def by_id(argument: Any) -> Any:
+    """Where the id of a sandbox is wanted, what ``create_sandbox`` answered will do: older clients answered the id."""
+    return argument.sandbox_id if isinstance(argument, SandboxInfo) else argument
 
 
 # Ways to read an answer

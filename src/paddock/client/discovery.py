@@ -8,15 +8,14 @@ import socket
 from urllib.parse import urlsplit
 
 from paddock.errors import Invalid, Unauthorized
+from paddock.home import default_home, running_server
 
 
 def find_server_url(server_url: str | None = None) -> str:
-    """The argument, ``PADDOCK_URL``, else ``SANDBOX_HOST`` and ``SANDBOX_PORT``, else this machine's port 8080."""
-    url = server_url or os.environ.get("PADDOCK_URL")
-    if not url:
-        host = os.environ.get("SANDBOX_HOST") or "127.0.0.1"
-        port = os.environ.get("SANDBOX_PORT") or "8080"
-        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    """The argument, ``PADDOCK_URL``, ``SANDBOX_HOST`` and ``SANDBOX_PORT``, else the server that runs in
+    ``PADDOCK_HOME`` on this machine, else this machine's port 8080."""
+    url = server_url or os.environ.get("PADDOCK_URL") or _url_in_environment() or _url_in_home()
+    url = url or "http://127.0.0.1:8080"
     url = (url if "://" in url else f"http://{url}").rstrip("/")
     try:
         parts = urlsplit(url)
@@ -31,7 +30,8 @@ def find_server_url(server_url: str | None = None) -> str:
 def find_api_key(server_url: str, api_key: str | None = None) -> str | None:
     """The argument, ``PADDOCK_API_KEY``, else the key file that ``paddock up`` wrote.
 
-    The key file opens the server of this machine, so it is never sent to another one.
+    The key file opens the server of this machine, so it is never sent to another one: only to an address of the machine
+    itself, or to the one that the server of that home listens at.
     """
     key = api_key or os.environ.get("PADDOCK_API_KEY") or _key_in_file(server_url) or ""
     key = key.strip()
@@ -52,11 +52,22 @@ def is_this_machine(server_url: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-def _key_in_file(server_url: str) -> str | None:
-    if not is_this_machine(server_url):
+def _url_in_environment() -> str | None:
+    host, port = os.environ.get("SANDBOX_HOST"), os.environ.get("SANDBOX_PORT")
+    if not (host or port):
         return None
-    from paddock.settings import default_home  # slow to import, and seldom needed
+    host, port = host or "127.0.0.1", port or "8080"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
+
+def _url_in_home() -> str | None:
+    found = running_server(default_home())
+    return None if found is None else found.url
+
+
+def _key_in_file(server_url: str) -> str | None:
+    if not is_this_machine(server_url) and server_url != _url_in_home():
+        return None
     try:
         return (default_home() / "key").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from paddock.client.call import Operation, StreamOperation
-from paddock.client.calls import accounts, code, files, mcp_servers, ports, processes, sandboxes, services, tools
+from paddock.client.calls import (
+    accounts,
+    code,
+    files,
+    mcp_servers,
+    ports,
+    processes,
+    sandboxes,
+    services,
+    templates,
+    terminals,
+    tools,
+)
+from paddock.client.terminal import TerminalOperation
 
 
 class Operations:
@@ -27,6 +40,7 @@ class Operations:
     get_usage = Operation(sandboxes.get_usage)
     metrics = Operation(sandboxes.metrics)
     health = Operation(sandboxes.health)
+    list_templates = Operation(templates.list_templates)
 
     # Commands and processes
 
@@ -40,6 +54,7 @@ class Operations:
     send_signal = Operation(processes.send_signal)
     wait_process = Operation(processes.wait_process)
     stream_process = StreamOperation(processes.stream_process)
+    terminal = TerminalOperation(terminals.terminal)
 
     # Code
 

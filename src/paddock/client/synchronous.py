@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, Self, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import httpx
 
@@ -14,7 +14,11 @@ from paddock.client.call import Body, Call, StreamCall
 from paddock.client.connection import Connection
 from paddock.client.errors import AnswerLost
 from paddock.client.operations import Operations
+from paddock.client.terminal import TerminalCall
 from paddock.errors import PaddockError
+
+if TYPE_CHECKING:
+    from paddock.client.terminal_connections import SyncTerminalConnection
 
 T = TypeVar("T")
 CHUNK = 256 * 1024
@@ -26,10 +30,10 @@ class SyncSandboxClient(Operations):
     def __init__(
         self,
         server_url: str | None = None,
+        timeout: float = 120.0,
         *,
         api_key: str | None = None,
         transport: httpx.BaseTransport | None = None,
-        timeout: float = 120.0,
         retries: int = 4,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -86,6 +90,11 @@ class SyncSandboxClient(Operations):
                 raise failure
             self._sleep(pause)
             call = resumed
+
+    def _terminal(self, call: TerminalCall) -> SyncTerminalConnection:
+        from paddock.client.terminal_connections import SyncTerminalConnection  # WebSockets, which few programs need
+
+        return SyncTerminalConnection(self._connection, call)
 
     def _send(self, call: Call[Any], *, stream: bool = False) -> httpx.Response:
         tries = self._connection.tries(call)

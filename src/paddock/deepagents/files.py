@@ -24,6 +24,7 @@ from deepagents.backends.protocol import (
     WriteResult,
 )
 
+from paddock import paths
 from paddock.client.call import Call
 from paddock.client.calls.files import delete_file, list_files, read_bytes, stat_file, upload
 from paddock.client.steps import Steps, ask
@@ -115,6 +116,8 @@ def delete(sandbox_id: str, path: str, user: str | None) -> Generator[Call[Any],
 
 
 def upload_one(sandbox_id: str, path: str, content: bytes, user: str | None) -> Steps[FileUploadResponse]:
+    if not path.startswith("/"):  # deepagents has it so: only whole paths are uploaded to and downloaded
+        return FileUploadResponse(path=path, error="invalid_path")
     try:
         yield from ask(upload(sandbox_id, path, content, user=user))
     except PaddockError as error:
@@ -123,6 +126,8 @@ def upload_one(sandbox_id: str, path: str, content: bytes, user: str | None) -> 
 
 
 def download_one(sandbox_id: str, path: str, user: str | None) -> Steps[FileDownloadResponse]:
+    if not path.startswith("/"):
+        return FileDownloadResponse(path=path, error="invalid_path")
     try:
         content = yield from ask(read_bytes(sandbox_id, path, user=user))
     except PaddockError as error:
@@ -132,7 +137,7 @@ def download_one(sandbox_id: str, path: str, user: str | None) -> Steps[FileDown
 
 def _absolute(path: str) -> str:
     """As a shell in the workspace would understand it."""
-    return posixpath.normpath(posixpath.join("/workspace", path))
+    return posixpath.normpath(paths.absolute(path))
 
 
 def _exists(sandbox_id: str, path: str, user: str | None) -> Steps[bool]:

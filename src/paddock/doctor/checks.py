@@ -18,6 +18,7 @@ from paddock.providers.ground.programs import Programs
 from paddock.providers.ground.record import Record
 from paddock.providers.local.gvisor.runsc import Wanted, find
 from paddock.providers.local.host import Host, look
+from paddock.store import sqlite
 
 _NETWORKED = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "afs", "fuse"}
 _LITTLE = 5 << 30
@@ -55,7 +56,7 @@ def examine(
         checks.append(_full_egress(host))
         checks.append(_own_kernel(host, runsc or Wanted()))
     engine = probe.check(docker or probe.Asked(""))
-    checks += [_file_system(home), _free_space(home, reserve_mb), _docker(engine)]
+    checks += [_file_system(home), _free_space(home, reserve_mb), *_database_log(home), _docker(engine)]
     local = host is not None and not host.problems
     runs = local or (missing is None and engine.problem is None)
     return Diagnosis(runs, tuple(checks), host.report() if host is not None and local else None)
@@ -132,6 +133,21 @@ def _free_space(home: Path, reserve_mb: int) -> Check:
         return Check("disk space", False, f"{text}. {short} No sandbox is made below that")
     enough = found.free >= _LITTLE
     return Check("disk space", enough, text if enough else f"only {text}; sandboxes need room")
+
+
+def _database_log(home: Path) -> list[Check]:
+    """SQLite's write-ahead log beside the database in ``home``, where there is one. A server keeps it small."""
+    database = home / "paddock.db"
+    if not database.exists():
+        return []
+    size, most = sqlite.wal_bytes(database), sqlite.MAX_WAL_BYTES
+    text = f"the write-ahead log has {size / 1e6:.0f} MB"
+    if size > most:
+        text += (
+            f", more than {most / 1e6:.0f} MB: something keeps it from being emptied, a program that reads the "
+            "database for long, or a disk that is too slow. Restart the server, or end that program"
+        )
+    return [Check("database log", size <= most, text)]
 
 
 def _promised_mb(home: Path) -> tuple[int, int]:

@@ -98,7 +98,7 @@ class Suite:
         self._boxes[EgressMode.PROXY] = await self.new_box()
         try:
             self._boxes[EgressMode.FULL] = await self.new_box(EgressMode.FULL)
-        except errors.ProviderRefused as refusal:
+        except errors.ConfinementUnavailable as refusal:
             self._absent[EgressMode.FULL] = refusal.message
         self.canaries["agent_socket"] = str(server_folder / "sandboxes" / self.attacker.sandbox_id / SOCKET)
         self.canaries["setuid_program"] = _SETUID_PROBE

@@ -53,7 +53,8 @@ PUBLIC6: tuple[str, ...] = ("2000::/3", "64:ff9b::/96")
 
 
 _PRIVATE_WHY = (
-    "a private address is reachable only where the operator opened it (PADDOCK_EGRESS_REACHABLE, or an admin)"
+    "a private address is reachable only where the operator opened it, by the name that leads there or by its network "
+    "(PADDOCK_EGRESS_REACHABLE, or an admin for one sandbox)"
 )
 
 
@@ -94,9 +95,9 @@ class Reach:
         address = unmapped(address)
         if _within(address, self._unreachable):
             return "the operator has closed this address"
-        if any(rule.covers_address(address) for rule in self._reachable):
+        if any(rule.covers_address(address) and _asked(rule, port) for rule in self._reachable):
             return None
-        named = any(rule.covers_name(name) for rule in self._reachable_names for name in names)
+        named = any(rule.covers_name(name) and _asked(rule, port) for rule in self._reachable_names for name in names)
         for one in (address, *embedded(address)):
             why = self._closed(one, named=named)
             if why is not None and not (why == _PRIVATE_WHY and policy.opens(one, names, port)):
@@ -127,6 +128,10 @@ class Reach:
         if isinstance(address, IPv6Address) and not _within(address, PUBLIC6_NETWORKS):
             return "a reserved address is never reachable from a sandbox"
         return None
+
+
+def _asked(rule: Rule, port: int | None) -> bool:
+    return port is None or rule.covers_port(port)
 
 
 def embedded(address: Address) -> tuple[IPv4Address, ...]:

@@ -18,9 +18,6 @@ from enum import Enum
 from paddock import errors, ids
 
 ENVD_PORT = 49983
-MCP_PORT = 6060
-HOUSE_PORTS = frozenset({ENVD_PORT, MCP_PORT})
-"""Ports that the server answers itself, whatever listens in the sandbox."""
 
 ID_HEADER = "e2b-sandbox-id"
 PORT_HEADER = "e2b-sandbox-port"

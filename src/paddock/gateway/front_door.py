@@ -171,7 +171,7 @@ class FrontDoor(HttpToolsProtocol):
         head = bytes(self._held[: end + len(_HEAD_END)])
         del self._held[: len(head)]
         try:
-            request = read_port_request(head)
+            request = read_port_request(head, self._gateway.served_ports)
         except errors.MalformedRequest as problem:
             self._refuse(answers.malformed(problem))
             return False

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from paddock import errors
 from paddock.gateway import answers
 from paddock.gateway.access import Access, Admitted, Refused
-from paddock.gateway.address import Destination, Form
+from paddock.gateway.address import ENVD_PORT, Destination, Form
 from paddock.gateway.connections import Connections
 from paddock.gateway.direct import Pouring
 from paddock.gateway.origin import shows_or_runs
@@ -38,6 +38,8 @@ class Gateway:
         self.tracked = connections
         self.pouring = Pouring()
         self.scheme = house.settings.public_scheme
+        self.served_ports = frozenset({ENVD_PORT, house.settings.mcp_port})
+        """Ports that the app behind answers, whatever listens in the sandbox."""
         self._access = Access(house.accounts, house.tokens, house.clock)
         self._connections: Counter[str] = Counter()
         self._strangers = 0
@@ -93,6 +95,8 @@ class Gateway:
                     raise answers.port_closed(port)
         except TimeoutError:  # the start itself goes on: it is nobody's in particular
             raise answers.starting(port, await services.title(use.sandbox.sandbox_id, port)) from None
+        except errors.SandboxNotFound:  # deleted meanwhile: told as always, without the id that is not the caller's
+            raise
         except errors.PaddockError as error:
             raise answers.not_started(port, await services.title(use.sandbox.sandbox_id, port), error) from error
         finally:

@@ -7,13 +7,13 @@ authorised. What the code in the sandbox must not see (keys, tokens, the gateway
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from dataclasses import dataclass
 from urllib.parse import unquote_plus
 
 from paddock import errors
 from paddock.egress.head import Body, RequestHead, parse_request, write_head
-from paddock.gateway.address import HOUSE_PORTS, ID_HEADER, PORT_HEADER, Destination, Form, find_destination
+from paddock.gateway.address import ENVD_PORT, ID_HEADER, PORT_HEADER, Destination, Form, find_destination
 from paddock.lifecycle.invitations import LINK_PARAMETER, TICKET_PARAMETER
 
 TRAFFIC_HEADER = "e2b-traffic-access-token"
@@ -168,8 +168,9 @@ def _nothing_said(_: str) -> str | None:
 _BROWSER = re.compile(r"Mozilla/|Opera/|Chrome/|Safari/|Firefox/|Edge?/", re.IGNORECASE)
 
 
-def read_port_request(data: bytes) -> PortRequest | None:
-    """None where it is for the API, or for a port that the API's server answers. ``data`` is one whole head.
+def read_port_request(data: bytes, served_ports: Set[int] = frozenset({ENVD_PORT})) -> PortRequest | None:
+    """``data`` is one whole head. None where it is for the API, or for a port that the server answers itself, whatever
+    listens in the sandbox: one of ``served_ports``.
 
     Raises MalformedRequest for what cannot be, but only where it might have been for a port of a sandbox: what is wrong
     with other requests is for their own server to say.
@@ -180,7 +181,7 @@ def read_port_request(data: bytes) -> PortRequest | None:
     host, target = _named(head)
     path = target.partition(b"?")[0].decode("latin-1")
     destination = find_destination(host, _OnlyOne(head), path)
-    if destination is None or destination.port in HOUSE_PORTS:
+    if destination is None or destination.port in served_ports:
         return None
     if head.method == b"CONNECT":
         raise errors.MalformedRequest("Ports of sandboxes are asked directly; this is no proxy for CONNECT.")

@@ -60,7 +60,7 @@ class Session:
         try:
             while head is not None:
                 try:
-                    request = read_port_request(head)
+                    request = read_port_request(head, self._gateway.served_ports)
                 except errors.MalformedRequest as problem:
                     await self._last_words(answers.malformed(problem))
                     return None

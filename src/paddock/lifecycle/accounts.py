@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 from sqlalchemy.exc import IntegrityError
@@ -169,13 +169,26 @@ class Accounts:
         self._known.clear()
 
     async def create_user(self, who: Principal, request: CreateUser) -> User:
+        """A user whom a key made, and of whom nobody has said more, takes role and quota from here: operators make
+        the key first as often as the user."""
         _admins_only(who, "make users")
-        user = _new_user(request.user_id, request.role, request.quota, self._clock.now())
+        user_id = request.user_id
+        user = _new_user(user_id, request.role, request.quota, self._clock.now())
+        values = request.model_dump(include={"role"}, exclude_unset=True)
+        values |= request.quota.model_dump(exclude_unset=True)
         try:
             async with self._store.write() as connection:
-                await accounts.add_user(connection, user)
+                found = await accounts.user(connection, user_id, lock=True)
+                if found is None:
+                    await accounts.add_user(connection, user)
+                elif values and _is_untouched(found):
+                    await accounts.change_user(connection, user_id, values)
+                    user = replace(found, **values)
+                else:
+                    raise _exists(user_id)
         except IntegrityError:
-            raise AlreadyExists(f"There is a user {request.user_id!r} already.") from None
+            raise _exists(user_id) from None
+        self._forget_known()
         return user
 
     async def list_users(self, who: Principal) -> list[User]:
@@ -198,13 +211,14 @@ class Accounts:
         if request.quota is not None:
             values |= request.quota.model_dump(exclude_unset=True)
         async with self._store.write() as connection:
-            if await accounts.user(connection, user_id, lock=True) is None:
+            found = await accounts.user(connection, user_id, lock=True)
+            if found is None:
                 raise UserNotFound(f"There is no user {user_id!r}.")
             await accounts.change_user(connection, user_id, values)
-            await _keep_an_admin(connection)
+            if found.role is Role.ADMIN and not found.disabled:
+                await _keep_an_admin(connection)
             changed = await accounts.user(connection, user_id)
-        self._known.clear()
-        self._standing.clear()
+        self._forget_known()
         if changed is None:
             raise UserNotFound(f"There is no user {user_id!r}.")
         return changed
@@ -220,6 +234,10 @@ class Accounts:
         if user is not None:
             await quotas.check_user(connection, self.quota_of(user), sandbox)
         await quotas.check_all(connection, self._settings, sandbox)
+
+    def _forget_known(self) -> None:
+        self._known.clear()
+        self._standing.clear()
 
     async def _note_use(self, key: ApiKey, now: float) -> None:
         """Nobody waits for this: a request must not be slower once a minute."""
@@ -239,6 +257,15 @@ async def _keep_an_admin(connection: AsyncConnection) -> None:
     users = await accounts.all_users(connection)
     if not any(user.role is Role.ADMIN and not user.disabled for user in users):
         raise Conflict("This would leave nobody who may administer Paddock. Make another admin first.")
+
+
+def _exists(user_id: str) -> AlreadyExists:
+    return AlreadyExists(f"There is a user {user_id!r} already; change it with PATCH /users/{user_id}.")
+
+
+def _is_untouched(user: User) -> bool:
+    """As its first key made it. Not so for an admin, who must not lose the role by a default."""
+    return user.role is Role.MEMBER and user == _new_user(user.user_id, Role.MEMBER, QuotaChange(), user.created_at)
 
 
 def _new_user(user_id: str, role: Role, quota: QuotaChange, now: float) -> User:

@@ -44,5 +44,5 @@ class ClockJumps:
 
     async def _has_company(self) -> bool:
         async with self._store.read() as connection:
-            since = self._clock.now() - self._settings.server_ttl
-            return await servers.others_alive(connection, self._server_id, since)
+            now, ttl = self._clock.now(), self._settings.server_ttl
+            return await servers.others_alive(connection, self._server_id, now, ttl)

@@ -81,7 +81,7 @@ class Confinement:
         what it enforces; a row may be older, where it was written again from labels or a crash came in between."""
         if sandbox.state not in SETTLED_ALIVE:
             raise cannot(sandbox, "be asked about its confinement")
-        provider = self._engine.provider(sandbox.provider)
+        provider = self._engine.provider_of(sandbox)
         before = (await self._engine.call(provider.egress(sandbox.sandbox_id), "egress")).policy
         policy = changed_egress(who, before, rules, self._settings)
         await self._engine.call(provider.set_egress(sandbox.sandbox_id, policy), "set egress")
@@ -98,4 +98,4 @@ class Confinement:
         sandbox = (await self._controller.get(who, sandbox_id)).sandbox
         if sandbox.state not in SETTLED_ALIVE:
             raise cannot(sandbox, "be asked about its confinement")
-        return sandbox, self._engine.provider(sandbox.provider)
+        return sandbox, self._engine.provider_of(sandbox)

@@ -22,10 +22,12 @@ from paddock.lifecycle.activity import Activity
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.capacity import Capacities
 from paddock.lifecycle.disk_room import DiskRoom
-from paddock.lifecycle.engine import Engine, due
+from paddock.lifecycle.due import due
+from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.naming import check_name
+from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.planning import NATIVE, Traits, check_timeout, plan, renamed
 from paddock.lifecycle.rows import Rows
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME
@@ -90,6 +92,7 @@ class Controller:
         rows: Rows,
         disk_room: DiskRoom,
         bus: Bus,
+        nodes: Nodes,
         providers: Collection[str],
         default_provider: str,
         server_id: str,
@@ -106,9 +109,12 @@ class Controller:
         self._rows = rows
         self._disk_room = disk_room
         self._bus = bus
+        self._nodes = nodes
         self._default_provider = default_provider
         self._server_id = server_id
         self._templates = Templates(clock, engine, providers, default_provider)
+        self.has_template = self._templates.has
+        """Also of one that no provider lists: a vendor's account may have more than is known here."""
         self._capacities = Capacities(settings, clock, engine)
 
     # Reading
@@ -143,6 +149,9 @@ class Controller:
         """What the providers make sandboxes from; the first is the default."""
         return await self._templates.all()
 
+    async def templates_by_provider(self) -> Mapping[str, Sequence[str]]:
+        return await self._templates.by_provider()
+
     # Changing
 
     async def create(
@@ -155,7 +164,7 @@ class Controller:
         plain = self._planned(who, request)
         self._disk_room.admit()
         provider, template_id = await self._templates.choose(request.provider, request.template_id)
-        plain = replace(plain, provider=provider, template_id=template_id)
+        plain = replace(plain, provider=provider, template_id=template_id, node_id=self._nodes.of(provider))
         plain = await self._capacities.fit(plain, request.resources)
         used_as = "" if idempotency_key is None else traits.fingerprint or fingerprint("create", request)
         servers = {name: server.stored() for name, server in request.mcp_servers.items()}
@@ -236,7 +245,7 @@ class Controller:
                 f"Sandbox {sandbox_id!r} is {sandbox.state.value}; only a running one can be looked into.",
                 details={"sandbox_id": sandbox_id, "status": sandbox.state.value},
             )
-        return await self._engine.call(self._engine.provider(sandbox.provider).attach(sandbox_id), "attach")
+        return await self._engine.call(self._engine.provider_of(sandbox).attach(sandbox_id), "attach")
 
     async def strike(self, deadline: Deadline) -> bool:
         """A deadline is due: do what it says, unless somebody is inside. False when it turned out to be void."""
@@ -283,7 +292,7 @@ class Controller:
             return holder == sandbox.sandbox_id
 
         try:
-            created = await self._transitions.create(sandbox, write)
+            created = await self._transitions.create(sandbox, write, once=key is None)
         except StoreUnavailable:
             if key is None:  # with a key the caller may ask again, and gets it then
                 self._engine.give_up(sandbox.sandbox_id)
@@ -320,6 +329,7 @@ class Controller:
 
     async def _woken(self, sandbox: Sandbox, *, wake: bool) -> Sandbox:
         """For whoever uses it. A pause that is under way is waited for, to know how it ended."""
+        self._nodes.require(sandbox)  # before the use counts as one
         if sandbox.state is State.PAUSING:
             sandbox = await self._transitions.settled(sandbox.sandbox_id)
         if sandbox.state is State.PAUSED and not (wake and sandbox.auto_resume and sandbox.memory_kept):
@@ -340,7 +350,7 @@ class Controller:
         """The machine. Where the provider disagrees with the row (a host was restarted, somebody paused it in this
         moment), the row is put right."""
         for left in reversed(range(_ATTACH_TRIES)):
-            provider = self._engine.provider(sandbox.provider)
+            provider = self._engine.provider_of(sandbox)
             if (machine := provider.at_hand(sandbox.sandbox_id)) is not None:
                 return machine
             try:
@@ -368,11 +378,7 @@ class Controller:
                 last_activity_at=now,
             )
             await sandboxes.patch(
-                connection,
-                sandbox_id,
-                timeout=sandbox.timeout,
-                on_timeout=sandbox.on_timeout,
-                last_activity_at=now,
+                connection, sandbox_id, timeout=sandbox.timeout, on_timeout=sandbox.on_timeout, last_activity_at=now
             )
             if sandbox.state is State.RUNNING:
                 idle = due(now, sandbox.timeout)

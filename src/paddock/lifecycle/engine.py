@@ -30,19 +30,21 @@ from paddock.errors import (
     TooManyRequests,
     Unsupported,
 )
-from paddock.lifecycle import checkout, states
+from paddock.lifecycle import checkout, reasons, states
 from paddock.lifecycle.bus import Bus
+from paddock.lifecycle.due import deadlines_of
+from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.pool import Pool
 from paddock.lifecycle.spec import spec_of
 from paddock.lifecycle.states import CREATE, DELETE, OPERATIONS, PAUSE, RESUME, Operation
 from paddock.lifecycle.within import within
-from paddock.models import State, TimeoutAction, TimeoutFrom
+from paddock.models import State
 from paddock.providers.base import Found, Provider, SandboxSpec
 from paddock.redaction import has_credentials, without_credentials
 from paddock.settings import Settings
 from paddock.store import deadlines, events, mcp_servers, sandboxes, services, usage
 from paddock.store.database import Store
-from paddock.store.records import Deadline, DeadlineKind, Event, Sandbox
+from paddock.store.records import Deadline, Event, Sandbox
 
 log = structlog.get_logger(__name__)
 
@@ -56,8 +58,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 _CREATE_ATTEMPTS = 8
 _MAX_ATTEMPTS = 1000
 """How far failed tries of a transition are counted. They are made for as long as it takes."""
-_LEAST_AFTER_WAKING = 300
-"""Seconds that a sandbox with a fixed end has at least when it wakes; whoever woke it may then set another end."""
+_MAX_REASON = 500
 
 
 class Engine:
@@ -69,6 +70,7 @@ class Engine:
         providers: Mapping[str, Provider],
         pool: Pool,
         bus: Bus,
+        nodes: Nodes,
         server_id: str,
     ) -> None:
         self._settings = settings
@@ -77,6 +79,7 @@ class Engine:
         self._providers = providers
         self._pool = pool
         self._bus = bus
+        self._nodes = nodes
         self._server_id = server_id
         self._clone_urls: dict[str, str] = {}
         """Those with a password, while their create is under way here. They are written nowhere."""
@@ -119,10 +122,12 @@ class Engine:
                 await guard(connection, current)
             if states.unfinished(current.state):
                 data["overrides"] = current.state.value
+            # What another node has to carry out nobody here works on.
+            lease = self._server_id if self._nodes.here(current) else None
             begun = await self._enter(
-                connection, current, operation.via, data, lease_owner=self._server_id, reason=_why(cause), **values
+                connection, current, operation.via, data, lease_owner=lease, reason=reasons.why(cause), **values
             )
-        self._bus.publish(sandbox.sandbox_id)
+        self._bus.changed(begun)
         return begun
 
     async def take_over(self, sandbox: Sandbox) -> Sandbox | None:
@@ -132,8 +137,9 @@ class Engine:
                 return None
         return replace(sandbox, lease_owner=self._server_id, version=sandbox.version + 1)
 
-    async def drive(self, sandbox: Sandbox) -> Sandbox:
-        """Finish the transition that the row is in, whose lease we hold."""
+    async def drive(self, sandbox: Sandbox, *, once: bool = False) -> Sandbox:
+        """Finish the transition that the row is in, whose lease we hold. ``once``: a create whose caller is told of any
+        failure and cannot ask for the same sandbox again, so that nobody must go on with it."""
         operation = OPERATIONS[sandbox.state]
         if operation is CREATE and sandbox.sandbox_id in self._given_up:
             await self._undo_create(sandbox, reason := "Its create was answered with an error.")
@@ -143,20 +149,26 @@ class Engine:
         except SandboxNotFound:
             if operation is DELETE:
                 return await self._finish(sandbox, State.DELETED, {})
+            if self._nodes.unplaced(sandbox):
+                await self._release(sandbox, error := self._nodes.elsewhere(sandbox))
+                raise error from None
             await self._finish(sandbox, State.FAILED, {}, reason="The provider no longer has this sandbox.")
             raise
         except (ProviderRefused, TemplateNotFound, TooManyRequests, InsufficientStorage, Unsupported, Invalid) as error:
             await self._give_way(sandbox, operation, error)
             raise
         except PaddockError as error:
-            await self._release(sandbox, error)
+            await self._release(sandbox, error, once=once)
             raise
         except Exception as error:
             log.exception("provider defect", sandbox_id=sandbox.sandbox_id, operation=operation.name)
-            await self._release(sandbox, error)
+            await self._release(sandbox, error, once=once)
             raise ProviderUnavailable(f"The provider failed in a way it should not: {error}") from error
         try:
-            done = await self._finish(sandbox, operation.done, {"reference": reference} if reference else {})
+            values: dict[str, Any] = {"reference": reference} if reference else {}
+            if sandbox.node_id is None:
+                values["node_id"] = self._nodes.of(sandbox.provider)
+            done = await self._finish(sandbox, operation.done, values)
         except StoreUnavailable:
             if operation is CREATE:  # the caller hears that there is none: then there must be none
                 await self.remove_machine(sandbox)
@@ -164,6 +176,17 @@ class Engine:
         if done.state in states.GONE and operation is not DELETE:
             await self.remove_machine(sandbox)
         return done
+
+    async def write_off(self, sandbox: Sandbox) -> None:
+        """The delete of one whose node is lost."""
+        taken = await self.take_over(sandbox)
+        if taken is not None:
+            await self._finish(taken, State.DELETED, {})
+
+    async def place(self, sandbox: Sandbox) -> None:
+        """Write down that it is here, where the provider has it."""
+        async with self._store.write() as connection:
+            await sandboxes.patch(connection, sandbox.sandbox_id, node_id=self._nodes.of(sandbox.provider))
 
     def give_up(self, sandbox_id: str) -> None:
         """Whoever asked for it was told that there is none: what its row says is undone once it can be written."""
@@ -179,7 +202,7 @@ class Engine:
             if event is not None:
                 await events.append(connection, sandbox.sandbox_id, self._clock.now(), (event, data))
             corrected = await self._enter(connection, current, state, data, lease_owner=None, reason=reason)
-        self._bus.publish(sandbox.sandbox_id)
+        self._bus.changed(corrected)
         return corrected
 
     async def add(self, connection: AsyncConnection, sandbox: Sandbox, git_url: str | None = None) -> None:
@@ -202,25 +225,7 @@ class Engine:
 
     def deadlines_of(self, sandbox: Sandbox, now: float, *, woken: bool = False) -> list[Deadline]:
         """Those of one that enters this state now."""
-
-        def of(kind: DeadlineKind, action: TimeoutAction, due_at: float, warn_at: float | None = None) -> Deadline:
-            return Deadline(sandbox.sandbox_id, kind, action, due_at, warn_at, generation=1, attempts=0)
-
-        if sandbox.state is State.RUNNING:
-            fixed = woken and sandbox.timeout_from is TimeoutFrom.START
-            least = min(_LEAST_AFTER_WAKING, self._settings.max_timeout) if fixed else 0
-            found = [of(DeadlineKind.IDLE, sandbox.on_timeout, *due(now, max(sandbox.timeout, least)))]
-            if sandbox.max_lifetime is not None:
-                found.append(of(DeadlineKind.LIFETIME, sandbox.on_timeout, *due(now, sandbox.max_lifetime)))
-        elif sandbox.state in {State.PAUSED, State.FAILED}:
-            own = sandbox.retention if sandbox.state is State.PAUSED else None
-            kept = self._settings.paused_retention if own is None else own
-            found = [of(DeadlineKind.RETENTION, TimeoutAction.DELETE, now + kept)]
-        else:
-            return []
-        if sandbox.ends_at is not None:
-            found.append(of(DeadlineKind.END, TimeoutAction.DELETE, sandbox.ends_at))
-        return found
+        return deadlines_of(self._settings, sandbox, now, woken=woken)
 
     async def _enter(
         self,
@@ -271,7 +276,7 @@ class Engine:
     ) -> Sandbox:
         """Write the outcome. If another server took this transition over meanwhile, its word counts, not ours."""
         if reason is None and state in {State.PAUSED, State.DELETED}:
-            reason = _begun(sandbox)
+            reason = reasons.begun(sandbox)
 
         async def finish() -> Sandbox:
             async with self._store.write(swift=True) as connection:
@@ -286,7 +291,7 @@ class Engine:
             if current is None:
                 raise SandboxNotFound.by_id(sandbox.sandbox_id) from None
             return current
-        self._bus.publish(sandbox.sandbox_id)
+        self._bus.changed(done)
         return done
 
     async def _give_way(self, sandbox: Sandbox, operation: Operation, error: PaddockError) -> None:
@@ -303,19 +308,34 @@ class Engine:
     async def remove_machine(self, sandbox: Sandbox) -> None:
         """Without a word in its row, which another server has deleted meanwhile, or which cannot be written."""
         try:
-            await self.call(self.provider(sandbox.provider).delete(sandbox.sandbox_id), "delete")
+            await self.call(self.provider_of(sandbox).delete(sandbox.sandbox_id), "delete")
         except PaddockError as problem:
             log.warning(
                 "a deleted sandbox is left to the next sweep", sandbox_id=sandbox.sandbox_id, problem=str(problem)
             )
 
-    async def _undo_create(self, sandbox: Sandbox, reason: str) -> None:
+    async def abandon(self, sandbox: Sandbox) -> None:
+        """A create that was answered with an error, and that nobody has asked for again."""
+        taken = await self.take_over(sandbox)
+        if taken is not None:
+            await self._undo_create(taken, taken.reason or "create failed")
+
+    async def _begin_undoing(self, sandbox: Sandbox, reason: str, *, lease_owner: str | None) -> Sandbox | None:
+        """None where somebody else has written another intent meanwhile."""
+        reason = reason[:_MAX_REASON]
         try:
             async with self._store.write(swift=True) as connection:
                 undoing = await self._enter(
-                    connection, sandbox, State.DELETING, {"reason": reason}, lease_owner=self._server_id, reason=reason
+                    connection, sandbox, State.DELETING, {"reason": reason}, lease_owner=lease_owner, reason=reason
                 )
         except Lost:
+            return None
+        self._bus.changed(undoing)
+        return undoing
+
+    async def _undo_create(self, sandbox: Sandbox, reason: str) -> None:
+        undoing = await self._begin_undoing(sandbox, reason, lease_owner=self._server_id)
+        if undoing is None:
             return  # it is being deleted already
         try:
             await self.drive(undoing)
@@ -325,9 +345,12 @@ class Engine:
             # The caller's error is the failed create; the row stays `deleting` and the reconciler goes on.
             log.warning("undo of a create must be tried again", sandbox_id=sandbox.sandbox_id, problem=str(problem))
 
-    async def _release(self, sandbox: Sandbox, error: BaseException) -> None:
+    async def _release(self, sandbox: Sandbox, error: BaseException, *, once: bool = False) -> None:
         """The outcome is not known. Leave the intent standing for the reconciler, which tries again with patience."""
         attempts = min(max(0, sandbox.attempts) + 1, _MAX_ATTEMPTS)
+        if once:
+            await self._begin_undoing(sandbox, f"create failed: {error}", lease_owner=None)  # the reconciler goes on
+            return
         if sandbox.state is State.CREATING and attempts >= _CREATE_ATTEMPTS:
             await self._undo_create(sandbox, f"create failed {attempts} times: {error}")
             return
@@ -337,13 +360,13 @@ class Engine:
                 sandbox,
                 lease_owner=None,
                 attempts=attempts,
-                reason=f"{_begun(sandbox) or ''} {_unfinished(sandbox)}{error}".strip()[:500],
+                reason=f"{reasons.begun(sandbox) or ''} {reasons.unfinished(sandbox)}{error}".strip()[:_MAX_REASON],
                 state_changed_at=self._clock.now(),
             )
         self._bus.publish(sandbox.sandbox_id)
 
     async def _act(self, operation: Operation, sandbox: Sandbox) -> str | None:
-        provider = self.provider(sandbox.provider)
+        provider = self.provider_of(sandbox)
         if operation is CREATE:
             found = await self._make(provider, spec_of(sandbox))
             if sandbox.git_url:
@@ -362,6 +385,11 @@ class Engine:
         with self._pool.serving(provider, spec):
             return await self.call(provider.create(spec), "create")
 
+    def provider_of(self, sandbox: Sandbox) -> Provider:
+        """Raises where the sandbox lives on another node, so that nobody takes one that is not here for gone."""
+        self._nodes.require(sandbox)
+        return self.provider(sandbox.provider)
+
     def provider(self, name: str) -> Provider:
         try:
             return self._providers[name]
@@ -379,25 +407,3 @@ class Lost(Conflict):
 
     def __init__(self, sandbox_id: str) -> None:
         super().__init__(f"Another server has taken over the work on sandbox {sandbox_id!r}.", retry_after=1)
-
-
-def _unfinished(sandbox: Sandbox) -> str:
-    return f"{OPERATIONS[sandbox.state].name} has not finished: "
-
-
-def _begun(sandbox: Sandbox) -> str | None:
-    """Why its transition was begun, without what a failed try added."""
-    return (sandbox.reason or "").partition(_unfinished(sandbox))[0].strip() or None
-
-
-def _why(cause: str) -> str | None:
-    return {"timeout": "Its timeout struck.", "request": None}.get(cause, cause)
-
-
-def due(now: float, timeout: float) -> tuple[float, float | None]:
-    """When a deadline strikes, and when to warn of it.
-
-    A warning comes a minute before, or a tenth of the time where that is less; none where nobody could react.
-    """
-    ahead = min(60.0, timeout / 10)
-    return now + timeout, (now + timeout - ahead) if ahead >= 1 else None

@@ -40,6 +40,7 @@ from paddock.lifecycle.launching import BuiltIn
 from paddock.lifecycle.logbook import Logbook
 from paddock.lifecycle.loop_watchdog import LoopWatchdog
 from paddock.lifecycle.mcp_servers import McpServers
+from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.pool import Pool
 from paddock.lifecycle.quotas import OpenStreams
 from paddock.lifecycle.reconciler import Reconciler
@@ -57,7 +58,7 @@ from paddock.lifecycle.vscode import VsCodeService
 from paddock.providers.base import CRASHED, Provider
 from paddock.providers.registry import build_providers, default_provider
 from paddock.settings import Settings
-from paddock.store import sandboxes, servers
+from paddock.store import nodes, sandboxes, servers
 from paddock.store.database import Store
 from paddock.tools.catalogue import usual_tools
 from paddock.workers import Workers
@@ -96,12 +97,15 @@ class House:
         self.rows = Rows(self.store)
         self.idempotency = Idempotency(clock, self.store)
         self.disk_room = DiskRoom(settings, self.store, providers)
-        self.pool = Pool(settings, clock, self.store, providers, self.server_id)
-        self.engine = Engine(settings, clock, self.store, providers, self.pool, self.bus, self.server_id)
+        self.nodes = Nodes(settings, clock, self.store, providers, self.server_id)
+        self.pool = Pool(settings, clock, self.store, providers, self.nodes, self.server_id)
+        self.engine = Engine(settings, clock, self.store, providers, self.pool, self.bus, self.nodes, self.server_id)
         self.logbook = Logbook(settings.home / "notes", self.server_id)
         self.journal = Journal(clock, self.store, self.bus, self.logbook, self.server_id)
         self.activity = Activity(self.journal)
-        self.transitions = Transitions(settings, clock, self.store, self.accounts, self.engine, self.server_id)
+        self.transitions = Transitions(
+            settings, clock, self.store, self.accounts, self.engine, self.nodes, self.server_id
+        )
         self.controller = Controller(
             settings,
             clock,
@@ -115,6 +119,7 @@ class House:
             rows=self.rows,
             disk_room=self.disk_room,
             bus=self.bus,
+            nodes=self.nodes,
             providers=providers.keys(),
             default_provider=default,
             server_id=self.server_id,
@@ -124,7 +129,7 @@ class House:
             settings, clock, self.store, self.controller, self.transitions, self.engine, self.journal
         )
         self.roster = Roster(self.store)
-        self.sampling = Sampling(clock, self.store, self.engine)
+        self.sampling = Sampling(clock, self.store, self.engine, self.nodes)
         self.invitations = Invitations(settings, clock, self.controller, self.tokens)
         self.confinement = Confinement(
             settings, clock, self.store, self.controller, self.transitions, self.engine, self.bus
@@ -132,7 +137,11 @@ class House:
         self.commands = Commands(self.controller, self.idempotency, settings, clock)
         self.files = Files(self.controller, settings)
         interpreter = Installation(settings.home / "interpreter")
-        built_in: list[BuiltIn] = [InterpreterService(interpreter), BrowserService(), VsCodeService()]
+        built_in: list[BuiltIn] = [
+            InterpreterService(interpreter),
+            BrowserService(),
+            VsCodeService(settings.vscode_port),
+        ]
         self.services = Services(self.controller, self.store, built_in)
         self.code = Code(self.controller, self.services, interpreter, settings, clock)
         self.mcp_servers = McpServers(self.controller, self.store, self.rows, self.engine, self.accounts)
@@ -147,9 +156,19 @@ class House:
         )
         self.events = Events(clock, self.store, self.controller, self.journal, self.bus)
         self.usage = UsageBook(clock, self.store, self.controller, self.journal)
-        self.scheduler = SandboxQueueScheduler(settings, clock, self.store, self.controller, self.bus, self.server_id)
+        self.scheduler = SandboxQueueScheduler(
+            settings, clock, self.store, self.controller, self.bus, self.nodes, self.server_id
+        )
         self.reconciler = Reconciler(
-            settings, clock, self.store, providers, self.engine, self.transitions, self.journal, self.server_id
+            settings,
+            clock,
+            self.store,
+            providers,
+            self.engine,
+            self.transitions,
+            self.journal,
+            self.nodes,
+            self.server_id,
         )
         self.watchdog = LoopWatchdog(settings.loop_stall_ms / 1000)
         self._pace = Pace(clock)
@@ -170,6 +189,7 @@ class House:
                 if self.store.sqlite:
                     await servers.forget_others(connection, self.server_id)
                 await servers.beat(connection, self.server_id, self.clock.now())
+            await self.nodes.open()
             self.logbook.open()
             await self.journal.recover()
             for provider in self.providers.values():
@@ -211,6 +231,7 @@ class House:
         with contextlib.suppress(StoreUnavailable):
             async with self.store.write() as connection:
                 await servers.leave(connection, self.server_id)
+                await nodes.leave(connection, self.server_id)
                 if all_written:
                     await servers.forget_notes(connection, [self.server_id])
         for provider in self.providers.values():
@@ -264,6 +285,7 @@ class House:
             with contextlib.suppress(StoreUnavailable):
                 async with self.store.write() as connection:
                     await servers.beat(connection, self.server_id, self.clock.now())
+                await self.nodes.beat()
 
     def _unlock(self) -> None:
         if self._lock is not None:

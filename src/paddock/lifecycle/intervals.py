@@ -244,7 +244,7 @@ class Stopping:
     async def _drop_memory(self, sandbox: Sandbox) -> Sandbox:
         if sandbox.state is not State.PAUSED or not sandbox.memory_kept:
             return sandbox
-        provider = self._engine.provider(sandbox.provider)
+        provider = self._engine.provider_of(sandbox)
         await self._engine.call(provider.pause(sandbox.sandbox_id, keep_memory=False), "pause")
         async with self._store.write() as connection:
             await sandboxes.patch(connection, sandbox.sandbox_id, memory_kept=False)

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from paddock.clock import Clock, Pace
 from paddock.errors import StoreUnavailable
 from paddock.lifecycle.bus import Bus
-from paddock.lifecycle.engine import due
+from paddock.lifecycle.due import due
 from paddock.lifecycle.logbook import Leftover, Logbook
 from paddock.models import TimeoutFrom
 from paddock.store import deadlines, events, idempotency, sandboxes, servers, usage

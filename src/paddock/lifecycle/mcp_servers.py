@@ -173,7 +173,7 @@ class McpServers:
         if row is None or row.state is not State.RUNNING:
             return None
         try:
-            return await self._engine.call(self._engine.provider(row.provider).attach(sandbox_id), "attach")
+            return await self._engine.call(self._engine.provider_of(row).attach(sandbox_id), "attach")
         except (errors.NotFound, errors.Conflict):
             return None
 
@@ -200,7 +200,7 @@ class McpServers:
             async with self._store.write() as connection:
                 await stored.learn(connection, sandbox_id, name, [tool.stored() for tool in tools])
 
-        provider = self._engine.provider(sandbox.provider)
+        provider = self._engine.provider_of(sandbox)
         return Relay(
             name,
             definition,

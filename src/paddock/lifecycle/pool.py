@@ -23,6 +23,7 @@ from paddock.clock import Clock, Pace
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.errors import PaddockError, StoreUnavailable
 from paddock.lifecycle.demand import Demand
+from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.within import within
 from paddock.providers.base import Provider, Resources, SandboxSpec, Shape
 from paddock.settings import Settings
@@ -56,12 +57,19 @@ class _Trouble:
 
 class Pool:
     def __init__(
-        self, settings: Settings, clock: Clock, store: Store, providers: Mapping[str, Provider], server_id: str
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: Store,
+        providers: Mapping[str, Provider],
+        nodes: Nodes,
+        server_id: str,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._store = store
         self._providers = providers
+        self._nodes = nodes
         self._server_id = server_id
         self._demand: Demand[Kind] = Demand(clock)
         self._defaults: dict[str, Kind] = {}
@@ -192,7 +200,7 @@ class Pool:
                     self._defaults[provider.name] = (provider.name, shape)
 
     async def _publish(self, *nothing: None) -> None:
-        wishes = None if nothing else _to_json(self._wishes()) or None
+        wishes = None if nothing else _to_json(self._wishes(), self._nodes) or None
         # On SQLite there is no other server to tell.
         if wishes != self._published and not self._store.sqlite:
             async with self._store.write() as connection:
@@ -202,12 +210,13 @@ class Pool:
     async def _wanted_by_others(self) -> dict[Kind, int]:
         if self._store.sqlite:
             return {}
-        since = self._clock.now() - self._settings.server_ttl
         async with self._store.read() as connection:
-            published = await servers.wanted_by_others(connection, self._server_id, since)
+            published = await servers.wanted_by_others(
+                connection, self._server_id, self._clock.now(), self._settings.server_ttl
+            )
         wanted: dict[Kind, int] = {}
         for wishes in published:
-            for kind, count in _from_json(wishes).items():
+            for kind, count in _from_json(wishes, self._nodes).items():
                 wanted[kind] = max(count, wanted.get(kind, 0))
         return wanted
 
@@ -309,14 +318,20 @@ class Pool:
         return not pace.stopped
 
 
-def _to_json(wishes: Mapping[Kind, int]) -> list[list[Any]]:
-    return sorted([name, shape.template_id, shape.disk_mb, count] for (name, shape), count in wishes.items())
+def _to_json(wishes: Mapping[Kind, int], nodes: Nodes) -> list[list[Any]]:
+    """By node, since each has a stock of its own."""
+    return sorted(
+        [nodes.of(name) or name, shape.template_id, shape.disk_mb, count] for (name, shape), count in wishes.items()
+    )
 
 
-def _from_json(wishes: Any) -> dict[Kind, int]:
-    """What another server published; nothing of it where it cannot be read, as from one of another version."""
+def _from_json(wishes: Any, nodes: Nodes) -> dict[Kind, int]:
+    """What another server published of our nodes; nothing of it where it cannot be read, as from another version."""
+    names = {nodes.of(name): name for name in nodes.providers}
     try:
-        return {(name, Shape(template, disk)): int(count) for name, template, disk, count in wishes}
+        return {
+            (names[node], Shape(template, disk)): int(count) for node, template, disk, count in wishes if node in names
+        }
     except (TypeError, ValueError):
         log.warning("the wishes of another server cannot be read")
         return {}

@@ -26,6 +26,7 @@ from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.idempotency import REMEMBERED_KEYS, REMEMBERED_SECONDS
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.naming import with_free_name
+from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.patience import backoff_seconds
 from paddock.lifecycle.planning import NEVER
 from paddock.lifecycle.transitions import Transitions
@@ -47,6 +48,8 @@ _AT_ONCE = 32
 _RETRIES_AT_ONCE = 32
 _ACCRUE_SECONDS = 300.0
 _LONGEST_BACKOFF = 60.0
+_ASK_AGAIN_S = 60.0
+"""How long a failed create waits for its caller. Clients try again within seconds."""
 
 
 class Reconciler:
@@ -59,6 +62,7 @@ class Reconciler:
         engine: Engine,
         transitions: Transitions,
         journal: Journal,
+        nodes: Nodes,
         server_id: str,
     ) -> None:
         self._settings = settings
@@ -68,6 +72,7 @@ class Reconciler:
         self._engine = engine
         self._transitions = transitions
         self._journal = journal
+        self._nodes = nodes
         self._server_id = server_id
         self._places = asyncio.Semaphore(_AT_ONCE)
         # Of their own: transitions that fail, each at the end of its time, must not hold up those that go well.
@@ -99,16 +104,18 @@ class Reconciler:
 
     async def sweep(self) -> None:
         await self._each(self._compare_with, self._providers.values())
-        for step in (self._journal.recover, self._mend_deadlines, self._accrue, self._forget):
+        for step in (self._journal.recover, self._write_off, self._mend_deadlines, self._accrue, self._forget):
             await _guarded(step)
 
     async def _begin_finishing(self, *, patient: bool = True) -> list[asyncio.Task[None]]:
         """Without waiting: one whose provider hangs must not keep the next round from beginning."""
         now = self._clock.now()
         async with self._store.read() as connection:
-            rows = await sandboxes.unfinished(connection, self._server_id, alive_since=now - self._settings.server_ttl)
+            rows = await sandboxes.unfinished(
+                connection, self._server_id, now, self._settings.server_ttl, node_ids=self._nodes.ids
+            )
         for row in rows:
-            if row.sandbox_id not in self._finishing and not (patient and _resting(row, now)):
+            if row.sandbox_id not in self._finishing and not (patient and _resting(row, now)) and not _asked(row, now):
                 task = asyncio.create_task(self._finish_one(row))
                 self._finishing[row.sandbox_id] = task
                 task.add_done_callback(functools.partial(self._finished, row.sandbox_id))
@@ -120,6 +127,8 @@ class Reconciler:
     async def _finish_one(self, row: Sandbox) -> None:
         overdue = row.ends_at is not None and row.ends_at <= self._clock.now() and row.state is not State.DELETING
         work = self._transitions.expire if overdue else self._transitions.recover
+        if row.state is State.CREATING and row.attempts and not overdue:
+            work = self._transitions.abandon
         async with self._retries if row.attempts else self._places:
             await _guarded(functools.partial(work, row.sandbox_id), row.sandbox_id)
 
@@ -131,12 +140,12 @@ class Reconciler:
         after = ""
         while True:
             async with self._store.read() as connection:
-                rows = await sandboxes.at_provider(connection, provider.name, after)
+                rows = await sandboxes.at_provider(connection, provider.name, after, node_ids=self._nodes.ids)
             if not rows:
                 break
-            for sandbox_id, state in rows:
+            for sandbox_id, state, node_id in rows:
                 machine = unknown.pop(sandbox_id, None)
-                if _differs(state, machine):
+                if _differs(state, machine) or (machine is not None and node_id is None):
                     doubtful.append(sandbox_id)
             after = rows[-1][0]
         await self._each(self._transitions.compare, doubtful)
@@ -151,6 +160,9 @@ class Reconciler:
         elif row.state is State.DELETED and (row.deleted_at or 0.0) < started:
             log.info("removing what was left of a deleted sandbox", sandbox_id=machine.sandbox_id)
             await self._engine.call(provider.delete(machine.sandbox_id), "delete")
+        elif not self._nodes.reachable(row):
+            log.info("a sandbox of a node that is no more is here", sandbox_id=machine.sandbox_id, node=row.node_id)
+            await self._engine.place(row)
 
     async def _adopt(self, provider: Provider, machine: Found) -> None:
         """No row at all: the database was lost or is older than the machine. Somebody's work is in there: keep it."""
@@ -158,6 +170,7 @@ class Reconciler:
         if sandbox is None:
             log.warning("a machine without readable labels is left alone", sandbox_id=machine.sandbox_id)
             return
+        sandbox = replace(sandbox, node_id=self._nodes.of(provider.name))
         try:
             # The labels are from its creation; what it may connect to may have been changed since.
             report = await self._engine.call(provider.egress(sandbox.sandbox_id), "egress")
@@ -175,6 +188,18 @@ class Reconciler:
         except IntegrityError:
             return  # another server was quicker
         log.info("adopted", sandbox_id=sandbox.sandbox_id, state=sandbox.state.value)
+
+    async def _write_off(self) -> None:
+        """Deletes that a node would have to carry out that was not seen for a day. Should it come back, it finds
+        machines whose rows say that they are deleted."""
+        if (ours := self._nodes.ids) is None:
+            return
+        async with self._store.read() as connection:
+            rows = await sandboxes.deleting_elsewhere(connection, ours)
+        for row in rows:
+            if self._nodes.lost(row):
+                log.warning("a sandbox of a lost node counts as deleted", sandbox_id=row.sandbox_id, node=row.node_id)
+                await _guarded(functools.partial(self._engine.write_off, row), row.sandbox_id)
 
     async def _mend_deadlines(self) -> None:
         now = self._clock.now()
@@ -271,6 +296,13 @@ async def _guarded(work: Callable[[], Awaitable[object]], sandbox_id: str | None
 def _resting(sandbox: Sandbox, now: float) -> bool:
     """Too soon after a try that failed. A moment in the future means that the clock was set back."""
     return 0 <= now - sandbox.state_changed_at < backoff_seconds(sandbox.attempts, _LONGEST_BACKOFF)
+
+
+def _asked(sandbox: Sandbox, now: float) -> bool:
+    """A create that was answered with an error is for whoever asks again with the same Idempotency-Key, for a while."""
+    return (
+        sandbox.state is State.CREATING and sandbox.attempts > 0 and 0 <= now - sandbox.state_changed_at < _ASK_AGAIN_S
+    )
 
 
 def _differs(state: State, machine: Found | None) -> bool:

@@ -17,6 +17,7 @@ import structlog
 from paddock.clock import Clock, Pace
 from paddock.errors import PaddockError, ProviderUnavailable, StoreUnavailable
 from paddock.lifecycle.engine import Engine
+from paddock.lifecycle.nodes import Nodes
 from paddock.machine.base import MachineStats
 from paddock.models import State
 from paddock.store import sandboxes
@@ -83,10 +84,11 @@ class History:
 
 
 class Sampling:
-    def __init__(self, clock: Clock, store: Store, engine: Engine) -> None:
+    def __init__(self, clock: Clock, store: Store, engine: Engine, nodes: Nodes) -> None:
         self._clock = clock
         self._store = store
         self._engine = engine
+        self._nodes = nodes
         self._histories: dict[str, History] = {}
         self._unanswered: dict[str, int] = {}
         """How many looks in a row each has left without an answer."""
@@ -117,7 +119,7 @@ class Sampling:
     async def round(self, pace: Pace | None = None) -> float:
         """Look at everything that runs; answers how long to rest then."""
         async with self._store.read() as connection:
-            running = await sandboxes.running(connection)
+            running = await sandboxes.running(connection, self._nodes.ids)
         self._forget_old()
         self._unanswered = {
             sandbox_id: self._unanswered[sandbox_id] for sandbox_id, _ in running if sandbox_id in self._unanswered
@@ -168,7 +170,7 @@ class Sampling:
         history = self._histories.get(sandbox.sandbox_id)
         latest = history.latest if history else None
         due = latest is None or self._clock.now() - latest.at >= INTERVAL
-        if due and sandbox.state is State.RUNNING:
+        if due and sandbox.state is State.RUNNING and self._nodes.here(sandbox):
             await self._look(sandbox.sandbox_id, sandbox.provider)
 
     def _forget_old(self) -> None:

@@ -15,6 +15,7 @@ from paddock.errors import PaddockError, StoreUnavailable
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.clock_jumps import ClockJumps
 from paddock.lifecycle.controller import Controller
+from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.patience import backoff_seconds
 from paddock.settings import Settings
 from paddock.store import deadlines, events
@@ -30,13 +31,21 @@ _LONGEST_DELAY = 300.0
 
 class SandboxQueueScheduler:
     def __init__(
-        self, settings: Settings, clock: Clock, store: Store, controller: Controller, bus: Bus, server_id: str
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: Store,
+        controller: Controller,
+        bus: Bus,
+        nodes: Nodes,
+        server_id: str,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._store = store
         self._controller = controller
         self._bus = bus
+        self._nodes = nodes
         self._server_id = server_id
         self._clock_jumps = ClockJumps(settings, clock, store, server_id)
 
@@ -67,7 +76,8 @@ class SandboxQueueScheduler:
         await self._clock_jumps.follow()
         now = self._clock.now()
         async with self._store.write() as connection:
-            return await deadlines.claim(connection, self._server_id, now, now + _CLAIM_SECONDS, _BATCH)
+            until = now + _CLAIM_SECONDS
+            return await deadlines.claim(connection, self._server_id, now, until, _BATCH, self._nodes.ids)
 
     async def handle(self, deadline: Deadline) -> None:
         try:

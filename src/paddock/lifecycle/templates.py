@@ -8,8 +8,8 @@ from paddock.clock import Clock
 from paddock.errors import Invalid, ProviderUnavailable, TemplateNotFound
 from paddock.lifecycle.engine import Engine
 
-_SECONDS = 5.0
-"""For which an answer of a provider is good, unless a template is not in it: that may be new."""
+_FRESH_S = 5.0
+"""How long a provider's list is good. A template that is not in it may be new, so that is always asked."""
 
 
 class Templates:
@@ -27,6 +27,11 @@ class Templates:
             found += [template for template in await self._of_another(name) if template not in found]
         return found
 
+    async def by_provider(self) -> dict[str, Sequence[str]]:
+        """Of each provider that answers, its default first; the default provider first."""
+        found = {self._default: await self._of(self._default)}
+        return found | {name: await self._of_another(name) for name in self._providers[1:]}
+
     def check(self, provider: str | None) -> None:
         if provider is not None and provider not in self._providers:
             known = ", ".join(sorted(self._providers))
@@ -36,11 +41,13 @@ class Templates:
         """The provider that is named; else the default one, unless a template is named that only another has."""
         self.check(provider)
         chosen = provider or self._default
-        known = await self._of(chosen, template)
-        if template is None or template in known:
-            return chosen, template or known[0]
+        known = await self._of(chosen)
+        if template is None:
+            return chosen, known[0]
+        if await self._has(chosen, template):
+            return chosen, template
         if provider is None:
-            others = [name for name in self._providers[1:] if template in await self._of_another(name, template)]
+            others = [name for name in self._providers[1:] if await self._another_has(name, template)]
             if len(others) == 1:
                 return others[0], template
             if others:
@@ -49,17 +56,37 @@ class Templates:
                 )
         raise TemplateNotFound(f"Provider {chosen!r} has no template {template!r}. It has: {', '.join(known)}.")
 
-    async def _of_another(self, name: str, wanted: str | None = None) -> Sequence[str]:
+    async def has(self, template: str) -> bool:
+        """Whether a create that names it, and no provider, would find one."""
+        try:
+            await self.choose(None, template)
+        except TemplateNotFound:
+            return False
+        except Invalid:  # several do, and the create says so
+            return True
+        return True
+
+    async def _has(self, name: str, template: str) -> bool:
+        if template in await self._of(name):
+            return True
+        return await self._engine.call(self._engine.provider(name).has_template(template), "has_template")
+
+    async def _another_has(self, name: str, template: str) -> bool:
         """One that does not answer keeps nobody from using the others."""
         try:
-            return await self._of(name, wanted)
+            return await self._has(name, template)
+        except ProviderUnavailable:
+            return False
+
+    async def _of_another(self, name: str) -> Sequence[str]:
+        try:
+            return await self._of(name)
         except ProviderUnavailable:
             return []
 
-    async def _of(self, name: str, wanted: str | None = None) -> Sequence[str]:
+    async def _of(self, name: str) -> Sequence[str]:
         asked_at, known = self._known.get(name, (0.0, []))
-        fresh = 0 <= self._clock.now() - asked_at < _SECONDS
-        if not fresh or (wanted is not None and wanted not in known):
+        if not 0 <= self._clock.now() - asked_at < _FRESH_S:
             known = await self._engine.call(self._engine.provider(name).templates(), "templates")
             self._known[name] = (self._clock.now(), known)
         return known

@@ -12,7 +12,8 @@ from paddock.clock import Clock
 from paddock.errors import SandboxFailed, SandboxGone, SandboxNotFound
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Controller, Seen
-from paddock.lifecycle.engine import Engine, due
+from paddock.lifecycle.due import due
+from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME
 from paddock.lifecycle.transitions import Transitions, cannot
@@ -111,7 +112,7 @@ class Terms:
     async def _drop_memory(self, sandbox: Sandbox) -> None:
         if sandbox.state is not State.PAUSED or not sandbox.memory_kept:
             return
-        provider = self._engine.provider(sandbox.provider)
+        provider = self._engine.provider_of(sandbox)
         await self._engine.call(provider.pause(sandbox.sandbox_id, keep_memory=False), "pause")
         async with self._store.write() as connection:
             await sandboxes.patch(connection, sandbox.sandbox_id, memory_kept=False)

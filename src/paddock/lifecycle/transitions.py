@@ -35,6 +35,7 @@ from paddock.lifecycle import states
 from paddock.lifecycle.accounts import Accounts
 from paddock.lifecycle.arrivals import Arrivals
 from paddock.lifecycle.engine import Engine
+from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME, Operation
 from paddock.lifecycle.turns import Turns, busy
 from paddock.models import State, TimeoutAction
@@ -57,6 +58,7 @@ class Transitions:
         store: Store,
         accounts: Accounts,
         engine: Engine,
+        nodes: Nodes,
         server_id: str,
     ) -> None:
         self._settings = settings
@@ -64,6 +66,7 @@ class Transitions:
         self._store = store
         self._accounts = accounts
         self._engine = engine
+        self._nodes = nodes
         self._arrivals = Arrivals()
         self._server_id = server_id
         self._turns = Turns()
@@ -80,10 +83,11 @@ class Transitions:
         """The same, and whether it was this call that moved it. ``values`` are columns to set with the intent."""
         return await self._own(self._move(sandbox_id, operation, values))
 
-    async def create(self, sandbox: Sandbox, write: Callable[[], Awaitable[bool]]) -> Sandbox | None:
-        """Write the first row, then drive it. None where ``write`` finds that another create stands for this one."""
+    async def create(self, sandbox: Sandbox, write: Callable[[], Awaitable[bool]], *, once: bool) -> Sandbox | None:
+        """Write the first row, then drive it. None where ``write`` finds that another create stands for this one.
+        ``once``: the caller cannot ask for this sandbox again, so what is answered as failed is ended."""
         async with self._arrivals.turn():
-            return await self._own(self._create(sandbox, write))
+            return await self._own(self._create(sandbox, write, once))
 
     async def settled(self, sandbox_id: str) -> Sandbox:
         """The row once nothing is under way."""
@@ -102,6 +106,11 @@ class Transitions:
         if not self._turns.busy(sandbox_id):
             await self.settled(sandbox_id)
 
+    async def abandon(self, sandbox_id: str) -> None:
+        """Undo a create that was answered with an error, unless somebody asks for it again in this moment."""
+        if not self._turns.busy(sandbox_id):
+            await self._own(self._abandon(sandbox_id))
+
     async def in_turn(self, sandbox_id: str, work: Callable[[Sandbox], Awaitable[T]]) -> T:
         """Do this with the settled row while nobody else acts on the sandbox."""
         return await self._own(self._in_turn(sandbox_id, work))
@@ -119,10 +128,10 @@ class Transitions:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    async def _create(self, sandbox: Sandbox, write: Callable[[], Awaitable[bool]]) -> Sandbox | None:
+    async def _create(self, sandbox: Sandbox, write: Callable[[], Awaitable[bool]], once: bool) -> Sandbox | None:
         # The turn comes first: from the moment the row is there, the reconciler may find it.
         async with self._turns.take(sandbox.sandbox_id, self._settings.busy_wait):
-            return _alive(await self._engine.drive(sandbox), "be created") if await write() else None
+            return _alive(await self._engine.drive(sandbox, once=once), "be created") if await write() else None
 
     async def _move(self, sandbox_id: str, operation: Operation, values: Mapping[str, Any]) -> tuple[Sandbox, bool]:
         if operation is DELETE:
@@ -134,6 +143,7 @@ class Transitions:
                     return sandbox, False
                 if sandbox.state not in operation.start:
                     raise cannot(sandbox, operation.name)
+                self._nodes.require(sandbox)
                 guard = self._accounts.check_quota if operation is RESUME else None
                 begun = await self._engine.begin(sandbox, operation, cause="request", guard=guard, values=values)
                 if begun is not None:
@@ -157,6 +167,7 @@ class Transitions:
         try:
             return await self._engine.begin(sandbox, DELETE, cause=cause)
         except StoreFull:
+            self._nodes.require(sandbox)
             await self._engine.remove_machine(sandbox)
             return await self._engine.begin(sandbox, DELETE, cause=cause)
 
@@ -164,9 +175,12 @@ class Transitions:
         """``begun``: the intent that this call has written. None: it was there already."""
         if begun is not None:
             self._interrupt(sandbox_id)
+        if begun is not None and not self._nodes.reachable(begun):
+            raise self._nodes.delete_stands(begun)
         try:
             async with self._turns.take(sandbox_id, self._settings.busy_wait):
-                deleted = await self._settled(sandbox_id) if begun is None else await self._engine.drive(begun)
+                ours = begun is not None and self._nodes.here(begun)
+                deleted = await self._engine.drive(begun) if begun and ours else await self._settled(sandbox_id)
                 # Somebody may have taken the delete over and been interrupted by us: then it is ours to finish.
                 return deleted if deleted.state is State.DELETED else await self._settled(sandbox_id)
         except SandboxBusy:
@@ -239,23 +253,26 @@ class Transitions:
         patience = asyncio.get_running_loop().time() + self._settings.busy_wait
         pause = 0.01
         while True:
-            alive_since = self._clock.now() - self._settings.server_ttl
+            now, ttl = self._clock.now(), self._settings.server_ttl
             async with self._store.read(swift=True) as connection:
                 sandbox = await sandboxes.get(connection, sandbox_id)
                 if sandbox is None:
                     raise SandboxNotFound.by_id(sandbox_id)
                 owner = sandbox.lease_owner
                 foreign = owner is not None and owner != self._server_id
-                worked_on = foreign and await servers.alive(connection, owner or "", alive_since)
+                worked_on = foreign and await servers.alive(connection, owner or "", now, ttl)
             if not states.unfinished(sandbox.state):
                 return sandbox
-            if not worked_on:
+            if not worked_on and self._nodes.here(sandbox):
                 taken = await self._engine.take_over(sandbox)
                 if taken is not None:
                     await self._finish(taken)
                 continue
             if asyncio.get_running_loop().time() > patience:
                 raise busy(sandbox_id)
+            if not self._nodes.reachable(sandbox):
+                deleting = sandbox.state is State.DELETING
+                raise self._nodes.delete_stands(sandbox) if deleting else self._nodes.elsewhere(sandbox)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.25)
 
@@ -268,17 +285,27 @@ class Transitions:
                 raise
             log.info("a transition was undone", sandbox_id=sandbox.sandbox_id, problem=str(error))
 
+    async def _abandon(self, sandbox_id: str) -> None:
+        async with self._turns.take(sandbox_id, self._settings.busy_wait):
+            sandbox = await self._row(sandbox_id)
+            if sandbox.state is State.CREATING:
+                await self._engine.abandon(sandbox)
+
     async def _compare(self, sandbox_id: str, why: str) -> None:
         async with self._turns.take(sandbox_id, self._settings.busy_wait):
             while not await self._agree(await self._settled(sandbox_id), why):
                 continue  # the row has changed since it was read
 
     async def _agree(self, sandbox: Sandbox, why: str) -> bool:
-        if sandbox.state is State.DELETED:
+        if sandbox.state is State.DELETED or not self._nodes.here(sandbox):
             return True
-        provider = self._engine.provider(sandbox.provider)
+        provider = self._engine.provider_of(sandbox)
         found = await self._engine.call(provider.inspect(sandbox.sandbox_id), "inspect")
         correct = functools.partial(self._engine.correct, sandbox)
+        if found is None and self._nodes.unplaced(sandbox):
+            return True
+        if sandbox.node_id is None and found is not None:
+            await self._engine.place(sandbox)
         if found is None:
             gone = "The provider no longer has this sandbox."
             return sandbox.state is State.FAILED or await correct(State.FAILED, gone) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from paddock.clock import Clock
 from paddock.lifecycle.accounts import Principal
@@ -25,33 +26,49 @@ class UsageBook:
         sandbox = (await self._controller.get(who, sandbox_id)).sandbox
         await self._journal.settled(sandbox_id)
         async with self._store.read() as connection:
-            rows = await usage.per_day(connection, sandbox_id)
-        running = max(0.0, self._clock.now() - sandbox.running_since) if sandbox.running_since else 0.0
-        return _total(rows, sandbox.user_id, sandbox_id, running), rows
+            written = await usage.per_day(connection, sandbox_id)
+        running = [(sandbox.user_id, sandbox.running_since)] if sandbox.running_since is not None else []
+        rows = self._with_running(written, running, sandbox_id)
+        return _total(rows, sandbox.user_id, sandbox_id), rows
 
     async def of_users(
         self, who: Principal, *, user_id: str | None, since: str | None, until: str | None
     ) -> tuple[Usage, list[Usage]]:
-        """The total, and a row for each user and day. Running time is at most a few minutes behind."""
+        """The total, and a row for each user and day."""
         await self._journal.all_settled()
+        owner_id = None if who.is_admin else who.user_id
         async with self._store.read() as connection:
-            rows = await usage.per_user(
-                connection,
-                owner_id=None if who.is_admin else who.user_id,
-                user_id=user_id,
-                since=since,
-                until=until,
-            )
-        return _total(rows, user_id or ("*" if who.is_admin else who.user_id), None, 0.0), rows
+            written = await usage.per_user(connection, owner_id=owner_id, user_id=user_id, since=since, until=until)
+            running = await usage.running(connection, owner_id=owner_id, user_id=user_id)
+        rows = self._with_running(written, running, None, since or "", until or "9999-12-31")
+        return _total(rows, user_id or ("*" if who.is_admin else who.user_id), None), rows
+
+    def _with_running(
+        self,
+        written: Iterable[Usage],
+        running: Iterable[tuple[str, float]],
+        sandbox_id: str | None,
+        first: str = "",
+        last: str = "9999-12-31",
+    ) -> list[Usage]:
+        """With the time that is not written down yet, on the days on which it was."""
+        rows = {(row.day, row.user_id): row for row in written}
+        now = self._clock.now()
+        for user_id, since in running:
+            for day, seconds in usage.days(since, now):
+                if first <= day <= last:
+                    row = rows.get((day, user_id)) or Usage(user_id, sandbox_id, day, 0.0, 0, 0, 0)
+                    rows[day, user_id] = replace(row, seconds=row.seconds + seconds)
+        return [rows[key] for key in sorted(rows)]
 
 
-def _total(rows: Iterable[Usage], user_id: str, sandbox_id: str | None, running: float) -> Usage:
+def _total(rows: Iterable[Usage], user_id: str, sandbox_id: str | None) -> Usage:
     rows = list(rows)
     return Usage(
         user_id=user_id,
         sandbox_id=sandbox_id,
         day=None,
-        seconds=sum(row.seconds for row in rows) + running,
+        seconds=sum(row.seconds for row in rows),
         commands=sum(row.commands for row in rows),
         bytes_in=sum(row.bytes_in for row in rows),
         bytes_out=sum(row.bytes_out for row in rows),

@@ -11,7 +11,6 @@ from paddock.ids import new_process_id
 from paddock.lifecycle.launching import Launch
 from paddock.machine.base import DEFAULT_USER, WORKSPACE, Machine, ProcessSpec
 
-PORT = 9000
 _SECONDS = 30.0
 _DATA = "/home/user/.local/share/code-server"
 _LOOK = 'command -v code-server || { [ -x "$0" ] && echo "$0"; }; exit 0'
@@ -29,14 +28,16 @@ _OPTIONS = (
 
 class VsCodeService:
     title = "VS Code"
-    port = PORT
+
+    def __init__(self, port: int) -> None:
+        self.port = port
 
     async def launch(self, machine: Machine) -> Launch:
         program = await _look(machine)
         return Launch(
             name="vscode",
-            port=PORT,
-            argv=[program, *_OPTIONS, f"--bind-addr=127.0.0.1:{PORT}", WORKSPACE],
+            port=self.port,
+            argv=[program, *_OPTIONS, f"--bind-addr=127.0.0.1:{self.port}", WORKSPACE],
             env={"VSCODE_PROXY_URI": ""},
             ready_path="/healthz",
             ready_timeout=120.0,

@@ -24,8 +24,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol, Self
 
-WORKSPACE = "/workspace"
-"""Where work happens, and the default working directory of every command."""
+from paddock.paths import WORKSPACE as WORKSPACE
 
 DEFAULT_USER = "user"
 

@@ -17,6 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 from paddock import errors
 from paddock.mcp.desk import Desk
 from paddock.mcp.endpoint import Endpoint
+from paddock.mcp.plain_call import answer_plain_call, read_plain_call
 
 PORT = 6060
 PATH = "/mcp/"
@@ -66,6 +67,9 @@ class McpApp:
         match scope["method"]:
             case "POST":
                 given = await self._endpoint.read(scope, receive)
+                if (plain := read_plain_call(given)) is not None:
+                    await (await answer_plain_call(plain, desk))(scope, receive, send)
+                    return
                 await self._endpoint.serve(scope, _replayed(given, receive), send, desk)
             case "DELETE":
                 await Response(status_code=200)(scope, receive, send)

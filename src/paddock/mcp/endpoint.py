@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from paddock import errors, json_limits
+from paddock.distribution import DISTRIBUTION
 from paddock.mcp.desk import Desk
 
 DESK = "mcp_desk"
@@ -23,7 +24,8 @@ MAX_BODY = 8 << 20
 """Bytes of one request. It is parsed as a whole on the event loop; larger files are uploaded."""
 
 MISSING = (
-    "This server has no MCP: install the package with its extra, `pip install 'paddock[mcp]'`, and start it again."
+    f"This server has no MCP: install the package with its extra, `pip install '{DISTRIBUTION}[mcp]'`, and start it "
+    "again."
 )
 
 

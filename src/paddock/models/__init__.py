@@ -90,6 +90,7 @@ from paddock.models.sandboxes import (
     TimeoutFrom,
 )
 from paddock.models.services import PutService, ServiceAnswer, ServiceList
+from paddock.models.templates import TemplateInfo, TemplateList
 from paddock.models.tools import CallTool, ToolInfo, ToolList, ToolPicture, ToolResult
 from paddock.models.values import (
     BASE64,
@@ -216,6 +217,8 @@ __all__ = [
     "StartProcess",
     "State",
     "Success",
+    "TemplateInfo",
+    "TemplateList",
     "Terminal",
     "Text",
     "TicketAnswer",

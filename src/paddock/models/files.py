@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from paddock.models.base import Answer, Request, Success
 from paddock.models.sandboxes import SandboxRef
 from paddock.models.values import SandboxPath, Text, UserName
 
 
+def _nothing_is_empty(content: Any) -> Any:
+    return "" if content is None else content
+
+
 class WriteFile(SandboxRef):
     path: SandboxPath
-    content: Text = Field(description="Text, or base64 with `encoding`; empty is legal.")
+    content: Annotated[Text, BeforeValidator(_nothing_is_empty, json_schema_input_type=str | None)] = Field(
+        description="Text, or base64 with `encoding`; empty, or null, makes an empty file."
+    )
     encoding: Literal["utf-8", "base64"] = "utf-8"
     user: UserName | None = None
 

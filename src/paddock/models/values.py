@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from paddock import paths
 from paddock.ids import USER_ID_PATTERN
 
 MAX_COMMAND = 128 * 1024 - 1
@@ -26,7 +27,8 @@ _SIGNALS = "HUP|INT|QUIT|ABRT|KILL|USR1|USR2|TERM|CONT|STOP|TSTP|WINCH"
 BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 # What the checks below say, for readers of the OpenAPI document.
 _PLAIN_TEXT = r"^[^\u0000]*$"
-_PLAIN_PATH = r"^(/([^/.\u0000][^/\u0000]{0,254}|\.([^/.\u0000][^/\u0000]{0,253})?|\.\.[^/\u0000]{1,253})?)+$"
+_PATH_PART = r"([^/.\u0000][^/\u0000]{0,254}|\.([^/.\u0000][^/\u0000]{0,253})?|\.\.[^/\u0000]{1,253})"
+_PLAIN_PATH = f"^{_PATH_PART}?(/{_PATH_PART}?)*$"
 GIT_URL = r"^(?:(?:https?|ssh|git|file)://[^\s\u0000]+|[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:[A-Za-z0-9_./~-]+)$"
 
 
@@ -98,11 +100,20 @@ def _check_json(value: Any, depth: int) -> None:
                 _check_json(item, depth - 1)
 
 
+def _sandbox_path(path: str) -> str:
+    """Where a path inside a sandbox leads: a relative one begins in the workspace."""
+    if not path:
+        raise ValueError("must not be empty; /workspace is '.'")
+    return _check_path(paths.absolute(path))
+
+
 def _check_path(path: str) -> str:
     """Absolute and free of ``..``: what a path means must be plain from reading it."""
     _no_nul(path)
     if not path.startswith("/"):
-        raise ValueError("must be absolute, for example /workspace/notes.txt")
+        raise ValueError("must be absolute, for example /srv/project")
+    if len(path) > MAX_PATH:
+        raise ValueError(f"must stay under {MAX_PATH} characters")
     if ".." in path.split("/"):
         raise ValueError("must not contain '..'")
     if any(len(part.encode()) > 255 for part in path.split("/")):
@@ -136,12 +147,12 @@ UserId = Annotated[
 ]
 SandboxPath = Annotated[
     str,
-    AfterValidator(_check_path),
+    AfterValidator(_sandbox_path),
     Field(
         min_length=1,
         max_length=MAX_PATH,
-        description="Absolute, without `..`.",
-        examples=["/workspace/hello.py"],
+        description="Absolute, or relative to `/workspace` (`~` is `/home/user`), without `..`.",
+        examples=["hello.py", "/workspace/hello.py"],
         json_schema_extra={"pattern": _PLAIN_PATH},
     ),
 ]

@@ -64,6 +64,10 @@ class Health(Answer):
     )
     server_id: str
     pool: PoolStock | None = Field(default=None, description="None where nothing is made in advance.")
+    database_log_bytes: int | None = Field(
+        default=None,
+        description="Size of SQLite's write-ahead log; over 128 MiB something keeps it from being emptied.",
+    )
     loop_stalls: int = Field(
         default=0, description="How often since its start the server did nothing else for 100 ms; the log has each."
     )

@@ -168,6 +168,8 @@ class InsideService(Protocol):
 
 class Provider(ABC):
     name: str
+    on_this_machine: bool = True
+    """Whether its sandboxes are processes of this very machine, which a server on another could not see."""
 
     async def start(self) -> None:  # noqa: B027 - there may be nothing to make ready
         """Make ready, or raise with what the operator can do about it. Called once, before anything else."""
@@ -175,9 +177,17 @@ class Provider(ABC):
     async def close(self) -> None:  # noqa: B027
         """Let go of what this process holds. Machines live on."""
 
+    def shared_node(self) -> str:
+        """What servers with different homes must have in common to see the same machines. Empty: the home itself."""
+        return ""
+
     @abstractmethod
     async def templates(self) -> list[str]:
-        """The template ids that ``create`` accepts; the first is the default."""
+        """The template ids that are known here; the first is the default."""
+
+    async def has_template(self, template_id: str) -> bool:
+        """Whether ``create`` may be asked for it. Providers that cannot list what they accept ask elsewhere."""
+        return template_id in await self.templates()
 
     @abstractmethod
     async def create(self, spec: SandboxSpec) -> Found: ...

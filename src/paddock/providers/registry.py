@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from paddock.clock import Clock
@@ -55,6 +56,18 @@ def build_providers(settings: Settings, clock: Clock, name: str | None = None) -
     return {each: _build(each, settings, clock) for each in names}
 
 
+def build_used(settings: Settings, clock: Clock) -> dict[str, Provider]:
+    """Those that have machines of this home alone, whatever the settings name now. Raises where one cannot be had here.
+
+    Machines at a vendor under a name that was given (``PADDOCK_INSTALLATION``) may be other servers', too."""
+    names = [name for name in AVAILABLE if _has_machines(name, settings.home)]
+    if settings.installation:
+        names = [name for name in names if name not in _VENDORS]
+    for name in names:
+        _check(name, "SANDBOX_PROVIDER", settings)
+    return {name: _build(name, settings, clock) for name in names}
+
+
 def local_problems() -> Sequence[str]:
     """What keeps the local provider from working on this machine; empty when it can."""
     from paddock.providers.local import probe
@@ -101,6 +114,17 @@ def _check(name: str, setting: str, settings: Settings) -> None:
         )
     if name in _VENDORS and (lack := _vendor(name).problem(settings)):
         raise NoProvider(lack)
+
+
+def _has_machines(name: str, home: Path) -> bool:
+    """Or may have: what a vendor has is known to the vendor only."""
+    folder = home / name
+    if name in _VENDORS:
+        return folder.is_dir()
+    if name == "fake":
+        return folder.is_dir() and any(folder.iterdir())
+    places = (folder / place for place in ("sandboxes", "warm", "drafts", "trash"))
+    return any(place.is_dir() and any(place.iterdir()) for place in places)
 
 
 def _vendor(name: str) -> Any:

@@ -2,19 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import ClassVar, Self, TypeVar, Unpack
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from types import MethodType
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from paddock.client.asynchronous import SandboxClient
 from paddock.client.call import Call, StreamCall
 from paddock.client.calls.tools import list_tools
 from paddock.client.pair import ClientPair
 from paddock.client.synchronous import SyncSandboxClient
-from paddock.errors import SandboxGone, SandboxNotFound
-from paddock.session.opening import USER, AtExit, SandboxOptions, named, open_session
+from paddock.errors import Conflict, Invalid, SandboxGone, SandboxNotFound
+from paddock.session.opening import USER, AtExit, OptionsButTimeout, SandboxOptions, named, open_session
 from paddock.session.session import Session
 
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+S = TypeVar("S", bound="SandboxSession")
 T = TypeVar("T")
+_DAYTONA_IMAGE = "image:"
+"""How a template of the provider ``daytona`` begins that is no snapshot but the name of an image."""
+
+
+class _Create(Generic[P, Q]):
+    """``create`` of the class opens a session; ``create`` of an object that was made plainly makes its sandbox."""
+
+    def __init__(
+        self,
+        session: Callable[Concatenate[Any, P], Coroutine[Any, Any, Any]],
+        sandbox: Callable[Concatenate[Any, Q], Coroutine[Any, Any, str]],
+    ) -> None:
+        self._session = session
+        self._sandbox = sandbox
+
+    @overload
+    def __get__(self, made: None, kind: type[S]) -> Callable[P, Coroutine[Any, Any, S]]: ...
+    @overload
+    def __get__(self, made: SandboxSession, kind: type[S]) -> Callable[Q, Coroutine[Any, Any, str]]: ...
+    def __get__(self, made: Any, kind: Any) -> Any:
+        return MethodType(self._session, kind) if made is None else MethodType(self._sandbox, made)
+
+
+async def _open_session(
+    kind: type[SandboxSession],
+    /,
+    session_id: str | None = None,
+    user_id: str = USER,
+    *,
+    client: SandboxClient | SyncSandboxClient | None = None,
+    server_url: str | None = None,
+    api_key: str | None = None,
+    at_exit: AtExit | str | None = None,
+    **options: Unpack[SandboxOptions],
+) -> SandboxSession:
+    """The session of this id with its sandbox: the one that it had, woken if it slept, or a new one.
+
+    A session that is named is kept when it is closed, and found again by the same ``session_id`` and ``user_id``;
+    one without a name is new and is deleted. ``at_exit`` (``keep``, ``pause``, ``delete``) says otherwise.
+    """
+    session = kind(
+        session_id, user_id, client=client, server_url=server_url, api_key=api_key, at_exit=at_exit, **options
+    )
+    try:
+        return await session.open()
+    except BaseException:
+        await session.clients.aclose()
+        raise
+
+
+async def _create_sandbox(
+    session: SandboxSession,
+    /,
+    template: str | None = None,
+    timeout: int | None = None,
+    *,
+    image: str | None = None,
+    **given: Unpack[OptionsButTimeout],
+) -> str:
+    """Make its sandbox, and answer with the sandbox's id. ``image`` is a template by the name of its image."""
+    names = {name for name in (template, image, given.get("template_id")) if name is not None}
+    if len(names) > 1:
+        raise Invalid(f"Give one of template and image; these are {' and '.join(map(repr, sorted(names)))}.")
+    options = cast("SandboxOptions", given)
+    if image is not None and options.get("provider", session.provider) == "daytona":
+        names = {f"{_DAYTONA_IMAGE}{image.removeprefix(_DAYTONA_IMAGE)}"}
+    if names:
+        options["template_id"] = names.pop()
+    if timeout is not None:
+        options["timeout"] = timeout
+    if session.is_open:
+        raise Conflict(f"This has a sandbox already, {session.sandbox_id}. Make another object for another sandbox.")
+    await session.open(**options)
+    return session.sandbox_id
 
 
 class SandboxSession(Session):
@@ -23,9 +102,8 @@ class SandboxSession(Session):
     provider: ClassVar[str | None] = None
     """Where its sandboxes are made, if that is not the server's choice."""
 
-    @classmethod
-    async def create(
-        cls,
+    def __init__(
+        self,
         session_id: str | None = None,
         user_id: str = USER,
         *,
@@ -34,26 +112,28 @@ class SandboxSession(Session):
         api_key: str | None = None,
         at_exit: AtExit | str | None = None,
         **options: Unpack[SandboxOptions],
-    ) -> Self:
-        """The session of this id with its sandbox: the one that it had, woken if it slept, or a new one.
-
-        A session that is named is kept when it is closed, and found again by the same ``session_id`` and ``user_id``;
-        one without a name is new and is deleted. ``at_exit`` (``keep``, ``pause``, ``delete``) says otherwise.
-        """
+    ) -> None:
+        """Without a sandbox yet: ``create`` of this object makes it, or the first use does."""
         name, end = named(session_id, at_exit)
-        if cls.provider is not None:
-            options.setdefault("provider", cls.provider)
+        if self.provider is not None:
+            options.setdefault("provider", self.provider)
         clients = ClientPair(client, server_url=server_url, api_key=api_key)
-        try:
-            sandbox = await clients.run_async(open_session(name, user_id, options))
-            catalogue = await clients.here()._run(list_tools(sandbox.sandbox_id))
-        except BaseException:
-            await clients.aclose()
-            raise
-        return cls(name, sandbox, catalogue, clients, end)
+        super().__init__(name, user_id, clients, end, options)
+        self._opening = asyncio.Lock()
+
+    create = _Create(_open_session, _create_sandbox)
+
+    async def open(self, **options: Unpack[SandboxOptions]) -> Self:
+        """See to it that it has its sandbox."""
+        async with self._opening:
+            if self._opened is None:
+                self._options.update(options)
+                sandbox = await self.clients.run_async(open_session(self.session_id, self.user_id, self._options))
+                self._opened = sandbox, await self.clients.here()._run(list_tools(sandbox.sandbox_id))
+        return self
 
     async def __aenter__(self) -> Self:
-        return self
+        return await self.open()
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
@@ -61,9 +141,9 @@ class SandboxSession(Session):
     async def close(self) -> None:
         """Do with the sandbox as ``at_exit`` says, and let go of the connections."""
         try:
-            if self.at_exit is AtExit.PAUSE:
+            if self.is_open and self.at_exit is AtExit.PAUSE:
                 await self.pause()
-            elif self.at_exit is AtExit.DELETE:
+            elif self.is_open and self.at_exit is AtExit.DELETE:
                 await self.delete()
         except (SandboxNotFound, SandboxGone):
             pass  # somebody deleted it before us

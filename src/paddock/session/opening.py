@@ -41,11 +41,8 @@ class AtExit(StrEnum):
     DELETE = "delete"
 
 
-class SandboxOptions(TypedDict, total=False):
-    """What ``create_sandbox`` takes. Used when the session's sandbox is made; one that is found stays as it is."""
-
+class OptionsButTimeout(TypedDict, total=False):
     template_id: str | None
-    timeout: int | None
     max_lifetime: int | None
     on_timeout: str | None
     env: Mapping[str, str] | None
@@ -58,6 +55,12 @@ class SandboxOptions(TypedDict, total=False):
     mounts: Sequence[Mapping[str, Any]] | None
     public_ports: bool | None
     auto_resume: bool | None
+
+
+class SandboxOptions(OptionsButTimeout, total=False):
+    """What ``create_sandbox`` takes. Used when the session's sandbox is made; one that is found stays as it is."""
+
+    timeout: int | None
 
 
 def named(session_id: str | None, at_exit: AtExit | str | None) -> tuple[str, AtExit]:

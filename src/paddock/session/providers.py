@@ -40,7 +40,11 @@ async def create_sandbox(
     at_exit: AtExit | str | None = None,
     **options: Unpack[SandboxOptions],
 ) -> SandboxSession:
-    """A session in a sandbox of this ``provider``; without one, of the provider that the server's settings name."""
+    """A session in a sandbox of this ``provider``; without one, of the provider that the server's settings name.
+
+    With a ``session_id`` it has its sandbox: the one of that conversation. Without one, ``create`` of what this answers
+    makes a new sandbox, or the first use does: ``sandbox_id = await sandbox.create(template="debian", timeout=3600)``.
+    """
     kinds: tuple[type[SandboxSession], ...] = (
         LocalSandbox,
         DockerSandbox,
@@ -49,6 +53,13 @@ async def create_sandbox(
         DaytonaSandbox,
     )
     kind = {each.provider: each for each in kinds}.get(options.get("provider"), SandboxSession)
-    return await kind.create(
+    session = kind(
         session_id, user_id, client=client, server_url=server_url, api_key=api_key, at_exit=at_exit, **options
     )
+    if session_id is None:
+        return session
+    try:
+        return await session.open()
+    except BaseException:
+        await session.clients.aclose()
+        raise

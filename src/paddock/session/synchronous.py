@@ -49,7 +49,9 @@ class SyncSandboxSession(Session):
         except BaseException:
             clients.close()
             raise
-        return cls(name, sandbox, catalogue, clients, end)
+        session = cls(name, user_id, clients, end, options)
+        session._opened = sandbox, catalogue
+        return session
 
     def __enter__(self) -> Self:
         return self

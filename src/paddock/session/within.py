@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import aclosing
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from paddock.client.call import Call, Operation, RunsAsync, RunsSync, StreamCall, StreamOperation
@@ -24,6 +25,8 @@ class Within(Generic[P, T]):
     @overload
     def __get__(self, session: RunsSync, owner: type) -> Callable[P, T]: ...
     def __get__(self, session: Any, owner: type) -> Any:
+        if _without_sandbox(session):
+            return _once_open(self.build, session)
         return Operation(_bound(self.build, session)).__get__(session, owner)
 
 
@@ -38,7 +41,35 @@ class StreamWithin(Generic[P, T]):
     @overload
     def __get__(self, session: RunsSync, owner: type) -> Callable[P, Iterator[T]]: ...
     def __get__(self, session: Any, owner: type) -> Any:
+        if _without_sandbox(session):
+            return _stream_once_open(self.build, session)
         return StreamOperation(_bound(self.build, session)).__get__(session, owner)
+
+
+def _without_sandbox(session: Any) -> bool:
+    """Only async sessions can be that: the first use makes their sandbox."""
+    return session is not None and not session.is_open
+
+
+def _once_open(build: Callable[..., Call[T]], session: Any) -> Callable[..., Coroutine[Any, Any, T]]:
+    @functools.wraps(build)
+    async def awaited(*args: Any, **kwargs: Any) -> T:
+        await session.open()
+        answer: T = await session._run(build(session.sandbox_id, *args, **kwargs))
+        return answer
+
+    return awaited
+
+
+def _stream_once_open(build: Callable[..., StreamCall[T]], session: Any) -> Callable[..., AsyncIterator[T]]:
+    @functools.wraps(build)
+    async def streamed(*args: Any, **kwargs: Any) -> AsyncIterator[T]:
+        await session.open()
+        async with aclosing(session._stream(build(session.sandbox_id, *args, **kwargs))) as items:
+            async for item in items:
+                yield item
+
+    return streamed
 
 
 def _bound(build: Callable[..., Any], session: Any) -> Callable[..., Any]:
@@ -54,6 +85,7 @@ class SessionOperations:
     run_command = Within(processes.run_command)
     stream_command = StreamWithin(processes.stream_command)
     run_code = Within(code.run_code)
+    execute = Within(code.run_code)
     stream_code = StreamWithin(code.stream_code)
     call_tool = Within(tools.call_tool)
 
@@ -70,6 +102,7 @@ class SessionOperations:
     watch_files = StreamWithin(files.watch_files)
 
     expose_port = Within(sandboxes.expose_port)
+    get_preview_url = Within(sandboxes.expose_port)
     get_status = Within(sandboxes.get_status)
     schedule_timeout = Within(sandboxes.schedule_timeout)
     pause = Within(sandboxes.pause_sandbox)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import structlog
-from sqlalchemy import event, text
+from sqlalchemy import event, inspect, text
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import (
     DisconnectionError,
@@ -31,7 +31,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from paddock.disk_space import ReserveFile
 from paddock.errors import StoreFull, StoreUnavailable
-from paddock.store import sqlite
+from paddock.store import migrations, sqlite
 from paddock.store.spoiled import loads
 from paddock.store.swift import Swift
 from paddock.store.trouble import StoreDamaged, speaking_plainly
@@ -52,7 +52,9 @@ _CATCH_UP_COMMITS = 16
 _CATCH_UP_S = 2.0
 """How often it is looked at whether the log is four times too large, and how long a writer waits for it then."""
 _IDLE_CHECKPOINT_S = 5.0
-"""After the last commit: a log that nobody adds to any more is moved into the database, and emptied."""
+"""How often it is looked whether the database is idle. Then the log is moved into it, and emptied."""
+_IDLE_COMMITS, _IDLE_WAL_BYTES = 16, 1 << 20
+"""So few commits meanwhile are a server's own heartbeats; they shall not keep a log that is larger than this."""
 _POOL_SECONDS = 10.0
 _FREEING_PATIENCE_S, _FREEING_PAUSE_S = 3.0, 0.1
 _RESERVE = ".reserve"
@@ -95,6 +97,11 @@ class Store:
     @property
     def file(self) -> Path | None:
         return Path(self.url.database) if self.sqlite and self.url.database else None
+
+    @property
+    def log_bytes(self) -> int | None:
+        """The size of SQLite's write-ahead log."""
+        return sqlite.wal_bytes(self.file) if self.file else None
 
     async def open(self) -> None:
         """Bring the schema up to date, then be ready."""
@@ -260,10 +267,12 @@ class Store:
             await asyncio.wait({running}, timeout=_CATCH_UP_S)
 
     def _look_idle(self, commits: int) -> None:
-        """Nothing was written since: nobody is kept waiting. Else look again later."""
+        """Hardly anything was written since: hardly anybody is kept waiting. Else look again later."""
         self._idle = None
         if self._commits == commits:
             self._start_checkpoint(0)
+        elif self._commits - commits <= _IDLE_COMMITS:
+            self._start_checkpoint(_IDLE_WAL_BYTES)
         else:
             loop = asyncio.get_running_loop()
             self._idle = loop.call_later(_IDLE_CHECKPOINT_S, self._look_idle, self._commits)
@@ -342,13 +351,22 @@ def _prepare_sqlite(engine: Engine, file: Path, writes: bool) -> None:
 
 
 def _migrate(connection: Connection) -> None:
-    from alembic import command  # slow to import, and needed once per start
+    if _revision(connection) == migrations.newest():
+        return
+    from alembic import command  # slow to import, and needed after an upgrade only
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", "paddock:store/migrations")
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+
+
+def _revision(connection: Connection) -> str | None:
+    """Where the schema stands; None for an empty database."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
 _DRIVERS = {
@@ -372,6 +390,9 @@ def _normalized(url: str) -> URL:
         raise ValueError(f"DATABASE_URL names {parsed.drivername!r}; Paddock keeps its state in sqlite or postgresql")
     if driver.startswith("sqlite") and (not parsed.database or parsed.database == ":memory:"):
         raise ValueError("DATABASE_URL must name a file: a database in memory would forget every sandbox")
+    if driver.startswith("sqlite"):
+        # As SQLAlchemy does, from where the program was started; SQLite's own URIs know whole paths only.
+        parsed = parsed.set(database=str(Path(parsed.database or "").expanduser().absolute()))
     return parsed.set(drivername=driver)
 
 

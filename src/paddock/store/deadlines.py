@@ -3,7 +3,7 @@ as the intent, under the generation it saw, so a deadline fires once or not at a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from sqlalchemy import and_, bindparam, case, delete, func, literal, or_, select, update
@@ -15,7 +15,7 @@ from paddock.models import State, TimeoutAction, TimeoutFrom
 from paddock.store.records import Deadline, DeadlineKind
 from paddock.store.spoiled import say_once
 from paddock.store.swift import prepared
-from paddock.store.tables import deadlines, sandboxes
+from paddock.store.tables import ALIVE, deadlines, sandboxes
 
 _COLUMNS = [
     deadlines.c[name] for name in ("sandbox_id", "kind", "action", "due_at", "warn_at", "generation", "attempts")
@@ -85,17 +85,32 @@ async def remove(connection: AsyncConnection, sandbox_id: str, kind: DeadlineKin
         )
 
 
-async def claim(connection: AsyncConnection, server_id: str, now: float, until: float, limit: int) -> list[Deadline]:
-    """Take what is due and not in another's hands."""
+async def claim(
+    connection: AsyncConnection,
+    server_id: str,
+    now: float,
+    until: float,
+    limit: int,
+    node_ids: Collection[str] | None = None,
+) -> list[Deadline]:
+    """Take what is due and not in another's hands. ``node_ids``: of sandboxes there, or on nobody knows which node."""
     due = (
         select(deadlines.c.sandbox_id, deadlines.c.kind)
         .where(
             deadlines.c.wake_at <= now,
-            or_(deadlines.c.claimed_until.is_(None), deadlines.c.claimed_until <= now),
+            # A claim for longer than claims are is from before the clock was set back.
+            or_(
+                deadlines.c.claimed_until.is_(None),
+                deadlines.c.claimed_until <= now,
+                deadlines.c.claimed_until > 2 * until - now,
+            ),
         )
         .order_by(deadlines.c.wake_at)
         .limit(limit)
     )
+    if node_ids is not None:
+        others = select(sandboxes.c.sandbox_id).where(sandboxes.c.node_id.not_in(sorted(node_ids)))
+        due = due.where(deadlines.c.sandbox_id.not_in(others.where(ALIVE)))
     if connection.dialect.name != "sqlite":
         due = due.with_for_update(skip_locked=True)
     keys = [tuple(row) for row in await connection.execute(due)]

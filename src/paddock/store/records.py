@@ -86,6 +86,8 @@ class Sandbox:
     """When it is deleted, whatever its state."""
     daytona: Mapping[str, Any] | None = None
     """What a Daytona client set that nobody else has words for; None where it was made otherwise."""
+    node_id: str | None = None
+    """Whose provider has it, where several servers share the database. None: not written down yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,25 @@ import base64
 import binascii
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import and_, bindparam, case, delete, func, insert, literal_column, or_, select, text, tuple_, update
+from sqlalchemy import (
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    text,
+    true,
+    tuple_,
+    update,
+)
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -19,6 +33,7 @@ from paddock.models import State
 from paddock.redaction import has_credentials, redact, without_credentials
 from paddock.store.database import CHANGED
 from paddock.store.records import Sandbox
+from paddock.store.servers import lives
 from paddock.store.spoiled import mend
 from paddock.store.swift import prepared
 from paddock.store.tables import ALIVE, LIVE, NAMED, UNFINISHED, sandboxes, servers
@@ -179,15 +194,30 @@ async def page(
     return found[:limit], _make_cursor(found[limit - 1]) if more else None
 
 
+def _on(node_ids: Collection[str] | None) -> Any:
+    """On these nodes, or on nobody knows which. None: wherever."""
+    if node_ids is None:
+        return true()
+    return or_(sandboxes.c.node_id.in_(sorted(node_ids)), sandboxes.c.node_id.is_(None))
+
+
 async def unfinished(
-    connection: AsyncConnection, server_id: str, *, alive_since: float, limit: int = 1000
+    connection: AsyncConnection,
+    server_id: str,
+    now: float,
+    server_ttl: float,
+    *,
+    node_ids: Collection[str] | None = None,
+    limit: int = 1000,
 ) -> list[Sandbox]:
-    """Transitions that no other server works on: no lease, our own, or that of a server that has stopped beating."""
-    working = select(servers.c.server_id).where(servers.c.heartbeat_at >= alive_since, servers.c.server_id != server_id)
+    """Transitions on these nodes (None: on all) that no other server works on: no lease, our own, or that of a server
+    that has stopped beating."""
+    working = select(servers.c.server_id).where(lives(now, server_ttl), servers.c.server_id != server_id)
     query = (
         select(*COLUMNS)
         .where(
             UNFINISHED,
+            _on(node_ids),
             or_(sandboxes.c.lease_owner.is_(None), sandboxes.c.lease_owner.not_in(working)),
         )
         .order_by(sandboxes.c.state_changed_at)
@@ -196,26 +226,45 @@ async def unfinished(
     return [record(row) for row in (await connection.execute(query)).mappings()]
 
 
+async def deleting_elsewhere(connection: AsyncConnection, node_ids: Collection[str]) -> list[Sandbox]:
+    """Deletes that other nodes have to carry out."""
+    query = select(*COLUMNS).where(
+        UNFINISHED,
+        sandboxes.c.state == State.DELETING,
+        sandboxes.c.node_id.is_not(None),
+        sandboxes.c.node_id.not_in(sorted(node_ids)),
+    )
+    return [record(row) for row in (await connection.execute(query)).mappings()]
+
+
 async def at_provider(
-    connection: AsyncConnection, provider: str, after: str, limit: int = 2000
-) -> list[tuple[str, State]]:
-    """Ids and states of everything that the provider should have, in order of id, a batch at a time."""
+    connection: AsyncConnection,
+    provider: str,
+    after: str,
+    *,
+    node_ids: Collection[str] | None = None,
+    limit: int = 2000,
+) -> list[tuple[str, State, str | None]]:
+    """Ids, states and nodes of everything that the provider should have on these nodes (None: on all), or may have
+    where the node was not written down; in order of id, a batch at a time."""
     query = (
-        select(sandboxes.c.sandbox_id, sandboxes.c.state)
+        select(sandboxes.c.sandbox_id, sandboxes.c.state, sandboxes.c.node_id)
         .where(
             sandboxes.c.provider == provider,
+            _on(node_ids),
             sandboxes.c.state.in_((State.RUNNING, State.PAUSED, State.FAILED)),
             sandboxes.c.sandbox_id > after,
         )
         .order_by(sandboxes.c.sandbox_id)
         .limit(limit)
     )
-    return [(sandbox_id, State(state)) for sandbox_id, state in await connection.execute(query)]
+    return [(sandbox_id, State(state), node_id) for sandbox_id, state, node_id in await connection.execute(query)]
 
 
-async def running(connection: AsyncConnection) -> list[tuple[str, str]]:
-    """Id and provider of everything that runs."""
-    query = select(sandboxes.c.sandbox_id, sandboxes.c.provider).where(sandboxes.c.state == State.RUNNING)
+async def running(connection: AsyncConnection, node_ids: Collection[str] | None = None) -> list[tuple[str, str]]:
+    """Id and provider of everything that runs on these nodes; None: on all."""
+    query = select(sandboxes.c.sandbox_id, sandboxes.c.provider)
+    query = query.where(sandboxes.c.state == State.RUNNING, _on(node_ids))
     return [(sandbox_id, provider) for sandbox_id, provider in await connection.execute(query)]
 
 

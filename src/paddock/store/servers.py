@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import delete, null, select, update
+from sqlalchemy import ColumnElement, delete, null, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -34,21 +34,25 @@ async def want(connection: AsyncConnection, server_id: str, pool: Any) -> None:
     await connection.execute(statement)
 
 
-async def wanted_by_others(connection: AsyncConnection, server_id: str, since: float) -> list[Any]:
+def lives(now: float, ttl: float) -> ColumnElement[bool]:
+    """A heartbeat of the last ``ttl`` seconds. One from the future is no sign of life: it was written before the clock
+    was set back, and would keep what a dead server held for as long as that was."""
+    return servers.c.heartbeat_at.between(now - ttl, now + ttl)
+
+
+async def wanted_by_others(connection: AsyncConnection, server_id: str, now: float, ttl: float) -> list[Any]:
     """What the other living servers have published."""
-    query = select(servers.c.pool).where(
-        servers.c.server_id != server_id, servers.c.heartbeat_at >= since, servers.c.pool.is_not(None)
-    )
+    query = select(servers.c.pool).where(servers.c.server_id != server_id, lives(now, ttl), servers.c.pool.is_not(None))
     return [pool for pool in (await connection.execute(query)).scalars() if pool is not None]
 
 
-async def alive(connection: AsyncConnection, server_id: str, since: float) -> bool:
-    query = select(servers.c.server_id).where(servers.c.server_id == server_id, servers.c.heartbeat_at >= since)
+async def alive(connection: AsyncConnection, server_id: str, now: float, ttl: float) -> bool:
+    query = select(servers.c.server_id).where(servers.c.server_id == server_id, lives(now, ttl))
     return (await connection.execute(query)).first() is not None
 
 
-async def others_alive(connection: AsyncConnection, server_id: str, since: float) -> bool:
-    query = select(servers.c.server_id).where(servers.c.server_id != server_id, servers.c.heartbeat_at >= since)
+async def others_alive(connection: AsyncConnection, server_id: str, now: float, ttl: float) -> bool:
+    query = select(servers.c.server_id).where(servers.c.server_id != server_id, lives(now, ttl))
     return (await connection.execute(query.limit(1))).first() is not None
 
 

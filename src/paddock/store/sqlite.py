@@ -29,6 +29,8 @@ PRAGMAS = (
     "PRAGMA wal_autocheckpoint=0",  # see Store._committed
 )
 """What every connection is told first."""
+MAX_WAL_BYTES = 128 << 20
+"""A write-ahead log beyond this is not kept small any more: it is several times what writers are made to wait at."""
 _AGAIN_SECONDS = 0.005
 _TRUNCATE_WAIT_S = 0.25
 """How long readers are waited for while writers wait for us. Each reads within milliseconds."""

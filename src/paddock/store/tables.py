@@ -87,6 +87,7 @@ sandboxes = Table(
     Column("retention", Integer),
     Column("ends_at", Time),
     Column("daytona", JSON(none_as_null=True)),
+    Column("node_id", Text, doc="whose provider has it; None in rows of before this was written down"),
 )
 
 # One index for each way of listing: newest first, by everybody, by owner, by user label; deleted ones by state only.
@@ -236,6 +237,17 @@ servers = Table(
     Column("started_at", Time, nullable=False),
     Column("heartbeat_at", Time, nullable=False),
     Column("pool", JSON, doc="how many machines it wants to stand ready, for each shape"),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("node_id", Text, primary_key=True),
+    Column("name", Text, nullable=False, doc="the host name of the machine whose server was there last"),
+    Column("url", Text, doc="how other servers reach it"),
+    Column("boot_id", Text, nullable=False),
+    Column("server_id", Text, nullable=False),
+    Column("seen_at", Time, nullable=False),
 )
 
 notes = Table(

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.store.records import Sandbox, Usage
 from paddock.store.swift import prepared
-from paddock.store.tables import usage
+from paddock.store.tables import sandboxes, usage
 
 _SUMS = [func.sum(usage.c[name]).label(name) for name in ("seconds", "commands", "bytes_in", "bytes_out")]
 
@@ -98,6 +98,22 @@ async def per_user(
         )
         for row in rows
     ]
+
+
+async def running(connection: AsyncConnection, *, owner_id: str | None, user_id: str | None) -> list[tuple[str, float]]:
+    """Whose sandboxes run, and since when without being written down."""
+    query = select(sandboxes.c.user_id, sandboxes.c.running_since).where(sandboxes.c.running_since.is_not(None))
+    if owner_id is not None:
+        query = query.where(sandboxes.c.owner_id == owner_id)
+    if user_id is not None:
+        query = query.where(sandboxes.c.user_id == user_id)
+    return [(str(whose), float(since)) for whose, since in await connection.execute(query)]
+
+
+def days(since: float, until: float) -> Iterator[tuple[str, float]]:
+    """Seconds of each day in UTC."""
+    for start, seconds in _by_day(since, until):
+        yield _day(start), seconds
 
 
 def _day(at: float) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from paddock import paths
 from paddock.machine.base import DEFAULT_USER, WORKSPACE, Connection, Machine
 from paddock.workers import Workers
 
@@ -34,7 +35,7 @@ class Bench:
     workers: Workers
     """Where costly work on text is done: not on the event loop."""
     user: str = DEFAULT_USER
-    home: str = "/home/user"
+    home: str = paths.HOME
     workspace: str = WORKSPACE
     progress: Progress = unheard
     """Tell whoever waits what is going on. For calls that take more than a few seconds."""
@@ -49,6 +50,4 @@ class Bench:
 
     def path(self, path: str) -> str:
         """Absolute; a relative one begins at the workspace, and ``~`` is home."""
-        if path == "~" or path.startswith("~/"):
-            return self.home + path[1:]
-        return path if path.startswith("/") else f"{self.workspace}/{path}"
+        return paths.absolute(path, workspace=self.workspace, home=self.home)

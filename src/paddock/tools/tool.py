@@ -33,6 +33,15 @@ _TOLD = (
 """What can go wrong inside a sandbox is news for the model, not a failure of the call."""
 _NOT_TOLD = (errors.SandboxNotFound, errors.SandboxGone, errors.SandboxFailed, errors.SandboxBusy, errors.Asleep)
 """That the sandbox itself cannot be had is."""
+_OTHER_NAMES = {
+    "file": "path",
+    "file_path": "path",
+    "filename": "path",
+    "directory": "path",
+    "cmd": "command",
+    "pattern": "glob",
+}
+"""Arguments by the names that other tool servers gave them: taken where a tool has no argument of that name itself."""
 _LOOK = "list_directory shows what is there; glob_files finds a file by its name."
 
 
@@ -115,7 +124,7 @@ class Tool:
     async def call(self, bench: Bench, arguments: Mapping[str, Any]) -> Outcome:
         """Raises only what is not the tool's own business: arguments that do not fit, a sandbox out of reach."""
         try:
-            given = self.arguments.model_validate(dict(arguments))
+            given = self.arguments.model_validate(self._renamed(arguments))
         except ValidationError as problem:
             raise errors.Invalid(explain(self.name, self.arguments, problem)) from None
         values = {name: getattr(given, name) for name in type(given).model_fields}
@@ -128,6 +137,14 @@ class Tool:
         except (ToolFailed, *_TOLD) as problem:
             return Outcome(problem.message, failed=True)
         return Outcome(reply.text, reply.data.model_dump(mode="json"), reply.pictures)
+
+    def _renamed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        known = self.arguments.model_fields
+        renamed = dict(arguments)
+        for other, name in _OTHER_NAMES.items():
+            if other in renamed and other not in known and name in known and name not in renamed:
+                renamed[name] = renamed.pop(other)
+        return renamed
 
 
 @dataclass

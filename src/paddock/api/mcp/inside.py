@@ -15,7 +15,7 @@ from uvicorn.server import ServerState
 
 from paddock.api.mcp.port import INSIDE
 from paddock.lifecycle.tokens import Tokens
-from paddock.mcp.app import PATH, PORT
+from paddock.mcp.app import PATH
 
 _KEEP_ALIVE = 60
 
@@ -23,9 +23,8 @@ _KEEP_ALIVE = 60
 class McpInside:
     """Keeps :class:`~paddock.providers.base.InsideService`'s promises."""
 
-    port = PORT
-
-    def __init__(self, app: ASGIApp, tokens: Tokens) -> None:
+    def __init__(self, app: ASGIApp, tokens: Tokens, port: int) -> None:
+        self.port = port
         self._tokens = tokens
         self._state = ServerState()
         self._config = uvicorn.Config(

@@ -13,6 +13,7 @@ from paddock.api.routes import (
     server,
     services,
     sockets,
+    templates,
     tools,
     watching,
 )
@@ -20,6 +21,7 @@ from paddock.api.routes import (
 # In the order in which they are tried: fixed paths stand before `/sandboxes/{sandbox_id}`.
 ROUTERS = (
     server.router,
+    templates.router,
     commands.router,
     code.router,
     sandboxes.router,

@@ -62,6 +62,7 @@ async def _health(request: Request, response: Response) -> Health:
         database="ok" if well else "unavailable",
         disk="ok" if has_room else "low",
         server_id=house.server_id,
+        database_log_bytes=house.store.log_bytes,
         loop_stalls=house.watchdog.count,
         pool=None if stock is None else PoolStock(ready=stock.ready, wanted=stock.wanted),
     )

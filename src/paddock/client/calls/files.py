@@ -18,9 +18,13 @@ LARGEST_JSON = 256 * 1024
 
 
 def write_file(
-    sandbox_id: str, path: str, content: str | Body, *, mode: int | None = None, user: str | None = None
+    sandbox_id: str, path: str, content: str | Body | None, *, mode: int | None = None, user: str | None = None
 ) -> Call[Written]:
-    """Create or replace a file and its missing parents. Text, bytes, a file object or an iterator of bytes."""
+    """Create or replace a file and its missing parents. Text, bytes, a file object or an iterator of bytes.
+
+    None makes an empty file.
+    """
+    content = "" if content is None else content
     if not isinstance(content, str):
         return upload(sandbox_id, path, content, mode=mode, user=user)
     if mode is not None or len(content) > LARGEST_JSON:

@@ -32,8 +32,8 @@ SERVER_COMMAND_TIMEOUT = 120.0
 def create_sandbox(
     user_id: str,
     template_id: str | None = None,
-    *,
     timeout: int | None = None,
+    *,
     max_lifetime: int | None = None,
     on_timeout: str | None = None,
     env: Mapping[str, str] | None = None,
@@ -89,7 +89,7 @@ def create_sandbox(
     )
 
 
-def connect_sandbox(sandbox_id: str, *, timeout: int | None = None) -> Call[Sandbox]:
+def connect_sandbox(sandbox_id: str, timeout: int | None = None) -> Call[Sandbox]:
     """Wake it if it is paused, and push its deadline out; ``timeout`` is remembered from now on."""
     return _act("connect", sandbox_id, timeout=timeout)
 

@@ -165,3 +165,5 @@ def _enter(cwd: str) -> None:
         os.makedirs(cwd, exist_ok=True)
     except OSError as problem:
         raise CannotStart(f"The working directory {cwd} cannot be used: {problem.strerror}") from None
+    if not os.access(cwd, os.X_OK):
+        raise CannotStart(f"The working directory {cwd} cannot be used: the user that code runs as may not enter it")

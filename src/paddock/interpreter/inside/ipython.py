@@ -15,11 +15,13 @@ import select
 import signal
 import site
 import sys
+import sysconfig
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import IPython
 import zmq
 from ipykernel.iostream import OutStream
 from ipykernel.ipkernel import IPythonKernel
@@ -34,6 +36,7 @@ ENV = "paddock_env"
 WAITING_MESSAGES = 16
 _PIECE = 64 * 1024
 _MOST_UNSENT = 256 * 1024
+_DATA_PACKAGES = "/opt/paddock/code-interpreter/lib"
 _INLINE = "module://matplotlib_inline.backend_inline"
 
 
@@ -156,14 +159,27 @@ def _wake_on_signals() -> None:
 
 
 def _find_user_packages() -> None:
-    """`pip install --user` makes this folder when it is first used; Python looks for it when it starts."""
-    folder = site.getusersitepackages()
-    if site.ENABLE_USER_SITE and folder not in sys.path:
-        sys.path.append(folder)
+    """`pip install --user` and Paddock's add-on code-interpreter may make these folders later than Python, which looks
+    for them when it starts, was started."""
+    folders = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    folders += [f"{_DATA_PACKAGES}/{sysconfig.get_config_var('SOABI')}"]
+    sys.path += [folder for folder in folders if folder not in sys.path]
 
 
 def _use_inline_backend(matplotlib: Any) -> None:
+    if not hasattr(matplotlib.RcParams, "_get"):  # before 3.7, as in Debian 12: the kit's matplotlib-inline is younger
+        matplotlib.RcParams._get = dict.__getitem__
+        imports.after("matplotlib.pyplot", _configure_inline_backend)
     matplotlib.rcParams["backend"] = _INLINE
+
+
+def _configure_inline_backend(pyplot: Any) -> None:
+    """With such a matplotlib the backend is loaded by the first plot, and would know its formats from the second on."""
+    from matplotlib_inline import backend_inline
+
+    backend_inline.configure_inline_support(  # type: ignore[no-untyped-call]
+        IPython.get_ipython(), _INLINE
+    )
 
 
 @contextmanager

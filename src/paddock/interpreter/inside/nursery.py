@@ -90,14 +90,12 @@ class _Nursery:
             die_with(nursery)
             os.setsid()
             self._orders.close()
-            os.chdir(order["cwd"])
-            os.environ["PWD"] = order["cwd"]
-            _become_kernel(order["connection_file"])
+            _become_kernel(order["connection_file"], order["cwd"])
         finally:
             os._exit(1)
 
 
-def _become_kernel(connection_file: str) -> None:
+def _become_kernel(connection_file: str, cwd: str) -> None:
     from . import ipython
 
     # Whatever the kernel passes on to the descriptors that it found is of no use to anybody.
@@ -106,6 +104,8 @@ def _become_kernel(connection_file: str) -> None:
         os.dup2(nowhere, descriptor)
     os.close(nowhere)
     try:
+        os.chdir(cwd)
+        os.environ["PWD"] = cwd
         ipython.run(connection_file)
     except Exception:
         with open(os.path.join(os.path.dirname(connection_file), FAILURE), "w", encoding="utf-8") as file:

@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
-from .kernels import KernelEnded
+from .kernels import CannotStart, KernelEnded
 from .lifeline import die_with
 
 STDOUT, STDERR, REPORT = "stdout", "stderr", "report"
@@ -61,6 +61,8 @@ class PipedProcess:
                 start_new_session=True,
                 preexec_fn=lambda: die_with(parent),
             )
+        except OSError as problem:
+            raise CannotStart(f"{self._argv[0]} cannot be started: {problem.strerror}") from None
         finally:
             self._orders = ours.pop("orders")
             self._pipes = {name: _Pipe(descriptor) for name, descriptor in ours.items()}

@@ -106,7 +106,10 @@ class PythonKernel(Kernel):
 
     async def _greet(self) -> None:
         """Until it is heard: what it publishes before our subscription arrives, is lost."""
+        assert self._child is not None
         while True:
+            if self._child.ended.done():
+                raise KernelEnded(self._child.ended.result())
             self._send("kernel_info_request", {})
             with suppress(asyncio.TimeoutError):
                 while (await asyncio.wait_for(self._next(), _AGAIN_SECONDS))["content"] != _IDLE:

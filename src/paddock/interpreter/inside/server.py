@@ -18,6 +18,12 @@ from .nursery_link import NurseryLink
 from .python_kernel import PythonKernel
 
 KEEPALIVE_SECONDS = 5.0
+_WITHOUT_A_KERNEL = {
+    "r": ". For R, write the code to a file and run it by a command, `Rscript file.R`, after `sudo apt-get update && "
+    "sudo apt-get install -y r-base-core`",
+    "java": ". For Java, write the code to a file and run it by a command, `java File.java`, after `sudo apt-get "
+    "update && sudo apt-get install -y default-jdk-headless`",
+}
 
 
 class Interpreter:
@@ -81,7 +87,8 @@ class Interpreter:
             return NodeKernel(cwd, typescript=language == "typescript")
         if language == "bash":
             return BashKernel(cwd)
-        raise CannotStart(f"There is no kernel for {language!r}: use python, javascript, typescript or bash")
+        hint = _WITHOUT_A_KERNEL.get(language, "")
+        raise CannotStart(f"There is no kernel for {language!r}: use python, javascript, typescript or bash{hint}")
 
 
 async def _lines(context: Context, code: str, env: Mapping[str, str]) -> AsyncGenerator[bytes, None]:

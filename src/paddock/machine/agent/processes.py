@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from paddock import errors
-from paddock.machine.agent import failures
+from paddock.machine.agent import failures, packages
 from paddock.machine.agent.answers import STREAMS, read_output, read_process, read_processes
 from paddock.machine.agent.exchange import Call, PatientCall
 from paddock.machine.agent.failures import LinkLost, Refusal
@@ -58,7 +58,7 @@ class Processes:
 
     async def _begin(self, spec: ProcessSpec) -> tuple[ProcessInfo, Tail | None]:
         _check(spec)
-        environment = {**self._environment(), **spec.env}
+        environment = {**packages.variables(spec.user), **self._environment(), **spec.env}
         try:
             return await self._line.ask(lambda link: self._spawn(link, spec, environment), again=True)
         except Refusal as refusal:
@@ -81,7 +81,7 @@ class Processes:
 
     async def begin(self, spec: ProcessSpec, linger: bool) -> AsyncGenerator[ProcessInfo | OutputChunk, None]:
         _check(spec)
-        environment = {**self._environment(), **spec.env}
+        environment = {**packages.variables(spec.user), **self._environment(), **spec.env}
 
         async def launch(link: Link) -> tuple[ProcessInfo, Beginning]:
             flow = Beginning(spec.process_id, windowed=link.windows)

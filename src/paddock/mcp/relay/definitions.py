@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from paddock import errors, json_limits
+from paddock import errors, json_limits, paths
 from paddock.machine.base import DEFAULT_USER, WORKSPACE
 from paddock.models.mcp import McpDocument, McpServer, McpTransport
 from paddock.tools.agents import HOMES
@@ -82,12 +82,11 @@ def define(
     if server.transport is not McpTransport.STDIO:
         return Definition(server.transport, url=filled(server.address or ""), headers=each(server.headers))
     argv = PRESETS[server.preset] if server.preset else (filled(server.command or ""), *map(filled, server.args))
-    cwd = filled(server.cwd or workspace)
     return Definition(
         server.transport,
         argv=argv,
         env=each(server.env),
-        cwd=cwd if cwd.startswith("/") else f"{workspace}/{cwd}",
+        cwd=paths.absolute(filled(server.cwd or workspace), workspace=workspace),
         user=user,
     )
 

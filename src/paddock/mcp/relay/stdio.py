@@ -30,6 +30,12 @@ log = structlog.get_logger(__name__)
 
 LONGEST_LINE = 16 << 20
 _TAIL = 2000
+_UV = " It comes with uv: run `pip install uv` in the sandbox; the server is then started by itself."
+_NODE = (
+    " It comes with Node.js: run `sudo apt-get install -y nodejs npm` in the sandbox, or use a template that has it."
+)
+_HINTS = {"uv": _UV, "uvx": _UV, "node": _NODE, "npm": _NODE, "npx": _NODE}
+"""What to install where the launcher of so many published servers is missing."""
 _LABEL = re.compile(r"mcp server (\S+) #(\d{1,9}): ")
 
 
@@ -55,7 +61,8 @@ async def start(machine: Machine, name: str, definition: Definition) -> ProcessI
     try:
         return await machine.spawn(spec)
     except errors.Invalid as problem:
-        raise errors.Invalid(f"{definition.argv[0]!r}: {problem.message}") from None
+        hint = _HINTS.get(definition.argv[0], "")
+        raise errors.Invalid(f"{definition.argv[0]!r}: {problem.message}{hint}") from None
 
 
 async def latest(machine: Machine, name: str, definition: Definition) -> tuple[int, ProcessInfo | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from paddock.clock import Clock
+from paddock.distribution import install_command
 from paddock.machine.base import OutputLimits
 from paddock.providers.vendor.provider import VendorProvider
 from paddock.settings import Settings
@@ -13,7 +14,8 @@ from paddock.settings import Settings
 def problem(settings: Settings) -> str | None:
     """What is missing before it can even be tried."""
     if find_spec("daytona") is None:
-        return "The provider daytona needs Daytona's SDK, which is not installed: pip install 'paddock[daytona]'"
+        command = install_command("daytona")
+        return f"The provider daytona needs Daytona's SDK, which is not installed. Install it: {command}"
     if not settings.daytona_api_key.get_secret_value():
         return "The provider daytona needs a key: set DAYTONA_API_KEY to one of your Daytona account."
     return None

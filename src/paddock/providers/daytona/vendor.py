@@ -10,6 +10,7 @@ import random
 import shlex
 from collections.abc import Mapping
 from datetime import datetime
+from importlib import import_module
 from typing import Any
 
 import structlog
@@ -74,6 +75,17 @@ class DaytonaVendor(Vendor):
 
     def templates(self) -> list[str]:
         return [self._snapshot or DEFAULT]
+
+    async def has_template(self, template_id: str) -> bool:
+        """A snapshot is looked up; an image is Daytona's to fetch, so only the create can tell."""
+        if template_id == DEFAULT or template_id.startswith(IMAGE):
+            return True
+        with translated("look up a snapshot", asking=True):
+            try:
+                await self._patiently(lambda: self._sdk().snapshot.get(template_id))
+            except DaytonaNotFoundError:
+                return False
+            return True
 
     def secret(self, purpose: str) -> str:
         return hmac.new(self._key.encode(), f"paddock {purpose}".encode(), hashlib.sha256).hexdigest()
@@ -189,6 +201,7 @@ class DaytonaVendor(Vendor):
     def _sdk(self) -> Any:
         """Its connections belong to an event loop, so it is made in the one that uses it."""
         if self._client is None:
+            _leave_signals_alone()
             self._client = AsyncDaytona(DaytonaConfig(**self._given))
         return self._client
 
@@ -204,6 +217,16 @@ class DaytonaVendor(Vendor):
                 await asyncio.sleep(_asked_for(error) or random.uniform(pause / 2, pause))  # noqa: S311 - no secret
                 pause *= 2
         raise AssertionError("unreachable")
+
+
+def _leave_signals_alone() -> None:
+    """The SDK's client of WebSockets takes SIGINT for itself on its first connection, and then cancels every task of
+    the process: a server could not stop in order, and its warm machines stayed. A flag says that this was done."""
+    try:
+        client: Any = import_module("engineio.async_client")
+    except ModuleNotFoundError:  # an SDK that comes without it
+        return
+    client.async_signal_handler_set = True
 
 
 def _params(order: Order, common: dict[str, Any]) -> Any:

@@ -23,6 +23,7 @@ from paddock.providers.docker.birth import Midwife
 from paddock.providers.docker.engine import Engine, Missing
 from paddock.providers.docker.host import AUTO, Host, chosen_far, own_kernel, runtime_of
 from paddock.providers.docker.kit import Kit
+from paddock.providers.docker.shared_directory import engine_sees
 from paddock.providers.docker.way import FarWay, NearWay, Way
 from paddock.providers.ground import removal
 from paddock.providers.ground.programs import Programs
@@ -65,6 +66,9 @@ class Builder:
         self._suspects: set[str] = set()
         self._sweeping = asyncio.Lock()
         self._hard_disk: bool | None = None
+        self._shared = way != AUTO
+        """It is known, or said by the operator, whether the engine sees our files."""
+        self._sharing = asyncio.Lock()
 
     async def prepare(self) -> None:
         """Look at the engine. Raises with what to do where it cannot run sandboxes."""
@@ -88,13 +92,13 @@ class Builder:
         """What was asked for is given or refused, never less."""
         level = self.host.level
         if spec.isolation is not None and spec.isolation.rank > level.rank:
-            raise errors.ProviderRefused(
+            raise errors.ConfinementUnavailable(
                 f"This engine gives isolation level {level.value!r}, less than the {spec.isolation.value!r} that was "
                 "asked for. The provider 'local' gives more where Paddock runs as root.",
                 details={"level": level.value, "asked": spec.isolation.value},
             )
         if spec.egress.mode is EgressMode.FULL:
-            raise errors.ProviderRefused(
+            raise errors.ConfinementUnavailable(
                 "The provider 'docker' has the egress modes 'none' and 'proxy'. For 'full' use the provider 'local'."
             )
         self._require_mounts(spec)
@@ -108,6 +112,7 @@ class Builder:
 
     async def make(self, draft: Path, record: Record, environment: Sequence[str]) -> None:
         """The container, started, with its agent listening. The record is there first: what a crash leaves is known."""
+        await self._find_out(record.spec.template_id)
         birth = None if self.host.far else self._births / record.reference
         (draft / ENVIRONMENT).write_text(json.dumps(list(environment)))
         if birth is None:
@@ -118,6 +123,19 @@ class Builder:
             birth.mkdir(mode=0o755)
         await self._create(record, birth)
         await self._begin(draft, record)
+
+    async def _find_out(self, image: str) -> None:
+        """Before the first container, where nobody chose the way: near works only where the engine sees our files."""
+        async with self._sharing:
+            if self._shared or self.host.far:
+                return
+            try:
+                if not await engine_sees(self._engine, self.site.installation, self._births, image):
+                    log.info("the engine does not see this server's files: containers are reached through it (far)")
+                    self.host = replace(self.host, far=True)
+            except Missing as error:
+                raise errors.TemplateNotFound(f"The engine has no image {image!r} any more: {error}") from None
+            self._shared = True
 
     async def start(self, folder: Path, record: Record) -> None:
         """Again, with fresh processes on the same files."""
@@ -242,7 +260,7 @@ class Builder:
         """Also when it is started again: the host may have changed meanwhile."""
         socket = self._engine.address.socket
         if spec.mounts and self.host.far and socket is None:
-            raise errors.ProviderRefused(
+            raise errors.ConfinementUnavailable(
                 "Directories of this machine cannot be mounted by an engine elsewhere. Write files into the sandbox, "
                 "or use a provider on this machine."
             )
@@ -250,10 +268,10 @@ class Builder:
         for mount in spec.mounts:
             source = Path(mount.source)
             if not source.is_dir():
-                raise errors.ProviderRefused(f"There is no directory {mount.source!r} on the host to mount.")
+                raise errors.ConfinementUnavailable(f"There is no directory {mount.source!r} on the host to mount.")
             place = source.resolve()
             if any(one.is_relative_to(place) or place.is_relative_to(one) for one in private):
-                raise errors.ProviderRefused(
+                raise errors.ConfinementUnavailable(
                     f"{mount.source!r} is not for mounting: Paddock's own folder or the engine's socket is in it."
                 )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from paddock import errors
 from paddock.clock import Clock
 from paddock.machine.agent.machine import AgentMachine
+from paddock.machine.agent.packages import USER_PATH
 from paddock.machine.base import MachineStats, OutputLimits
 from paddock.providers.base import InsideService
 from paddock.providers.docker.container import PROGRAMS
@@ -97,7 +98,7 @@ class Living:
     def _environment(self) -> Mapping[str, str]:
         """The image's own, so that its programs find what it put there; sudo is ours wherever the image has one."""
         image = {name: value for name, value in self._image_env.items() if name not in _OF_A_USER}
-        path = f"{PROGRAMS}:{image.pop('PATH', '') or _PATH}"
+        path = f"{PROGRAMS}:{USER_PATH}:{image.pop('PATH', '') or _PATH}"
         spec = self.record.spec
         served = {} if self.door is None else self.door.variables()
         return {**_BASE, **image, "PATH": path, **outlet.variables(spec.egress), **served, **spec.env}

@@ -68,6 +68,7 @@ class DockerProvider(Provider):
         output: OutputLimits | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
+        self.on_this_machine = address.socket is not None
         self._engine = Engine(address)
         self._images = Images(self._engine, images, any_local=any_image, pull=pull)
         self._yard = Yard(root.absolute())

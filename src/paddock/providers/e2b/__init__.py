@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from paddock.clock import Clock
+from paddock.distribution import install_command
 from paddock.machine.base import OutputLimits
 from paddock.providers.vendor.provider import VendorProvider
 from paddock.settings import Settings
@@ -13,7 +14,7 @@ from paddock.settings import Settings
 def problem(settings: Settings) -> str | None:
     """What is missing before it can even be tried."""
     if find_spec("e2b") is None:
-        return "The provider e2b needs E2B's SDK, which is not installed: pip install 'paddock[e2b]'"
+        return f"The provider e2b needs E2B's SDK, which is not installed. Install it: {install_command('e2b')}"
     if not settings.e2b_api_key.get_secret_value():
         return "The provider e2b needs a key: set E2B_API_KEY to one of your E2B account."
     return None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import structlog
 from e2b import (
     AsyncSandbox,
+    AsyncTemplate,
     CommandExitException,
     SandboxInfo,
     SandboxNotFoundException,
@@ -32,6 +34,8 @@ _RETRIES = 4
 """By the SDK, for answers that say "later": with growing pauses, or as long as E2B asks for."""
 _REQUEST_SECONDS = 40.0
 _SCRIPT_SECONDS = 40.0
+_ID = re.compile(r"[a-z0-9]{20}")
+"""What E2B's own template ids look like."""
 _PAGE = 100
 _MOST_PAGES = 1000
 _CREATE_ATTEMPTS = 6
@@ -75,6 +79,13 @@ class E2BVendor(Vendor):
 
     def templates(self) -> list[str]:
         return [self._template]
+
+    async def has_template(self, template_id: str) -> bool:
+        """E2B looks up names. Whether it does ids, too, is not documented, so those are left to the create."""
+        if _ID.fullmatch(template_id):
+            return True
+        with translated("look up a template", asking=True):
+            return await AsyncTemplate.exists(template_id, **self._options)
 
     def secret(self, purpose: str) -> str:
         return hmac.new(self._key.encode(), f"paddock {purpose}".encode(), hashlib.sha256).hexdigest()

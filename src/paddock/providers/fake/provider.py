@@ -193,8 +193,12 @@ class FakeProvider(Provider):
 def _check_wishes(spec: SandboxSpec) -> None:
     """What is asked for is given or refused."""
     if spec.isolation is not None:
-        raise errors.Unsupported("The fake provider is not a security boundary: it gives no level of isolation.")
+        raise errors.ConfinementUnavailable(
+            "The fake provider is not a security boundary: it gives no level of isolation."
+        )
     if spec.mounts:
-        raise errors.Unsupported("The fake provider cannot mount directories of the host.")
+        raise errors.ConfinementUnavailable("The fake provider cannot mount directories of the host.")
     if spec.egress.mode is EgressMode.FULL:
-        raise errors.Unsupported("Nothing goes out of a sandbox of the fake provider; ask for egress none or proxy.")
+        raise errors.ConfinementUnavailable(
+            "Nothing goes out of a sandbox of the fake provider; ask for egress none or proxy."
+        )

@@ -117,7 +117,7 @@ class Group:
         return cls(v1, Path(given["v2"]) if given["v2"] else None, frozenset(given["v2_controllers"]))
 
     def make(self, resources: Resources) -> None:
-        for path in self._paths():
+        for path in self.paths():
             path.mkdir(exist_ok=True)
         self.limit(resources)
 
@@ -181,7 +181,7 @@ class Group:
     def remove(self) -> None:
         """After its processes were killed: the kernel lets go of them a moment later."""
         deadline = time.monotonic() + _REMOVE_SECONDS
-        for path in self._paths():
+        for path in self.paths():
             _remove(path, deadline)
 
     def processes(self) -> int | None:
@@ -238,7 +238,8 @@ class Group:
         write_value(state, wanted)
         _wait(arrived, again=lambda: write_value(state, wanted))
 
-    def _paths(self) -> list[Path]:
+    def paths(self) -> list[Path]:
+        """Its directories, one in each hierarchy."""
         return sorted({*self.v1.values(), *([self.v2] if self.v2 else [])})
 
     def _v1(self, controller: str) -> Path | None:

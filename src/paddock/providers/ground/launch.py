@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import socket
@@ -18,6 +19,10 @@ PLAN_FD, CONTROL_FD, LISTEN_FD, FILTER_FD, STATE_FD = 0, 3, 4, 5, 6
 _FIRST_FREE = 64
 _SECONDS = 30.0
 _BACKLOG = 64
+_MAKES_NAMESPACES = ("users", "enter")
+"""The launcher's steps that do."""
+_NAMESPACE_KINDS = ("user", "pid", "mnt", "net", "ipc", "uts", "cgroup")
+_ENOUGH_NAMESPACES = 15_000
 
 
 class LaunchFailed(errors.ProviderRefused):
@@ -82,7 +87,7 @@ class Launcher:
             try:
                 while message := control.recv(4096):
                     if message.startswith(b"error "):
-                        return message.decode(errors="replace").split(" ", 3)[3] + "."
+                        return _refusal(message.removeprefix(b"error ")).text
                     if message.startswith(b"ready"):
                         return None
             except TimeoutError:
@@ -162,6 +167,36 @@ def connect(folder: Path, name: str) -> socket.socket:
     return made
 
 
+def namespaces_used_up() -> str:
+    """What the kernel means by ENOSPC where a namespace is made, which it words as a full disk. It does not say which
+    limit: a sandbox takes one namespace of each kind, so that the lowest is met first."""
+    limits = {}
+    for kind in _NAMESPACE_KINDS:
+        with contextlib.suppress(OSError, ValueError):
+            limits[f"user.max_{kind}_namespaces"] = int(Path(f"/proc/sys/user/max_{kind}_namespaces").read_text())
+    name, value = min(limits.items(), key=lambda one: one[1], default=("user.max_user_namespaces", 0))
+    sudo = "" if os.geteuid() == 0 else "sudo "
+    return (
+        f"the kernel's limit of namespaces is used up ({name} is {value}). Delete sandboxes, or raise it: "
+        f"{sudo}sysctl -w {name}={max(2 * value, _ENOUGH_NAMESPACES)}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    number: int
+    step: str
+    text: str
+
+
+def _refusal(message: bytes) -> _Refusal:
+    """What stands after ``error`` in the launcher's message."""
+    number, step, text = [*message.decode(errors="replace").split(" ", 2), "", ""][:3]
+    if int(number) == errno.ENOSPC and step in _MAKES_NAMESPACES:
+        return _Refusal(int(number), step, namespaces_used_up())
+    return _Refusal(int(number), step, f"{text}.")
+
+
 async def _expect(control: socket.socket, word: bytes) -> bytes:
     """The launcher's next message, which must begin with ``word``; empty stands for its end."""
     message = await asyncio.get_running_loop().sock_recv(control, 4096)
@@ -171,8 +206,10 @@ async def _expect(control: socket.socket, word: bytes) -> bytes:
     if message and verb == word:
         return rest
     if verb == b"error":
-        number, step, text = [*rest.decode(errors="replace").split(" ", 2), "", ""][:3]
-        raise LaunchFailed(f"The sandbox could not be started ({step}): {text}.", details={"errno": int(number)})
+        said = _refusal(rest)
+        raise LaunchFailed(
+            f"The sandbox could not be started ({said.step}): {said.text}", details={"errno": said.number}
+        )
     raise errors.ProviderUnavailable("The launcher ended without a word; see the system's log.")
 
 

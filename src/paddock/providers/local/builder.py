@@ -69,17 +69,19 @@ class Builder:
         self._gvisor: Gvisor | None = None
         self._template_folder = templates
         self._addons = addons
-        self._programs = Programs.find()
+        self.programs = Programs.find()
+        self.on_start: Callable[[Path, Running], None] = lambda folder, running: None
+        """Told of each sandbox when it is written down, and before anything runs in it."""
 
     def prepare(self) -> None:
         """Look at the machine. Raises with what to do where it cannot run sandboxes."""
         self._yard.lay_out()
         if self._addons is not None:
             shelf.lay_out(self._addons)
-        if (missing := self._programs.problem()) is not None:
+        if (missing := self.programs.problem()) is not None:
             raise errors.ProviderRefused(missing)
-        self._launcher = Launcher(self._programs.launcher, program(platform.machine()))
-        self.host = machine.look(self._yard.root, self._programs, self._launcher)
+        self._launcher = Launcher(self.programs.launcher, program(platform.machine()))
+        self.host = machine.look(self._yard.root, self.programs, self._launcher)
         if self.host.problems:
             raise errors.ProviderRefused(" ".join(self.host.problems))
         self._namespaces = Namespaces(self.host)
@@ -97,13 +99,15 @@ class Builder:
         if kind(spec) is Gvisor:
             self._require_kernel(spec)
         elif spec.isolation is not None and spec.isolation.rank > level.rank:
-            raise errors.ProviderRefused(
+            raise errors.ConfinementUnavailable(
                 f"This machine gives isolation level {level.value!r}, less than the {spec.isolation.value!r} that was "
                 "asked for. `paddock doctor` says what is missing.",
                 details={"level": level.value, "asked": spec.isolation.value},
             )
         if spec.egress.mode is EgressMode.FULL and self.host.nft is None:
-            raise errors.ProviderRefused("Full egress needs the program nft here (Debian: apt install nftables).")
+            raise errors.ConfinementUnavailable(
+                "Full egress needs the program nft here (Debian: apt install nftables)."
+            )
         self._require_mounts(spec)
 
     def enclosure(self, spec: SandboxSpec) -> Enclosure:
@@ -126,6 +130,7 @@ class Builder:
             running = Running(born.pid, born.start_time, boot_id(), site.uid_slot, site.group)
             record = record.with_running(running)
             record.save(folder)
+            self.on_start(folder, running)
             placed = settle(folder)
 
         try:
@@ -248,17 +253,17 @@ class Builder:
             self.enclosure(spec)
         except errors.ProviderRefused as refusal:
             level = self.host.level.value
-            raise errors.ProviderRefused(
+            raise errors.ConfinementUnavailable(
                 f"This machine gives isolation level {level!r}, not 'hardened'. {refusal.message}",
                 details={"level": level, "asked": IsolationLevel.HARDENED.value},
             ) from refusal
         if spec.egress.mode is EgressMode.FULL:
-            raise errors.ProviderRefused(
+            raise errors.ConfinementUnavailable(
                 "Full egress and the isolation level 'hardened' do not go together: a kernel of its own has no network "
                 "but the way through the proxy. Ask for egress 'proxy' or 'none'."
             )
         if spec.mounts:
-            raise errors.ProviderRefused(
+            raise errors.ConfinementUnavailable(
                 "Directories of the host cannot be mounted at the isolation level 'hardened': whoever reads files for "
                 "the guest is its root, and could not keep the owners of the host's apart."
             )
@@ -268,9 +273,9 @@ class Builder:
         for mount in spec.mounts:
             source = Path(mount.source)
             if not source.is_dir():
-                raise errors.ProviderRefused(f"There is no directory {mount.source!r} on the host to mount.")
+                raise errors.ConfinementUnavailable(f"There is no directory {mount.source!r} on the host to mount.")
             if source.resolve().is_relative_to(self._yard.root) or self._yard.root.is_relative_to(source.resolve()):
-                raise errors.ProviderRefused(
+                raise errors.ConfinementUnavailable(
                     f"{mount.source!r} is not for mounting: Paddock's own folder, with every disk, is in it."
                 )
 
@@ -281,7 +286,7 @@ class Builder:
             folder=folder,
             template=template,
             spec=spec,
-            agent=self._programs.agent,
+            agent=self.programs.agent,
             group=group,
             uid_slot=slot,
             disk_image=self.host.disk_image,

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from paddock.machine.agent.line import Connect
 from paddock.providers.base import IsolationReport, Resources
@@ -50,6 +50,9 @@ class Laid:
 
 
 class Enclosure(ABC):
+    on_hosts_kernel: ClassVar[bool] = True
+    """Whether the sandbox's processes are processes of the host."""
+
     @abstractmethod
     def report(self) -> IsolationReport: ...
 

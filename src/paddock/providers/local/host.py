@@ -18,7 +18,7 @@ from paddock import errors
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer, Resources
 from paddock.providers.ground.cgroups import Cgroups
 from paddock.providers.ground.disk import Disks
-from paddock.providers.ground.launch import Launcher
+from paddock.providers.ground.launch import Launcher, namespaces_used_up
 from paddock.providers.ground.programs import Programs
 from paddock.providers.local import uids
 
@@ -95,6 +95,8 @@ class _Trial:
         refused = self._run("mount", "proc", "/proc", "", "devpts", "/dev/pts", "newinstance")
         if refused is None:
             return None
+        if refused.endswith(namespaces_used_up()):
+            return refused
         blame = [f"{name}={value}" for name, value in _SYSCTLS.items() if _sysctl(name) == value]
         if blame and not self._privileged:
             return (

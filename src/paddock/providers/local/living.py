@@ -15,21 +15,23 @@ from paddock import errors
 from paddock.clock import Clock
 from paddock.egress.bandwidth import Bandwidth
 from paddock.machine.agent.machine import AgentMachine
+from paddock.machine.agent.packages import USER_PATH
 from paddock.machine.base import MachineStats, OutputLimits
 from paddock.providers.base import InsideService
 from paddock.providers.ground import mounted, outlet
-from paddock.providers.ground.disk import IMAGE
+from paddock.providers.ground.disk import FOLDERS, IMAGE
 from paddock.providers.ground.door import Door
 from paddock.providers.ground.exit_status import exit_status
 from paddock.providers.ground.mounted import Mounted
 from paddock.providers.ground.outlet import Outlet
 from paddock.providers.ground.record import Record, Running, start_time
 from paddock.providers.local.enclosure import Enclosure
+from paddock.providers.local.usage import FolderDisk, memory_below
 
 log = structlog.get_logger(__name__)
 
 _BASE_ENVIRONMENT = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/paddock/bin",
+    "PATH": f"{USER_PATH}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/paddock/bin",
     "LC_CTYPE": "C.UTF-8",  # what matters of a locale here; every shell would load the other eleven parts of LANG
     "TERM": "xterm-256color",
 }
@@ -65,7 +67,9 @@ class Living:
         self._on_end: Callable[[Living], None] = lambda _: None
         self._way = enclosure.way(lambda: self.folder)
         self._state = enclosure.state
+        self._on_hosts_kernel = enclosure.on_hosts_kernel
         self._error_count: int | None = None
+        self.folder_disk = FolderDisk()
         self.machine = AgentMachine(
             record.spec.sandbox_id,
             self._way.connect,
@@ -228,11 +232,16 @@ class Living:
         return {**_BASE_ENVIRONMENT, **outlet.variables(spec.egress), **served, **spec.env}
 
     async def _stats(self) -> MachineStats:
-        """The kernel's own numbers where there is a control group; the agent's for the rest."""
+        """The kernel's own numbers where there is a control group or an image; else what is counted from outside."""
         usage = await self.machine.usage()
         group = self.running.group
         resources = self.record.spec.resources
         memory = group.memory() if group else None
+        if memory is None and self._on_hosts_kernel:
+            memory = await asyncio.to_thread(memory_below, self.running.pid)
+        disk_used = usage.disk_used
+        if not (self.folder / IMAGE).exists():
+            disk_used = await self.folder_disk.used(self.folder / FOLDERS, resources.disk_mb << 20)
         cpu = group.cpu_seconds() if group else None
         return MachineStats(
             at=self._clock.now(),
@@ -240,7 +249,7 @@ class Living:
             cpu_seconds=usage.cpu_seconds if cpu is None else cpu,
             memory_used=usage.memory if memory is None else memory,
             memory_total=resources.memory_mb << 20,
-            disk_used=usage.disk_used,
+            disk_used=disk_used,
             disk_total=resources.disk_mb << 20,
             process_count=usage.processes,
             memory_cache=(group.memory_cache() if group else None) or 0,

@@ -19,7 +19,7 @@ from paddock.providers.ground import disk
 from paddock.providers.ground.cgroups import Group
 from paddock.providers.local import uids
 from paddock.providers.local.skeleton import HOSTNAME, USER_ID
-from paddock.providers.local.template import Template
+from paddock.providers.local.template import Overlay, Template
 
 INSIDE = "/run/paddock"
 AGENT = f"{INSIDE}/agent"
@@ -168,7 +168,24 @@ def _disk(site: Site) -> Iterator[Step]:
 
 
 def _root(site: Site) -> Iterator[Step]:
-    for overlay in site.template.overlays:
+    template = site.template
+    above = [overlay for overlay in template.overlays if any(_is_below(overlay, bind) for bind in template.binds)]
+    yield from _overlays(site, [overlay for overlay in template.overlays if overlay not in above])
+    for source in site.template.binds:
+        yield "bind", source, source, _flags(site, "rt")
+    yield from _overlays(site, above)
+    for copy, target in site.template.copies:
+        yield "bind", copy, target, "rf"
+    for target in site.template.sudo_paths():
+        yield "bind", site.agent, target, "rf"
+
+
+def _is_below(overlay: Overlay, bind: str) -> bool:
+    return overlay.target.startswith(f"{bind}/")
+
+
+def _overlays(site: Site, overlays: Iterable[Overlay]) -> Iterator[Step]:
+    for overlay in overlays:
         names = []
         for number, lower in enumerate(overlay.lowers):
             names.append(f"{overlay.name}-{number}")
@@ -176,12 +193,6 @@ def _root(site: Site) -> Iterator[Step]:
         upper = f"upperdir=disk/{overlay.name}/upper,workdir=disk/{overlay.name}/work"
         private = "" if site.privileged else ",userxattr"
         yield "overlay", overlay.target, site.root_id, f"lowerdir={':'.join(names)},{upper}{private}"
-    for source in site.template.binds:
-        yield "bind", source, source, _flags(site, "rt")
-    for copy, target in site.template.copies:
-        yield "bind", copy, target, "rf"
-    for target in site.template.sudo_paths():
-        yield "bind", site.agent, target, "rf"
 
 
 def _proc() -> Iterator[Step]:

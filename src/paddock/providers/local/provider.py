@@ -40,6 +40,7 @@ from paddock.providers.ground.yard import AlreadyThere, Yard
 from paddock.providers.local.builder import Builder, kind
 from paddock.providers.local.enclosure import Namespaces
 from paddock.providers.local.gvisor.runsc import Wanted
+from paddock.providers.local.home_watcher import HomeWatcher
 from paddock.providers.local.living import AgentSilent, Living
 from paddock.providers.local.space import DiskPolicy, Space
 from paddock.providers.local.watch import Watch
@@ -80,6 +81,8 @@ class LocalProvider(capacity.OnThisHost):
         )
         templates = templates or root.absolute().parent / "templates"
         self._builder = Builder(self._yard, self._space.reserve, templates, addons, runsc)
+        self._home_watcher = HomeWatcher(self._yard.root, self._builder.programs.launcher, self._held)
+        self._builder.on_start = self._home_watcher.add
         self._turns: dict[str, asyncio.Lock] = {}
         self._chores = Chores()
         self._inside: InsideService | None = None
@@ -109,6 +112,9 @@ class LocalProvider(capacity.OnThisHost):
         for folder in gone:  # with as many files as a sandbox liked: nobody waits for that
             self._chores.add(asyncio.to_thread(removal.remove, folder))
         found = [living for folder, record in records if (living := self._find_again(folder, record)) is not None]
+        self._home_watcher.start()
+        for folder, record in warm:
+            self._home_watcher.add(folder, record.running)
         self._taking_up = asyncio.create_task(self._take_up_all(found, warm))
         self._watch.start(
             self._builder.host,
@@ -118,6 +124,7 @@ class LocalProvider(capacity.OnThisHost):
 
     async def close(self) -> None:
         await self._watch.close()
+        self._home_watcher.close()
         if self._taking_up is not None:
             self._taking_up.cancel()
             await asyncio.gather(self._taking_up, return_exceptions=True)
@@ -489,6 +496,9 @@ class LocalProvider(capacity.OnThisHost):
         except (errors.PaddockError, OSError) as error:
             log.warning("a machine made in advance does not answer", problem=str(error))
         await self._drop(folder, living)
+
+    def _held(self) -> Sequence[tuple[Path, Record]]:
+        return [(one.folder, one.record) for one in (*self._living.values(), *self._stock.machines())]
 
     def _warm_lost(self, living: Living) -> None:
         self._stock.lost(living)

@@ -40,7 +40,7 @@ async def _look(living: Living, notice: Notice) -> None:
     limit_mb = spec.resources.disk_mb
     used = limit = limit_mb << 20
     try:
-        used = await asyncio.to_thread(measuring.measure, living.folder / disk.FOLDERS)
+        used = await living.folder_disk.measure(living.folder / disk.FOLDERS)
         if used <= limit:
             return
         found = f"{used >> 20} MB are on its disk, more than the limit of {limit_mb} MB."

@@ -16,8 +16,9 @@ import stat
 from pathlib import Path
 
 from paddock import __version__
+from paddock.providers.local import packages
 
-_FORMAT = 2
+_FORMAT = 3
 USER, USER_ID = "user", 1000
 HOSTNAME = "sandbox"
 _ETC = [
@@ -234,9 +235,7 @@ def _etc(etc: Path) -> None:
     _write(etc / "machine-id", "")
     _write(etc / "fstab", "")
     _link("/proc/self/mounts", etc / "mtab")
-    profile = etc / "profile.d" / "paddock.sh"
-    profile.parent.mkdir(exist_ok=True)
-    _write(profile, 'PATH="$PATH:/run/paddock/bin"\n')
+    packages.configure(etc)
     if (etc / "apt").is_dir():
         _folder(etc / "apt/apt.conf.d", 0o755)
         # Its own sandbox user cannot reach the proxy's settings, and there is nothing left to protect here.

@@ -16,12 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from paddock import errors
-from paddock.providers.local import private_files, skeleton
+from paddock.providers.local import packages, private_files, skeleton
 from paddock.providers.local.template import Overlay, Template
 
 HOST = "host"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _HIDDEN_GOOD_SECONDS = 60.0
+_IDENTITY_FORMAT = 2
 _hidden_at: dict[Path, float] = {}
 """When this process last looked for private files of the host, for each layer that hides them."""
 
@@ -107,6 +108,11 @@ class Templates:
                 overlays.append(Overlay("dpkg", "/var/lib/dpkg", (Path("/var/lib/dpkg"),)))
         else:
             system.append("/usr")
+            if _is_folder("/usr/local"):
+                own = self._made / f"host-local-{self._version}"
+                if not own.is_dir():
+                    packages.make_local(own, Path("/usr"))
+                overlays.append(Overlay("local", "/usr/local", (own, Path("/usr/local"))))
         return Template(HOST, tuple(overlays), tuple(system), Path("/"), _python(Path("/")))
 
     def _directory(self, template_id: str) -> Template:
@@ -116,7 +122,7 @@ class Templates:
                 f"The template {template_id!r} belongs to another user of this machine. "
                 "Without root its files must belong to the user who runs Paddock."
             )
-        identity = self._made / f"identity-{template_id}-{int(root.stat().st_mtime)}"
+        identity = self._made / f"identity-{_IDENTITY_FORMAT}-{template_id}-{int(root.stat().st_mtime)}"
         if not identity.is_dir():
             make_identity(identity, root, self._privileged)
         own = private_files.of_each_sandbox(root)
@@ -139,6 +145,7 @@ def make_identity(identity: Path, root: Path, privileged: bool) -> None:
     hosts = f"127.0.0.1\tlocalhost {skeleton.HOSTNAME}\n::1\tlocalhost ip6-localhost ip6-loopback\n"
     (etc / "hosts").write_text(hosts)
     (etc / "resolv.conf").write_text("nameserver 127.0.0.53\noptions timeout:2 attempts:1\n")
+    packages.configure(etc, root / "etc")
     if (root / "etc/apt").is_dir():
         (etc / "apt/apt.conf.d").mkdir(parents=True)
         (etc / "apt/apt.conf.d/99paddock").write_text('APT::Sandbox::User "root";\n')

@@ -40,6 +40,15 @@ def release(slot: int) -> None:
     (_CLAIMS / str(slot)).unlink(missing_ok=True)
 
 
+def describe(slot: int) -> tuple[str, str]:
+    """The file of a claim, and what stands in it: by both together it is that claim and no later one."""
+    path = _CLAIMS / str(slot)
+    try:
+        return str(path), path.read_text()
+    except OSError:
+        return "", ""
+
+
 def _take(slot: int, owner: Path) -> bool:
     try:
         descriptor = os.open(_CLAIMS / str(slot), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

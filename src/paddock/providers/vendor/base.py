@@ -62,7 +62,12 @@ class Vendor(ABC):
         """Let go of what this process holds."""
 
     @abstractmethod
-    def templates(self) -> list[str]: ...
+    def templates(self) -> list[str]:
+        """The default one first. An account may have many more: see ``has_template``."""
+
+    @abstractmethod
+    async def has_template(self, template_id: str) -> bool:
+        """Asks the vendor. True also where only ``create`` can tell."""
 
     @abstractmethod
     def secret(self, purpose: str) -> str:

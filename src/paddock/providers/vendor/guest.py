@@ -11,6 +11,7 @@ from paddock import errors
 from paddock.clock import Clock
 from paddock.machine.agent.bridge import TOKEN_HEADER, Bridge, BridgeRefused, Endpoint
 from paddock.machine.agent.machine import AgentMachine
+from paddock.machine.agent.packages import USER_PATH
 from paddock.machine.base import MachineStats, OutputLimits
 from paddock.providers.base import MachineState
 from paddock.providers.vendor.base import Vendor, VendorMachine
@@ -20,7 +21,7 @@ from paddock.providers.vendor.metadata import Kept
 _REPLY_SECONDS = 45.0
 """Of a call over the network; the first one may have to bring the agent."""
 _BASE_ENVIRONMENT = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/paddock/bin",
+    "PATH": f"{USER_PATH}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/paddock/bin",
     "LC_CTYPE": "C.UTF-8",
     "TERM": "xterm-256color",
 }

@@ -20,6 +20,8 @@ from paddock.providers.vendor.metadata import INSTALLATION, SANDBOX, Kept
 
 
 class VendorProvider(Provider):
+    on_this_machine = False
+
     def __init__(
         self,
         vendor: Vendor,
@@ -53,8 +55,14 @@ class VendorProvider(Provider):
             await guest.let_go()
         await self._vendor.close()
 
+    def shared_node(self) -> str:
+        return self._installation
+
     async def templates(self) -> list[str]:
         return self._vendor.templates()
+
+    async def has_template(self, template_id: str) -> bool:
+        return template_id in self._vendor.templates() or await self._vendor.has_template(template_id)
 
     async def create(self, spec: SandboxSpec) -> Found:
         async with self._turn(spec.sandbox_id):
@@ -188,10 +196,12 @@ class VendorProvider(Provider):
         """What is asked for is given or refused."""
         title = self._vendor.title
         if spec.mounts:
-            raise errors.Unsupported(f"A machine at {title} cannot mount directories of this host.")
+            raise errors.ConfinementUnavailable(f"A machine at {title} cannot mount directories of this host.")
         report = self._vendor.isolation()
         if spec.isolation is not None and (report is None or report.level.rank < spec.isolation.rank):
-            raise errors.Unsupported(f"{title} does not promise the isolation level {spec.isolation.value!r} here.")
+            raise errors.ConfinementUnavailable(
+                f"{title} does not promise the isolation level {spec.isolation.value!r} here."
+            )
 
     @contextlib.asynccontextmanager
     async def _turn(self, sandbox_id: str) -> AsyncIterator[None]:

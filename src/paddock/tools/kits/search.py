@@ -11,7 +11,7 @@ from paddock.tools import searching
 from paddock.tools.bench import Bench
 from paddock.tools.reading import tidy
 from paddock.tools.searching import Part, Report
-from paddock.tools.tool import Kit, Reply
+from paddock.tools.tool import Kit, Reply, ToolFailed
 
 kit = Kit("search")
 
@@ -133,7 +133,9 @@ async def grep_files(
 @kit.tool("search_files", "Search for a text", langchain="file_search", read_only=True, idempotent=True)
 async def search_files(
     bench: Bench,
-    query: Annotated[str, Field(min_length=1, description="Plain text, in upper or lower case.")],
+    query: Annotated[
+        str, Field(description="Plain text, in upper or lower case. Empty: all files that fit glob.")
+    ] = "",
     path: Where = ".",
     glob: Glob = None,
     limit: Annotated[int, Field(ge=1, le=1000, description="How many names, and lines, at most.")] = 100,
@@ -144,6 +146,8 @@ async def search_files(
     names, glob_files.
     """
     where = tidy(bench.path(path))
+    if not query:
+        return await _fitting_names(bench, where, glob, limit)
     found = await searching.grep(
         bench, where, query, Part(0, limit), glob=glob, ignore_case=True, literal=True, context=0, multiline=False
     )
@@ -156,6 +160,15 @@ async def search_files(
     if total_lines > len(kept) or more:
         said.append("… there are more: narrow it with path or glob, or page through with grep_files.")
     return Reply("\n".join(said) or f"{query!r} is nowhere below {where}.", data)
+
+
+async def _fitting_names(bench: Bench, where: str, glob: str | None, limit: int) -> Reply[Hits]:
+    if not glob:
+        raise ToolFailed("Say what to search for: query is a text, glob a pattern of file names, such as *.py.")
+    names = await _named(bench, where, "", glob)
+    data = Hits(names=names[:limit], lines=[], total_names=len(names), total_lines=0)
+    said = [*names[:limit], *(["… there are more: page through with glob_files."] if len(names) > limit else [])]
+    return Reply("\n".join(said) or f"No file below {where} fits {glob}.", data)
 
 
 async def _named(bench: Bench, where: str, query: str, glob: str | None) -> list[str]:

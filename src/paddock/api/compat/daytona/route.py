@@ -72,7 +72,7 @@ def plain_app(title: str, house: House, limiter: RateLimiter, routers: Any, sour
     app.state.limiter = limiter
     table = RouteTable(routers)
     for router in routers:
-        app.include_router(router)
+        app.router.routes.extend(router.routes)  # as in `create_app`
 
     async def refuse(request: Request, problem: Exception) -> Response:
         path = request.scope["path"]

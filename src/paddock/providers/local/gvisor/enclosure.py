@@ -39,6 +39,8 @@ _NOISE = re.compile(r"^(\*\*\* Warning|[IWD]\d{4} )")
 
 
 class Gvisor(Enclosure):
+    on_hosts_kernel = False
+
     def __init__(self, host: Host, runsc: Runsc) -> None:
         self._host = host
         self._runsc = runsc

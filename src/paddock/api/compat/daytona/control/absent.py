@@ -123,7 +123,7 @@ async def regions(caller: Calling) -> list[dict[str, Any]]:
 
 
 async def _known(caller: Caller, name: str) -> str:
-    if name not in await caller.house.controller.templates():
+    if not await caller.house.controller.has_template(name):
         raise DaytonaError(404, f"Snapshot {name[:200]} not found")
     return name
 

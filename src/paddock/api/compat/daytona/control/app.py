@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI, Response
 
 from paddock.api.auth import RateLimiter
-from paddock.api.compat.daytona.control import absent, lists, metrics, ports, sandboxes
+from paddock.api.compat.daytona.control import absent, lists, metrics, notifications, ports, sandboxes
 from paddock.api.compat.daytona.errors import API
 from paddock.api.compat.daytona.route import plain_app
 from paddock.lifecycle.house import House
@@ -16,6 +16,7 @@ _ROUTERS = (lists.router, absent.router, ports.router, metrics.router, sandboxes
 
 def create_control(house: House, limiter: RateLimiter) -> FastAPI:
     app = plain_app("Daytona on Paddock", house, limiter, _ROUTERS, API)
+    app.include_router(notifications.router)
     app.add_api_route("/health", _health, methods=["GET"])
     return app
 

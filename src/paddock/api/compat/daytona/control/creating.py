@@ -7,6 +7,7 @@ import re
 from paddock.api.auth import Caller
 from paddock.api.compat.daytona.control import network
 from paddock.api.compat.daytona.control.requests import NewSandbox
+from paddock.api.compat.daytona.control.shapes import DAYTONA_USER
 from paddock.api.compat.daytona.errors import DaytonaError, not_available
 from paddock.lifecycle.intervals import Intervals
 from paddock.lifecycle.planning import Traits
@@ -16,7 +17,7 @@ from paddock.models.values import MAX_METADATA
 from paddock.store.records import Sandbox
 
 _MAX_TTL = 60 * 24 * 365 * 60
-_USERS = (DEFAULT_USER, "root")
+_USERS = (DEFAULT_USER, "root", DAYTONA_USER)
 _FROM = re.compile(r"\s*FROM\s+(\S+)\s*", re.IGNORECASE)
 
 
@@ -72,7 +73,7 @@ def _intervals(body: NewSandbox, template: str | None) -> Intervals:
         auto_archive=archive,
         auto_delete=delete,
         target=body.target or "",
-        user="" if body.user in (None, "", DEFAULT_USER) else str(body.user),
+        user="" if body.user in (None, "", DEFAULT_USER, DAYTONA_USER) else str(body.user),
         snapshot=body.snapshot or template,
     )
 
@@ -84,11 +85,11 @@ async def _template(caller: Caller, body: NewSandbox) -> str | None:
         image = _FROM.fullmatch(body.build_info.dockerfile_content or "")
         if image is None:
             raise not_available("Building images is")
-        if image[1] not in known:
+        if not await caller.house.controller.has_template(image[1]):
             names = ", ".join(known)
             raise DaytonaError(400, f"Image {image[1][:200]!r} is not available on this server. It has: {names}")
         return image[1]
-    if not body.snapshot or body.snapshot in known:
+    if not body.snapshot or await caller.house.controller.has_template(body.snapshot):
         return body.snapshot or None
     raise DaytonaError(404, f"Snapshot {body.snapshot[:200]} not found. This server has: {', '.join(known)}")
 

@@ -16,6 +16,8 @@ from paddock.machine.base import DEFAULT_USER
 from paddock.models import State
 from paddock.store.records import Sandbox
 
+DAYTONA_USER = "daytona"
+"""Who a user is in Daytona's own images, and so in programs written for them."""
 DAEMON_VERSION = "0.190.0"
 """What we do of Daytona's daemon."""
 _STATES = {

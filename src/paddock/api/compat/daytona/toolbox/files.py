@@ -11,11 +11,12 @@ from fastapi import APIRouter, Query, Response
 
 from paddock import errors
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
+from paddock.api.compat.daytona.control.shapes import DAYTONA_USER
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.inside import Inside, InsideHere, ToolboxRoute, bad_path
 from paddock.api.large_answers import json_items
 from paddock.clock import iso
-from paddock.machine.base import FileInfo, FileType, ProcessStatus
+from paddock.machine.base import DEFAULT_USER, FileInfo, FileType, ProcessStatus
 from paddock.models import Text
 
 router = APIRouter(prefix="/{sandbox_id}/files", route_class=ToolboxRoute)
@@ -91,6 +92,7 @@ async def set_permissions(
     await inside.machine.stat(where, user=inside.user)
     if mode:
         await _as_program(inside, ["chmod", f"{_bits(mode):o}", "--", where])
+    owner, group = (_account(name) for name in (owner, group))
     if owner or group:
         await _as_program(inside, ["chown", f"{owner}:{group}" if group else owner, "--", where], user="root")
     return Response(status_code=200)
@@ -214,6 +216,11 @@ async def _as_program(inside: Inside, argv: list[str], user: str | None = None) 
         said = _text(stderr.data).strip()[:500] or f"{posixpath.basename(argv[0])} failed"
         code = "FILE_ACCESS_DENIED" if "not permitted" in said else None
         raise DaytonaError(403 if code else 400, said, code, DAEMON)
+
+
+def _account(name: str) -> str:
+    """Daytona's images have a user `daytona`, whom programs name; ours has another name."""
+    return DEFAULT_USER if name == DAYTONA_USER else name
 
 
 def _bits(mode: str) -> int:

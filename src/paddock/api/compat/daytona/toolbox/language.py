@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
@@ -12,16 +12,21 @@ from pydantic import Field
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.inside import BASH, Inside, InsideHere, ToolboxRoute
-from paddock.api.compat.daytona.toolbox.language_server import LanguageServer
+from paddock.api.compat.daytona.toolbox.language_server import LanguageServer, MethodNotFound
+from paddock.errors import PathConflict, PathNotFound
 from paddock.lifecycle.in_flight import Holding
 from paddock.models import Text
 
 router = APIRouter(prefix="/{sandbox_id}/lsp", route_class=ToolboxRoute)
 
-_PYTHON = ("pyright-langserver --stdio", "basedpyright-langserver --stdio", "pylsp", "jedi-language-server")
+# The first of these that is there is taken; only pylsp does not know `workspace/symbol`.
+_PYTHON = ("pyright-langserver --stdio", "basedpyright-langserver --stdio", "jedi-language-server", "pylsp")
 _SCRIPT = ("typescript-language-server --stdio",)
 PROGRAMS = {"python": _PYTHON, "typescript": _SCRIPT, "javascript": _SCRIPT}
-_INSTALL = {"python": "pip install python-lsp-server", "typescript": "npm install -g typescript-language-server"}
+_INSTALL = {
+    "python": "pip install jedi-language-server",
+    "typescript": "npm install -g typescript-language-server typescript",
+}
 _MAX_DOCUMENT = 16 << 20
 _MOST, _MOST_OF_USER, _MOST_OF_SANDBOX = 1000, 100, 8
 """Language servers that run at once."""
@@ -70,32 +75,36 @@ async def stop(inside: InsideHere, request: Request, body: Which) -> Response:
 @router.post("/did-open")
 async def did_open(inside: InsideHere, request: Request, body: Document) -> Response:
     server = _get(inside, request, body)
-    text = await inside.read(_path(inside, body.uri), _MAX_DOCUMENT)
+    path = await _path(inside, body, body.uri)
+    text = await inside.read(path, _MAX_DOCUMENT)
     if text is None:
-        raise DaytonaError(404, f"{body.uri[:500]} is not there", "FILE_NOT_FOUND", DAEMON)
+        raise DaytonaError(404, f"{body.uri[:500]} is not there: looked at {path}", "FILE_NOT_FOUND", DAEMON)
+    uri = _uri(path)
     document = {
-        "uri": body.uri,
+        "uri": uri,
         "languageId": body.language_id,
         "version": 1,
         "text": text.decode(errors="replace"),
     }
     await server.tell("textDocument/didOpen", {"textDocument": document})
-    server.open_documents.add(body.uri)
+    server.open_documents.add(uri)
     return Response(status_code=200)
 
 
 @router.post("/did-close")
 async def did_close(inside: InsideHere, request: Request, body: Document) -> Response:
     server = _get(inside, request, body)
-    await server.tell("textDocument/didClose", {"textDocument": {"uri": body.uri}})
-    server.open_documents.discard(body.uri)
+    uri = _uri(await _path(inside, body, body.uri))
+    await server.tell("textDocument/didClose", {"textDocument": {"uri": uri}})
+    server.open_documents.discard(uri)
     return Response(status_code=200)
 
 
 @router.post("/completions")
 async def completions(inside: InsideHere, request: Request, body: Completions) -> dict[str, Any]:
     server = _get(inside, request, body)
-    asked: dict[str, Any] = {"textDocument": {"uri": body.uri}, "position": body.position.model_dump()}
+    uri = _uri(await _path(inside, body, body.uri))
+    asked: dict[str, Any] = {"textDocument": {"uri": uri}, "position": body.position.model_dump()}
     found = await server.ask("textDocument/completion", asked | ({"context": body.context} if body.context else {}))
     whole: dict[str, Any] = found if isinstance(found, dict) else {"isIncomplete": False, "items": found or []}
     items = [_item(each) for each in whole.get("items", ()) if isinstance(each, dict) and "label" in each]
@@ -106,7 +115,9 @@ async def completions(inside: InsideHere, request: Request, body: Completions) -
 async def document_symbols(
     inside: InsideHere, request: Request, language: Language, project: Project, uri: str
 ) -> list[dict[str, Any]]:
-    server = _get(inside, request, Which(language_id=language, path_to_project=project))
+    which = Which(language_id=language, path_to_project=project)
+    server = _get(inside, request, which)
+    uri = _uri(await _path(inside, which, uri))
     found = await server.ask("textDocument/documentSymbol", {"textDocument": {"uri": uri}})
     return list(_symbols(found or (), uri))
 
@@ -117,7 +128,12 @@ async def workspace_symbols(
     inside: InsideHere, request: Request, query: str, language: Language, project: Project
 ) -> list[dict[str, Any]]:
     server = _get(inside, request, Which(language_id=language, path_to_project=project))
-    return list(_symbols(await server.ask("workspace/symbol", {"query": query}) or (), ""))
+    try:
+        found = await server.ask("workspace/symbol", {"query": query})
+    except MethodNotFound as problem:
+        hint = f"This language server does not know workspace/symbol. Install one that does: {_hint(language)}"
+        raise DaytonaError(501, hint, "NOT_SUPPORTED", DAEMON) from problem
+    return list(_symbols(found or (), ""))
 
 
 async def _start(inside: Inside, body: Which, root: str) -> LanguageServer:
@@ -145,8 +161,8 @@ async def _installed(inside: Inside, language: str) -> str:
     if found := stdout.data.decode(errors="replace").strip():
         return found
     names = ", ".join(each.split()[0] for each in programs)
-    hint = _INSTALL["python" if language == "python" else "typescript"]
-    message = f"No language server for {language} is installed in this sandbox ({names}). Install one: {hint}"
+    message = f"No language server for {language} is installed in this sandbox ({names}). "
+    message += f"Install one: {_hint(language)}"
     raise DaytonaError(501, message, "NOT_SUPPORTED", DAEMON)
 
 
@@ -180,8 +196,25 @@ def _get(inside: Inside, request: Request, which: Which) -> LanguageServer:
     return server
 
 
-def _path(inside: Inside, uri: str) -> str:
-    return inside.resolve(unquote(urlsplit(uri).path) if uri.startswith("file://") else uri)
+def _hint(language: str) -> str:
+    return _INSTALL["python" if language == "python" else "typescript"]
+
+
+async def _path(inside: Inside, which: Which, uri: str) -> str:
+    """Clients write `file://` before whatever path they were given. A relative one is meant from the working directory,
+    or from the project where only that has it."""
+    given = unquote(uri.removeprefix("file://"))
+    path = inside.resolve(given)
+    if not given.startswith("/"):
+        try:
+            await inside.machine.stat(path, follow=True, user=inside.user)
+        except (PathNotFound, PathConflict):
+            return inside.resolve(f"{which.path_to_project.rstrip('/')}/{given}")
+    return path
+
+
+def _uri(path: str) -> str:
+    return f"file://{quote(path)}"
 
 
 def _item(found: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ log = structlog.get_logger(__name__)
 
 _ANSWER_SECONDS = 60.0
 _MAX_MESSAGE = 16 << 20
+_METHOD_NOT_FOUND = -32601
 _MAX_HEAD = 8192
 _CAPABILITIES: Mapping[str, Any] = {
     "textDocument": {
@@ -29,6 +30,10 @@ _CAPABILITIES: Mapping[str, Any] = {
     },
     "workspace": {"symbol": {}, "workspaceFolders": True, "configuration": True},
 }
+
+
+class MethodNotFound(DaytonaError):
+    """This language server cannot do what it is asked for."""
 
 
 class LanguageServer:
@@ -123,8 +128,7 @@ class LanguageServer:
         if answer is None or answer.done():
             return
         if message.get("error"):
-            told = str(message["error"].get("message", "it failed"))[:500]
-            answer.set_exception(DaytonaError(500, f"the language server says: {told}", source=DAEMON))
+            answer.set_exception(_refusal(message["error"]))
         else:
             answer.set_result(message.get("result"))
 
@@ -162,6 +166,12 @@ def _length(head: bytes) -> int:
             if size <= _MAX_MESSAGE:
                 return size
     raise ValueError("the language server does not keep to the protocol")
+
+
+def _refusal(error: Any) -> DaytonaError:
+    told = error if isinstance(error, dict) else {}
+    kind = MethodNotFound if told.get("code") == _METHOD_NOT_FOUND else DaytonaError
+    return kind(500, f"the language server says: {str(told.get('message', 'it failed'))[:500]}", source=DAEMON)
 
 
 def _ended(why: str) -> DaytonaError:

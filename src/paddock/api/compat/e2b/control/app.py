@@ -31,7 +31,7 @@ def create_control(house: House, limiter: RateLimiter) -> FastAPI:
     app.state.replay = Replay()
     table = RouteTable(_ROUTERS)
     for router in _ROUTERS:
-        app.include_router(router)
+        app.router.routes.extend(router.routes)  # as in `create_app`
     app.add_api_route("/health", _health, methods=["GET"])
 
     async def refuse(request: Request, problem: Exception) -> Response:

@@ -75,6 +75,8 @@ def _check_wishes(body: NewSandbox) -> None:
         raise E2BError(400, "autoPauseMemory: false excludes autoResume: traffic wakes only what kept its memory")
     if body.iam:
         raise E2BError(400, "Workload identity tokens (iam) are not available on this server")
+    if body.mcp:
+        raise E2BError(400, templates.NO_MCP_GATEWAY)
     if body.volume_mounts:
         raise E2BError(400, "Volume mounts are not available on this server")
 

@@ -56,6 +56,7 @@ class NewSandbox(E2BRequest):
     network: Network | None = None
     iam: dict[str, Any] | None = None
     volume_mounts: list[dict[str, Any]] | None = None
+    mcp: dict[str, Any] | None = None
 
 
 class Connect(E2BRequest):

@@ -23,6 +23,13 @@ from paddock.store.listing import Template
 BASE = "base"
 INTERPRETER = "code-interpreter-v1"
 DEFAULT_NAMES = (BASE, INTERPRETER)
+MCP_GATEWAY = "mcp-gateway"
+NO_MCP_GATEWAY = (
+    "mcp=… is not available on this server: it needs E2B's template mcp-gateway, which starts servers of Docker's MCP "
+    "catalogue as containers. Create the sandbox without it and give it MCP servers as programs or URLs: PUT "
+    "/sandboxes/{sandbox_id}/mcp-servers of this server's own API, or `paddock mcp add`; every sandbox serves them as "
+    "one MCP server"
+)
 _REFERENCE = re.compile(r"(?:[A-Za-z0-9_.-]+/)?[A-Za-z0-9_.-]+(?::[A-Za-z0-9_.-]+)?", re.ASCII)
 _ANY_TAG = ("default", "latest")
 _NAMESPACE = uuid.UUID("6f0f0a53-96a5-4c6e-b7b4-0a2a5a5f5d0b")
@@ -49,6 +56,10 @@ async def find(caller: Caller, reference: str) -> Named:
         found = Named(name, None)
     elif name.lower() in DEFAULT_NAMES:
         found = Named(known[0], name.lower())
+    elif name == MCP_GATEWAY:
+        raise E2BError(400, NO_MCP_GATEWAY)
+    elif await caller.house.controller.has_template(reference):
+        return Named(reference, None)
     else:
         raise E2BError(404, f"template '{name[:200]}' not found")
     if tag and tag not in _ANY_TAG:

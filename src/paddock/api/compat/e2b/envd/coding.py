@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator
 
 from paddock.machine.threads import in_thread
 
+_FEW_MEMBERS, _SMALL_MEMBER = 1000, 1024
+"""A member costs as much as decoding some kilobytes. Beyond a few, as many are taken as there are bytes on either side
+for members of this size; programs that compress in blocks write larger ones."""
 _GZIP = 16 + zlib.MAX_WBITS
 _PIECE = 256 * 1024
 _LEVEL = 1
@@ -39,10 +42,12 @@ def chosen(accept: str | None) -> str:
 
 
 async def unzipped(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """However much comes out of one chunk, it comes out in pieces."""
+    """However much comes out of one chunk, it comes out in pieces; however little, it takes no longer."""
     decoder = zlib.decompressobj(_GZIP)
     begun = False
+    members, size = 0, 0
     async for chunk in chunks:
+        size += len(chunk)
         rest = chunk
         while True:
             begun = begun or bool(rest)
@@ -55,6 +60,10 @@ async def unzipped(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
                 rest = decoder.unused_data
                 decoder = zlib.decompressobj(_GZIP)
                 begun = False
+                members += 1
+            size += len(piece)
+            if members > _FEW_MEMBERS + size // _SMALL_MEMBER:
+                raise BadCoding("the gzip body has very many very small members: compress the file as a whole")
             if piece:
                 yield piece
             if not rest and len(piece) < _PIECE:

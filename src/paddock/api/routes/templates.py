@@ -1,0 +1,24 @@
+"""What sandboxes can be made from."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from paddock.api.auth import Calling, GuardedRoute
+from paddock.api.openapi import operation_id
+from paddock.models import TemplateInfo, TemplateList
+
+router = APIRouter(tags=["server"], route_class=GuardedRoute, generate_unique_id_function=operation_id)
+
+
+@router.get("/templates")
+async def list_templates(caller: Calling) -> TemplateList:
+    """The templates of every provider of this server that answers; for `docker` these are images."""
+    found = await caller.house.controller.templates_by_provider()
+    return TemplateList(
+        templates=[
+            TemplateInfo(template_id=name, provider=provider, default=number == 0)
+            for provider, names in found.items()
+            for number, name in enumerate(names)
+        ]
+    )

@@ -1,0 +1,152 @@
+"""``paddock down``: end the server of this home."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paddock.cli import output
+from paddock.cli.configuration import load_settings
+from paddock.cli.session import Session, command
+from paddock.errors import Conflict, Invalid, PaddockError, SandboxElsewhere, SandboxNotFound, Unavailable
+
+if TYPE_CHECKING:
+    from paddock.cli.server_process import ServerProcess
+    from paddock.client import SyncSandboxClient
+    from paddock.settings import Settings
+
+_MARGIN_S = 60.0
+"""Beyond what a server gives its requests to end."""
+_DELETED_AT_ONCE = 8
+_ROUNDS = 5
+Home = Annotated[Path | None, typer.Option(metavar="DIR", help="Whose server. [env: PADDOCK_HOME]")]
+
+
+@command
+def down(
+    session: Session,
+    sandboxes: Annotated[bool, typer.Option("--sandboxes", help="Delete every sandbox first, of all users.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    home: Home = None,
+) -> None:
+    """Stop the server on this machine. Sandboxes live on, unless you say --sandboxes."""
+    from paddock.cli.server_process import ServerProcess
+
+    settings = load_settings(PADDOCK_HOME=home)
+    server = ServerProcess.find(settings.home)
+    if server is None:
+        _none_runs(session, settings, sandboxes)
+        return
+    with server, _client(server, settings) as client:
+        deleted = 0
+        if sandboxes:
+            count = len(_living(client))
+            confirm(session, yes, f"This deletes {_sandboxes(count)} with all their files, and stops the server.")
+            deleted = _delete_all(client)
+        left = _left(client)
+        stop(server, settings)
+    document = {"success": True, "stopped": server.pid, "deleted": deleted, "left": left}
+    session.answer(document, lambda: _tell(server, deleted, left))
+
+
+def stop(server: ServerProcess, settings: Settings) -> None:
+    if not server.stop(settings.drain_timeout * 2 + _MARGIN_S):
+        raise Unavailable(
+            f"The server (process {server.pid}) has been asked to stop and has not yet. It may still be finishing "
+            f"requests; `kill -9 {server.pid}` ends it at once, and its sandboxes live on all the same."
+        )
+
+
+def confirm(session: Session, yes: bool, what: str) -> None:
+    """Go on only when somebody said so."""
+    if yes:
+        return
+    if session.json or not sys.stdin.isatty():
+        raise Invalid(f"{what} Say --yes, because nobody can be asked here.")
+    output.note(what)
+    if not typer.confirm("Go on?", err=True):
+        raise typer.Exit(1)
+
+
+def _none_runs(session: Session, settings: Settings, sandboxes: bool) -> None:
+    from paddock.lifecycle.house import AlreadyRunning, ensure_free
+
+    try:
+        ensure_free(settings)
+    except AlreadyRunning:
+        raise Conflict(f"A server is just starting or stopping on {settings.home}: try again in a moment.") from None
+    if sandboxes:
+        raise Conflict(
+            f"No server runs on {settings.home}, so there is nobody to delete its sandboxes: start it with "
+            "`paddock up`, or remove all of it with `paddock destroy`."
+        )
+    document = {"success": True, "stopped": None, "deleted": 0, "left": None}
+    session.answer(document, lambda: output.note(f"No server runs on {settings.home}."))
+
+
+def _client(server: ServerProcess, settings: Settings) -> SyncSandboxClient:
+    output.skip_unused_imports()
+    from paddock.client import SyncSandboxClient
+
+    try:
+        key = settings.key_file.read_text().strip()
+    except OSError:
+        key = None
+    return SyncSandboxClient(server.url, api_key=key)
+
+
+def _living(client: SyncSandboxClient) -> list[Any]:
+    return list(client.iter_sandboxes())
+
+
+def _delete_all(client: SyncSandboxClient) -> int:
+    """Also those that somebody makes meanwhile; but not those that another server has, on a database of several."""
+    deleted: set[str] = set()
+    elsewhere: set[str] = set()
+
+    def delete(sandbox_id: str) -> None:
+        try:
+            client.delete_sandbox(sandbox_id)
+        except SandboxNotFound:
+            return
+        except SandboxElsewhere:
+            elsewhere.add(sandbox_id)
+
+    for _ in range(_ROUNDS):
+        found = [box.sandbox_id for box in _living(client) if box.sandbox_id not in elsewhere]
+        if not found:
+            return len(deleted - elsewhere)
+        with ThreadPoolExecutor(_DELETED_AT_ONCE) as pool:
+            list(pool.map(delete, found))
+        deleted.update(found)
+    raise Conflict("Sandboxes are made as fast as they are deleted. The server runs on; try again.")
+
+
+def _left(client: SyncSandboxClient) -> dict[str, int] | None:
+    """How many sandboxes live on, by state. None where the server will not say: that must not keep it from stopping."""
+    try:
+        return dict(Counter(box.status.value for box in _living(client)))
+    except PaddockError:
+        return None
+
+
+def _tell(server: ServerProcess, deleted: int, left: dict[str, int] | None) -> None:
+    gone = f" {_sandboxes(deleted)} deleted." if deleted else ""
+    print(f"The server (process {server.pid}) has stopped.{gone}")
+    if left is None:
+        print("Sandboxes that it had live on; the next `paddock up` finds them.")
+    elif left:
+        states = ", ".join(f"{count} {name}" for name, count in sorted(left.items()))
+        print(
+            f"{_sandboxes(sum(left.values()))} still here ({states}): the next `paddock up` finds them. "
+            "`paddock destroy` removes everything."
+        )
+
+
+def _sandboxes(count: int) -> str:
+    return "1 sandbox" if count == 1 else f"{count} sandboxes"

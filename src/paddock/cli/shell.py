@@ -1,0 +1,58 @@
+"""``paddock shell``: a shell in a sandbox, on this terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paddock.cli.arguments import complete_sandbox_id
+from paddock.cli.session import Session, command
+from paddock.errors import Invalid
+
+if TYPE_CHECKING:
+    from paddock.cli.interactive import InteractiveProgram
+
+DetachKeys = Annotated[
+    str, typer.Option(metavar="KEYS", help="Leave it running with these keys; '' for none, to pass all on.")
+]
+
+
+@command
+def shell(
+    session: Session,
+    sandbox_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The sandbox's id.", autocompletion=complete_sandbox_id)
+    ] = None,
+    cwd: Annotated[str | None, typer.Option(metavar="PATH", help="Where. [default: /workspace]")] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="As whom: user or root.")] = None,
+    attach: Annotated[
+        str | None, typer.Option(metavar="PROCESS", help="Go back to one that was left, by its process id.")
+    ] = None,
+    detach_keys: DetachKeys = "ctrl-]",
+) -> None:
+    """Open a shell in a sandbox, on this terminal."""
+    from paddock.cli.interactive import InteractiveProgram
+
+    if session.json:
+        raise typer.BadParameter("cannot be used here: a shell is for people", param_hint="--json")
+    if sandbox_id is None:
+        raise Invalid("Which sandbox? Say `paddock shell ID`: `paddock list` shows them, `paddock create` makes one.")
+    if attach is not None and (cwd or user):
+        raise typer.BadParameter("cannot be used with --cwd or --user: it has started already", param_hint="--attach")
+    program = InteractiveProgram(sandbox_id, cwd=cwd, user=user, process_id=attach, detach_keys=detach_keys)
+    run_interactive(session, program)
+
+
+def run_interactive(session: Session, program: InteractiveProgram) -> None:
+    """To its end, or until it is left; the exit code is passed on."""
+    if code := interact(session, program):
+        raise typer.Exit(code)
+
+
+def interact(session: Session, program: InteractiveProgram) -> int:
+    import asyncio
+
+    from paddock.cli.interactive import Interactive
+
+    return asyncio.run(Interactive(session.async_client(), program).run())

@@ -1,0 +1,174 @@
+"""Which sandboxes this server can act on, where several servers share a database.
+
+A sandbox belongs to the node that made it. Machines of the ``local`` and ``docker`` providers belong to a home
+directory, those of a vendor to an installation's name. Servers with the same node act for each other; of sandboxes on
+other nodes a server knows the row and nothing else, so it never concludes anything about them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import secrets
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from paddock.clock import Clock
+from paddock.errors import ProviderUnavailable, SandboxElsewhere, Unavailable
+from paddock.providers.base import Provider
+from paddock.settings import Settings
+from paddock.store import nodes
+from paddock.store.database import Store
+from paddock.store.nodes import Node
+from paddock.store.records import Sandbox
+
+log = structlog.get_logger(__name__)
+
+LOST_AFTER_S = 86_400.0
+"""A node that was not seen for so long no longer holds up the delete of its sandboxes. Should it come back, it removes
+their machines, whose rows say `deleted`."""
+_POLL_S = 0.1
+
+
+class NodeTaken(Unavailable):
+    """A server on another machine uses the same home: each would take the other's processes for dead."""
+
+    code = "node_taken"
+
+
+class Nodes:
+    def __init__(
+        self, settings: Settings, clock: Clock, store: Store, providers: Mapping[str, Provider], server_id: str
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._providers = providers
+        self._server_id = server_id
+        self._ids: dict[str, str] = {}
+        self._known: dict[str, Node] = {}
+        self._rest = asyncio.sleep
+        self._boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+    @property
+    def ids(self) -> frozenset[str] | None:
+        """Those whose sandboxes this server acts on. None: all there are, since SQLite has one server at a time."""
+        return None if self._store.sqlite else frozenset(self._ids.values())
+
+    @property
+    def providers(self) -> Collection[str]:
+        return self._providers.keys()
+
+    async def open(self) -> None:
+        home = await asyncio.to_thread(_home_id, self._settings.home / "node")
+        for name, provider in self._providers.items():
+            shared = await asyncio.to_thread(provider.shared_node)
+            self._ids[name] = f"{name}-{shared}" if shared else f"{name}-{home}"
+        if not self._store.sqlite:
+            await self._refuse_second_machine()
+        await self.beat()
+
+    async def beat(self) -> None:
+        """Say that somebody is here, and learn who else is."""
+        now = self._clock.now()
+        name = platform.node() or "unknown"
+        url = self._settings.internal_url or None
+        ours = [Node(each, name, url, self._boot_id, self._server_id, now) for each in sorted(self._ids.values())]
+        async with self._store.write() as connection:
+            await nodes.beat(connection, ours)
+            self._known = {node.node_id: node for node in await nodes.every(connection)}
+
+    def of(self, provider: str) -> str | None:
+        """Where this server's sandboxes at this provider live."""
+        return self._ids.get(provider)
+
+    def here(self, sandbox: Sandbox) -> bool:
+        """A row of before nodes were written down may be anybody's, so everybody may look."""
+        return self._store.sqlite or sandbox.node_id is None or sandbox.node_id == self._ids.get(sandbox.provider)
+
+    def unplaced(self, sandbox: Sandbox) -> bool:
+        """Whether its absence here says nothing."""
+        return sandbox.node_id is None and not self._store.sqlite
+
+    def require(self, sandbox: Sandbox) -> None:
+        if not self.here(sandbox):
+            raise self.elsewhere(sandbox)
+
+    def node_of(self, sandbox: Sandbox) -> Node | None:
+        """As it was at the last heartbeat; None for one that is not known."""
+        return self._known.get(sandbox.node_id or "")
+
+    def alive(self, node: Node | None) -> bool:
+        # Its heartbeats come every quarter of the time, and ours, at which we hear of it, too.
+        return node is not None and node.seen_at >= self._clock.now() - 1.25 * self._settings.server_ttl
+
+    def reachable(self, sandbox: Sandbox) -> bool:
+        """Whether there is a server, here or elsewhere, that can act on it now."""
+        return self.here(sandbox) or self.alive(self.node_of(sandbox))
+
+    def lost(self, sandbox: Sandbox) -> bool:
+        node = self.node_of(sandbox)
+        if node is None or self.here(sandbox):
+            return False
+        return max(node.seen_at, sandbox.state_changed_at) < self._clock.now() - LOST_AFTER_S
+
+    def elsewhere(self, sandbox: Sandbox) -> SandboxElsewhere | ProviderUnavailable:
+        node = self.node_of(sandbox)
+        where = f"machine {node.name!r}" if node else "a machine that is not known here"
+        details: dict[str, Any] = {"sandbox_id": sandbox.sandbox_id, "node": sandbox.node_id}
+        start = f"Sandbox {sandbox.sandbox_id!r} lives on {where} (node {sandbox.node_id})"
+        if node is None or not self.alive(node):
+            return ProviderUnavailable(
+                f"{start}, where no Paddock server runs now. It is as it was; start the server there.", details=details
+            )
+        ask = f"Ask the server there: {node.url}." if node.url else "Ask the server there."
+        return SandboxElsewhere(f"{start}, which this server cannot act on. {ask}", details=details | {"url": node.url})
+
+    def delete_stands(self, sandbox: Sandbox) -> ProviderUnavailable:
+        problem = self.elsewhere(sandbox)
+        told = problem.message.partition(" It is as it was")[0]
+        return ProviderUnavailable(
+            f"{told} Its delete stands: it is carried out when that server is back, and counts as done after a day "
+            "without it.",
+            details=problem.details,
+        )
+
+    async def _refuse_second_machine(self) -> None:
+        """A node whose machines are processes of one machine cannot have servers on two. The last heartbeat may be of
+        before a reboot: only one that goes on is a living server."""
+        bound = {self._ids[name] for name, provider in self._providers.items() if provider.on_this_machine}
+        async with self._store.read() as connection:
+            found = {node.node_id: node for node in await nodes.every(connection)}
+        others = [found[each] for each in bound if each in found and found[each].boot_id != self._boot_id]
+        for other in others:
+            while self.alive(other):
+                await self._rest(_POLL_S)
+                async with self._store.read() as connection:
+                    now = next((one for one in await nodes.every(connection) if one.node_id == other.node_id), other)
+                if (now.server_id, now.boot_id) == (other.server_id, other.boot_id) and now.seen_at > other.seen_at:
+                    raise NodeTaken(
+                        f"A Paddock server on another machine ({other.name!r}) uses the same PADDOCK_HOME, or a copy "
+                        f"of it ({self._settings.home / 'node'} names both). Sandboxes of the local provider are "
+                        "processes of one machine: give each machine a PADDOCK_HOME of its own."
+                    )
+                if now.seen_at < other.seen_at:
+                    break
+
+
+def _home_id(path: Path) -> str:
+    """Made once. Whoever copies a home to another machine removes this file there."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f"node.{secrets.token_hex(4)}")
+    if not path.exists():
+        temporary.write_text(secrets.token_hex(8) + "\n")
+        with suppress(FileExistsError):
+            os.link(temporary, path)
+        temporary.unlink()
+    if not (name := path.read_text().strip()):
+        raise Unavailable(f"{path} is empty: it holds the name of this home. Put back what it held, or remove it.")
+    return name

@@ -1,0 +1,19 @@
+"""What a row says of why it is in its state."""
+
+from __future__ import annotations
+
+from paddock.lifecycle.states import OPERATIONS
+from paddock.store.records import Sandbox
+
+
+def unfinished(sandbox: Sandbox) -> str:
+    return f"{OPERATIONS[sandbox.state].name} has not finished: "
+
+
+def begun(sandbox: Sandbox) -> str | None:
+    """Why its transition was begun, without what a failed try added."""
+    return (sandbox.reason or "").partition(unfinished(sandbox))[0].strip() or None
+
+
+def why(cause: str) -> str | None:
+    return {"timeout": "Its timeout struck.", "request": None}.get(cause, cause)

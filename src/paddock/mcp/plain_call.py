@@ -1,0 +1,59 @@
+"""``{"tool": …, "args": {…}}``: a call of one tool as one document, for programs that speak no JSON-RPC.
+
+Older sandbox servers took it at their MCP endpoint, so it is taken there, beside MCP itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from paddock import errors
+from paddock.mcp.desk import Desk
+from paddock.tools.bench import unheard
+
+_SIGN = b'"tool"'
+
+
+@dataclass(frozen=True, slots=True)
+class PlainCall:
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+def read_plain_call(body: bytes) -> PlainCall | None:
+    """None for what is not such a document: MCP has its own words for what is wrong with it."""
+    if _SIGN not in body:  # MCP's own messages have no such name, and are not parsed twice
+        return None
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict) or "jsonrpc" in document or "tool" not in document:
+        return None
+    tool, arguments = document["tool"], document.get("args", document.get("arguments"))
+    if not isinstance(tool, str) or not isinstance(arguments, dict | None):
+        raise errors.Invalid('A call is {"tool": "<name>", "args": {…}}.')
+    return PlainCall(tool, arguments or {})
+
+
+async def answer_plain_call(call: PlainCall, desk: Desk) -> Response:
+    outcome = await desk.call(call.tool, call.arguments, unheard)
+    pictures = [
+        {"media_type": picture.media_type, "data": base64.b64encode(picture.data).decode()}
+        for picture in outcome.pictures
+    ]
+    return JSONResponse(
+        {
+            "success": not outcome.failed,
+            "tool": call.tool,
+            "result": outcome.text,
+            "data": None if outcome.data is None else dict(outcome.data),
+            "pictures": pictures,
+        }
+    )

@@ -1,0 +1,47 @@
+"""Nodes: the places whose machines one server, or several with one home, can act on. Rows outlive their servers, so
+that it can always be said where a sandbox lives."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paddock.store.tables import nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    node_id: str
+    name: str
+    """The host name of the machine whose server was there last."""
+    url: str | None
+    """How other servers reach that server; None where its operator has not said."""
+    boot_id: str
+    """Of that machine: another machine with the same node has the same directory, or a copy of it."""
+    server_id: str
+    seen_at: float
+    """The last heartbeat; 0 after an orderly stop."""
+
+
+async def beat(connection: AsyncConnection, seen: Collection[Node]) -> None:
+    dialect: Any = sqlite if connection.dialect.name == "sqlite" else postgresql
+    for node in seen:
+        values = {name: getattr(node, name) for name in Node.__slots__}
+        statement = dialect.insert(nodes).values(values)
+        changed = {name: value for name, value in values.items() if name != "node_id"}
+        await connection.execute(statement.on_conflict_do_update(index_elements=["node_id"], set_=changed))
+
+
+async def leave(connection: AsyncConnection, server_id: str) -> None:
+    """Another server with the same home says at its next heartbeat that somebody is there."""
+    await connection.execute(update(nodes).where(nodes.c.server_id == server_id).values(seen_at=0.0))
+
+
+async def every(connection: AsyncConnection) -> list[Node]:
+    columns = [nodes.c[name] for name in Node.__slots__]
+    return [Node(**row) for row in (await connection.execute(select(*columns))).mappings()]

@@ -1,0 +1,144 @@
+"""The scenes, one for each kind of database and provider, and the table that is printed at the end."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from paddock.lifecycle.bootstrap import first_key
+from paddock.providers.base import Provider
+from paddock.providers.docker import DockerProvider
+from paddock.providers.fake import FakeProvider
+from paddock.providers.local import LocalProvider
+from paddock.settings import Settings
+from paddock.store.database import Store
+from tests.chaos.clock import SharedClock
+from tests.chaos.faults import Faults, read_only_postgres, read_only_sqlite
+from tests.chaos.herd import Herd
+from tests.chaos.output import SPOOL_BYTES
+from tests.chaos.scene import REAL, Scene
+from tests.chaos.slot import Slot
+from tests.docker import engine
+from tests.docker.place import Place
+from tests.local import traces
+from tests.local.place import eventually
+from tests.support.small_disk import SmallDisk, small_disk
+
+_DISK_MB = {"local": 4096, "docker": 256, "fake": 128}
+_REPORT = "chaos"
+_PROVIDERS: dict[str, Callable[[Path], Provider]] = {
+    "fake": lambda home: FakeProvider(home / "fake"),
+    "local": lambda home: LocalProvider(home / "local"),
+    "docker": lambda home: DockerProvider(home / "docker", address=engine.address(), images=[engine.DEBIAN]),
+}
+
+
+@pytest.fixture(params=["sqlite", "postgres-two-servers", "local", "docker"])
+async def chaos(
+    request: pytest.FixtureRequest, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> AsyncIterator[Scene]:
+    kind = request.param if request.param in REAL else "fake"
+    environment = {
+        "SANDBOX_PROVIDER": kind,
+        "PADDOCK_SERVER_TTL": "1",
+        "PADDOCK_SCHEDULER_INTERVAL": "0.1",
+        "PADDOCK_RECONCILE_INTERVAL": "1",
+        "PADDOCK_BUSY_WAIT": "5",
+        "PADDOCK_DEFAULT_DISK_MB": "64",
+        "PADDOCK_OUTPUT_SPOOL": str(SPOOL_BYTES),
+        "PADDOCK_POOL_MAX": "2",
+    }
+    if kind == "docker":
+        environment |= {"DOCKER_HOST": f"unix://{engine.address().socket}", "PADDOCK_DOCKER_IMAGES": engine.DEBIAN}
+    postgres = None
+    if request.param == "postgres-two-servers":
+        postgres = await request.getfixturevalue("postgres").new_database()
+        environment["DATABASE_URL"] = postgres
+    seed = int(os.environ.get("CHAOS_SEED", random.randrange(1 << 32)))
+    print(f"CHAOS_SEED={seed}")
+    with _home(tmp_path, kind) as (home, disk):
+        environment["PADDOCK_HOME"] = str(home)
+        settings = Settings(**environment, _env_file=None)  # type: ignore[arg-type]
+        key = (await first_key(settings)).key
+        clock, rng = SharedClock(tmp_path / "clock"), random.Random(seed)
+        steady = None if postgres else clock
+        slots = [Slot(environment, number, tmp_path, steady) for number in range(2 if postgres else 1)]
+        store = Store(settings.database_url)
+        await store.open()
+        read_only = None
+        if postgres:
+            read_only = functools.partial(read_only_postgres, postgres)
+        elif disk:
+            read_only = functools.partial(read_only_sqlite, home / "paddock.db")
+        scene = Scene(
+            name=request.param,
+            home=home,
+            slots=slots,
+            store=store,
+            provider=_PROVIDERS[kind](home),
+            herd=Herd([slot.url for slot in slots], key, rng),
+            clock=clock,
+            faults=Faults(slots, home, rng, clock, disk, read_only),
+        )
+        try:
+            yield scene
+        finally:
+            if scene.places:
+                record_property(_REPORT, scene.report())
+            for slot in slots:
+                if slot.alive:
+                    await slot.dead(within=0)
+            await store.close()
+            if kind in REAL:
+                await _nothing_stays(scene.provider, home)
+
+
+@contextmanager
+def _home(folder: Path, kind: str) -> Iterator[tuple[Path, SmallDisk | None]]:
+    """Of the servers: on a file system of its own where one can be mounted. The machines of the fake provider, which
+    promises nothing about full disks, are elsewhere."""
+    if os.geteuid() != 0:
+        yield folder, None
+        return
+    with small_disk(folder, _DISK_MB[kind]) as disk:
+        home = disk.path / "home"
+        home.mkdir(mode=0o700)
+        if kind == "fake":
+            (folder / "fake").mkdir()
+            (home / "fake").symlink_to(folder / "fake")
+        yield home, disk
+
+
+async def _nothing_stays(provider: Provider, home: Path) -> None:
+    """What so many deaths have left half made is cleared away by the next server, and the rest by deleting it."""
+    for draft in (home / provider.name / "drafts").iterdir():
+        os.utime(draft, (0, 0))  # until then it could be a living server's
+    await provider.start()
+    for found in await provider.list():
+        await provider.delete(found.sandbox_id)
+    for shape, count in (await provider.warmed()).items():
+        await provider.cool(shape, count)
+    await provider.list()  # the second look, at which what is nobody's goes
+    await provider.close()
+    if isinstance(provider, LocalProvider):
+        await eventually(lambda: traces.look(home / "local") == traces.NOTHING)
+    else:
+        assert Place(home, engine.address()).leftovers() == []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Where servers died, and what else happened, whatever is captured."""
+    reports = [report for group in terminalreporter.stats.values() for report in group]
+    told = [pair for report in reports for pair in getattr(report, "user_properties", ())]
+    tables = [value for name, value in told if name == _REPORT]
+    if tables:
+        terminalreporter.section("chaos")
+    for lines in tables:
+        for line in lines:
+            terminalreporter.write_line(line)

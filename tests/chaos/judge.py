@@ -1,0 +1,138 @@
+"""What is left after the chaos against what clients were promised: rows, machines, histories, bills and outputs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from paddock.lifecycle.states import NEXT, OPERATIONS
+from paddock.models import State
+from paddock.store import deadlines, events, sandboxes
+from paddock.store.database import Store
+from paddock.store.records import Event, Sandbox
+from tests.chaos.scene import Scene
+
+SETTLE_SECONDS = 90.0
+_BILL_SLACK_S = 3.0
+_STATES = {state.value for state in State}
+
+
+async def judge(scene: Scene) -> None:
+    """Wait until nothing is under way and every deadline has struck, then compare everything with everything."""
+    herd = scene.herd
+    rows, alive = await _settled(scene)
+    assert not herd.surprises, "\n".join(herd.surprises)
+    machines = {found.sandbox_id: found.state.value for found in await scene.provider.list()}
+    assert machines == alive, "the database and the provider disagree"
+    for promise in herd.promises.values():
+        row = rows[promise.sandbox_id]
+        if promise.deleted:
+            assert row.state is State.DELETED, "a delete was acknowledged and did not happen"
+        elif not promise.maybe_deleted and promise.on_timeout == "pause":
+            assert row.state in {State.RUNNING, State.PAUSED}, "a sandbox was lost"
+    assert len(set(herd.created_by_key.values())) == len(herd.created_by_key), "one key, two sandboxes"
+    for row in rows.values():
+        await _check_history(scene, row)
+
+
+async def judge_usage(scene: Scene, client: httpx.AsyncClient) -> None:
+    """The clients' own book: what was answered is counted once, stands in the events once, and no time is billed that
+    did not pass."""
+    herd, url = scene.herd, scene.slots[0].url
+    assert not herd.commands, "a command that nobody could get an answer to"
+    for promise in herd.promises.values():
+        used = await client.get(f"{url}/sandboxes/{promise.sandbox_id}/usage")
+        if promise.deleted or promise.maybe_deleted or promise.on_timeout == "delete" or used.status_code == 404:
+            continue
+        total = used.json()["total"]
+        if scene.alone:
+            history = await _history(scene.store, promise.sandbox_id)
+            assert total["seconds"] <= _seconds_running(scene, history) + _BILL_SLACK_S, promise
+        if scene.loses_commands:
+            continue  # a command that its agent took with it may have been answered, and is then told as lost
+        answered = herd.answered[promise.sandbox_id]
+        assert total["commands"] == answered, promise
+        told = (await client.get(f"{url}/sandboxes/{promise.sandbox_id}/events?limit=1000")).json()["events"]
+        assert sum(event["type"] in ("command.started", "command.finished") for event in told) == answered, promise
+
+
+async def _settled(scene: Scene) -> tuple[dict[str, Sandbox], dict[str, str]]:
+    """All rows, and the states of those that live."""
+    keys = scene.herd.keys
+    try:
+        async with asyncio.timeout(SETTLE_SECONDS):
+            while True:
+                rows, due = await _everything(scene.store)
+                busy = [row.sandbox_id for row in rows.values() if row.state in OPERATIONS]
+                # The short timeouts of the herd must all have struck; what is left is an hour or a week away.
+                pending = [sandbox_id for sandbox_id, at in due.items() if at < scene.clock.now() + 60]
+                alive = {name: row.state.value for name, row in rows.items() if row.state is not State.DELETED}
+                odd = set(due) ^ set(alive)
+                # Rows and deadlines are read one after the other: only what is the same twice is one moment.
+                still = (await _everything(scene.store))[0] == rows
+                if still and not busy and not pending and not odd and not keys:
+                    return rows, alive
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        pytest.fail(
+            f"after {SETTLE_SECONDS} s still: transitional {busy}, not struck {pending}, "
+            f"without a deadline or without a row {odd}, unanswered {keys}, last refusals {scene.herd.last_refusal}"
+        )
+
+
+async def _everything(store: Store) -> tuple[dict[str, Sandbox], dict[str, float]]:
+    async with store.read() as connection:
+        rows: dict[str, Sandbox] = {}
+        for states in (None, [State.DELETED]):
+            cursor = None
+            while True:
+                page, cursor = await sandboxes.page(
+                    connection, owner_id=None, user_id=None, states=states, cursor=cursor, limit=500
+                )
+                rows |= {row.sandbox_id: row for row in page}
+                if cursor is None:
+                    break
+        due = {name: each.due_at for name, each in (await deadlines.next_of(connection, rows)).items()}
+    return rows, due
+
+
+async def _history(store: Store, sandbox_id: str) -> list[Event]:
+    async with store.read() as connection:
+        return await events.after(connection, sandbox_id, 0, 100_000)
+
+
+async def _check_history(scene: Scene, row: Sandbox) -> None:
+    """The events of one life: without gaps, along the state table, no deadline early, none twice."""
+    history = await _history(scene.store, row.sandbox_id)
+    assert [event.seq for event in history] == list(range(1, len(history) + 1))
+    state, woke_at = None, 0.0
+    for event in history:
+        name = event.type.removeprefix("sandbox.")
+        if name not in _STATES:
+            continue
+        now, at = State(name), scene.clock.real(event.at)
+        assert (now is State.CREATING) if state is None else (now in NEXT[state]), f"{state} to {now}: {history}"
+        if event.data.get("cause") == "timeout":
+            assert state is State.RUNNING and event.data["deadline"] == "idle", "a deadline struck twice, or the dead"
+            # Where servers share a database they cannot tell a clock that was set from one that is wrong.
+            early = scene.alone and at < woke_at + 0.99
+            assert not early, f"a deadline struck before a second had passed, the shortest there is: {history}"
+        if now is State.RUNNING:
+            woke_at = at
+        state = now
+    assert state is row.state
+
+
+def _seconds_running(scene: Scene, history: list[Event]) -> float:
+    total, since = 0.0, None
+    for event in history:
+        name = event.type.removeprefix("sandbox.")
+        if name not in _STATES:
+            continue
+        at = scene.clock.real(event.at)
+        if since is not None:
+            total += at - since
+        since = at if State(name) is State.RUNNING else None
+    return total + (scene.clock.real(scene.clock.now()) - since if since is not None else 0.0)

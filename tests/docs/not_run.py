@@ -1,0 +1,55 @@
+"""What no example is run for, and why: a piece of the command or of the code, and the reason.
+
+Each must be found in an example that is not run for it: an entry that fits nothing any more fails the tests.
+"""
+
+from __future__ import annotations
+
+NOT_RUN = {
+    # It would end or remove what the other examples need
+    "paddock down": "stops the server: tests/cli/test_going_away.py",
+    "paddock destroy": "removes the server's home: tests/cli/test_going_away.py",
+    "pip uninstall": "removes Paddock",
+    # It would be installed, built or measured
+    "make run": "sets up a checkout and starts a server: tests/cli starts one, CI runs this",
+    "make test": "runs the tests, this one among them",
+    "paddock addon install": "downloads hundreds of megabytes: tests/addons installs from a mirror",
+    "paddock addon remove": "takes an add-on away that other tests on this machine use",
+    "pip install": "installs from the registry",
+    "pip uninstall": "takes the package away that is tested",
+    "npm install": "installs from the registry",
+    "python -m benchmarks.": "measures for minutes",
+    "pytest tests/chaos": "runs for minutes, and is run as itself",
+    "python -m tests.": "drives whole SDKs for minutes, and is run as itself",
+    "paddock doctor --full": "tries to break out for minutes: tests/escape",
+    # It needs what is not here
+    "uvx": "needs the registry of Python packages from inside a sandbox: tests/mcp runs it",
+    "npx": "needs the registry of npm",
+    "--isolation strict": "needs Paddock as root on a machine that gives that level",
+    "SANDBOX_PROVIDER=": "needs an account at a vendor: tests/vendor plays one",
+    "PADDOCK_DOCKER_IMAGES=": "needs a Docker engine: tests/docker has one",
+    "--template node:22": "needs a Docker engine: tests/docker has one",
+    "e2b_code_interpreter": "needs E2B's SDK: tests/e2b drives it",
+    "from 'e2b'": "needs E2B's SDK: tests/e2b drives it",
+    "from daytona": "needs Daytona's SDK: tests/daytona drives it",
+    "browser_navigate": "needs the add-on: tests/browser has it",
+    "create_agent(": "needs a model: examples/ and tests/langchain have a scripted one",
+    "create_deep_agent(": "needs deepagents and a model: tests/deepagents",
+    "dcode ": "needs deepagents' command line: tests/deepagents",
+    "langchain_mcp_adapters": "needs the package: tests/mcp drives it",
+    "claude mcp add": "needs Claude Code: tests/mcp/test_agent_clis.py",
+    "codex mcp add": "needs Codex: tests/mcp/test_agent_clis.py",
+    "map $http_upgrade": "needs nginx",
+    # It goes on until it is stopped
+    "paddock up": "a server runs already",
+    "paddock down": "ends the server that all examples use: tests/local/test_going_away.py",
+    "paddock destroy": "ends the server that all examples use: tests/local/test_going_away.py",
+    "python -m paddock.mcp": "serves until it is stopped: tests/mcp/test_alone.py",
+}
+
+
+def reason(text: str, used: set[str]) -> str | None:
+    """Why this is not run. Notes in ``used`` what the reason was found for."""
+    found = [piece for piece in NOT_RUN if piece in text]
+    used.update(found)
+    return NOT_RUN[found[0]] if found else None

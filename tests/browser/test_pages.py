@@ -181,9 +181,11 @@ class Nobody(http.server.BaseHTTPRequestHandler):
         self.send_error(404)
     do_GET = do_POST = answer
     def log_message(self, *_): pass
-http.server.ThreadingHTTPServer(("127.0.0.1", 9), Nobody).serve_forever()
+http.server.ThreadingHTTPServer(("127.0.0.1", 6079), Nobody).serve_forever()
 """
-LISTENING = "python3 -c 'import socket, time\nwhile socket.socket().connect_ex((\"127.0.0.1\", 9)): time.sleep(0.05)'"
+LISTENING = (
+    "python3 -c 'import socket, time\nwhile socket.socket().connect_ex((\"127.0.0.1\", 6079)): time.sleep(0.05)'"
+)
 BOTH = "until grep -q ^POST /tmp/seen && grep -q v1/pages /tmp/seen; do sleep 0.1; done"
 
 
@@ -196,11 +198,12 @@ def test_a_browser_that_nobody_uses_asks_nobody_anything(browser_bed: Bed, visit
         return int(report["totals"]["connections"])
 
     before = connections()
-    box.run(f"exec python3 -c '{HOME}'", user="root", background=True)
+    box.run(f"exec python3 -c '{HOME}'", background=True)
     box.run(LISTENING, timeout=60)
     visitor.do("browser_close")
+    box.run("rm -r ~/.paddock/browser")  # with what it knows already
     visitor.do("browser_navigate", url=URL, screenshot=False)  # a page with a form, about which it would ask
-    box.run(f"timeout 100 sh -c '{BOTH}'", timeout=110)
+    box.run(f"timeout 50 sh -c '{BOTH}'", timeout=55)
     assert "POST" in box.run("cat /tmp/seen")
     assert connections() == before
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ PASTED = "first line\nÜmlaut, 漢字, 😀\n" * 600
 WATCH = """(() => {
   window.doubles = 0;
   addEventListener('dblclick', () => { window.doubles += 1; });
-  document.body.insertAdjacentHTML('beforeend', '<textarea id="wide" style="position:absolute;left:200px;top:0;width:400px;height:200px">');
+  document.body.insertAdjacentHTML('beforeend', '<textarea id="wide">');
+  wide.style = 'position: absolute; left: 200px; top: 0; width: 400px; height: 200px';
 })()"""
 
 
@@ -88,8 +90,8 @@ async def test_every_character_can_be_typed_composed_and_pasted(visitor: Visitor
     await until(visitor, typed, "aBü€é 日本")
 
     await viewer.evaluate(
-        "(() => { const data = new DataTransfer(); data.setData('text/plain', "
-        f"{PASTED!r}); keys.dispatchEvent(new ClipboardEvent('paste', {{ clipboardData: data, cancelable: true }})) }})()"
+        f"(() => {{ const data = new DataTransfer(); data.setData('text/plain', {json.dumps(PASTED)});"
+        " keys.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, cancelable: true })) })()"
     )
     await until(visitor, typed, f"aBü€é 日本{PASTED}")
 

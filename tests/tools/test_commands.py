@@ -137,3 +137,9 @@ async def test_a_call_wakes_a_paused_sandbox_and_is_counted(fresh: Workbench) ->
     await fresh.house.journal.flush()
     seen, _ = await fresh.house.usage.of_sandbox(fresh.who, fresh.sandbox_id)
     assert seen.commands >= 1
+
+
+async def test_a_background_command_that_ends_at_once_is_not_said_to_run(work: Workbench) -> None:
+    outcome = await work.call("run_command", command="echo in use >&2; exit 3", background=True)
+    assert outcome.data is not None and outcome.data["status"] == "completed"
+    assert "[exit code 3]" in outcome.text and "in use" in outcome.text

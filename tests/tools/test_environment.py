@@ -76,3 +76,13 @@ async def test_ports_are_listed_with_their_addresses(work: Workbench) -> None:
     assert mine["process"].startswith("python")
     assert str(port) in mine["url"]
     await work.does("task_stop", task_id=task)
+
+
+async def test_ports_of_paddock_itself_are_not_listed_and_those_of_code_are(work: Workbench) -> None:
+    await work.does("run_python", code="import socket; listener = socket.create_server(('127.0.0.1', 3456))")
+    ports = {each["port"] for each in (await work.does("port_list"))["ports"]}
+    assert 3456 in ports and not {3128, 6060, 49999} & ports
+    assert not [port for port in ports if port > 32767], "IPython's own"
+    exposed = await work.does("expose_port", port=3456)
+    assert "/p/" in exposed["program_url"] and ".localhost" not in exposed["program_url"]
+    await work.does("run_python", code="listener.close()")

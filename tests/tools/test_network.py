@@ -84,6 +84,8 @@ async def test_no_answer_is_said_with_a_reason(site: tuple[Workbench, str]) -> N
     assert "line breaks" in await work.fails("http_request", url="http://127.0.0.1:9/", headers={"A": "b\nc: d"})
 
 
-async def test_the_egress_rules_hold_for_tools(work: Workbench) -> None:
-    said = await work.fails("http_request", url="https://example.invalid/")
-    assert "No answer" in said
+async def test_a_name_that_does_not_resolve_is_told_from_a_host_that_is_not_allowed(work: Workbench) -> None:
+    unresolved = await work.fails("http_request", url="https://example.invalid/")
+    assert "No answer" in unresolved and "The name example.invalid does not resolve" in unresolved
+    refused = await work.fails("http_request", url="https://10.9.8.7/")
+    assert refused.endswith("The sandbox's egress rules do not allow this host.")

@@ -75,3 +75,8 @@ async def test_an_installed_package_can_be_imported_at_once(work: Workbench) -> 
     assert (await work.does("run_python", code="import tiny_thing; tiny_thing.answer"))["result"] == "42"
     assert "option" in await work.fails("pip_install", packages=["--pre"])
     assert "none.whl" in await work.fails("pip_install", packages=[work.at("none.whl")])
+
+
+async def test_a_traceback_has_no_colours(work: Workbench) -> None:
+    outcome = await work.call("run_python", code="%colors Linux\n1 / 0")
+    assert "ZeroDivisionError" in outcome.text and "\x1b" not in outcome.text

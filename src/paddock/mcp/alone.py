@@ -100,9 +100,7 @@ async def this_machine(place: Place) -> AsyncIterator[AgentMachine]:
 class MachineDesk:
     """Keeps :class:`~paddock.mcp.desk.Desk`'s promises for the machine that it is given."""
 
-    def __init__(
-        self, machine: AgentMachine, place: Place, env: Mapping[str, str], usual: Selection = Selection()
-    ) -> None:
+    def __init__(self, machine: AgentMachine, place: Place, env: Mapping[str, str], usual: Selection) -> None:
         self._machine = machine
         self._place = place
         self._usual = usual

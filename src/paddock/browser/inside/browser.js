@@ -9,7 +9,7 @@ const KEPT = 300;
 // Beside Playwright's own, which leave some of Chromium's calls home: for updates of its parts at the start and every
 // minute, for what it knows of each form that it meets. (--disable-features cannot be given again: Chromium takes the
 // last, and Playwright gives one.) Nothing listens at this address, and it is never asked by proxy.
-const NOWHERE = 'http://127.0.0.1:9/';
+const NOWHERE = 'http://127.0.0.1:6079/'; // no program's usual port
 const QUIET = [
   `--component-updater=url-source=${NOWHERE}`,
   `--autofill-server-url=${NOWHERE}`,

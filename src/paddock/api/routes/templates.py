@@ -5,10 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from paddock.api.auth import Calling, GuardedRoute
-from paddock.api.openapi import operation_id
+from paddock.api.openapi import failures, operation_id
 from paddock.models import TemplateInfo, TemplateList
 
-router = APIRouter(tags=["server"], route_class=GuardedRoute, generate_unique_id_function=operation_id)
+router = APIRouter(
+    tags=["server"], route_class=GuardedRoute, responses=failures(), generate_unique_id_function=operation_id
+)
 
 
 @router.get("/templates")

@@ -183,7 +183,15 @@ PNG = _png()
 
 def test_a_model_hears_of_other_tools_by_the_names_that_it_has(tools: dict[str, BaseTool]) -> None:
     """In descriptions, errors and hints; what a file or a command says stays as it is."""
-    strange = {"run_command", "read_file", "write_file", "list_directory", "grep_files", "shell_run", "browser_navigate"}
+    strange = {
+        "run_command",
+        "read_file",
+        "write_file",
+        "list_directory",
+        "grep_files",
+        "shell_run",
+        "browser_navigate",
+    }
     for tool in tools.values():
         said = f"{tool.description} {convert_to_openai_tool(tool)}"
         assert not strange & set(re.findall(r"\w+", said)), tool.name

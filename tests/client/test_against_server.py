@@ -243,6 +243,10 @@ async def test_code_remembers_what_it_defined(client: Driver, box: str) -> None:
     assert (await client.delete_code_context(box, own.context_id)).success
 
 
+async def test_what_sandboxes_can_be_made_from_is_listed(client: Driver) -> None:
+    assert [(found.provider, found.default) for found in await client.list_templates()][:1] == [("fake", True)]
+
+
 async def test_tools_are_listed_and_called(client: Driver, box: str) -> None:
     [found] = [each for each in await client.list_tools(box) if each.name == "write_file"]
     assert (found.langchain_name, found.read_only, found.input_schema["required"]) == (
@@ -340,4 +344,5 @@ async def test_a_client_can_live_in_the_servers_own_process(tmp_path: Path) -> N
 def test_every_method_is_driven_here() -> None:
     here = Path(__file__).read_text(encoding="utf-8")
     methods = [name for name in dir(SandboxClient) if not name.startswith("_")]
-    assert [name for name in methods if f".{name}(" not in here and name not in ("close", "server_url")] == []
+    elsewhere = ("close", "server_url", "terminal")  # test_terminal.py
+    assert [name for name in methods if f".{name}(" not in here and name not in elsewhere] == []

@@ -27,7 +27,7 @@ WRONG = (
 def _texts() -> Iterator[tuple[Path, str]]:
     for place in PLACES:
         for path in [ROOT / place, *sorted((ROOT / place).rglob("*"))]:
-            if path.is_file() and path.suffix in ENDINGS and "vendor" not in path.parts and "bin" not in path.parts:
+            if path.is_file() and path.suffix in ENDINGS and not {"vendor", "bin", "build"} & set(path.parts):
                 yield path, path.read_text(encoding="utf-8")
 
 

@@ -36,6 +36,5 @@ if ! "$python" -c 'import sys; from tests.gateway.browser import CHROMIUM; sys.e
 fi
 # Servers start hundreds of times: let them keep what Python compiled.
 unset PYTHONDONTWRITEBYTECODE
-export PYTHONPYCACHEPREFIX="$PWD/build/pycache"
 # Three workers on two cores: much of the time a test waits for a process or a socket.
 exec "$python" -m pytest -n "${PADDOCK_TEST_WORKERS:-3}" --dist worksteal "$@"

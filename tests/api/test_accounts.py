@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import httpx
 import pytest
@@ -76,7 +77,8 @@ async def test_an_email_is_refused_with_a_sentence_and_an_example(client: httpx.
         "letter or digit, for example alice-example-com"
     )
     for wrong in ("@", "../" * 1000, "\ud800"):
-        error = assert_error(await client.post("/keys", json={"name": wrong}), 422, "invalid_request")
+        body = json.dumps({"name": wrong})
+        error = assert_error(await client.post("/keys", content=body), 422, "invalid_request")
         assert "pattern" not in error["message"] and len(error["message"]) < 300
 
 

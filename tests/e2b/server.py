@@ -75,7 +75,7 @@ class PaddockServer:
                 [*self._within, *self._command, "--json", "up"],
                 env=_plain() | self._settings,
                 cwd=self.home,
-                stdout=subprocess.DEVNULL,
+                stdout=log,
                 stderr=log,
             )
         deadline = time.monotonic() + _START_SECONDS

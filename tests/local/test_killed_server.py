@@ -36,7 +36,7 @@ async def server(tmp_path: Path) -> AsyncIterator[tuple[Slot, httpx.AsyncClient]
         "PADDOCK_DEFAULT_DISK_MB": "64",
     }
     key = (await first_key(Settings(**environment, _env_file=None))).key  # type: ignore[arg-type]
-    slot = Slot(environment, tmp_path / "grave")
+    slot = Slot(environment, 0, tmp_path, None)
     await slot.start(fuse=None)
     async with httpx.AsyncClient(base_url=slot.url, headers={"X-API-Key": key}, timeout=60) as client:
         yield slot, client

@@ -260,7 +260,9 @@ async def test_what_a_spec_says_is_what_the_agent_is_told() -> None:
         assert asked.payload == (
             text(PROCESS)
             + struct.pack("<I", 2) + text("echo") + text("ü")
-            + struct.pack("<I", 1) + text("A=b=c")
+            + struct.pack("<I", 4)
+            + text("PIP_BREAK_SYSTEM_PACKAGES=1") + text("PIP_ROOT_USER_ACTION=ignore")
+            + text("UV_BREAK_SYSTEM_PACKAGES=1") + text("A=b=c")
             + text("/workspace/dir") + text("root")
             + struct.pack("<BHHQQ", 1 | 4, 24, 80, 1500, 16 << 20)
             + text("what was typed")

@@ -41,7 +41,12 @@ def alone(new_box: Callable[..., Box]) -> Box:
     seen = PACKAGES if visible else {**PACKAGES, OWN_PYTHON: sys.base_prefix}
     box = new_box(mounts=[{"source": source, "target": at, "read_only": True} for at, source in seen.items()])
     env = {"PYTHONPATH": ":".join(PACKAGES), "LD_LIBRARY_PATH": f"{python}/lib"}
-    box.put("alone", command=f"{python}/bin/python3", args=["-m", "paddock.mcp", "--stdio"], env=env).raise_for_status()
+    box.put(
+        "alone",
+        command=f"{python}/bin/python3",
+        args=["-m", "paddock.mcp", "--stdio", "--tools", "full", "--structured"],
+        env=env,
+    ).raise_for_status()
     box.wait_for("alone", "ready")
     return box
 

@@ -83,7 +83,7 @@ def test_one_that_cannot_start_says_why_and_troubles_nobody(new_box: Callable[..
     assert "NOWHERE" in box.server_named("nameless")["reason"]
     assert {name.split("_")[1] for name in box.tools() if name.startswith("mcp_")} == {"well"}
     gone = box.api().post(f"/{box.sandbox_id}/tools/mcp_missing_x", json={})
-    assert gone.status_code == 404 and "mcp-servers" in gone.json()["error"]["message"]
+    assert gone.status_code == 404 and "nearest: mcp_well_" in gone.json()["error"]["message"]
 
 
 @pytest.mark.slow

@@ -81,6 +81,10 @@ class JsonRequest(Request):
 class GuardedRoute(APIRoute):
     """A route for those with a key only. The body is read here too, where limits on it can still speak."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """JSON is taken as such whatever its ``Content-Type`` says: the SDKs of others name none."""
+        super().__init__(*args, **{**options, "strict_content_type": False})
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         has_body = self.body_field is not None

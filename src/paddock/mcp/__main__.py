@@ -30,7 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = _parse(arguments)
     try:
         place, usual = Place.here(given.workspace, given.user), usual_tools(given.tools)
-        serving = _serve_stdio(place, usual) if given.stdio else _serve_http(place, usual, given.host, given.port)
+        if given.stdio:
+            serving = _serve_stdio(place, usual, structured=given.structured)
+        else:
+            serving = _serve_http(place, usual, given.host, given.port)
         asyncio.run(serving)
     except errors.PaddockError as problem:
         sys.exit(f"paddock.mcp: {problem.message}")
@@ -54,15 +57,20 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAMES",
         help="which tools clients are shown: default, minimal, full, or kits and names, as files,shell",
     )
+    parser.add_argument(
+        "--structured",
+        action="store_true",
+        help="over stdio: answer with structuredContent, too, for programs (over HTTP: ?structured=true)",
+    )
     parser.add_argument("--user", help="as whom the tools act (default: user, else whoever runs this)")
     return parser.parse_args(arguments)
 
 
-async def _serve_stdio(place: Place, usual: Selection) -> None:
+async def _serve_stdio(place: Place, usual: Selection, *, structured: bool) -> None:
     async with this_machine(place) as machine:
         server, stdio = await sdk("paddock.mcp.server"), await sdk("mcp.server.stdio")
         desk = MachineDesk(machine, place, os.environ, usual)
-        serving = server.serve(desk)
+        serving = server.serve(desk, structured=structured)
         try:
             async with stdio.stdio_server() as (received, sent):
                 await serving.run(received, sent, serving.create_initialization_options())

@@ -42,16 +42,18 @@ def session_manager(max_body: int) -> StreamableHTTPSessionManager:
     )
 
 
-def serve(desk: Desk | None) -> Server[Any]:
-    """``desk``: where every request is served; None, where each brings its own."""
+def serve(desk: Desk | None, *, structured: bool = False) -> Server[Any]:
+    """``desk``: where every request is served; None, where each brings its own. ``structured``: for clients over
+    stdio, which have no address to say it in."""
 
     def at(ctx: Context) -> Desk:
         found: Desk = ctx.request.state._state[DESK] if desk is None else desk  # type: ignore[union-attr]
         return found
 
     def asked(ctx: Context) -> Asked:
-        query = "" if ctx.request is None else ctx.request.url.query
-        return Asked.of(query, at(ctx).usual)
+        if ctx.request is None:
+            return Asked(at(ctx).usual, structured)
+        return Asked.of(ctx.request.url.query, at(ctx).usual)
 
     async def list_tools(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         try:

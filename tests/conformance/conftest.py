@@ -94,7 +94,11 @@ _AT_A_VENDOR = [pytest.mark.vendor, pytest.mark.timeout(300)]
 _ACCOUNTS = {"e2b": "account", "daytona": "daytona_account"}
 
 
-@pytest.fixture(params=[*PROVIDERS, *(pytest.param(name, marks=_AT_A_VENDOR) for name in _ACCOUNTS)])
+_DOUBLE = pytest.param("fake", marks=pytest.mark.exhaustive)
+_REAL = [name for name in PROVIDERS if name != "fake"]
+
+
+@pytest.fixture(params=[_DOUBLE, *_REAL, *(pytest.param(name, marks=_AT_A_VENDOR) for name in _ACCOUNTS)])
 async def installation(
     request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Installation]:

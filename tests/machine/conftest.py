@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,9 +20,12 @@ _OTHERS_SECONDS = 2.0
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Of what is long only on the one that servers use."""
+    """Servers use uvloop. On asyncio, which ``python -m paddock.mcp`` uses, a sample, or all that is not long."""
     both = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-    return {"uvloop": uvloop.new_event_loop} if item.path.stem in {"test_conformance", "test_shortcuts"} else both
+    twice = item.path.stem in {"test_wire", "test_real_agent"} or (
+        os.environ.get("PADDOCK_TEST_ALL") and item.path.stem not in {"test_conformance", "test_shortcuts"}
+    )
+    return both if twice else {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture(scope="session")

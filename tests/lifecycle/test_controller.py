@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from paddock.errors import (
+    HostDiskFull,
     IdempotencyMismatch,
     Invalid,
     ProviderRefused,
@@ -290,6 +291,15 @@ class TestIdempotency:
             with pytest.raises(ProviderRefused):
                 await world.create(key="k1")
         assert await world.machines() == {}
+
+    async def test_a_full_disk_does_not_use_the_key_up(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def full(*_: object) -> None:
+            raise HostDiskFull("Only 31 MB are free on the host's disk.")
+
+        with monkeypatch.context() as patched, pytest.raises(HostDiskFull):
+            patched.setattr(FakeProvider, "create", full)
+            await world.create(key="k1")
+        assert (await world.create(key="k1")).sandbox.state is State.RUNNING
 
     async def test_a_quota_refusal_does_not_use_the_key_up(self, world: World) -> None:
         await world.house.accounts.change_user(world.admin, "alice", ChangeUser(quota=QuotaChange(max_live=1)))

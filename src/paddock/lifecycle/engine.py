@@ -42,7 +42,7 @@ from paddock.models import State
 from paddock.providers.base import Found, Provider, SandboxSpec
 from paddock.redaction import has_credentials, without_credentials
 from paddock.settings import Settings
-from paddock.store import deadlines, events, mcp_servers, sandboxes, services, usage
+from paddock.store import deadlines, events, idempotency, mcp_servers, sandboxes, services, usage
 from paddock.store.database import Store
 from paddock.store.records import Deadline, Event, Sandbox
 
@@ -303,6 +303,9 @@ class Engine:
         if operation is not CREATE:
             await self._finish(sandbox, operation.refused, {}, reason=reason)
             return
+        if isinstance(error, InsufficientStorage):  # a retry is right when there is room again
+            async with self._store.write() as connection:
+                await idempotency.release(connection, sandbox.sandbox_id)
         await self._undo_create(sandbox, reason)
 
     async def remove_machine(self, sandbox: Sandbox) -> None:

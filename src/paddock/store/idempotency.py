@@ -68,6 +68,12 @@ async def find(connection: AsyncConnection, owner_id: str, key: str) -> Claim | 
     return Claim(**row) if row else None
 
 
+async def release(connection: AsyncConnection, sandbox_id: str) -> None:
+    """The create of this sandbox was refused for now: the same key may make another."""
+    made = (idempotency.c.sandbox_id == sandbox_id, idempotency.c.process_id.is_(None))
+    await connection.execute(delete(idempotency).where(*made))
+
+
 async def first_count(connection: AsyncConnection, process_id: str, at: float) -> bool:
     """Whether the command of this process is counted now for the first time. True once, in one transaction."""
     values = {"process_id": process_id, "counted_at": at}

@@ -58,6 +58,23 @@ def _in_the_sample(item: pytest.Item) -> bool:
     return item.nodeid.startswith(_SAMPLE)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """A second try (scripts/test.sh) tells the sum of both, since its own summary is of a handful of tests."""
+    counts = {kind: len(terminalreporter.stats.get(kind, ())) for kind in ("passed", "failed", "error", "skipped")}
+    cache = getattr(config, "cache", None)  # absent with -p no:cacheprovider
+    if cache is None or hasattr(config, "workerinput"):
+        return
+    if "PADDOCK_SECOND_TRY" not in os.environ:
+        cache.set("paddock/first_try", counts)
+        return
+    first = cache.get("paddock/first_try", dict.fromkeys(counts, 0))
+    passed, broken = first["passed"] + counts["passed"], counts["failed"] + counts["error"]
+    terminalreporter.section("both tries together")
+    terminalreporter.line(
+        f"{broken} failed, {passed} passed ({counts['passed']} of them at the second try), {first['skipped']} skipped"
+    )
+
+
 @pytest.fixture(scope="session")
 def local_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaddockServer]:
     """``paddock up`` on the ``local`` provider, for those who build agents on it."""

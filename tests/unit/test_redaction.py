@@ -116,7 +116,9 @@ class TestLogs:
             monkeypatch, form, E2B_API_KEY="an-unusual-vendor-key", DATABASE_URL="postgresql://u:pa%21ssword@db/x"
         )
         monkeypatch.setattr(logging.getLogger("uvicorn.error"), "level", logging.INFO)  # other tests start servers
-        monkeypatch.setattr(logging.getLogger("uvicorn.error"), "disabled", False)
+        for library in ("uvicorn", "uvicorn.error"):
+            monkeypatch.setattr(logging.getLogger(library), "disabled", False)
+            monkeypatch.setattr(logging.getLogger(library), "propagate", True)
         logging.getLogger("uvicorn.error").manager._clear_cache()  # type: ignore[attr-defined]
         log = structlog.get_logger()
         log.warning("problem", problem=f"with {KEY}", token="nothing like a token", nested={"url": "http://a:bcdef@h/"})

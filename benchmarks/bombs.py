@@ -185,7 +185,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="paddock-bombs-") as home:
             asyncio.run(measure(Path(home), chosen, given.bombers, given.neighbours, given.command))
     if os.geteuid() == 0 and given.who != "root":
-        return _again_as_ordinary_user([word for word in sys.argv[1:] if not word.startswith("--as")])
+        return _again_as_ordinary_user([*sys.argv[1:], "--as=both"])  # the last one counts, and there is no root then
     return 0
 
 

@@ -15,6 +15,8 @@ USERS = ("user", "root")
 class Verdict(StrEnum):
     REFUSED = "refused"
     NOT_REFUSED = "not refused"
+    DOCUMENTED = "documented"
+    """Not refused, as ``docs/security.md`` says of this kind of sandbox; the detail says why that is no way out."""
     NOT_TRIED = "not tried"
     """There was nothing to try it on; the detail says why."""
 
@@ -60,6 +62,8 @@ class Outcome:
     user: str
     verdict: Verdict
     detail: str
+    kind: str = ""
+    """Of which sandboxes, where several kinds are tried."""
 
 
 def cases(groups: tuple[Group, ...]) -> Iterator[Case]:

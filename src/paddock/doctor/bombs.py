@@ -6,6 +6,7 @@ Afterwards the sandbox itself must be usable again.
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,7 +17,9 @@ from paddock.doctor.attempts import Outcome, Verdict
 from paddock.doctor.canaries import unharmed
 from paddock.doctor.suite import PROBE, RESOURCES, Box, Suite, probe_program
 
-SECONDS = 2
+SECONDS = "SECONDS"
+"""Among the words of a bomb: for how long it is to go on."""
+_SECONDS = 2
 RESPONSIVE_S = 0.5
 SLOWDOWN = 3
 """While a bomb goes off, half of all small commands on the host and elsewhere take no longer than that many times what
@@ -27,6 +30,10 @@ _CALM_COMMANDS = 10
 _MANY = 1_000_000
 _RECOVERY = 30.0
 _TRUE = "/bin/true"
+_SAY_VERSION = "--version"
+_FILTER_STANDS = (0, 2)
+"""What the probe ends with when it finds the filter in place, or a kernel that does not tell of it."""
+_SANDBOX_ENDED = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +44,34 @@ class Bomb:
     layer: str | None = None
     """The layer of isolation that this rests on; where it is missing the report says so, and it is not tried."""
     script: str | None = None
-    """For the shell of the template, where the bomb is to be of its programs and libraries; else the probe has it."""
+    """For the shell of the template, where the bomb is to be of its programs and libraries; else the probe has it.
+    ``$1``: for how many seconds; ``$2``: the program that it starts."""
     counts: bool = True
     """Whether the probe itself can tell that there was no limit; else only what others feel counts."""
+    programs: tuple[str, ...] = ()
+    """The script starts the first of these that the template has, and so do others meanwhile; where it has none the
+    bomb is not tried."""
 
 
-_UNTIL = f'end=$(($(date +%s) + {SECONDS})); go() {{ [ "$(date +%s)" -lt "$end" ]; }}; '
-_SHELL = _UNTIL + f"bomb() {{ go || return; bomb | bomb & bomb | bomb & }}; bomb; sleep {SECONDS + 1}"
+_UNTIL = 'end=$(($(date +%s) + $1)); go() { [ "$(date +%s)" -lt "$end" ]; }; '
+_SHELL = _UNTIL + 'bomb() { go || return; bomb | bomb & bomb | bomb & }; bomb; sleep "$(($1 + 1))"'
+_PYTHON = """exec "$2" -c '
+import os, sys, time
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    try:
+        os.fork()
+    except OSError:
+        time.sleep(0.001)
+os._exit(0)
+' "$1\""""
+_SHARED_PROGRAMS = ("git", "node", "openssl", "gcc")
+"""None of which is on the list of files that sandboxes have copies of: all sandboxes and the host map the same file."""
+_SHARED = (
+    _UNTIL
+    + 'program=$2; bomb() { go || return; "$program" --version >/dev/null 2>&1 & bomb | bomb & bomb | bomb & }; '
+    + 'bomb; sleep "$(($1 + 1))"'
+)
 _EXEC = _UNTIL + "for i in 1 2 3 4 5 6 7 8; do (while go; do /bin/true; /bin/true; /bin/true; done) & done; wait"
 _PAGE_CACHE = (
     _UNTIL
@@ -64,6 +92,22 @@ BOMBS: tuple[Bomb, ...] = (
     Bomb("bomb-output", "output until the host's disk is full", (SECONDS,), counts=False),
     Bomb("bomb-cpu", "calculation on every processor", (SECONDS,), counts=False),
     Bomb("bomb-shell", "forks of a shell keep all who map its libraries waiting", (), script=_SHELL, counts=False),
+    Bomb(
+        "bomb-python",
+        "forks of Python keep all who map its libraries waiting",
+        (),
+        script=_PYTHON,
+        counts=False,
+        programs=("python3",),
+    ),
+    Bomb(
+        "bomb-shared-program",
+        "starts of a program that is one file for all sandboxes keep others waiting",
+        (),
+        script=_SHARED,
+        counts=False,
+        programs=_SHARED_PROGRAMS,
+    ),
     Bomb("bomb-exec", "starts of programs keep all who start them waiting", (), script=_EXEC, counts=False),
     Bomb("bomb-page-cache", "files that others have in memory are pushed out", (), script=_PAGE_CACHE, counts=False),
     Bomb("bomb-threads", "threads that come and go keep the scheduler busy", (SECONDS,), counts=False),
@@ -73,6 +117,7 @@ BOMBS: tuple[Bomb, ...] = (
 )
 
 _OWN_IDS = "own uid range"
+_THE_HOST = "the host"
 
 ALLOWANCES: tuple[Bomb, ...] = (
     Bomb("inotify", "nobody else can watch files", (100_000,), _OWN_IDS),
@@ -91,19 +136,36 @@ async def explode(suite: Suite, box: Box, bomb: Bomb) -> Outcome:
     """Let one off in ``box``. What it does to the host, to the neighbour and to itself afterwards decides."""
     if (missing := await _missing(suite, bomb)) is not None:
         return _outcome(bomb.name, Verdict.NOT_TRIED, missing)
-    words = [PROBE, "run", bomb.name, *(str(word) for word in bomb.words)]
-    calm = await _pulse(suite, _CALM_COMMANDS)
-    attack = asyncio.create_task(box.run(*(words if bomb.script is None else _shell(bomb.script)), user="root"))
-    pulse = await _pulse(suite, 1, attack)
-    info, output = await attack
-    lines = output.splitlines()
-    detail = f"{lines[-1][:100] if lines and bomb.counts else bomb.danger}; {pulse}"
-    if bomb.counts and info.exit_code in (1, 2):
-        return _outcome(bomb.name, Verdict.NOT_REFUSED if info.exit_code == 1 else Verdict.NOT_TRIED, detail)
+    if (program := await _program(box, bomb)) is None:
+        return _outcome(bomb.name, Verdict.NOT_TRIED, f"the template has no {' or '.join(bomb.programs)}")
+    calm = await _pulse(suite, program, _CALM_COMMANDS)
+    attack = asyncio.create_task(_let_off(box, _words(bomb, _SECONDS * suite.kind.slowness, program)))
+    pulse = await _pulse(suite, program, 1, attack)
+    code, said = await attack
+    detail = f"{said if said and (bomb.counts or code == _SANDBOX_ENDED) else bomb.danger}; {pulse}"
+    if bomb.counts and code in (1, 2):
+        return _outcome(bomb.name, Verdict.NOT_REFUSED if code == 1 else Verdict.NOT_TRIED, detail)
     trouble = pulse.trouble(calm) or unharmed(suite.canaries) or await _recovered(box)
     if trouble is not None:
         return _outcome(bomb.name, Verdict.NOT_REFUSED, f"{trouble}; {detail}")
+    if code == _SANDBOX_ENDED:
+        return suite.judge(bomb.name, _outcome(bomb.name, Verdict.NOT_REFUSED, detail))
     return _outcome(bomb.name, Verdict.REFUSED, detail)
+
+
+def _words(bomb: Bomb, seconds: int, program: str) -> list[str]:
+    if bomb.script is not None:
+        return ["/bin/sh", "-c", bomb.script, "sh", str(seconds), program]
+    return [PROBE, "run", bomb.name, *(str(seconds if word == SECONDS else word) for word in bomb.words)]
+
+
+async def _let_off(box: Box, words: list[str]) -> tuple[int | None, str]:
+    """Its exit code and last words."""
+    try:
+        info, output = await box.run(*words, user="root")
+    except errors.ProviderUnavailable as gone:
+        return _SANDBOX_ENDED, f"it ended its own sandbox: {gone.message}"
+    return info.exit_code, (output.splitlines() or [""])[-1][:100]
 
 
 async def exhaust(suite: Suite, box: Box, bomb: Bomb) -> Outcome:
@@ -118,7 +180,8 @@ async def exhaust(suite: Suite, box: Box, bomb: Bomb) -> Outcome:
     try:
         for who, works in _everybody(suite, kind):
             if not await works():
-                return _outcome(name, Verdict.NOT_REFUSED, f"there is none left for {who}")
+                left = _outcome(name, Verdict.NOT_REFUSED, f"there is none left for {who}")
+                return left if who == _THE_HOST else suite.judge(name, left)
     finally:
         await (await box.machine()).signal(holder, 9)
         await (await box.machine()).wait(holder, timeout=_RECOVERY)
@@ -133,6 +196,14 @@ async def _missing(suite: Suite, bomb: Bomb) -> str | None:
     return f"it takes the layer {bomb.layer!r}, which is missing on this machine"
 
 
+async def _program(box: Box, bomb: Bomb) -> str | None:
+    """The path of what the bomb and others start."""
+    if not bomb.programs:
+        return _TRUE
+    info, output = await box.run("/bin/sh", "-c", " || ".join(f"command -v {one}" for one in bomb.programs))
+    return output.splitlines()[0] if info.exit_code == 0 else None
+
+
 def _everybody(suite: Suite, kind: str) -> list[tuple[str, Callable[[], Awaitable[bool]]]]:
     async def by(user: str) -> bool:
         info, _ = await suite.neighbour.run(PROBE, "run", "allowance-use", kind, user=user)
@@ -145,14 +216,10 @@ def _everybody(suite: Suite, kind: str) -> list[tuple[str, Callable[[], Awaitabl
         return await process.wait() == 1
 
     return [
-        ("the host", on_host),
+        (_THE_HOST, on_host),
         ("another sandbox", lambda: by("user")),
         ("the root of another sandbox", lambda: by("root")),
     ]
-
-
-def _shell(script: str) -> tuple[str, ...]:
-    return "/bin/sh", "-c", script
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,16 +247,18 @@ def _slower(now: Sequence[float], calm: Sequence[float]) -> bool:
     return statistics.median(now) > bound or max(now) > max(STALL_S, SLOWDOWN * max(calm))
 
 
-async def _pulse(suite: Suite, least: int, attack: asyncio.Task[object] | None = None) -> Pulse:
+async def _pulse(suite: Suite, program: str, least: int, attack: asyncio.Task[object] | None = None) -> Pulse:
     """Small commands, one after the other, for as long as the attack lasts."""
     host: list[float] = []
     neighbour: list[float] = []
+    words = (program,) if program == _TRUE else (program, _SAY_VERSION)
+    on_host = words if os.access(program, os.X_OK) else (_TRUE,)
     while len(host) < least or not (attack is None or attack.done()):
         started = time.monotonic()
-        process = await asyncio.create_subprocess_exec(_TRUE)
+        process = await asyncio.create_subprocess_exec(*on_host, stdout=asyncio.subprocess.DEVNULL)
         await process.wait()
         between = time.monotonic()
-        info, _ = await suite.neighbour.run(_TRUE)
+        info, _ = await suite.neighbour.run(*words)
         if info.exit_code != 0:
             raise errors.PaddockError(f"A command in another sandbox failed meanwhile ({info.exit_code}).")
         host.append(between - started)
@@ -205,7 +274,7 @@ async def _recovered(box: Box) -> str | None:
     while time.monotonic() < deadline:
         try:
             info, output = await box.run(PROBE, "run", "filter-active", seconds=10)
-            if info.exit_code == 0:
+            if info.exit_code in _FILTER_STANDS:
                 return None
             problem = output
         except errors.PaddockError as error:

@@ -40,12 +40,24 @@ class Diagnosis:
     report: IsolationReport | None
     """Which layers a sandbox of the local provider would have; None where it cannot run."""
 
+    def problem(self, name: str) -> str | None:
+        """What the check of this name found wrong; None where it is good."""
+        found = next((check for check in self.checks if check.name == name), None)
+        if found is None:
+            return "not looked for"
+        return None if found.good else found.detail
+
 
 def examine(
-    home: Path, docker: probe.Asked | None = None, runsc: Wanted | None = None, *, reserve_mb: int = 0
+    home: Path,
+    docker: probe.Asked | None = None,
+    runsc: Wanted | None = None,
+    *,
+    reserve_mb: int = 0,
+    database: Path | None = None,
 ) -> Diagnosis:
     """Look at the machine; blocking, well under a second. ``home`` is where sandboxes would be kept, ``reserve_mb``
-    what is to stay free there (0: by its size)."""
+    what is to stay free there (0: by its size), ``database`` the file of SQLite's, wherever it is."""
     checks = [_system(), _python(), _rights()]
     programs = Programs.find()
     missing = programs.problem() if platform.system() == "Linux" else "The local provider needs Linux."
@@ -56,7 +68,10 @@ def examine(
         checks.append(_full_egress(host))
         checks.append(_own_kernel(host, runsc or Wanted()))
     engine = probe.check(docker or probe.Asked(""))
-    checks += [_file_system(home), _free_space(home, reserve_mb), *_database_log(home), _docker(engine)]
+    checks += [_file_system(home), _free_space(home, reserve_mb)]
+    if database is not None:
+        checks += _database(database, home, reserve_mb)
+    checks.append(_docker(engine))
     local = host is not None and not host.problems
     runs = local or (missing is None and engine.problem is None)
     return Diagnosis(runs, tuple(checks), host.report() if host is not None and local else None)
@@ -110,8 +125,7 @@ def _own_kernel(host: Host, wanted: Wanted) -> Check:
 
 
 def _file_system(home: Path) -> Check:
-    place = _existing(home)
-    kind = _kind_of(place, Path("/proc/self/mountinfo").read_text())
+    place, kind = _existing(home), _kind_of(home)
     if kind in _NETWORKED:
         return Check("home", False, f"{place} is on {kind}; keep PADDOCK_HOME on a local file system")
     if kind == "tmpfs":
@@ -135,11 +149,25 @@ def _free_space(home: Path, reserve_mb: int) -> Check:
     return Check("disk space", enough, text if enough else f"only {text}; sandboxes need room")
 
 
-def _database_log(home: Path) -> list[Check]:
-    """SQLite's write-ahead log beside the database in ``home``, where there is one. A server keeps it small."""
-    database = home / "paddock.db"
-    if not database.exists():
-        return []
+def _database(database: Path, home: Path, reserve_mb: int) -> list[Check]:
+    """SQLite's database: where it is, unless that is the home, and its write-ahead log once there is one."""
+    checks = [] if database.parent == home.absolute() else [_database_place(database, reserve_mb)]
+    return [*checks, _database_log(database)] if database.exists() else checks
+
+
+def _database_place(database: Path, reserve_mb: int) -> Check:
+    place, kind = _existing(database.parent), _kind_of(database.parent)
+    if kind in _NETWORKED:
+        return Check("database", False, f"{place} is on {kind}; keep DATABASE_URL on a local file system")
+    if kind == "tmpfs":
+        return Check("database", False, f"{place} is in memory (tmpfs) and gone after a restart; change DATABASE_URL")
+    if (short := disk_space.shortage(place, reserve_mb)) is not None:
+        return Check("database", False, f"{short} No sandbox is made below that")
+    return Check("database", True, f"{database} on {kind}")
+
+
+def _database_log(database: Path) -> Check:
+    """The write-ahead log beside the database. A server keeps it small."""
     size, most = sqlite.wal_bytes(database), sqlite.MAX_WAL_BYTES
     text = f"the write-ahead log has {size / 1e6:.0f} MB"
     if size > most:
@@ -147,7 +175,7 @@ def _database_log(home: Path) -> list[Check]:
             f", more than {most / 1e6:.0f} MB: something keeps it from being emptied, a program that reads the "
             "database for long, or a disk that is too slow. Restart the server, or end that program"
         )
-    return [Check("database log", size <= most, text)]
+    return Check("database log", size <= most, text)
 
 
 def _promised_mb(home: Path) -> tuple[int, int]:
@@ -175,8 +203,13 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _kind_of(path: Path, mounts: str) -> str:
-    """The type of the file system that a path is on: the longest mount point above it, the latest of equals."""
+def _kind_of(path: Path) -> str:
+    """The type of the file system that this, or what is there above it, is on."""
+    return _mounted_at(_existing(path), Path("/proc/self/mountinfo").read_text())
+
+
+def _mounted_at(path: Path, mounts: str) -> str:
+    """The longest mount point above a path decides, the latest of equals."""
     best, kind = "", "unknown"
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")

@@ -1,33 +1,50 @@
-"""The whole escape suite from beginning to end, for ``paddock doctor --full``."""
+"""The whole escape suite from beginning to end, for ``paddock doctor --full``: on every kind of sandbox of a plan."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
+from paddock import errors
 from paddock.doctor.attempts import Outcome, cases
 from paddock.doctor.bombs import ALLOWANCES, BOMBS, exhaust, explode
 from paddock.doctor.catalogue import GROUPS
 from paddock.doctor.file_api import attack, file_cases
-from paddock.doctor.server import SERVER_ATTACKS, attack_server, server_started
+from paddock.doctor.kinds import Kind
+from paddock.doctor.plan import LeftOut
+from paddock.doctor.server.attacks import SERVER_ATTACKS, attack_server
+from paddock.doctor.server.target import server_started
 from paddock.doctor.suite import Box, Suite, opened
 
 
-def length() -> int:
-    return sum(1 for _ in cases(GROUPS)) + len(file_cases()) + len(BOMBS) + len(ALLOWANCES) + len(SERVER_ATTACKS)
+def length(kinds: Sequence[Kind]) -> int:
+    each = sum(1 for _ in cases(GROUPS)) + len(file_cases()) + len(BOMBS) + len(ALLOWANCES) + len(SERVER_ATTACKS)
+    return each * len(kinds)
 
 
-async def examination() -> AsyncIterator[Outcome]:
-    """Every attempt, one after the other; the noisy ones and those on a whole server last."""
-    async with opened() as suite:
+async def examination(kinds: Sequence[Kind]) -> AsyncIterator[Outcome | LeftOut]:
+    """Every attempt on every kind, one after the other; the noisy ones and those on a whole server last."""
+    for kind in kinds:
+        label = kind.name
+        try:
+            async for label, outcome in _on(kind):
+                yield replace(outcome, kind=label)
+        except errors.PaddockError as problem:
+            yield LeftOut(label, problem.message, in_use=True)
+
+
+async def _on(kind: Kind) -> AsyncIterator[tuple[str, Outcome]]:
+    async with opened(kind) as suite:
+        label = f"{kind.name}, {(await suite.isolation()).level.value}"
         for case in cases(GROUPS):
-            yield await suite.run(case)
+            yield label, await suite.run(case)
         box = await suite.new_box()
         for step in _steps(suite, box):
-            yield await step()
-    async with server_started() as target:
+            yield label, await step()
+    async with server_started(kind) as target:
         for name in SERVER_ATTACKS:
-            yield await attack_server(target, name)
+            yield label, await attack_server(target, name)
 
 
 def _steps(suite: Suite, box: Box) -> Iterator[Callable[[], Awaitable[Outcome]]]:

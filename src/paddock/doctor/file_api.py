@@ -274,9 +274,11 @@ async def attack(suite: Suite, box: Box, name: str, user: str) -> Outcome:
     await machine.make_directory(folder)
     secret = str(suite.canaries["secret"]).encode()
     trial = Trial(box, machine, folder, user, str(suite.canaries["file"]), secret)
-    problem = await FILE_ATTACKS[name][1](trial) or unharmed(suite.canaries)
+    problem = await FILE_ATTACKS[name][1](trial)
+    if (harm := unharmed(suite.canaries)) is not None:
+        return Outcome(f"{name}-by-{user}", user, Verdict.NOT_REFUSED, harm)
     if problem is not None:
-        return Outcome(f"{name}-by-{user}", user, Verdict.NOT_REFUSED, problem)
+        return suite.judge(name, Outcome(f"{name}-by-{user}", user, Verdict.NOT_REFUSED, problem))
     return Outcome(f"{name}-by-{user}", user, Verdict.REFUSED, "nothing outside was touched")
 
 

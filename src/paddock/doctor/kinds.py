@@ -1,0 +1,85 @@
+"""The kinds of sandboxes that the attempts are made on: a provider, what it is asked for, and what is open there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paddock.clock import SystemClock
+from paddock.doctor.exemptions import OF_A_CONTAINER, OF_A_GUEST, Exempt
+from paddock.providers.base import IsolationLevel, Provider
+from paddock.providers.docker.host import own_kernel
+from paddock.providers.docker.provider import DockerProvider
+from paddock.providers.local.gvisor.runsc import Wanted
+from paddock.providers.local.provider import LocalProvider
+from paddock.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    name: str
+    build: Callable[[Path], Provider]
+    """A provider of an installation with this home."""
+    settings: Mapping[str, str]
+    """What a server is started with so that its sandboxes are of this kind."""
+    level: IsolationLevel | None = None
+    """What its sandboxes ask for."""
+    exempt: Mapping[str, Exempt] = field(default_factory=dict)
+    """By the name of the attempt."""
+    slowness: int = 1
+    """How many times as long as elsewhere a bomb takes to meet its limit."""
+
+
+def local() -> Kind:
+    """At the level that this machine gives to whoever asks for none."""
+    return Kind("local", lambda home: LocalProvider(home / "local"), {"SANDBOX_PROVIDER": "local"})
+
+
+def hardened(runsc: Wanted) -> Kind:
+    settings = {
+        "SANDBOX_PROVIDER": "local",
+        "PADDOCK_MIN_ISOLATION": IsolationLevel.HARDENED.value,
+        "PADDOCK_RUNSC": runsc.program,
+        "PADDOCK_RUNSC_PLATFORM": runsc.platform,
+    }
+    return Kind(
+        "local",
+        lambda home: LocalProvider(home / "local", runsc=runsc),
+        settings,
+        level=IsolationLevel.HARDENED,
+        exempt=OF_A_GUEST,
+        slowness=3,
+    )
+
+
+def docker(settings: Settings) -> Kind:
+    """As the settings have the engine, its images and its runtime."""
+
+    def build(home: Path) -> Provider:
+        return DockerProvider.from_settings(
+            settings.model_copy(update={"home": home, "egress_reachable": ()}), SystemClock()
+        )
+
+    guest = own_kernel(settings.docker_runtime)
+    return Kind(
+        "docker",
+        build,
+        {"SANDBOX_PROVIDER": "docker", **_of_docker(settings)},
+        exempt={**OF_A_GUEST, **OF_A_CONTAINER} if guest else OF_A_CONTAINER,
+        slowness=3 if guest else 1,
+    )
+
+
+def _of_docker(settings: Settings) -> Mapping[str, str]:
+    return {
+        "DOCKER_HOST": settings.docker_host,
+        "DOCKER_TLS_VERIFY": settings.docker_tls_verify,
+        "DOCKER_CERT_PATH": settings.docker_cert_path,
+        "PADDOCK_DOCKER_IMAGES": ",".join(settings.docker_images),
+        "PADDOCK_DOCKER_ANY_IMAGE": str(settings.docker_any_image),
+        "PADDOCK_DOCKER_PULL": str(settings.docker_pull),
+        "PADDOCK_DOCKER_READ_ONLY": str(settings.docker_read_only),
+        "PADDOCK_DOCKER_RUNTIME": settings.docker_runtime,
+        "PADDOCK_DOCKER_WAY": settings.docker_way,
+    }

@@ -1,0 +1,1 @@
+"""Attacks on a whole server: by pages and links of a sandbox, by a member with a key, by text, by connections."""

@@ -1,0 +1,47 @@
+"""Every attack on a server by its name, with what would have happened. ``docs/security.md`` shows the same list."""
+
+from __future__ import annotations
+
+import httpx
+
+from paddock.doctor.attempts import Outcome, Verdict
+from paddock.doctor.server import connections, network, pages, quotas, remains, text
+from paddock.doctor.server.target import Attack, NotTried, Target
+
+SERVER_ATTACKS: dict[str, tuple[str, Attack]] = {
+    "server-page": ("a page of a sandbox runs on the API's origin, and uses the keys of who looks at it", pages.page),
+    "server-page-headers": ("a page's headers speak for the API's origin, or for the whole domain", pages.headers),
+    "server-page-links": ("a link, a ticket or a cookie opens more than the port that it was made for", pages.links),
+    "server-page-files": ("a file of a sandbox becomes a page of the API's origin", pages.files),
+    "server-private-network": ("a member opens the operator's network to a sandbox", network.by_network),
+    "server-private-names": ("a name leads a sandbox into the operator's network", network.by_name),
+    "server-private-mcp": ("a member's MCP server is one in the operator's network", network.by_mcp_server),
+    "server-oversized": ("a sandbox is given more than the machine has", quotas.oversized),
+    "server-paused": ("paused sandboxes are not counted against a quota", quotas.paused),
+    "server-unread": ("answers that nobody reads fill the server's memory", quotas.unread),
+    "server-costly-text": ("text that costs much keeps the server from answering others", text.fields_and_lines),
+    "server-costly-git": ("what a program called git prints keeps the server from answering others", text.git),
+    "server-costly-listing": (
+        "a directory with very many entries keeps the server from answering others",
+        text.listing,
+    ),
+    "server-costly-mcp": ("a remote MCP server's answer keeps the server from answering others", text.mcp_answer),
+    "server-silent-connections": ("connections that say nothing keep those with a key out", connections.silent),
+    "server-undeletable": ("a sandbox resists its deletion", remains.undeletable),
+    "server-secrets": ("passwords, tickets and keys are left in logs and in the database", remains.secrets_kept),
+}
+
+
+async def attack_server(target: Target, name: str) -> Outcome:
+    """Try it once, and delete the sandboxes that it made."""
+    danger, attack = SERVER_ATTACKS[name]
+    try:
+        problem = await attack(target)
+        await target.clear()
+    except NotTried as missing:
+        return Outcome(name, "member", Verdict.NOT_TRIED, str(missing))
+    except (httpx.HTTPError, OSError) as trouble:
+        problem = f"the server did not answer as it should: {trouble or type(trouble).__name__}"
+    if problem is None:
+        return Outcome(name, "member", Verdict.REFUSED, f"not so: {danger}")
+    return Outcome(name, "member", Verdict.NOT_REFUSED, problem)

@@ -1,0 +1,50 @@
+"""An application inside a sandbox whose answers try all that an answer can do to a browser.
+
+``python3 hostile_app.py MARK PORT...`` answers every request on these ports with the mark and the request's own
+headers, as JSON. Runs inside, with nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+HEADERS = (
+    ("Content-Type", "text/html; charset=utf-8"),
+    ("Content-Security-Policy", "sandbox allow-scripts allow-same-origin"),
+    ("X-Content-Type-Options", "none"),
+    ("Service-Worker-Allowed", "/"),
+    ("Set-Cookie", "tossed=1; Domain=localhost; Path=/"),
+    ("Set-Cookie", "paddock_port=tossed; Path=/"),
+    ("Clear-Site-Data", '"*"'),
+    ("Strict-Transport-Security", "max-age=9999; includeSubDomains"),
+    ("Origin-Agent-Cluster", "?0"),
+    ("Refresh", "0; url=/docs"),
+    ("Speculation-Rules", '"/rules.json"'),
+    ("Report-To", '{"group": "x", "max_age": 9999, "endpoints": []}'),
+)
+
+
+class HostileApp(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        said = {"mark": sys.argv[1], "headers": {name.lower(): value for name, value in self.headers.items()}}
+        body = json.dumps(said).encode()
+        self.send_response(200)
+        for name, value in HEADERS:
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+if __name__ == "__main__":
+    for port in map(int, sys.argv[2:]):
+        server = ThreadingHTTPServer(("127.0.0.1", port), HostileApp)
+        threading.Thread(target=server.serve_forever).start()

@@ -1,0 +1,49 @@
+"""Attacks that leave something: a sandbox that cannot be deleted, and secrets in what the server writes down."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from pathlib import Path
+
+import httpx
+
+from paddock.doctor.server.target import REQUEST_TIMEOUT_S, Target
+
+
+async def undeletable(target: Target) -> str | None:
+    """Processes that hear no signal, as many as there may be, and a full disk."""
+    name = (await target.sandbox(resources={"pids": 64, "disk_mb": 64}))["sandbox_id"]
+    fill = "trap '' TERM INT HUP; cat /dev/zero >/workspace/full; for i in $(seq 100); do sleep 1000 & done; kill -9 1"
+    await target.tool(name, "run_command", command=f"sudo sh -c '{fill}' >/dev/null 2>&1", background=True)
+    await asyncio.sleep(1)
+    deleted = await target.member.delete(f"/sandboxes/{name}")
+    status = (await target.member.get(f"/sandboxes/{name}")).json().get("status")
+    if deleted.status_code != 200 or status != "deleted":
+        return f"a sandbox cannot be deleted ({deleted.status_code}, then {status})"
+    return None
+
+
+async def secrets_kept(target: Target) -> str | None:
+    name = (await target.sandbox())["sandbox_id"]
+    password, ticket = secrets.token_hex(16), f"t_{secrets.token_hex(20)}"
+    await target.member.post(
+        "/sandboxes/create", json={"user_id": "doctor", "git_url": f"https://doctor:{password}@127.0.0.1:1/x.git"}
+    )
+    url = httpx.URL(target.url)
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    asked = f"GET /sandboxes/{name}/terminal?ticket={ticket} HTTP/1.1\r\nHost: {url.host}\r\nConnection: Upgrade\r\n"
+    asked += f"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {'A' * 22}==\r\n\r\n"
+    writer.write(asked.encode())
+    await asyncio.wait_for(reader.read(1), REQUEST_TIMEOUT_S)
+    writer.close()
+    (await target.admin.get("/sandboxes")).raise_for_status()
+    written = await asyncio.to_thread(_written, target.home)
+    for what, secret in (("a password", password), ("a ticket", ticket), ("a key", target.key)):
+        if found := [path for path, content in written.items() if secret.encode() in content]:
+            return f"{what} was written into {found[0]}"
+    return None
+
+
+def _written(home: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (home / "log", *home.glob("paddock.db*")) if path.is_file()}

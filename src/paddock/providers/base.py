@@ -189,6 +189,10 @@ class Provider(ABC):
         """Whether ``create`` may be asked for it. Providers that cannot list what they accept ask elsewhere."""
         return template_id in await self.templates()
 
+    def template_of_image(self, image: str) -> str:
+        """What ``create`` is asked for where somebody wants this image."""
+        return image
+
     @abstractmethod
     async def create(self, spec: SandboxSpec) -> Found: ...
 

@@ -57,7 +57,7 @@ class BridgeRefused(errors.ProviderUnavailable):
 class Bridge:
     def __init__(self, endpoint: Callable[[], Awaitable[Endpoint]]) -> None:
         self._endpoint = endpoint
-        self._relays: set[asyncio.Task[None]] = set()
+        self._relays: dict[asyncio.Task[None], ClientConnection] = {}
 
     async def link(self) -> socket.socket:
         """A new connection to the agent, to speak frames over."""
@@ -77,8 +77,14 @@ class Bridge:
     def serve(self, channel: ClientConnection, end: socket.socket) -> None:
         """Carry bytes between an opened channel and this socket, which is the bridge's from now on."""
         task = asyncio.create_task(_Relay(channel, end).run())
-        self._relays.add(task)
-        task.add_done_callback(self._relays.discard)
+        self._relays[task] = channel
+        task.add_done_callback(self._relays.pop)
+
+    async def cut(self) -> None:
+        """Close everything without a word to an agent that is asleep: it would not answer."""
+        for channel in self._relays.values():
+            channel.transport.abort()
+        await self.close()
 
     async def close(self) -> None:
         for task in list(self._relays):

@@ -47,14 +47,20 @@ class Exchange(ABC):
             self.link.cancel(self)
 
 
-class Call(Exchange, Generic[Result]):
-    """A request with one answer."""
+class Single(Exchange, Generic[Result]):
+    """A request with one answer.
 
-    def __init__(self, expected: Answer, decode: Callable[[Reader], Result]) -> None:
+    A subclass reads it in a method. One that kept a bound method of its own would be a cycle: what a large answer held
+    would then be freed all at once by the garbage collector, for which the event loop stands still.
+    """
+
+    def __init__(self, expected: Answer) -> None:
         super().__init__()
         self._expected = expected
-        self._decode = decode
         self._future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+    @abstractmethod
+    def _decode(self, body: Reader) -> Result: ...
 
     def receive(self, kind: Answer, body: Reader, descriptor: int | None) -> bool:
         if kind is Answer.ERROR:
@@ -110,6 +116,17 @@ class Call(Exchange, Generic[Result]):
             self._dispose(future.result())
 
 
+class Call(Single[Result]):
+    """One that a function reads."""
+
+    def __init__(self, expected: Answer, read: Callable[[Reader], Result]) -> None:
+        super().__init__(expected)
+        self._read = read
+
+    def _decode(self, body: Reader) -> Result:
+        return self._read(body)
+
+
 class PatientCall(Call[Result]):
     """A call whose answer comes when something happens inside."""
 
@@ -123,7 +140,7 @@ class Handed(NamedTuple, Generic[Result]):
     """Where a token of this answer is good for."""
 
 
-class Handover(Call[Handed[Result]]):
+class Handover(Single[Handed[Result]]):
     """A call whose answer brings a descriptor. It is closed unless somebody gets it."""
 
     takes_descriptor = True
@@ -135,7 +152,7 @@ class Handover(Call[Handed[Result]]):
         release: Callable[[Link, Result], None] | None = None,
     ) -> None:
         """``decode`` also looks at the descriptor; ``release`` is for what else an answer that nobody wants holds."""
-        super().__init__(expected, self._hand_over)
+        super().__init__(expected)
         self._decode_with = decode
         self._release = release
         self._descriptor: int | None = None
@@ -151,7 +168,7 @@ class Handover(Call[Handed[Result]]):
             _close(self._descriptor)
             self._descriptor = None
 
-    def _hand_over(self, body: Reader) -> Handed[Result]:
+    def _decode(self, body: Reader) -> Handed[Result]:
         if self._descriptor is None or self.link is None:
             raise ProtocolError("The sandbox's agent sent no descriptor.")
         return Handed(self._decode_with(body, self._descriptor), self._descriptor, self.link)
@@ -183,14 +200,14 @@ class Listed(NamedTuple):
     truncated: bool
 
 
-class Listing(Call[Listed]):
+class Listing(Single[Listed]):
     """LIST_DIR: entries in several frames, within the bounds that were asked for."""
 
     open_ended = True
     max_bytes = 64 << 20
 
     def __init__(self, decode: Callable[[Reader], list[Entry]], most: int) -> None:
-        super().__init__(Answer.END, self._finish)
+        super().__init__(Answer.END)
         self._decode_entries = decode
         self._most = most
         self._entries: list[Entry] = []
@@ -208,7 +225,7 @@ class Listing(Call[Listed]):
             raise ProtocolError("The sandbox's agent listed more than it was asked for.")
         return False
 
-    def _finish(self, body: Reader) -> Listed:
+    def _decode(self, body: Reader) -> Listed:
         total, truncated = body.u32(), body.flag()
         if total != len(self._entries) and not self._future.done():
             raise ProtocolError("The sandbox's agent listed more or less than it says.")

@@ -18,6 +18,7 @@ from paddock.machine.agent.link import Link
 from paddock.machine.agent.paths import plain
 from paddock.machine.agent.wire import Answer, ProtocolError, Reader, Request, Writer, encoded
 from paddock.machine.base import ATTRIBUTES, FileChange, FileEvent, FileInfo, Watch
+from paddock.sorting import sorted_in_slices
 
 MAX_ENTRIES = 100_000
 _NEW_DIRECTORY = 0o755
@@ -103,7 +104,7 @@ class Files:
                 f"{path!r} has more than {MAX_ENTRIES} entries at this depth: list it in parts, or less deep.",
                 details={"path": path[:1000]},
             )
-        return sorted((entry.info for entry in found.entries), key=lambda info: info.path)
+        return await sorted_in_slices([entry.info for entry in found.entries], key=lambda info: info.path)
 
     async def move(self, source: str, destination: str, user: str) -> FileInfo:
         source, destination = plain(source), plain(destination)

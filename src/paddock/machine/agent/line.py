@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from paddock import errors
-from paddock.machine.agent.exchange import Call
+from paddock.machine.agent.exchange import Single
 from paddock.machine.agent.failures import LinkLost
 from paddock.machine.agent.link import Link
 from paddock.machine.agent.wire import Request, Writer
@@ -77,7 +77,7 @@ class Line:
         self,
         kind: Request,
         payload: Writer,
-        exchange: Callable[[], Call[T]],
+        exchange: Callable[[], Single[T]],
         *,
         again: bool,
         seconds: float | None = None,

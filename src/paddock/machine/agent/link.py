@@ -14,7 +14,7 @@ from collections import deque
 from contextlib import suppress
 
 from paddock import errors
-from paddock.machine.agent.exchange import Call, Exchange, Ignored, Result
+from paddock.machine.agent.exchange import Call, Exchange, Ignored, Result, Single
 from paddock.machine.agent.failures import LinkLost, Refusal
 from paddock.machine.agent.wire import (
     KNOWS_DETAILS,
@@ -90,7 +90,7 @@ class Link:
         return self._ended is None
 
     async def call(
-        self, kind: Request, payload: Writer, exchange: Call[Result], seconds: float | None = None
+        self, kind: Request, payload: Writer, exchange: Single[Result], seconds: float | None = None
     ) -> Result:
         self.begin(kind, payload, exchange)
         return await exchange.answer(seconds)

@@ -137,6 +137,10 @@ class AgentMachine(Machine):
         """Let those go on that ``stop_all`` has stopped."""
         return await self._count(Request.CONTINUE_ALL)
 
+    async def kill_all(self) -> int:
+        """Kill every process but the agent, at once; answers how many. Unsupported by an agent without a namespace."""
+        return await self._count(Request.KILL_ALL)
+
     # Files
 
     async def stat(self, path: str, *, follow: bool = False, user: str = DEFAULT_USER) -> FileInfo:

@@ -74,6 +74,7 @@ class Request(IntEnum):
     STATS = 0x40
     STOP_ALL = 0x41
     CONTINUE_ALL = 0x42
+    KILL_ALL = 0x43
 
 
 class Answer(IntEnum):

@@ -87,6 +87,9 @@ class DaytonaVendor(Vendor):
                 return False
             return True
 
+    def template_of_image(self, image: str) -> str:
+        return f"{IMAGE}{image}"
+
     def secret(self, purpose: str) -> str:
         return hmac.new(self._key.encode(), f"paddock {purpose}".encode(), hashlib.sha256).hexdigest()
 

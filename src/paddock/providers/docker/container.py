@@ -74,6 +74,8 @@ _READ_ONLY = ("/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/pr
 _OPEN_FILES = 65_536
 _NO_CORE = 1
 """Not 0: with a piped ``core_pattern`` the kernel takes 0 as "no limit on the pipe" and starts the host's handler."""
+_COUNTED_BY_USER = {"sigpending": resource.RLIMIT_SIGPENDING, "msgqueue": resource.RLIMIT_MSGQUEUE}
+"""Counted by user over all containers and the host, where the same users keep the other half of what they may have."""
 _SHM_MB = 64
 _PERIOD = 100_000
 _CPU_SHARES = 512
@@ -157,7 +159,9 @@ def _far_agent() -> dict[str, Any]:
 def _ulimits(*, here: bool) -> list[dict[str, Any]]:
     if not here:
         return [_ulimit("nofile", _open_files()), _ulimit("core", _NO_CORE)]
-    return [_ulimit("nofile", _open_files()), _ulimit("core", _NO_CORE), _ulimit("nproc", _any_processes())]
+    plain = [_ulimit("nofile", _open_files()), _ulimit("core", _NO_CORE), _ulimit("nproc", _any_processes())]
+    ours = {name: resource.getrlimit(kind)[1] for name, kind in _COUNTED_BY_USER.items()}
+    return plain + [_ulimit(name, most // 2) for name, most in ours.items() if most != resource.RLIM_INFINITY]
 
 
 def _ulimit(name: str, value: int) -> dict[str, Any]:

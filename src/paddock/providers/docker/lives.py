@@ -162,7 +162,8 @@ class Lives:
         return state
 
     def _lost(self, living: Living) -> None:
-        log.warning("sandbox ended", sandbox_id=living.record.spec.sandbox_id)
+        if not living.deleted:
+            log.warning("sandbox ended", sandbox_id=living.record.spec.sandbox_id)
 
 
 def paused(sandbox_id: str) -> errors.Conflict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from paddock import errors
 from paddock.machine.base import OutputChunk, Stream
 
 
@@ -46,7 +47,7 @@ def _read(folder: Path, stream: Stream, offset: int, limit: int) -> OutputChunk:
 def _segments(folder: Path, stream: Stream) -> list[tuple[int, str]]:
     try:
         names = os.listdir(folder)  # noqa: PTH208
-    except FileNotFoundError:
-        return []
+    except FileNotFoundError:  # its sandbox is deleted meanwhile: that is no empty output
+        raise errors.ProcessNotFound(f"There is no process {folder.name!r} any more.") from None
     prefix = f"{stream}-"
     return sorted((int(name[len(prefix) :]), name) for name in names if name.startswith(prefix))

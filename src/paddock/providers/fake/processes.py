@@ -108,7 +108,10 @@ class Processes:
 
     def _info(self, record: ProcessRecord) -> ProcessInfo:
         holding = self._namespaces.current()
-        return record.info(holding.generation if holding else None)
+        try:
+            return record.info(holding.generation if holding else None)
+        except FileNotFoundError:  # its sandbox is deleted meanwhile
+            raise errors.ProcessNotFound(f"There is no process {record.process_id!r} any more.") from None
 
     # Waiting and reading
 

@@ -27,6 +27,9 @@ _OWN = Path("/proc/self/cgroup")
 _SERVER_LEAF = "paddock-server"
 _SERVER_WEIGHT = "1000"
 """Ten times that of all sandboxes together: what every one of them waits for must not wait for one of them."""
+_SANDBOXES_SHARES = "256"
+"""Of all sandboxes together on v1, where each of the host's own processes has 1024: they have what the host leaves. A
+quarter, because the kernel was seen to let a group of fork bombs run for 200 ms while the host's threads waited."""
 _FREEZE_SECONDS = 5.0
 _REWRITE_SECONDS = 0.05
 _REMOVE_SECONDS = 5.0
@@ -56,6 +59,8 @@ class Cgroups:
         if v2 is not None and (unused := v1.pop("freezer", None)) is not None:
             with contextlib.suppress(OSError):  # v2 freezes and kills better, also where it has no controllers
                 unused.rmdir()
+        if (cpu := v1.get("cpu")) is not None:
+            _try_write(cpu / "cpu.shares", _SANDBOXES_SHARES)
         controllers = _delegate(v2, frozenset({"memory", "cpu", "pids"}) - v1.keys()) if v2 else frozenset()
         return cls(v1, v2, controllers)
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from paddock import errors
@@ -13,6 +14,8 @@ from paddock.providers.ground.cgroups import Cgroups, Group
 from paddock.providers.ground.group_files import KernelFile, read_field, read_number, write_value
 
 _KILL_SECONDS = 10.0
+_KILLED_AT_ONCE = 8
+_KILL_PAUSE_S = 0.01
 _STAT = Path("/proc/stat")
 
 
@@ -58,6 +61,18 @@ def refused_forks(group: Group) -> int:
     return 0 if path is None else read_field(path / "pids.events", "max")
 
 
+def tasks(group: Group) -> int:
+    """Processes and threads that are in it now."""
+    path = _of(group, "pids")
+    return 0 if path is None else read_number(path / "pids.current")
+
+
+def at_work(group: Group) -> int:
+    """Processes that run, or wait for a processor, a disk or a lock of the kernel."""
+    path = _of(group, "pids")
+    return 0 if path is None else sum(_state(pid) in "RD" for pid in _listed(path))
+
+
 def yields(group: Group) -> bool:
     """Whether it runs only when no other sandbox wants to."""
     path = _of(group, "cpu")
@@ -80,26 +95,43 @@ def set_yields(group: Group, value: bool) -> None:
 def kill_all_but(group: Group, agent: int, pids: int) -> int:
     """End every process but the agent, and answer how many there were. ``pids``: the limit that holds afterwards.
 
-    Meanwhile no process may be made: one that forks faster than it can be killed would get away.
+    Meanwhile no process may be made: one that forks faster than it can be killed would get away. All are stopped
+    first and then killed a few at a time: the kernel takes a millisecond or two to take each apart, which it
+    would do for hundreds at once before anybody else had a turn.
     """
     if (path := _of(group, "pids")) is None:
         raise errors.Unsupported("There is no limit of processes here, so a flood of them cannot be held.")
-    killed: set[int] = set()
-    deadline = time.monotonic() + _KILL_SECONDS
+    stopped: set[int] = set()
     write_value(path / "pids.max", "1")
     try:
-        while found := [pid for pid in _processes(path) if pid != agent]:
-            if time.monotonic() > deadline:
-                raise errors.ProviderUnavailable("The processes of a sandbox did not end in time.")
-            for pid in found:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            killed.update(found)
-            time.sleep(0.005)
+        while fresh := {int(pid) for pid in _listed(path)} - stopped - {agent}:
+            _signal(fresh, signal.SIGSTOP)
+            stopped |= fresh
+        waiting = list(stopped)
+        for first in range(0, len(waiting), _KILLED_AT_ONCE):
+            _signal(waiting[first : first + _KILLED_AT_ONCE], signal.SIGKILL)
+            time.sleep(_KILL_PAUSE_S)
+        _end_late_ones(path, agent)
     finally:
         with contextlib.suppress(FileNotFoundError):
             write_value(path / "pids.max", str(pids + 1))
-    return len(killed)
+    return len(stopped)
+
+
+def _end_late_ones(path: Path, agent: int) -> None:
+    """Until nobody is left: what was killed takes its time, and a number may have been given anew."""
+    deadline = time.monotonic() + _KILL_SECONDS
+    while found := [pid for pid in _processes(path) if pid != agent]:
+        if time.monotonic() > deadline:
+            raise errors.ProviderUnavailable("The processes of a sandbox did not end in time.")
+        _signal(found, signal.SIGKILL)
+        time.sleep(_KILL_PAUSE_S)
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _of(group: Group, controller: str) -> Path | None:
@@ -110,13 +142,18 @@ def _of(group: Group, controller: str) -> Path | None:
 
 def _processes(path: Path) -> list[int]:
     """Without those that have ended and only wait to be asked about: they are 0 or gone here."""
+    return [int(pid) for pid in _listed(path) if _state(pid) not in "ZX"]
+
+
+def _listed(path: Path) -> list[str]:
     with contextlib.suppress(FileNotFoundError):
-        return [int(pid) for pid in (path / "cgroup.procs").read_text().split() if _runs(pid)]
+        return (path / "cgroup.procs").read_text().split()
     return []
 
 
-def _runs(pid: str) -> bool:
+def _state(pid: str) -> str:
+    """One letter, as in ``ps``; X also where there is no such process any more."""
     try:
-        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return "X"

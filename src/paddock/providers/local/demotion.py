@@ -1,9 +1,10 @@
 """For an ordinary user without control groups: processes of a sandbox that computes for long become idle processes.
 
 ``SCHED_IDLE`` is inherited and cannot be left without privilege, so it sticks to what has computed for long and to what
-that starts; the agent, and so the next command, is as quick as ever. One that keeps computing at its limit of processes
-is a fork bomb, and loses them all; after the second one all that its agent starts is idle too, until the sandbox starts
-anew. While the machine is not busy nobody looks.
+that starts; the agent, and so the next command, is as quick as ever. Where the kernel groups processes by session
+(autogroup), such a policy counts within a session only, so the session gets the lowest weight as well. One that keeps
+computing at its limit of processes is a fork bomb, and loses them all; after the second one all that its agent starts
+is idle too, until the sandbox starts anew. While the machine is not busy nobody looks.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from dataclasses import dataclass
 
 import structlog
 
+from paddock import errors
 from paddock.providers.base import Notice
+from paddock.providers.ground.autogroup import Autogroups
 from paddock.providers.ground.pressure import Processors
+from paddock.providers.local import fork_bomb
 from paddock.providers.local.living import Living
 
 log = structlog.get_logger(__name__)
@@ -27,22 +31,20 @@ log = structlog.get_logger(__name__)
 _LOOK_S = 0.1
 _CROWDED_SHARE = 0.6
 """Of the machine's processors, used by whomever: above that, sandboxes can get into others' way."""
-_BURST_CPU_S = 0.25
+_BURST_CPU_S = 0.1
 _REFILL_CPUS = 0.15
 _MANY_RUNNABLE = 16
 """More at once, and all yield: each may have run for less than the kernel counts, yet together they are a crowd."""
-_FULL_SHARE = 0.9
-_BOMB_LOOKS = 3
-_RUNNABLE_SHARE = 0.5
-"""So often in a row at its limit of processes, with so many of them at work: that is a fork bomb."""
 _BOMBS_FORGIVEN = 1
 _KILL_SECONDS = 10.0
+_AGENT_TIMEOUT_S = 1.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
 class _Process:
     parent: int
+    session: int
     ticks: int
     """Its own, and of its children that it has asked about."""
     threads: int
@@ -67,28 +69,30 @@ async def keep(living: Callable[[], Iterable[Living]], notice: Callable[[], Noti
 
 
 async def _end(living: Living, notice: Notice) -> None:
-    spec = living.record.spec
-    killed = await asyncio.to_thread(kill_below, living.running.pid)
-    log.warning("fork bomb: the processes of a sandbox are ended", sandbox_id=spec.sandbox_id, killed=killed)
-    message = (
-        f"It kept computing at its limit of {spec.resources.pids} processes: a fork bomb. "
-        "All its processes were killed; the sandbox can be used."
-    )
-    data = {"reason": "fork_bomb", "limit": spec.resources.pids, "killed": killed, "message": message}
-    await notice(spec.sandbox_id, "processes.killed", data)
+    await fork_bomb.end(living, notice, lambda: _kill_all(living))
+
+
+async def _kill_all(living: Living) -> int:
+    """By its agent in one system call: who kills them one by one from outside runs after those that fork meanwhile."""
+    try:
+        async with asyncio.timeout(_AGENT_TIMEOUT_S):
+            return await living.machine.kill_all()
+    except (TimeoutError, errors.PaddockError) as error:
+        log.info("an agent did not kill its processes", sandbox_id=living.record.spec.sandbox_id, problem=str(error))
+        return await asyncio.to_thread(kill_below, living.running.pid)
 
 
 class Demotion:
     def __init__(self) -> None:
+        self._autogroups = Autogroups()
         self._seen: Mapping[int, _Process] = {}
         self._left_s: dict[int, float] = {}
-        self._full: dict[int, int] = {}
         self._bombs: dict[int, int] = {}
         self._at = 0.0
 
     def forget(self) -> None:
         if self._seen:
-            self._seen, self._left_s, self._full = {}, {}, {}
+            self._seen, self._left_s = {}, {}
 
     def look(self, limits: Mapping[int, int]) -> list[int]:
         """One look at all processes, charged to the sandboxes of these agents, with the limit of each.
@@ -96,38 +100,42 @@ class Demotion:
         Answers the agents of fork bombs.
         """
         now, processes = time.monotonic(), _processes()
-        full_before, self._full = self._full, {}
-        if self._seen:
-            for agent, pids in _members(processes, limits.keys()).items():
-                members = [(pid, processes[pid]) for pid in pids]
-                self._charge(agent, members, now - self._at)
-                full = sum(process.threads for _, process in members) >= _FULL_SHARE * limits[agent]
-                full = full and sum(process.runnable for _, process in members) > _RUNNABLE_SHARE * len(members)
-                if full:
-                    self._full[agent] = full_before.get(agent, 0) + 1
-        self._seen, self._at = processes, now
-        bombs = [agent for agent, count in self._full.items() if count >= _BOMB_LOOKS]
+        seen, self._seen = self._seen, processes
+        passed, self._at = now - self._at, now
+        self._autogroups.forget_all_but({process.session for process in processes.values()})
         self._bombs = {agent: count for agent, count in self._bombs.items() if agent in limits}
+        bombs = []
+        for agent, pids in _members(processes, limits.keys()).items():
+            members = [(pid, processes[pid]) for pid in pids]
+            tasks = sum(process.threads for _, process in members)
+            at_work = sum(process.runnable for _, process in members)
+            if fork_bomb.is_fork_bomb(tasks, at_work, limits[agent]):
+                bombs.append(agent)  # and not made idle: what is killed then takes long to end
+            elif seen:
+                self._charge(agent, members, seen, passed)
         for agent in bombs:
-            del self._full[agent]
             self._bombs[agent] = self._bombs.get(agent, 0) + 1
             if self._bombs[agent] > _BOMBS_FORGIVEN:
                 _demote(agent, processes[agent].threads)
         return bombs
 
-    def _charge(self, agent: int, members: Sequence[tuple[int, _Process]], passed: float) -> None:
-        """What it has used; where that is more than it may without yielding, it yields."""
-        spent = sum(max(0, process.ticks - self._ticks_before(pid)) for pid, process in members) / _TICKS_PER_S
+    def _charge(
+        self, agent: int, members: Sequence[tuple[int, _Process]], seen: Mapping[int, _Process], passed: float
+    ) -> None:
+        """What it has used since it was seen last; where that is more than it may without yielding, it yields."""
+        before = ((process.ticks, seen.get(pid)) for pid, process in members)
+        spent = sum(max(0, ticks - (0 if was is None else was.ticks)) for ticks, was in before) / _TICKS_PER_S
         left = self._left_s.get(agent, _BURST_CPU_S) + passed * _REFILL_CPUS - spent
         self._left_s[agent] = min(_BURST_CPU_S, max(-_BURST_CPU_S, left))
         if left < 0 or sum(process.runnable for _, process in members) > _MANY_RUNNABLE:
-            for pid, process in members:
-                if pid != agent and not process.idle:
+            own = dict(members)[agent].session
+            others = [(pid, process) for pid, process in members if pid != agent]
+            for session, pid in {process.session: pid for pid, process in others}.items():
+                if session != own:
+                    self._autogroups.lower(session, pid, agent)
+            for pid, process in others:
+                if not process.idle:
                     _demote(pid, process.threads)
-
-    def _ticks_before(self, pid: int) -> int:
-        seen = self._seen.get(pid)
-        return 0 if seen is None else seen.ticks
 
 
 def _processes() -> dict[int, _Process]:
@@ -140,7 +148,7 @@ def _processes() -> dict[int, _Process]:
                     continue
                 ticks = sum(int(field) for field in fields[11:15])
                 idle, runnable = int(fields[38]) == os.SCHED_IDLE, fields[0] in b"RD"
-                found[int(name)] = _Process(int(fields[1]), ticks, int(fields[17]), idle, runnable)
+                found[int(name)] = _Process(int(fields[1]), int(fields[3]), ticks, int(fields[17]), idle, runnable)
     return found
 
 

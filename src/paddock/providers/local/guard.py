@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
@@ -20,24 +21,29 @@ from paddock import errors
 from paddock.providers.base import Notice
 from paddock.providers.ground import pressure
 from paddock.providers.ground.cgroups import Cgroups, Group
+from paddock.providers.local import fork_bomb
 from paddock.providers.local.living import Living
 
 log = structlog.get_logger(__name__)
 
-_LOOK_S = 0.1
+_LOOK_S = 0.03
+_SCAN_SHARE = 0.1
+"""Of the time, at most, goes into looking at each sandbox: with hundreds of them, looks are rarer."""
 _QUIET_CPUS = 0.3
 _QUIET_CPUS_CROWDED = 0.02
 """Used by all sandboxes together: below that nobody is looked at. Where others keep the processors busy, sandboxes
 fight over the little that is left."""
 _CROWDED_SHARE = 0.6
 """Of the machine's processors, used by whomever: above that, sandboxes can get into each other's way."""
-_BURST_CPU_S = 0.25
+_BURST_CPU_S = 0.08
 _REFILL_CPUS = 0.15
 """What a sandbox may use without yielding: bursts of that many seconds, and on average that part of a processor; less
 by as much as all sandboxes together get less than one."""
 _BOMB_REFUSALS = 100
 _BOMB_WINDOW_S = 1.0
 """So many refused forks within the time are no program's mistake. One that meets its limit gives up, or waits."""
+_BOMB_LASTS_S = 0.1
+"""For so long it has to be full and at work: whoever starts many processes at once is so for a moment."""
 _PENALTY_S = 60.0
 """For so long after a fork bomb its sandbox yields, whatever it does: the next one is not felt from the first."""
 
@@ -53,12 +59,8 @@ class _Account:
     left_s: float = _BURST_CPU_S
     yields: bool = False
     refusals: list[tuple[float, int]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class ForkBomb:
-    living: Living
-    refused: int
+    full_since: float | None = None
+    """Since when every look found it at its limit of processes, with most of them at work."""
 
 
 class Guard:
@@ -69,36 +71,54 @@ class Guard:
         self._accounts: dict[str, _Account] = {}
         self._penalties: dict[str, float] = {}
         """Until when who has to yield: by reference."""
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        """Fork bombs whose processes are being killed: by reference."""
 
     async def keep(self) -> None:
         """Until cancelled."""
+        try:
+            await self._keep()
+        finally:
+            for task in self._ending.values():
+                task.cancel()
+            await asyncio.gather(*self._ending.values(), return_exceptions=True)
+
+    async def _keep(self) -> None:
         try:
             cpu_time = pressure.CpuTime(self._cgroups)
         except errors.Unsupported:
             return
         processors = pressure.Processors()
         last, total = time.monotonic(), cpu_time.seconds()
+        pause = _LOOK_S
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(pause)
+            pause = _LOOK_S
             before, was, last, total = last, total, time.monotonic(), cpu_time.seconds()
             used = (total - was) / max(last - before, 1e-3)
             crowded = processors.busy_share() > _CROWDED_SHARE
             if used > (_QUIET_CPUS_CROWDED if crowded else _QUIET_CPUS):
                 await self._look(used, crowded=crowded)
+                pause = max(_LOOK_S, (time.monotonic() - last) / _SCAN_SHARE)
             elif self._accounts:
                 await asyncio.to_thread(self._rest)
 
     async def _look(self, used: float, *, crowded: bool) -> None:
-        present = [one for one in self._living() if not one.paused and one.record.running is not None]
+        self._ending = {reference: task for reference, task in self._ending.items() if not task.done()}
+        present = [
+            one
+            for one in self._living()
+            if not one.paused and one.record.running is not None and one.record.reference not in self._ending
+        ]
         try:
             bombs = await asyncio.to_thread(self._scan, present, min(1.0, used), crowded)
         except errors.PaddockError as error:
             log.warning("sandboxes could not be looked at", problem=error.message)
             return
-        for bomb in bombs:
-            await self._end(bomb)
+        for bomb in bombs:  # the others are looked at meanwhile
+            self._ending[bomb.record.reference] = asyncio.create_task(self._end(bomb))
 
-    def _scan(self, present: Iterable[Living], room: float, crowded: bool) -> list[ForkBomb]:
+    def _scan(self, present: Iterable[Living], room: float, crowded: bool) -> list[Living]:
         """``room``: the processors that all of them got, at most one."""
         bombs = []
         seen: dict[str, _Account] = {}
@@ -114,8 +134,8 @@ class Guard:
             used = _charge(account, room)
             if crowded or account.yields:
                 _judge(account, room, punished=account.at < self._penalties.get(living.record.reference, 0.0))
-            if used > _QUIET_CPUS_CROWDED / 10 and (refused := _refusals(account)) >= _BOMB_REFUSALS:
-                bombs.append(ForkBomb(living, refused))
+            if used > _QUIET_CPUS_CROWDED / 10 and _is_bomb(account, living.record.spec.resources.pids):
+                bombs.append(living)
         self._accounts = seen
         return bombs
 
@@ -134,27 +154,20 @@ class Guard:
             account.refused = pressure.refused_forks(account.group)
             account.refusals = []
 
-    async def _end(self, bomb: ForkBomb) -> None:
-        record = bomb.living.record
-        running, sandbox_id, pids = record.running, record.spec.sandbox_id, record.spec.resources.pids
-        if running is None or running.group is None:
+    async def _end(self, living: Living) -> None:
+        record = living.record
+        if (running := record.running) is None or (group := running.group) is None:
             return
         try:
+            kill = partial(asyncio.to_thread, pressure.kill_all_but, group, running.pid, record.spec.resources.pids)
+            pressure.set_yields(group, False)  # who yields takes long to end
+            await fork_bomb.end(living, self._notice(), kill)
             self._penalties[record.reference] = time.monotonic() + _PENALTY_S
-            pressure.set_yields(running.group, True)
-            killed = await asyncio.to_thread(pressure.kill_all_but, running.group, running.pid, pids)
-        except (errors.PaddockError, FileNotFoundError) as error:
-            log.warning("a fork bomb could not be ended", sandbox_id=sandbox_id, problem=str(error))
-            return
+            pressure.set_yields(group, True)
+        except (errors.PaddockError, OSError) as error:
+            log.warning("a fork bomb could not be ended", sandbox_id=record.spec.sandbox_id, problem=str(error))
         finally:
             self._forgive(record.reference)
-        log.warning("fork bomb: the processes of a sandbox are ended", sandbox_id=sandbox_id, refused=bomb.refused)
-        message = (
-            f"{bomb.refused} forks were refused within a second at the limit of {pids} processes: a fork bomb. "
-            "All its processes were killed; the sandbox can be used."
-        )
-        data = {"reason": "fork_bomb", "refused_forks": bomb.refused, "limit": pids, "killed": killed}
-        await self._notice()(sandbox_id, "processes.killed", {**data, "message": message})
 
 
 def _opened(group: Group) -> _Account:
@@ -179,6 +192,18 @@ def _judge(account: _Account, room: float, *, punished: bool) -> None:
     if account.yields != wanted:
         account.yields = wanted
         pressure.set_yields(account.group, wanted)
+
+
+def _is_bomb(account: _Account, limit: int) -> bool:
+    refused, tasks = _refusals(account), pressure.tasks(account.group)
+    if refused >= _BOMB_REFUSALS:
+        return True
+    if not fork_bomb.is_full(tasks, limit) or not fork_bomb.is_fork_bomb(tasks, pressure.at_work(account.group), limit):
+        account.full_since = None
+        return False
+    if account.full_since is None:
+        account.full_since = account.at
+    return account.at - account.full_since >= _BOMB_LASTS_S
 
 
 def _refusals(account: _Account) -> int:

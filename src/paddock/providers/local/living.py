@@ -69,6 +69,7 @@ class Living:
         self._state = enclosure.state
         self._on_hosts_kernel = enclosure.on_hosts_kernel
         self._error_count: int | None = None
+        self._oom_counts = (0, 0)
         self.folder_disk = FolderDisk()
         self.machine = AgentMachine(
             record.spec.sandbox_id,
@@ -99,6 +100,7 @@ class Living:
             os.close(pidfd)
             return False
         self._pidfd = pidfd
+        self._oom_counts = (self._oom_kills(), self._oom_kills())
         self.disk_failed()  # from now on that costs one read
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
         return True
@@ -202,6 +204,19 @@ class Living:
     def exit_status(self) -> int | None:
         """After its end; None where the kernel does not tell."""
         return None if self._pidfd is None else exit_status(self.running.pid, self._pidfd)
+
+    def count_oom_kills(self) -> None:
+        """From time to time, so that it can be told what was killed lately."""
+        self._oom_counts = (self._oom_counts[1], self._oom_kills())
+
+    def late_oom_kills(self) -> int:
+        """How many of its processes the kernel has killed for want of memory since the last count but one: the last
+        may have been between such a kill and word of it."""
+        return max(0, self._oom_kills() - self._oom_counts[0])
+
+    def _oom_kills(self) -> int:
+        running = self.record.running
+        return 0 if running is None or running.group is None else running.group.oom_kills()
 
     def _ended(self) -> None:
         if self._pidfd is not None:

@@ -13,6 +13,7 @@ import re
 import secrets
 import shutil
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from paddock import __version__
@@ -98,6 +99,7 @@ _VAR = [
     "spool",
     "tmp",
 ]
+_OPEN_FOLDER = stat.S_IROTH | stat.S_IXOTH
 _HUMAN = range(1000, 65_534)
 
 
@@ -144,9 +146,11 @@ def version() -> str:
 
 
 def hidden_below(top: Path) -> list[Path]:
-    """What not every user of the host may read: through an id-mapped mount the sandbox's root could."""
+    """What not every user of the host may read: through an id-mapped mount the sandbox's root could.
+
+    There may be hundreds of thousands of files: nothing is made of one that is open to all."""
     found: list[Path] = []
-    folders = [top]
+    folders = [str(top)]
     while folders:
         try:
             with os.scandir(folders.pop()) as entries:
@@ -154,21 +158,23 @@ def hidden_below(top: Path) -> list[Path]:
                     if entry.is_symlink():
                         continue
                     mode = entry.stat(follow_symlinks=False).st_mode
-                    wanted = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(mode) else 0)
-                    if mode & wanted != wanted and not _only_executable(mode):
+                    if stat.S_ISDIR(mode):
+                        if mode & _OPEN_FOLDER == _OPEN_FOLDER:
+                            folders.append(entry.path)
+                        else:
+                            found.append(Path(entry.path))
+                    elif not mode & stat.S_IROTH and not _only_executable(mode):
                         found.append(Path(entry.path))
-                    elif stat.S_ISDIR(mode):
-                        folders.append(Path(entry.path))
         except (FileNotFoundError, PermissionError):
             continue
     return found
 
 
-def make_hiding(root: Path, top: Path) -> Path:
+def make_hiding(root: Path, top: Path, hidden: Iterable[Path]) -> Path:
     """A layer that hides those files: overlayfs takes a device 0/0 to mean that there is nothing."""
     draft = root.with_name(f".{root.name}.{secrets.token_hex(4)}")
     draft.mkdir(mode=0o755, parents=True)
-    for path in hidden_below(top):
+    for path in hidden:
         place = draft / path.relative_to(top)
         place.parent.mkdir(parents=True, exist_ok=True)
         os.mknod(place, stat.S_IFCHR, os.makedev(0, 0))
@@ -182,12 +188,12 @@ def make_hiding(root: Path, top: Path) -> Path:
     return root
 
 
-def hide_more(root: Path, top: Path) -> None:
+def hide_more(root: Path, top: Path, hidden: Iterable[Path]) -> None:
     """Add to such a layer what has become private since it was made. Sandboxes that start from now on do not see it.
 
     The layer's own time says when something was added.
     """
-    for path in hidden_below(top):
+    for path in hidden:
         place = root / path.relative_to(top)
         with contextlib.suppress(NotADirectoryError, FileExistsError):  # hidden already, or just now by another server
             _make_folders(place.parent, root, top)

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import shutil
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,9 @@ _HIDDEN_GOOD_SECONDS = 60.0
 _IDENTITY_FORMAT = 2
 _hidden_at: dict[Path, float] = {}
 """When this process last looked for private files of the host, for each layer that hides them."""
+_last_look: tuple[float, list[Path]] = (-math.inf, [])
+"""When it began, and what was found. It reads the status of every file below ``/usr``: half a second on a processor."""
+_looking = threading.Lock()
 
 
 class Templates:
@@ -36,6 +40,7 @@ class Templates:
         self._known: dict[str, Template] = {}
         self._host_files: tuple[str, ...] = ()
         self._host_version = ""
+        self._making_host = threading.Lock()
 
     def names(self) -> list[str]:
         """``host`` first: the default."""
@@ -44,7 +49,8 @@ class Templates:
 
     def prepare(self, template_id: str) -> Template:
         if template_id == HOST:
-            return self._host_with_copies()
+            with self._making_host:  # hundreds of files: of two machines that are started at once, one makes them
+                return self._host_with_copies()
         if (known := self._known.get(template_id)) is not None:
             return known
         if _NAME.fullmatch(template_id) and _is_template(self._root / template_id):
@@ -63,16 +69,18 @@ class Templates:
             if not path.name.endswith(self._version):
                 shutil.rmtree(path)
 
-    def hide_private_files(self) -> None:
-        """Those that the host has below ``/usr`` now: the layer that hides them may be older than they are."""
+    def hide_private_files(self, max_age_s: float = 0.0) -> None:
+        """Those that the host has below ``/usr``: the layer that hides them may be older than they are. Where this
+        process has looked for them within ``max_age_s``, what it found then is taken."""
         hidden = self._made / f"host-usr-{self._version}"
         if not self._privileged:
             return
+        looked_at, found = _private_files_of_host(max_age_s)
         if hidden.is_dir():
-            skeleton.hide_more(hidden, Path("/usr"))
+            skeleton.hide_more(hidden, Path("/usr"), found)
         else:
-            skeleton.make_hiding(hidden, Path("/usr"))
-        _hidden_at[hidden] = time.monotonic()
+            skeleton.make_hiding(hidden, Path("/usr"), found)
+        _hidden_at[hidden] = max(looked_at, _hidden_at.get(hidden, -math.inf))
 
     def is_outdated(self, template_id: str, made_at: float) -> bool:
         """Whether something of the host has become private since a machine was made, which might still see it."""
@@ -102,7 +110,7 @@ class Templates:
         if self._privileged:
             hidden = self._made / f"host-usr-{self._version}"
             if not hidden.is_dir() or time.monotonic() - _hidden_at.get(hidden, -math.inf) > _HIDDEN_GOOD_SECONDS:
-                self.hide_private_files()
+                self.hide_private_files(_HIDDEN_GOOD_SECONDS)
             overlays.append(Overlay("usr", "/usr", (hidden, Path("/usr"))))
             if Path("/var/lib/dpkg/status").is_file():
                 overlays.append(Overlay("dpkg", "/var/lib/dpkg", (Path("/var/lib/dpkg"),)))
@@ -127,6 +135,17 @@ class Templates:
             make_identity(identity, root, self._privileged)
         own = private_files.of_each_sandbox(root)
         return Template(template_id, (Overlay("root", "/", (identity, root)),), (), root, _python(root), own)
+
+
+def _private_files_of_host(max_age_s: float) -> tuple[float, list[Path]]:
+    """When it was looked for them, and which there were. Machines that are made at the same time share one look."""
+    global _last_look
+    wanted = time.monotonic() - max_age_s
+    with _looking:
+        if _last_look[0] < wanted:
+            began = time.monotonic()
+            _last_look = began, skeleton.hidden_below(Path("/usr"))
+        return _last_look
 
 
 def make_identity(identity: Path, root: Path, privileged: bool) -> None:

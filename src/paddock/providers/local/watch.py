@@ -21,6 +21,9 @@ from paddock.providers.local.templates import Templates
 log = structlog.get_logger(__name__)
 
 _AGAIN_SECONDS = 1.0
+_OOM_LOOK_S = 2.0
+_OOM_LOOK_SHARE = 0.005
+"""Of one processor, at most, for counting who was killed for want of memory."""
 _HIDE_SECONDS = 60.0
 _HIDE_SHARE = 0.01
 """Of one processor, at most, for looking for files of the host that sandboxes must not see."""
@@ -41,6 +44,8 @@ class Watch:
         else:
             self._begin(lambda: demotion.keep(self._living, lambda: self.notice))
         self._begin(keep_space)
+        if "memory" in host.cgroups.limits:
+            self._begin(lambda: _count_oom_kills(self._living))
         if not host.disk_image:
             self._begin(lambda: quota.keep(self._living, lambda: self.notice))
 
@@ -52,12 +57,12 @@ class Watch:
 
     async def crashed(self, living: Living) -> None:
         """Tell why its first process ended, and with it all of them, as far as the kernel tells."""
-        sandbox_id, group = living.record.spec.sandbox_id, living.running.group
-        status, oom_kills = living.exit_status(), 0 if group is None else group.oom_kills()
+        sandbox_id = living.record.spec.sandbox_id
+        status, oom_kills = living.exit_status(), living.late_oom_kills()
         how = "ended" if status is None else describe(status)
         by_kill = status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL)
         reason = "out_of_memory" if by_kill and oom_kills else "killed" if by_kill else "crashed"
-        why = f"; the kernel had killed {oom_kills} processes in it for want of memory" if oom_kills else ""
+        why = f"; the kernel had just killed {oom_kills} processes in it for want of memory" if oom_kills else ""
         message = f"The sandbox's agent {how}{why}. Its files are kept; the next use starts it again."
         log.warning("sandbox ended", sandbox_id=sandbox_id, reason=reason, status=status, oom_kills=oom_kills)
         await self.notice(sandbox_id, CRASHED, {"reason": reason, "oom_kills": oom_kills, "message": message})
@@ -74,6 +79,22 @@ async def _hide_private_files(templates: Templates) -> None:
         started = time.monotonic()
         await asyncio.to_thread(templates.hide_private_files)
         spent = time.monotonic() - started
+
+
+async def _count_oom_kills(living: Callable[[], Iterable[Living]]) -> None:
+    """An agent that is killed after one of its processes died for want of memory an hour ago was killed, no more."""
+
+    def count(present: Iterable[Living]) -> float:
+        started = time.thread_time()
+        for one in present:
+            one.count_oom_kills()
+        return time.thread_time() - started
+
+    spent = 0.0
+    while True:
+        await asyncio.sleep(max(_OOM_LOOK_S, spent / _OOM_LOOK_SHARE))
+        present = [one for one in living() if one.record.running is not None and not one.paused]
+        spent = await asyncio.to_thread(count, present)
 
 
 async def _keep_on(keep: Callable[[], Coroutine[None, None, None]]) -> None:

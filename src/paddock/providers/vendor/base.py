@@ -69,6 +69,9 @@ class Vendor(ABC):
     async def has_template(self, template_id: str) -> bool:
         """Asks the vendor. True also where only ``create`` can tell."""
 
+    def template_of_image(self, image: str) -> str:
+        return image
+
     @abstractmethod
     def secret(self, purpose: str) -> str:
         """A secret of this account's for one purpose, the same on every server that has the account's key."""

@@ -58,7 +58,7 @@ class Guest:
     async def hang_up(self) -> None:
         """It sleeps: what was connected is not any more, and shall not be mistaken for it later."""
         self._way = None
-        await self._bridge.close()
+        await self._bridge.cut()
 
     async def wake(self) -> None:
         """It runs, perhaps again and afresh. Returns when its agent answers."""

@@ -64,6 +64,9 @@ class VendorProvider(Provider):
     async def has_template(self, template_id: str) -> bool:
         return template_id in self._vendor.templates() or await self._vendor.has_template(template_id)
 
+    def template_of_image(self, image: str) -> str:
+        return self._vendor.template_of_image(image)
+
     async def create(self, spec: SandboxSpec) -> Found:
         async with self._turn(spec.sandbox_id):
             self._check(spec)

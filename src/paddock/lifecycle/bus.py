@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from paddock.models import State
 from paddock.store.records import Sandbox
 
 _MAX_CHANGES = 1000
@@ -18,10 +19,28 @@ class Changes:
     def __init__(self) -> None:
         self._rows: deque[Sandbox] = deque(maxlen=_MAX_CHANGES)
         self._news = asyncio.Event()
+        self._known: dict[str, tuple[int, State]] | None = None
+        """Version and state of what was changed lately, as far as this process has seen it. None: it has not looked."""
 
     def add(self, sandbox: Sandbox) -> None:
+        if self._known is not None:
+            self._known[sandbox.sandbox_id] = (sandbox.version, sandbox.state)
         self._rows.append(sandbox)
         self._news.set()
+
+    def compare(self, rows: Sequence[Sandbox]) -> None:
+        """These are all that were changed lately, by whomever: what is new among them is a change. They may have been
+        read before something that was added since."""
+        if self._known is None:
+            self._known = {row.sandbox_id: (row.version, row.state) for row in rows}
+            return
+        for row in rows:
+            known, new = self._known.pop(row.sandbox_id, None), (row.version, row.state)
+            self._known[row.sandbox_id] = new if known is None or known[0] < row.version else known
+            if known is None or (known[0] < row.version and known[1] is not row.state):
+                self.add(row)
+        while len(self._known) > max(_MAX_CHANGES, 2 * len(rows)):
+            del self._known[next(iter(self._known))]
 
     async def next(self) -> Sandbox:
         while not self._rows:
@@ -43,7 +62,8 @@ class Bus:
 
     @contextlib.contextmanager
     def follow(self, owner_id: str) -> Iterator[Changes]:
-        """Every change of state of this owner's sandboxes, as far as this process brings it about."""
+        """Every change of state of this owner's sandboxes that this process brings about, and those that
+        :class:`~paddock.lifecycle.peer_changes.PeerChanges` finds."""
         changes = Changes()
         self._following.setdefault(owner_id, set()).add(changes)
         try:
@@ -52,6 +72,15 @@ class Bus:
             self._following[owner_id].discard(changes)
             if not self._following[owner_id]:
                 del self._following[owner_id]
+
+    @property
+    def followed(self) -> Sequence[str]:
+        """Owners whose sandboxes somebody follows."""
+        return list(self._following)
+
+    def compare(self, owner_id: str, rows: Sequence[Sandbox]) -> None:
+        for changes in self._following.get(owner_id, ()):
+            changes.compare(rows)
 
     def publish(self, sandbox_id: str) -> None:
         for event in self._waiting.get(sandbox_id, ()):

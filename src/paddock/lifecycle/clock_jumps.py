@@ -11,6 +11,7 @@ from __future__ import annotations
 import structlog
 
 from paddock.clock import Clock
+from paddock.lifecycle.journal import Journal
 from paddock.settings import Settings
 from paddock.store import deadlines, sandboxes, servers
 from paddock.store.database import Store
@@ -22,10 +23,11 @@ _JUMP_SECONDS = 1.0
 
 
 class ClockJumps:
-    def __init__(self, settings: Settings, clock: Clock, store: Store, server_id: str) -> None:
+    def __init__(self, settings: Settings, clock: Clock, store: Store, journal: Journal, server_id: str) -> None:
         self._settings = settings
         self._clock = clock
         self._store = store
+        self._journal = journal
         self._server_id = server_id
 
     async def follow(self) -> None:
@@ -40,6 +42,7 @@ class ClockJumps:
                 await sandboxes.shift(connection, drift)
                 await deadlines.shift(connection, drift)
         self._clock.follow(drift)
+        self._journal.shift(drift)
         log.warning("the system's clock was set", seconds=round(drift, 3), deadlines_moved=alone)
 
     async def _has_company(self) -> bool:

@@ -23,15 +23,19 @@ from paddock.interpreter.client import Interpreter
 from paddock.interpreter.installation import Installation
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Controller, Use
+from paddock.lifecycle.in_flight import ByteBudget
 from paddock.lifecycle.launching import Launch
 from paddock.lifecycle.services import Services
 from paddock.machine.base import WORKSPACE, Connection, Machine
 from paddock.models import CodeContext, CodeError, CodeResult, CodeStatus, CodeValue, CreateCodeContext, RunCode
 from paddock.settings import Settings
+from paddock.workers import Workers
 
 log = structlog.get_logger(__name__)
 
 _LABEL = 1000
+_COPIES = 2
+"""Of what was gathered: itself, and the answer that is made of it."""
 _START_SECONDS = 5.0
 """The first moments of a server belong to those who wait for it: packing takes a core for a second or two."""
 _FORMATS = {"html", "markdown", "svg", "png", "jpeg", "pdf", "latex", "json", "javascript", "data", "chart"}
@@ -76,12 +80,16 @@ class Code:
         controller: Controller,
         services: Services,
         installation: Installation,
+        workers: Workers,
+        in_flight: ByteBudget,
         settings: Settings,
         clock: Clock,
     ) -> None:
         self._controller = controller
         self._services = services
         self._installation = installation
+        self._workers = workers
+        self._in_flight = in_flight
         self._settings = settings
         self._clock = clock
         self._beforehand: set[asyncio.Task[None]] = set()
@@ -103,9 +111,14 @@ class Code:
         """Everything at its end, as far as one answer may hold it."""
         begun_at = self._clock.now()
         gathered = _Gathered(self._settings.max_output, self._settings.max_file_body)
-        async with aclosing(self.stream(who, request)) as happenings:
-            async for happening in happenings:
-                gathered.add(happening)
+        memory = self._in_flight.of(who.user_id)()
+        try:
+            async with aclosing(self.stream(who, request)) as happenings:
+                async for happening in happenings:
+                    gathered.add(happening)
+                    memory.reserve(_COPIES * gathered.size)
+        finally:
+            memory.release()  # the answer is counted from here on
         return gathered.result(request.sandbox_id, self._clock.now() - begun_at)
 
     async def stream(self, who: Principal, request: RunCode) -> AsyncGenerator[Happening, None]:
@@ -153,7 +166,11 @@ class Code:
     @asynccontextmanager
     async def _interpreter(self, who: Principal, sandbox_id: str) -> AsyncGenerator[tuple[Use, Interpreter], None]:
         async with self._controller.use(who, sandbox_id) as use:
-            yield use, Interpreter(lambda: self._dial(use))
+            yield use, self._speak(use)
+
+    def _speak(self, use: Use) -> Interpreter:
+        owner = use.sandbox.owner_id
+        return Interpreter(lambda: self._dial(use), self._workers.of(owner), self._in_flight.of(owner))
 
     async def _dial(self, use: Use) -> Connection:
         try:
@@ -169,12 +186,15 @@ class Code:
 
     async def _prepare(self) -> None:
         await asyncio.sleep(_START_SECONDS)
-        await self._installation.prepare()
+        try:
+            await self._installation.prepare()
+        except (errors.PaddockError, OSError) as problem:  # tried again by the first who runs code
+            log.warning("the interpreter could not be prepared", reason=str(problem))
 
     async def _warm_up(self, key: str) -> None:
         try:
             async with self._controller.use_key(key, wake=False) as use:
-                await Interpreter(lambda: self._dial(use)).warm_up()
+                await self._speak(use).warm_up()
         except errors.PaddockError as problem:  # whoever runs code will hear of it
             log.info("the interpreter could not be warmed up", key=key, reason=problem.message)
 
@@ -200,6 +220,7 @@ class _Gathered:
         self._error: CodeError | None = None
         self._count: int | None = None
         self._truncated = False
+        self.size = 0
 
     def add(self, happening: Happening) -> None:
         match happening:
@@ -209,13 +230,16 @@ class _Gathered:
                 room = self._room[stream]
                 self._truncated |= len(text) > room
                 self._texts[stream].append(text[:room])
+                self.size += min(room, len(text))
                 self._room[stream] -= min(room, len(text))
             case CodeError():
                 self._error = happening
             case CodeValue():
-                self._room_for_results -= len(happening.model_dump_json())
+                size = len(happening.model_dump_json())
+                self._room_for_results -= size
                 self._truncated |= self._room_for_results < 0
                 if self._room_for_results >= 0:
+                    self.size += size
                     self._results.append(happening)
 
     def result(self, sandbox_id: str, duration: float) -> CodeResult:

@@ -132,7 +132,9 @@ class Controller:
         states: Sequence[State] | None = None,
         cursor: str | None = None,
         limit: int = 100,
+        here: bool = False,
     ) -> Page:
+        """``here``: only those that this server can act on."""
         async with self._store.read() as connection:
             found, next_cursor = await sandboxes.page(
                 connection,
@@ -141,6 +143,7 @@ class Controller:
                 states=states,
                 cursor=cursor,
                 limit=limit,
+                node_ids=self._nodes.ids if here else None,
             )
             expires = await deadlines.next_of(connection, [sandbox.sandbox_id for sandbox in found])
         return Page(found, expires, next_cursor)
@@ -366,9 +369,9 @@ class Controller:
         raise AssertionError("unreachable")
 
     async def _retime(self, who: Principal, sandbox_id: str, timeout: int | None, action: TimeoutAction | None) -> Seen:
-        now = self._clock.now()
         async with self._store.write(swift=True) as connection:
             sandbox = await sandboxes.get(connection, sandbox_id, lock=True)
+            now = self._clock.now()  # while nobody else writes: before it, the clock may have been set
             if sandbox is None or sandbox.state in {State.DELETING, State.DELETED}:
                 raise SandboxNotFound.by_id(sandbox_id)
             sandbox = replace(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import functools
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import structlog
@@ -19,6 +20,8 @@ from paddock.store.database import Store
 log = structlog.get_logger(__name__)
 
 _LOOK_S = 1.0
+_OWN = "the server's own"
+"""Its home and its database, among the providers."""
 
 
 class DiskRoom:
@@ -28,6 +31,10 @@ class DiskRoom:
         self._providers = providers
         self.shortage: str | None = None
         """Why no sandbox is made now, as of the last look."""
+        self._found: dict[str, str | None] = {}
+        """The same of each place, as of the last look at it that told something."""
+        self._unseen: set[str] = set()
+        """Places that could not be looked at the last time."""
 
     def admit(self) -> None:
         """Refuse a create while there is less room than is to stay free."""
@@ -52,17 +59,28 @@ class DiskRoom:
             await self._store.keep_reserve()
 
     async def _look(self) -> str | None:
-        folders = {self._settings.home} | ({self._store.file.parent} if self._store.file else set())
+        """Each place is looked at by itself: one that cannot be seen is as it was when it was seen last."""
+        await self._look_at(_OWN, self._own)
+        for name, provider in self._providers.items():
+            await self._look_at(name, functools.partial(self._of_provider, provider))
+        return next((short for short in self._found.values() if short is not None), None)
+
+    async def _look_at(self, place: str, look: Callable[[], Awaitable[str | None]]) -> None:
         try:
-            if (found := await asyncio.to_thread(self._of, folders)) is not None:
-                return found
-            for provider in self._providers.values():
-                storage = await within(self._settings.provider_timeout, provider.storage(), "storage")
-                if storage is not None and storage.shortage is not None:
-                    return storage.shortage
+            self._found[place] = await look()
+            self._unseen.discard(place)
         except (PaddockError, OSError) as error:
-            log.warning("the room on the disk cannot be looked at", problem=str(error)[:300])
-        return None
+            if place not in self._unseen:
+                log.warning("the room on the disk cannot be looked at", place=place, problem=str(error)[:300])
+            self._unseen.add(place)
+
+    async def _own(self) -> str | None:
+        folders = {self._settings.home} | ({self._store.file.parent} if self._store.file else set())
+        return await asyncio.to_thread(self._of, folders)
+
+    async def _of_provider(self, provider: Provider) -> str | None:
+        storage = await within(self._settings.provider_timeout, provider.storage(), "storage")
+        return None if storage is None else storage.shortage
 
     def _of(self, folders: set[Path]) -> str | None:
         found = (shortage(folder, self._settings.disk_reserve_mb) for folder in sorted(folders) if folder.is_dir())

@@ -253,7 +253,7 @@ class Engine:
         if state is State.RUNNING:
             values |= {"started_at": now, "last_activity_at": now}
         if state is State.DELETED:
-            values |= {"deleted_at": now, "env": {}}
+            values |= {"deleted_at": now, **_without_variables(sandbox)}
         if sandbox.git_url and has_credentials(sandbox.git_url):  # a row from before they were kept out of it
             values |= {"git_url": without_credentials(sandbox.git_url)}
         seq = await sandboxes.change(connection, sandbox, with_event=True, **values)
@@ -403,6 +403,11 @@ class Engine:
 
     async def call(self, awaitable: Awaitable[T], step: str, seconds: float | None = None) -> T:
         return await within(seconds or self._settings.provider_timeout, awaitable, step)
+
+
+def _without_variables(sandbox: Sandbox) -> dict[str, Any]:
+    """What clients of Daytona set later is kept with their other words."""
+    return {"env": {}} | ({} if sandbox.daytona is None else {"daytona": {**sandbox.daytona, "env": {}}})
 
 
 class Lost(Conflict):

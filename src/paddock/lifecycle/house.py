@@ -20,6 +20,7 @@ from paddock.ids import new_server_id
 from paddock.interpreter.installation import Installation
 from paddock.lifecycle.accounts import Accounts
 from paddock.lifecycle.activity import Activity
+from paddock.lifecycle.addons import Addons
 from paddock.lifecycle.browser import BrowserService
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.code import Code, InterpreterService
@@ -41,6 +42,7 @@ from paddock.lifecycle.logbook import Logbook
 from paddock.lifecycle.loop_watchdog import LoopWatchdog
 from paddock.lifecycle.mcp_servers import McpServers
 from paddock.lifecycle.nodes import Nodes
+from paddock.lifecycle.peer_changes import PeerChanges
 from paddock.lifecycle.pool import Pool
 from paddock.lifecycle.quotas import OpenStreams
 from paddock.lifecycle.reconciler import Reconciler
@@ -99,6 +101,7 @@ class House:
         self.disk_room = DiskRoom(settings, self.store, providers)
         self.nodes = Nodes(settings, clock, self.store, providers, self.server_id)
         self.pool = Pool(settings, clock, self.store, providers, self.nodes, self.server_id)
+        self.peer_changes = PeerChanges(clock, self.store, self.bus, self.nodes)
         self.engine = Engine(settings, clock, self.store, providers, self.pool, self.bus, self.nodes, self.server_id)
         self.logbook = Logbook(settings.home / "notes", self.server_id)
         self.journal = Journal(clock, self.store, self.bus, self.logbook, self.server_id)
@@ -143,21 +146,26 @@ class House:
             VsCodeService(settings.vscode_port),
         ]
         self.services = Services(self.controller, self.store, built_in)
-        self.code = Code(self.controller, self.services, interpreter, settings, clock)
-        self.mcp_servers = McpServers(self.controller, self.store, self.rows, self.engine, self.accounts)
         self.workers = Workers()
+        self.code = Code(self.controller, self.services, interpreter, self.workers, self.in_flight, settings, clock)
+        self.mcp_servers = McpServers(
+            self.controller, self.store, self.rows, self.engine, self.accounts, self.in_flight
+        )
+        self.addons = Addons(settings, providers.keys())
         self.tools = Tools(
             self.controller,
             self.services,
             self.invitations,
             self.mcp_servers,
             self.workers,
+            self.in_flight,
             usual_tools(settings.mcp_tools),
+            settings.mcp_port,
         )
         self.events = Events(clock, self.store, self.controller, self.journal, self.bus)
         self.usage = UsageBook(clock, self.store, self.controller, self.journal)
         self.scheduler = SandboxQueueScheduler(
-            settings, clock, self.store, self.controller, self.bus, self.nodes, self.server_id
+            settings, clock, self.store, self.controller, self.bus, self.journal, self.nodes, self.server_id
         )
         self.reconciler = Reconciler(
             settings,
@@ -213,6 +221,7 @@ class House:
                 self.reconciler.run,
                 self.pool.run,
                 self.sampling.run,
+                self.peer_changes.run,
             ]
         self._loops = [asyncio.create_task(_lasting(loop, self._pace)) for loop in running]
         log.info("open", server_id=self.server_id, provider=self.default_provider, database=self.store.url.drivername)
@@ -221,6 +230,7 @@ class House:
         """Drain: finish what was begun, write what waits, then let go. Sandboxes live on."""
         await self.code.close()
         await self.workers.close()
+        await self.addons.close()
         await self.services.close()
         await self.mcp_servers.close()
         await self.transitions.close(self.settings.drain_timeout)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from paddock.errors import Overloaded, TooManyBytes
+from paddock.memory import Hold
 
 SMALL = 64 << 10
 """What is no larger is not counted: the number of connections bounds it."""
@@ -43,6 +44,16 @@ class ByteBudget:
                 details={"limit": self.in_all, "wanted": size},
                 retry_after=_RETRY_SECONDS,
             )
+
+    def of(self, user_id: str) -> Hold:
+        """Holdings of this user that belong to no request."""
+
+        def hold() -> Holding:
+            holding = Holding(self)
+            holding.belongs_to(user_id)
+            return holding
+
+        return hold
 
     def add(self, user_id: str, size: int) -> None:
         self.used += size

@@ -157,6 +157,14 @@ class Journal:
         """When the last use that is in the database was."""
         return self._written_at.get(sandbox_id, 0.0)
 
+    def shift(self, seconds: float) -> None:
+        """The clock was set by so much: what was used before, and is written after, is as long ago as it was."""
+        for batch in (self._writing, self._next):
+            for entry in batch.entries.values():
+                entry.at += seconds
+        for moments in (self._touched, self._written_at):
+            moments.update({sandbox_id: at + seconds for sandbox_id, at in moments.items()})
+
     def forget(self, sandbox_id: str) -> None:
         self._touched.pop(sandbox_id, None)
         self._written_at.pop(sandbox_id, None)

@@ -17,6 +17,7 @@ from paddock import errors
 from paddock.lifecycle.accounts import Accounts, Principal
 from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.engine import Engine
+from paddock.lifecycle.in_flight import ByteBudget
 from paddock.lifecycle.quotas import check_mcp_servers, most_mcp_servers
 from paddock.lifecycle.rows import Rows
 from paddock.machine.base import Machine
@@ -58,12 +59,21 @@ class Overview:
 
 
 class McpServers:
-    def __init__(self, controller: Controller, store: Store, rows: Rows, engine: Engine, accounts: Accounts) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        store: Store,
+        rows: Rows,
+        engine: Engine,
+        accounts: Accounts,
+        in_flight: ByteBudget,
+    ) -> None:
         self._controller = controller
         self._store = store
         self._rows = rows
         self._engine = engine
         self._accounts = accounts
+        self._in_flight = in_flight
         self._relays: dict[str, Relays] = {}
         self._letting_go: set[asyncio.Task[None]] = set()
         store.tell_changes(self._changed)
@@ -208,6 +218,7 @@ class McpServers:
             lambda host, port, seconds: provider.connect_out(sandbox_id, host, port, seconds),
             declared.known,
             None if declared.from_file else learned,
+            self._in_flight.of(sandbox.owner_id),
         )
 
     def _remembered(self, sandbox: Sandbox, registered: Sequence[stored.Stored]) -> builtins.list[Tool]:

@@ -22,7 +22,7 @@ from paddock.clock import Clock
 from paddock.errors import ProviderUnavailable, SandboxElsewhere, Unavailable
 from paddock.providers.base import Provider
 from paddock.settings import Settings
-from paddock.store import nodes
+from paddock.store import nodes, servers
 from paddock.store.database import Store
 from paddock.store.nodes import Node
 from paddock.store.records import Sandbox
@@ -33,6 +33,7 @@ LOST_AFTER_S = 86_400.0
 """A node that was not seen for so long no longer holds up the delete of its sandboxes. Should it come back, it removes
 their machines, whose rows say `deleted`."""
 _POLL_S = 0.1
+_UNPUBLISHED = "(With PADDOCK_INTERNAL_URL set there, others pass requests on to it.)"
 
 
 class NodeTaken(Unavailable):
@@ -52,6 +53,10 @@ class Nodes:
         self._server_id = server_id
         self._ids: dict[str, str] = {}
         self._known: dict[str, Node] = {}
+        self.has_peers = False
+        """Whether there are nodes of others to whose servers requests can be passed on."""
+        self.alone = True
+        """Whether no other server was on this database at the last heartbeat."""
         self._rest = asyncio.sleep
         self._boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
@@ -77,11 +82,14 @@ class Nodes:
         """Say that somebody is here, and learn who else is."""
         now = self._clock.now()
         name = platform.node() or "unknown"
-        url = self._settings.internal_url or None
+        url = self._settings.node_url or None
         ours = [Node(each, name, url, self._boot_id, self._server_id, now) for each in sorted(self._ids.values())]
         async with self._store.write() as connection:
             await nodes.beat(connection, ours)
             self._known = {node.node_id: node for node in await nodes.every(connection)}
+            others = await servers.others_alive(connection, self._server_id, now, self._settings.server_ttl)
+        self.alone = not others
+        self.has_peers = not self._store.sqlite and any(map(self._is_peer, self._known.values()))
 
     def of(self, provider: str) -> str | None:
         """Where this server's sandboxes at this provider live."""
@@ -102,6 +110,17 @@ class Nodes:
     def node_of(self, sandbox: Sandbox) -> Node | None:
         """As it was at the last heartbeat; None for one that is not known."""
         return self._known.get(sandbox.node_id or "")
+
+    def is_ours(self, node_id: str) -> bool:
+        return node_id in self._ids.values()
+
+    def peer(self, node_id: str) -> Node | None:
+        """Another node whose server lives and has said how it is reached."""
+        node = self._known.get(node_id)
+        return node if node is not None and self._is_peer(node) and self.alive(node) else None
+
+    def _is_peer(self, node: Node) -> bool:
+        return node.url is not None and not self.is_ours(node.node_id)
 
     def alive(self, node: Node | None) -> bool:
         # Its heartbeats come every quarter of the time, and ours, at which we hear of it, too.
@@ -126,7 +145,7 @@ class Nodes:
             return ProviderUnavailable(
                 f"{start}, where no Paddock server runs now. It is as it was; start the server there.", details=details
             )
-        ask = f"Ask the server there: {node.url}." if node.url else "Ask the server there."
+        ask = f"Ask the server there: {node.url}." if node.url else f"Ask the server there. {_UNPUBLISHED}"
         return SandboxElsewhere(f"{start}, which this server cannot act on. {ask}", details=details | {"url": node.url})
 
     def delete_stands(self, sandbox: Sandbox) -> ProviderUnavailable:

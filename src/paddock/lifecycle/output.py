@@ -55,10 +55,16 @@ def cut_tail(data: bytes) -> int:
 
 def gap_note(chunk: OutputChunk) -> bytes:
     """For clients whose protocol has no word for it: what is missing before this chunk. Empty: nothing is."""
-    if not chunk.skipped:
-        return b""
-    told = f"{chunk.skipped} bytes of {chunk.stream.value} are missing here: they were not read in time"
-    return f"\n[paddock: {told}]\n".encode()
+    return _note(chunk.stream, chunk.skipped, "they were not read in time")
+
+
+def cut_note(stream: Stream, missing: int, kept: int) -> bytes:
+    """The same before an answer that holds the latest bytes alone."""
+    return _note(stream, missing, f"an answer has the latest {kept}")
+
+
+def _note(stream: Stream, missing: int, why: str) -> bytes:
+    return f"\n[paddock: {missing} bytes of {stream.value} are missing here: {why}]\n".encode() if missing else b""
 
 
 async def read_slice(

@@ -94,7 +94,8 @@ class Sampling:
         """How many looks in a row each has left without an answer."""
 
     async def between(self, sandbox: Sandbox, start: float = 0.0, end: float = math.inf) -> list[Sample]:
-        """Oldest first. One that was never looked at, or not lately, is looked at now."""
+        """Oldest first. One that was never looked at, or not lately, is looked at now. Raises where it lives
+        elsewhere: samples are kept by the server that takes them."""
         await self._refresh(sandbox)
         history = self._histories.get(sandbox.sandbox_id)
         return list(history.between(start, end)) if history else []
@@ -167,10 +168,11 @@ class Sampling:
                 await sandboxes.patch(connection, sandbox_id, reason=reason)
 
     async def _refresh(self, sandbox: Sandbox) -> None:
+        self._nodes.require(sandbox)
         history = self._histories.get(sandbox.sandbox_id)
         latest = history.latest if history else None
         due = latest is None or self._clock.now() - latest.at >= INTERVAL
-        if due and sandbox.state is State.RUNNING and self._nodes.here(sandbox):
+        if due and sandbox.state is State.RUNNING:
             await self._look(sandbox.sandbox_id, sandbox.provider)
 
     def _forget_old(self) -> None:

@@ -1,12 +1,13 @@
 """The queue of deadlines. It lives in the database, so a timeout that was set before a restart fires after it.
 
 Claimed by lease, checked again at the moment of acting, consumed in the transaction that writes the intent: several
-servers on one database never fire twice, and a server that dies with a claim only delays it.
+servers on one database never fire twice. A claim is void once its server is dead, or cannot act upon it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import structlog
 
@@ -15,6 +16,7 @@ from paddock.errors import PaddockError, StoreUnavailable
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.clock_jumps import ClockJumps
 from paddock.lifecycle.controller import Controller
+from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.patience import backoff_seconds
 from paddock.settings import Settings
@@ -37,6 +39,7 @@ class SandboxQueueScheduler:
         store: Store,
         controller: Controller,
         bus: Bus,
+        journal: Journal,
         nodes: Nodes,
         server_id: str,
     ) -> None:
@@ -47,7 +50,9 @@ class SandboxQueueScheduler:
         self._bus = bus
         self._nodes = nodes
         self._server_id = server_id
-        self._clock_jumps = ClockJumps(settings, clock, store, server_id)
+        self._clock_jumps = ClockJumps(settings, clock, store, journal, server_id)
+        self._in_hand: Counter[str] = Counter()
+        """Sandboxes whose deadlines were claimed here and are being handled."""
 
     async def run(self, pace: Pace) -> None:
         """Look for due deadlines again and again. Each is handled in its own task: a slow one holds up nobody."""
@@ -76,10 +81,27 @@ class SandboxQueueScheduler:
         await self._clock_jumps.follow()
         now = self._clock.now()
         async with self._store.write() as connection:
-            until = now + _CLAIM_SECONDS
-            return await deadlines.claim(connection, self._server_id, now, until, _BATCH, self._nodes.ids)
+            claimed = await deadlines.claim(
+                connection,
+                self._server_id,
+                now,
+                now + _CLAIM_SECONDS,
+                _BATCH,
+                self._nodes.ids,
+                server_ttl=self._settings.server_ttl,
+                in_hand=self._in_hand,
+            )
+        self._in_hand.update(deadline.sandbox_id for deadline in claimed)
+        return claimed
 
     async def handle(self, deadline: Deadline) -> None:
+        try:
+            await self._handle(deadline)
+        finally:
+            self._in_hand.subtract([deadline.sandbox_id])
+            self._in_hand += Counter()  # only those that are still counted are kept
+
+    async def _handle(self, deadline: Deadline) -> None:
         try:
             if deadline.warn_at is not None and self._clock.now() < deadline.due_at:
                 await self._warn(deadline)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from paddock import errors
+from paddock.addons.cache import Cache, default_folder
 from paddock.clock import SystemClock
 from paddock.home import RECORD
 from paddock.providers.base import Provider
@@ -39,7 +41,7 @@ class Inventory:
     strangers: Sequence[Path]
     """What somebody else has put there."""
     outside: Sequence[str]
-    """What belongs to the server and is not in its home: it stays."""
+    """What the server has, or has made, that is not in its home: it stays."""
 
 
 def require_home(home: Path) -> None:
@@ -101,6 +103,11 @@ def _outside(settings: Settings) -> Iterator[str]:
         yield (
             f"machines at a vendor of the installation {settings.installation!r}, which other servers may share "
             "(`paddock down --sandboxes` deletes them)"
+        )
+    if size := Cache(folder := default_folder()).size:
+        yield (
+            f"packed copies of add-ons, {max(1, size >> 20)} MB in {folder}, which every server of this user may use "
+            f"(`rm -r {shlex.quote(str(folder))}` removes them)"
         )
 
 

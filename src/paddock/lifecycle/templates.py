@@ -8,6 +8,8 @@ from paddock.clock import Clock
 from paddock.errors import Invalid, ProviderUnavailable, TemplateNotFound
 from paddock.lifecycle.engine import Engine
 
+_IMAGE = "image:"
+"""How a create names an image, whichever provider it comes to: each has its own word for the template of an image."""
 _FRESH_S = 5.0
 """How long a provider's list is good. A template that is not in it may be new, so that is always asked."""
 
@@ -45,16 +47,15 @@ class Templates:
         if template is None:
             return chosen, known[0]
         if await self._has(chosen, template):
-            return chosen, template
+            return chosen, self._own_name(chosen, template)
+        what = f"image {image!r}" if (image := template.removeprefix(_IMAGE)) != template else f"template {template!r}"
         if provider is None:
             others = [name for name in self._providers[1:] if await self._another_has(name, template)]
             if len(others) == 1:
-                return others[0], template
+                return others[0], self._own_name(others[0], template)
             if others:
-                raise Invalid(
-                    f"The providers {', '.join(others)} all have a template {template!r}: say which with `provider`."
-                )
-        raise TemplateNotFound(f"Provider {chosen!r} has no template {template!r}. It has: {', '.join(known)}.")
+                raise Invalid(f"The providers {', '.join(others)} all have the {what}: say which with `provider`.")
+        raise TemplateNotFound(f"Provider {chosen!r} has no {what}. It has: {', '.join(known)}.")
 
     async def has(self, template: str) -> bool:
         """Whether a create that names it, and no provider, would find one."""
@@ -67,9 +68,14 @@ class Templates:
         return True
 
     async def _has(self, name: str, template: str) -> bool:
-        if template in await self._of(name):
+        own = self._own_name(name, template)
+        if own in await self._of(name):
             return True
-        return await self._engine.call(self._engine.provider(name).has_template(template), "has_template")
+        return await self._engine.call(self._engine.provider(name).has_template(own), "has_template")
+
+    def _own_name(self, provider: str, template: str) -> str:
+        image = template.removeprefix(_IMAGE)
+        return template if image == template else self._engine.provider(provider).template_of_image(image)
 
     async def _another_has(self, name: str, template: str) -> bool:
         """One that does not answer keeps nobody from using the others."""

@@ -121,9 +121,9 @@ class Terms:
         self, sandbox_id: str, seconds: int, *, only_later: bool, on_timeout: TimeoutAction | None = None
     ) -> Seen | None:
         """None where it does not run: then it has no end to put anywhere."""
-        now = self._clock.now()
         async with self._store.write() as connection:
             sandbox = await sandboxes.get(connection, sandbox_id, lock=True)
+            now = self._clock.now()  # while nobody else writes: before it, the clock may have been set
             if sandbox is None or sandbox.state is not State.RUNNING:
                 return None
             found = await deadlines.get(connection, sandbox_id, DeadlineKind.IDLE)

@@ -18,6 +18,7 @@ from paddock.store import installation, tickets
 from paddock.store.database import Store
 
 TICKET_SECONDS = 60.0
+_FORWARD_S = 60.0
 _SECRET_BYTES = 32
 _TICKET_PREFIX = "t_"
 _LINK_BY_HOST, _LINK_BY_PATH = "link", "link by path"
@@ -93,6 +94,15 @@ class Tokens:
 
     def check_cookie(self, key: str, port: int, cookie: str) -> bool:
         return self._check_until("cookie", key, port, cookie) is not None
+
+    # Between the servers of an installation
+
+    def sign_forward(self) -> str:
+        """Shows that a request was passed on by a server, now."""
+        return self._until("forward", "", 0, int(self._clock.now() + _FORWARD_S))
+
+    def check_forward(self, proof: str) -> bool:
+        return self._check_until("forward", "", 0, proof) is not None
 
     # Once
 

@@ -9,6 +9,7 @@ from typing import Any
 from paddock import errors
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Controller, Use
+from paddock.lifecycle.in_flight import ByteBudget
 from paddock.lifecycle.invitations import Invitations
 from paddock.lifecycle.mcp_servers import McpServers
 from paddock.lifecycle.services import Services
@@ -34,7 +35,9 @@ class Tools:
         invitations: Invitations,
         mcp_servers: McpServers,
         workers: Workers,
+        in_flight: ByteBudget,
         usual: Selection,
+        mcp_port: int,
     ) -> None:
         self.usual = usual
         """What MCP clients are shown that ask for nothing in particular."""
@@ -43,6 +46,8 @@ class Tools:
         self._services = services
         self._invitations = invitations
         self._workers = workers
+        self._mcp_port = mcp_port
+        self._in_flight = in_flight
         self._not_installed: dict[str, frozenset[str]] = {}
 
     async def list(self, who: Principal, sandbox_id: str) -> list[Tool]:
@@ -106,7 +111,9 @@ class Tools:
             port_url=lambda port: self._invitations.exposed_url(use.sandbox, port),
             program_url=lambda port: self._invitations.program_url(use.sandbox, port),
             workers=self._workers.of(use.sandbox.owner_id),
+            hold=self._in_flight.of(use.sandbox.owner_id),
             progress=progress,
+            mcp_port=self._mcp_port,
             confined=True,
         )
 

@@ -19,6 +19,7 @@ from paddock.models.accounts import (
     UserAnswer,
     UserList,
 )
+from paddock.models.addons import AddonAnswer, AddonList, AddonProgress, InstallAddon
 from paddock.models.base import Answer, ErrorAnswer, ErrorBody, Request, Success
 from paddock.models.code import (
     CodeContext,
@@ -128,6 +129,9 @@ __all__ = [
     "MAX_PATH",
     "MAX_RULES",
     "MAX_WAIT",
+    "AddonAnswer",
+    "AddonList",
+    "AddonProgress",
     "Answer",
     "CallTool",
     "ChangeUser",
@@ -167,6 +171,7 @@ __all__ = [
     "FileWritten",
     "HardTimeout",
     "Health",
+    "InstallAddon",
     "Isolation",
     "IsolationAnswer",
     "IsolationChoice",

@@ -16,7 +16,7 @@ Language = Annotated[
     str,
     Field(
         pattern=r"^[A-Za-z0-9_+#-]{1,32}$",
-        description="`python` unless it is said, `javascript`, `typescript` or `bash`.",
+        description="`python` unless it is said, `javascript`, `typescript`, `bash`, `r` or `java`.",
         examples=["python", "javascript"],
     ),
 ]

@@ -35,6 +35,7 @@ from paddock.store import migrations, sqlite
 from paddock.store.spoiled import loads
 from paddock.store.swift import Swift
 from paddock.store.trouble import StoreDamaged, speaking_plainly
+from paddock.store.write_ahead_log import WriteAheadLog
 
 log = structlog.get_logger(__name__)
 
@@ -42,23 +43,19 @@ T = TypeVar("T")
 
 CHANGED = "paddock.changed"
 """Where a write transaction gathers the ids of the sandboxes whose rows it changes."""
+_WIPED = "paddock.wiped"
+"""Where it gathers the tables of which it removes secrets."""
 _MIGRATION_LOCK = 0x70616464  # any number that is ours
 _BUSY_SECONDS = 5.0
-_CHECKPOINT_COMMITS = 500
-WAL_LIMIT_BYTES = 16 << 20
-"""Past this size SQLite's write-ahead log is emptied after a checkpoint, for which writers wait a moment. What comes in
-during one checkpoint is on top."""
-_CATCH_UP_COMMITS = 16
-_CATCH_UP_S = 2.0
-"""How often it is looked at whether the log is four times too large, and how long a writer waits for it then."""
-_IDLE_CHECKPOINT_S = 5.0
-"""How often it is looked whether the database is idle. Then the log is moved into it, and emptied."""
-_IDLE_COMMITS, _IDLE_WAL_BYTES = 16, 1 << 20
-"""So few commits meanwhile are a server's own heartbeats; they shall not keep a log that is larger than this."""
 _POOL_SECONDS = 10.0
 _FREEING_PATIENCE_S, _FREEING_PAUSE_S = 3.0, 0.1
 _RESERVE = ".reserve"
 """Ends the name of the file beside a SQLite database that holds room for it on a disk that is full otherwise."""
+
+
+def wipes(connection: AsyncConnection, table: str) -> None:
+    """This transaction removes secrets from the table: nothing of them shall stay beside the database."""
+    connection.info.setdefault(_WIPED, set()).add(table)
 
 
 class Store:
@@ -70,10 +67,8 @@ class Store:
         self._writer: AsyncEngine | None = None
         self._swift: Swift | None = None
         self._turn = asyncio.Lock()
+        self._log = WriteAheadLog(self.file, self._in_turn) if self.file else None
         self._inode = 0
-        self._commits = 0
-        self._checkpoint: asyncio.Task[None] | None = None
-        self._idle: asyncio.TimerHandle | None = None
         self._listeners: list[Callable[[Collection[str]], None]] = []
         self._reserve = ReserveFile(self.file.with_name(self.file.name + _RESERVE)) if self.file else None
         self._damaged = False
@@ -101,7 +96,7 @@ class Store:
     @property
     def log_bytes(self) -> int | None:
         """The size of SQLite's write-ahead log."""
-        return sqlite.wal_bytes(self.file) if self.file else None
+        return self._log.size if self._log else None
 
     async def open(self) -> None:
         """Bring the schema up to date, then be ready."""
@@ -122,13 +117,12 @@ class Store:
         self._reader = self._engine(create=False, writes=False, pool_size=8)
         self._writer = self._engine(create=False, writes=True, pool_size=1) if self.sqlite else self._reader
         self._swift = Swift(self.file, _BUSY_SECONDS) if self.file else None
+        if self._log is not None:
+            self._log.open()
 
     async def close(self) -> None:
-        if self._idle is not None:
-            self._idle.cancel()
-            self._idle = None
-        if self._checkpoint is not None:
-            await self._checkpoint
+        if self._log is not None:
+            await self._log.close()
         for engine in {self._reader, self._writer}:
             if engine is not None:
                 await engine.dispose()
@@ -153,14 +147,19 @@ class Store:
         ``swift``: a few statements on a few rows, on the way of a request. SQLite runs them without changing threads.
         """
         changed: set[str] = set()
-        await self._let_checkpoint_catch_up()
+        wiped: set[str] = set()
+        if self._log is not None:
+            await self._log.let_catch_up()
         try:
             async with self._in_turn(), self._writing(swift) as connection:
-                connection.info[CHANGED] = changed
+                connection.info[CHANGED], connection.info[_WIPED] = changed, wiped
                 yield connection
                 await connection.commit()
-            self._committed()
+            if self._log is not None:
+                self._log.committed()
         finally:
+            if wiped and self._log is not None:  # also where this was cancelled after the commit
+                self._log.wipe()
             for listener in self._listeners:
                 listener(changed)
 
@@ -247,49 +246,6 @@ class Store:
                 # Where the block is cancelled in the middle of a statement, SQLAlchemy throws the connection away.
                 yield connection
                 await connection.commit()
-
-    def _committed(self) -> None:
-        """SQLite's own checkpoints would make some commit wait for the disk. In the background, now and then."""
-        if self.file is None:
-            return
-        self._commits += 1
-        if self._idle is None:
-            self._idle = asyncio.get_running_loop().call_later(_IDLE_CHECKPOINT_S, self._look_idle, self._commits)
-        if self._commits % _CHECKPOINT_COMMITS == 0:
-            self._start_checkpoint(WAL_LIMIT_BYTES)
-
-    async def _let_checkpoint_catch_up(self) -> None:
-        """Where the disk is slower than those who write, they wait for it a moment, rather than the log grow on."""
-        running = self._checkpoint
-        if running is None or running.done() or self.file is None or self._commits % _CATCH_UP_COMMITS:
-            return
-        if sqlite.wal_bytes(self.file) > 4 * WAL_LIMIT_BYTES:
-            await asyncio.wait({running}, timeout=_CATCH_UP_S)
-
-    def _look_idle(self, commits: int) -> None:
-        """Hardly anything was written since: hardly anybody is kept waiting. Else look again later."""
-        self._idle = None
-        if self._commits == commits:
-            self._start_checkpoint(0)
-        elif self._commits - commits <= _IDLE_COMMITS:
-            self._start_checkpoint(_IDLE_WAL_BYTES)
-        else:
-            loop = asyncio.get_running_loop()
-            self._idle = loop.call_later(_IDLE_CHECKPOINT_S, self._look_idle, self._commits)
-
-    def _start_checkpoint(self, most_bytes: int) -> None:
-        if self.file is not None and (self._checkpoint is None or self._checkpoint.done()):
-            self._checkpoint = asyncio.create_task(self._do_checkpoint(self.file, most_bytes))
-
-    async def _do_checkpoint(self, file: Path, most_bytes: int) -> None:
-        """Move the log over while others write; where it is still too large, keep them away for what is left."""
-        try:
-            await sqlite.checkpoint(file)
-            if sqlite.wal_bytes(file) > most_bytes:
-                async with self._in_turn():
-                    await sqlite.truncate(file)
-        except (sqlite3.Error, OSError, StoreUnavailable) as error:
-            log.warning("checkpoint failed; the next one does its work", problem=str(error)[:300])
 
     def _engine(self, *, create: bool, writes: bool, pool_size: int) -> AsyncEngine:
         if not self.sqlite:

@@ -7,15 +7,16 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from sqlalchemy import and_, bindparam, case, delete, func, literal, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.models import State, TimeoutAction, TimeoutFrom
 from paddock.store.records import Deadline, DeadlineKind
+from paddock.store.servers import lives
 from paddock.store.spoiled import say_once
 from paddock.store.swift import prepared
-from paddock.store.tables import ALIVE, deadlines, sandboxes
+from paddock.store.tables import ALIVE, deadlines, sandboxes, servers
+from paddock.store.upserts import Upsert
 
 _COLUMNS = [
     deadlines.c[name] for name in ("sandbox_id", "kind", "action", "due_at", "warn_at", "generation", "attempts")
@@ -24,17 +25,15 @@ _COLUMNS = [
 _MAX_ATTEMPTS = 1000
 
 
-def _upsert(dialect: Any) -> Any:
-    statement = dialect.insert(deadlines)
+def _upsert(statement: Any) -> Any:
     changed = ("action", "due_at", "warn_at", "wake_at", "claimed_by", "claimed_until", "attempts")
-    put = statement.on_conflict_do_update(
+    return statement.on_conflict_do_update(
         index_elements=["sandbox_id", "kind"],
         set_={name: statement.excluded[name] for name in changed} | {"generation": deadlines.c.generation + 1},
     )
-    return prepared(put)
 
 
-_PUT = {"sqlite": _upsert(sqlite), "postgresql": _upsert(postgresql)}
+_PUT = Upsert(deadlines, _upsert)
 _PUSH_OUT = prepared(
     update(deadlines)
     .where(deadlines.c.sandbox_id == bindparam("id"), deadlines.c.kind == DeadlineKind.IDLE)
@@ -61,7 +60,7 @@ async def put(
 ) -> None:
     """Set or replace: one deadline of a kind per sandbox. A new generation makes every earlier claim void."""
     values: dict[str, Any] = {"sandbox_id": sandbox_id, "kind": kind, "action": action, "generation": 1}
-    await connection.execute(_PUT[connection.dialect.name], {**values, **_fresh(due_at, warn_at)})
+    await connection.execute(_PUT.on(connection), {**values, **_fresh(due_at, warn_at)})
 
 
 async def push_out(connection: AsyncConnection, sandbox_id: str, due_at: float, warn_at: float | None) -> bool:
@@ -92,25 +91,33 @@ async def claim(
     until: float,
     limit: int,
     node_ids: Collection[str] | None = None,
+    *,
+    server_ttl: float | None = None,
+    in_hand: Collection[str] = (),
 ) -> list[Deadline]:
-    """Take what is due and not in another's hands. ``node_ids``: of sandboxes there, or on nobody knows which node."""
+    """Take what is due and not in another's hands. ``node_ids``: of sandboxes there, or on nobody knows which node.
+
+    ``server_ttl``: a claim is void where its server has not been heard of for so long, and where it is this one's and
+    the sandbox is not among those ``in_hand``: the database could not be used when it should have been acted upon.
+    """
+    # A claim for longer than claims are is from before the clock was set back.
+    free = [
+        deadlines.c.claimed_until.is_(None),
+        deadlines.c.claimed_until <= now,
+        deadlines.c.claimed_until > 2 * until - now,
+    ]
+    if server_ttl is not None:
+        others = select(servers.c.server_id).where(servers.c.server_id != server_id, lives(now, server_ttl))
+        free.append(and_(deadlines.c.claimed_by.not_in(others), deadlines.c.sandbox_id.not_in(sorted(in_hand))))
     due = (
         select(deadlines.c.sandbox_id, deadlines.c.kind)
-        .where(
-            deadlines.c.wake_at <= now,
-            # A claim for longer than claims are is from before the clock was set back.
-            or_(
-                deadlines.c.claimed_until.is_(None),
-                deadlines.c.claimed_until <= now,
-                deadlines.c.claimed_until > 2 * until - now,
-            ),
-        )
+        .where(deadlines.c.wake_at <= now, or_(*free))
         .order_by(deadlines.c.wake_at)
         .limit(limit)
     )
     if node_ids is not None:
-        others = select(sandboxes.c.sandbox_id).where(sandboxes.c.node_id.not_in(sorted(node_ids)))
-        due = due.where(deadlines.c.sandbox_id.not_in(others.where(ALIVE)))
+        elsewhere = select(sandboxes.c.sandbox_id).where(sandboxes.c.node_id.not_in(sorted(node_ids)))
+        due = due.where(deadlines.c.sandbox_id.not_in(elsewhere.where(ALIVE)))
     if connection.dialect.name != "sqlite":
         due = due.with_for_update(skip_locked=True)
     keys = [tuple(row) for row in await connection.execute(due)]

@@ -7,19 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import delete, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from paddock.store.swift import prepared
 from paddock.store.tables import counted_commands, idempotency
+from paddock.store.upserts import Upsert, insert_for
 
-_COUNT = {
-    dialect.__name__.rpartition(".")[2]: prepared(
-        dialect.insert(counted_commands).on_conflict_do_nothing(index_elements=["process_id"])
-    )
-    for dialect in (sqlite, postgresql)
-}
-
+_COUNT = Upsert(counted_commands, lambda insert: insert.on_conflict_do_nothing(index_elements=["process_id"]))
 
 MAX_COUNTED = 1_000_000
 """Commands of which it is remembered that they were counted, the latest."""
@@ -39,8 +32,7 @@ class Claim:
 
 async def claim(connection: AsyncConnection, new: Claim) -> Claim:
     """The claim that holds the key: the new one, or the one that came first."""
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(idempotency).values(
+    statement = insert_for(connection, idempotency).values(
         owner_id=new.owner_id,
         key=new.key,
         fingerprint=new.fingerprint,
@@ -77,7 +69,7 @@ async def release(connection: AsyncConnection, sandbox_id: str) -> None:
 async def first_count(connection: AsyncConnection, process_id: str, at: float) -> bool:
     """Whether the command of this process is counted now for the first time. True once, in one transaction."""
     values = {"process_id": process_id, "counted_at": at}
-    return bool((await connection.execute(_COUNT[connection.dialect.name], values)).rowcount)
+    return bool((await connection.execute(_COUNT.on(connection), values)).rowcount)
 
 
 async def forget(connection: AsyncConnection, before: float, kept: int) -> None:

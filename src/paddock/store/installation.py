@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from sqlalchemy import select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.store.tables import installation
+from paddock.store.upserts import insert_for
 
 
 async def once(connection: AsyncConnection, name: str, value: str) -> str:
     """The value that is kept under this name: the given one, or the one that somebody else wrote first."""
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(installation).values(name=name, value=value)
+    statement = insert_for(connection, installation).values(name=name, value=value)
     await connection.execute(statement.on_conflict_do_nothing(index_elements=["name"]))
     query = select(installation.c.value).where(installation.c.name == name)
     return str((await connection.execute(query)).scalar_one())

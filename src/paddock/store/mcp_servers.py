@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import bindparam, delete, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paddock.store.database import wipes
 from paddock.store.swift import prepared
 from paddock.store.tables import mcp_servers
+from paddock.store.upserts import insert_for
 
 _ADD = prepared(insert(mcp_servers))
 _CLEAR = prepared(delete(mcp_servers).where(mcp_servers.c.sandbox_id == bindparam("id")))
@@ -35,8 +36,8 @@ async def add(connection: AsyncConnection, sandbox_id: str, definitions: Mapping
 
 async def put(connection: AsyncConnection, server: Stored) -> None:
     """New, or in the place of the one with this name."""
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(mcp_servers).values(asdict(server))
+    wipes(connection, mcp_servers.name)
+    statement = insert_for(connection, mcp_servers).values(asdict(server))
     changed = {"definition": server.definition, "tools": server.tools}
     await connection.execute(statement.on_conflict_do_update(index_elements=["sandbox_id", "name"], set_=changed))
 
@@ -52,14 +53,17 @@ async def learn(connection: AsyncConnection, sandbox_id: str, name: str, tools: 
 
 
 async def remove(connection: AsyncConnection, sandbox_id: str, names: Collection[str]) -> None:
+    wipes(connection, mcp_servers.name)
     where = (mcp_servers.c.sandbox_id == sandbox_id, mcp_servers.c.name.in_(names))
     await connection.execute(delete(mcp_servers).where(*where))
 
 
 async def clear(connection: AsyncConnection, sandbox_id: str) -> None:
+    wipes(connection, mcp_servers.name)
     await connection.execute(_CLEAR, {"id": sandbox_id})
 
 
 async def forget(connection: AsyncConnection, sandbox_ids: Collection[str]) -> None:
     if sandbox_ids:
+        wipes(connection, mcp_servers.name)
         await connection.execute(delete(mcp_servers).where(mcp_servers.c.sandbox_id.in_(sandbox_ids)))

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.store.tables import nodes
+from paddock.store.upserts import insert_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +28,9 @@ class Node:
 
 
 async def beat(connection: AsyncConnection, seen: Collection[Node]) -> None:
-    dialect: Any = sqlite if connection.dialect.name == "sqlite" else postgresql
     for node in seen:
         values = {name: getattr(node, name) for name in Node.__slots__}
-        statement = dialect.insert(nodes).values(values)
+        statement = insert_for(connection, nodes).values(values)
         changed = {name: value for name, value in values.items() if name != "node_id"}
         await connection.execute(statement.on_conflict_do_update(index_elements=["node_id"], set_=changed))
 

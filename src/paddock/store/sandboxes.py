@@ -31,7 +31,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from paddock.errors import Invalid
 from paddock.models import State
 from paddock.redaction import has_credentials, redact, without_credentials
-from paddock.store.database import CHANGED
+from paddock.store.database import CHANGED, wipes
 from paddock.store.records import Sandbox
 from paddock.store.servers import lives
 from paddock.store.spoiled import mend
@@ -39,6 +39,8 @@ from paddock.store.swift import prepared
 from paddock.store.tables import ALIVE, LIVE, NAMED, UNFINISHED, sandboxes, servers
 
 _FIELDS = tuple(field.name for field in fields(Sandbox))
+_SECRET = frozenset({"env", "daytona", "git_url"})
+"""Columns that may hold secrets."""
 COLUMNS = [sandboxes.c[name] for name in _FIELDS]
 
 # Statements that every request needs are built once: building costs more than running them.
@@ -130,6 +132,8 @@ async def change(
     Answers the number of the row's last event; ``with_event`` takes the next one for an event of the caller's.
     """
     _mark(connection, sandbox.sandbox_id)
+    if not _SECRET.isdisjoint(values):
+        wipes(connection, sandboxes.name)
     if values.get("reason"):
         values["reason"] = redact(values["reason"])
     known = {"id": sandbox.sandbox_id, "seen": sandbox.version, "version": sandbox.version + 1}
@@ -141,6 +145,8 @@ async def change(
 async def patch(connection: AsyncConnection, sandbox_id: str, **values: Any) -> bool:
     """Write what is not part of the state machine: a remembered timeout, a moment of activity."""
     _mark(connection, sandbox_id)
+    if not _SECRET.isdisjoint(values):
+        wipes(connection, sandboxes.name)
     return (await connection.execute(_PATCH, {"id": sandbox_id, **values})).rowcount == 1
 
 
@@ -177,14 +183,19 @@ async def page(
     states: Sequence[State] | None,
     cursor: str | None,
     limit: int,
+    node_ids: Collection[str] | None = None,
 ) -> tuple[list[Sandbox], str | None]:
-    """Newest first, by key: the hundredth page costs what the first does. Deleted ones only when asked for."""
+    """Newest first, by key: the hundredth page costs what the first does. Deleted ones only when asked for.
+
+    ``node_ids``: only those that are known to be on one of these nodes."""
     query = select(*COLUMNS)
     query = query.where(sandboxes.c.state.in_(states) if states else ALIVE)
     if owner_id is not None:
         query = query.where(sandboxes.c.owner_id == owner_id)
     if user_id is not None:
         query = query.where(sandboxes.c.user_id == user_id)
+    if node_ids is not None:
+        query = query.where(sandboxes.c.node_id.in_(sorted(node_ids)))
     if cursor is not None:
         created_at, sandbox_id = _read_cursor(cursor)
         query = query.where(tuple_(sandboxes.c.created_at, sandboxes.c.sandbox_id) < tuple_(created_at, sandbox_id))
@@ -271,6 +282,13 @@ async def running(connection: AsyncConnection, node_ids: Collection[str] | None 
 async def running_since_before(connection: AsyncConnection, moment: float, limit: int = 500) -> list[str]:
     query = select(sandboxes.c.sandbox_id).where(sandboxes.c.running_since < moment)
     return list((await connection.execute(query.order_by(sandboxes.c.running_since).limit(limit))).scalars())
+
+
+async def changed_since(connection: AsyncConnection, owner_ids: Sequence[str], since: float) -> list[Sandbox]:
+    """Those of these owners whose state has changed since then, by whichever server; deleted ones, too."""
+    lately = or_(and_(ALIVE, sandboxes.c.state_changed_at >= since), sandboxes.c.deleted_at >= since)
+    query = select(*COLUMNS).where(sandboxes.c.owner_id.in_(owner_ids), lately)
+    return [record(row) for row in (await connection.execute(query)).mappings()]
 
 
 async def shift(connection: AsyncConnection, seconds: float) -> None:

@@ -6,25 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, delete, null, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from paddock.store.swift import prepared
 from paddock.store.tables import notes, servers
+from paddock.store.upserts import Upsert, insert_for
 
 
-def _upsert(dialect: Any) -> Any:
-    statement = dialect.insert(notes)
+def _upsert(statement: Any) -> Any:
     numbered = {"number": statement.excluded["number"]}
-    return prepared(statement.on_conflict_do_update(index_elements=["server_id"], set_=numbered))
+    return statement.on_conflict_do_update(index_elements=["server_id"], set_=numbered)
 
 
-_NOTE = {"sqlite": _upsert(sqlite), "postgresql": _upsert(postgresql)}
+_NOTE = Upsert(notes, _upsert)
 
 
 async def beat(connection: AsyncConnection, server_id: str, now: float) -> None:
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(servers).values(server_id=server_id, started_at=now, heartbeat_at=now)
+    statement = insert_for(connection, servers).values(server_id=server_id, started_at=now, heartbeat_at=now)
     await connection.execute(statement.on_conflict_do_update(index_elements=["server_id"], set_={"heartbeat_at": now}))
 
 
@@ -77,7 +74,7 @@ async def noted(connection: AsyncConnection, server_id: str) -> int:
 
 async def note(connection: AsyncConnection, server_id: str, number: int) -> None:
     """With this transaction everything up to this note is in the database."""
-    await connection.execute(_NOTE[connection.dialect.name], {"server_id": server_id, "number": number})
+    await connection.execute(_NOTE.on(connection), {"server_id": server_id, "number": number})
 
 
 async def forget_notes(connection: AsyncConnection, server_ids: Sequence[str]) -> None:

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import Text, cast, delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paddock.store.database import wipes
 from paddock.store.tables import services
+from paddock.store.upserts import insert_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,9 @@ class Service:
 
 async def put(connection: AsyncConnection, service: Service) -> None:
     """New, or in the place of the one with this name. Raises ``IntegrityError`` when another one has the port."""
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    wipes(connection, services.name)
     values = asdict(service)
-    statement = dialect.insert(services).values(values)
+    statement = insert_for(connection, services).values(values)
     changed = {name: value for name, value in values.items() if name not in ("sandbox_id", "name")}
     await connection.execute(statement.on_conflict_do_update(index_elements=["sandbox_id", "name"], set_=changed))
 
@@ -67,9 +68,11 @@ async def _one(connection: AsyncConnection, *conditions: Any) -> Service | None:
 
 
 async def remove(connection: AsyncConnection, sandbox_id: str, name: str) -> None:
+    wipes(connection, services.name)
     await connection.execute(delete(services).where(services.c.sandbox_id == sandbox_id, services.c.name == name))
 
 
 async def forget(connection: AsyncConnection, sandbox_ids: Collection[str]) -> None:
     if sandbox_ids:
+        wipes(connection, services.name)
         await connection.execute(delete(services).where(services.c.sandbox_id.in_(sandbox_ids)))

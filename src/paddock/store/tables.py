@@ -91,6 +91,8 @@ sandboxes = Table(
 )
 
 # One index for each way of listing: newest first, by everybody, by owner, by user label; deleted ones by state only.
+# `sqlite_where` stands for both kinds of database: the migrations, which make the indexes, have it for PostgreSQL, too.
+# To say it here would have SQLAlchemy import PostgreSQL's dialect.
 for _name, _columns in {
     "all": ("created_at", "sandbox_id"),
     "owner": ("owner_id", "created_at", "sandbox_id"),
@@ -100,7 +102,6 @@ for _name, _columns in {
         f"ix_sandboxes_alive_{_name}",
         *(sandboxes.c[column] for column in _columns),
         sqlite_where=ALIVE,
-        postgresql_where=ALIVE,
     )
 Index(
     "ix_sandboxes_alive_started",
@@ -108,7 +109,6 @@ Index(
     sandboxes.c.started_at,
     sandboxes.c.sandbox_id,
     sqlite_where=ALIVE,
-    postgresql_where=ALIVE,
 )
 Index("ix_sandboxes_state", sandboxes.c.state, sandboxes.c.created_at, sandboxes.c.sandbox_id)
 Index(
@@ -124,14 +124,12 @@ Index(
     sandboxes.c.owner_id,
     unique=True,
     sqlite_where=NAMED,
-    postgresql_where=NAMED,
 )
-Index("ix_sandboxes_live", sandboxes.c.owner_id, sqlite_where=LIVE, postgresql_where=LIVE)
+Index("ix_sandboxes_live", sandboxes.c.owner_id, sqlite_where=LIVE)
 Index(
     "ix_sandboxes_unfinished",
     sandboxes.c.state_changed_at,
     sqlite_where=UNFINISHED,
-    postgresql_where=UNFINISHED,
 )
 Index("ix_sandboxes_deleted_at", sandboxes.c.deleted_at)
 Index("ix_sandboxes_running_since", sandboxes.c.running_since)

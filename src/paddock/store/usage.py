@@ -7,27 +7,24 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import func, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.store.records import Sandbox, Usage
-from paddock.store.swift import prepared
 from paddock.store.tables import sandboxes, usage
+from paddock.store.upserts import Upsert
 
 _SUMS = [func.sum(usage.c[name]).label(name) for name in ("seconds", "commands", "bytes_in", "bytes_out")]
 
 
-def _upsert(dialect: Any) -> Any:
-    statement = dialect.insert(usage)
+def _upsert(statement: Any) -> Any:
     counted = ("seconds", "commands", "bytes_in", "bytes_out")
-    add = statement.on_conflict_do_update(
+    return statement.on_conflict_do_update(
         index_elements=["sandbox_id", "day"],
         set_={name: usage.c[name] + statement.excluded[name] for name in counted},
     )
-    return prepared(add)
 
 
-_ADD = {"sqlite": _upsert(sqlite), "postgresql": _upsert(postgresql)}
+_ADD = Upsert(usage, _upsert)
 
 
 async def add(
@@ -42,7 +39,7 @@ async def add(
 ) -> None:
     new = {"seconds": seconds, "commands": commands, "bytes_in": bytes_in, "bytes_out": bytes_out}
     whose = {"sandbox_id": sandbox.sandbox_id, "owner_id": sandbox.owner_id, "user_id": sandbox.user_id}
-    await connection.execute(_ADD[connection.dialect.name], {**whose, "day": _day(at), **new})
+    await connection.execute(_ADD.on(connection), {**whose, "day": _day(at), **new})
 
 
 async def add_running(connection: AsyncConnection, sandbox: Sandbox, since: float, until: float) -> None:

@@ -1,0 +1,45 @@
+"""``INSERT … ON CONFLICT``, which SQLAlchemy has once for each kind of database.
+
+PostgreSQL's dialect is imported only by servers on PostgreSQL, with its driver: it takes longer than all of SQLite's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Table
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paddock.store.swift import prepared
+
+
+def insert_for(connection: AsyncConnection, table: Table) -> Any:
+    """An insert into this table that knows ``on_conflict_do_update`` and ``on_conflict_do_nothing``."""
+    return _insert(connection.dialect.name, table)
+
+
+class Upsert:
+    """A statement that lives as long as the process: built, and compiled, once for each kind of database."""
+
+    def __init__(self, table: Table, complete: Callable[[Any], Any]) -> None:
+        """``complete`` gets the insert and says what to do about a conflict."""
+        self._table = table
+        self._complete = complete
+        self._built: dict[str, Any] = {}
+
+    def on(self, connection: AsyncConnection) -> Any:
+        name = connection.dialect.name
+        if name not in self._built:
+            self._built[name] = prepared(self._complete(_insert(name, self._table)))
+        return self._built[name]
+
+
+def _insert(dialect: str, table: Table) -> Any:
+    if dialect == "sqlite":
+        from sqlalchemy.dialects import sqlite
+
+        return sqlite.insert(table)
+    from sqlalchemy.dialects import postgresql
+
+    return postgresql.insert(table)

@@ -7,7 +7,7 @@ Names without a prefix are those that users of such servers know (``HOST``, ``DA
 from __future__ import annotations
 
 import re
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -22,10 +22,16 @@ _SERVICE = re.compile(r"[a-z][a-z0-9_-]*:[0-9]{1,5}", re.ASCII | re.IGNORECASE)
 _NETWORK_PORT = re.compile(r"(?P<four>[0-9./]+):[0-9]{1,5}|\[(?P<six>[0-9a-f:./]+)\](?::[0-9]{1,5})?", re.IGNORECASE)
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9_-]+\.)*[a-z0-9_-]+(?::[0-9]{1,5})?|https?://\[[0-9a-f:.]+\](?::[0-9]{1,5})?")
 _PORT_HOST = re.compile(r"https?://[0-9]{1,5}-i[a-z0-9]{20}[.-]")
-_INTERNAL_URL = re.compile(r"http://[^/?#@\s]+/?")
+_INTERNAL_URL = re.compile(r"https?://[^/?#@\s]+/?")
 
-_TAKEN_PORTS = frozenset({6080, 49983, 49999})
-"""Of every sandbox: the browser's live view, E2B's envd, the code interpreter."""
+_TAKEN_PORTS = {
+    53: "the name server",
+    3128: "the egress proxy",
+    6080: "the browser's live view",
+    49983: "E2B's envd",
+    49999: "the code interpreter",
+}
+"""Of every sandbox."""
 
 
 class Settings(BaseSettings):
@@ -42,7 +48,8 @@ class Settings(BaseSettings):
     database_url: str = Field(default="", validation_alias="DATABASE_URL")
     """``postgresql://…`` for several replicas; default: SQLite in the home directory."""
     internal_url: str = Field(default="", validation_alias="PADDOCK_INTERNAL_URL")
-    """Where the other servers on the same database reach this one, such as ``http://10.0.0.5:8080``."""
+    """Where the other servers on the same database reach this one, such as ``http://10.0.0.5:8080``: they pass requests
+    for its sandboxes on to it. Default: the address that it listens on, where ``HOST`` is one that others can reach."""
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(default=(), validation_alias="PADDOCK_CORS_ORIGINS")
     """Origins whose pages may call the API with a key that they have, such as ``https://app.example.com``, separated by
     commas; ``*``: all. Cookies and other credentials of a browser are never accepted. Default: none."""
@@ -232,8 +239,8 @@ class Settings(BaseSettings):
 
     max_connections: int = Field(default=0, ge=0, validation_alias="PADDOCK_MAX_CONNECTIONS")
     """Connections at a time. 0: as many as the limit of open files allows, and 16,384 at most."""
-    max_connections_per_address: int = Field(default=512, ge=0, validation_alias="PADDOCK_MAX_CONNECTIONS_PER_ADDRESS")
-    """Connections from one address, unless it is that of a trusted proxy. 0: no limit but that of all."""
+    max_connections_per_address: int = Field(default=0, ge=0, validation_alias="PADDOCK_MAX_CONNECTIONS_PER_ADDRESS")
+    """Connections from one address, unless it is that of a trusted proxy. 0: a quarter of all, and 512 at most."""
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
         default=("127.0.0.0/8", "::1/128"), validation_alias="PADDOCK_TRUSTED_PROXIES"
     )
@@ -321,9 +328,13 @@ class Settings(BaseSettings):
     def _fill_in(self) -> Self:
         if self.default_timeout > self.max_timeout:
             raise ValueError(f"DEFAULT_TIMEOUT ({self.default_timeout}) is above MAX_TIMEOUT ({self.max_timeout})")
-        for port, name in {self.mcp_port: "MCP_PORT", self.vscode_port: "VSCODE_PORT"}.items():
-            if port in _TAKEN_PORTS or self.mcp_port == self.vscode_port:
-                raise ValueError(f"{name} ({port}) is the port of another service of every sandbox: choose another")
+        for name, port in {"MCP_PORT": self.mcp_port, "VSCODE_PORT": self.vscode_port}.items():
+            if port in _TAKEN_PORTS:
+                raise ValueError(
+                    f"{name} ({port}) is the port of {_TAKEN_PORTS[port]} in every sandbox: choose another"
+                )
+        if self.mcp_port == self.vscode_port:
+            raise ValueError(f"MCP_PORT and VSCODE_PORT are both {self.mcp_port}: choose another for one of them")
         for name in ("cpu", "memory_mb", "disk_mb", "pids"):
             default, most = getattr(self, f"default_{name}"), getattr(self, f"max_{name}")
             if most and default > most:
@@ -339,6 +350,17 @@ class Settings(BaseSettings):
     def key_file(self) -> Path:
         """The first key, where the CLI and the clients on this machine find it."""
         return self.home / "key"
+
+    @property
+    def node_url(self) -> str:
+        """Where other servers reach this one; empty where nobody has said."""
+        try:
+            address = ip_address(self.host)
+        except ValueError:
+            return self.internal_url
+        reachable = self.port and not (address.is_loopback or address.is_unspecified)
+        host = f"[{address}]" if address.version == 6 else str(address)
+        return self.internal_url or (f"http://{host}:{self.port}" if reachable else "")
 
     @property
     def local_url(self) -> str:

@@ -4,7 +4,7 @@
 the folder of them all, so that one which is installed later is there at once.
 """
 
-NAMES = ("browser", "code-interpreter", "vscode")
+NAMES = ("browser", "code-interpreter", "java", "r", "vscode")
 FOLDER = "/opt/paddock"
 """In a sandbox, ``<FOLDER>/<name>`` is the add-on."""
 INSIDE = f"{FOLDER}/addons"

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from paddock import errors
-from paddock.addons import npm
+from paddock.addons import debian, npm
 from paddock.addons.debian import Debian
 from paddock.addons.progress import Say
 from paddock.addons.recipe import Made
@@ -62,7 +62,10 @@ class Browser:
 
     @property
     def steps(self) -> int:
-        return 5 if self._own_chromium else 1
+        """npm; then fonts, and Chromium with a try, where they can be had from Debian."""
+        if not debian.available():
+            return 1
+        return 1 + debian.STEPS + (debian.STEPS + 1 if self._own_chromium else 0)
 
     @property
     def _own_chromium(self) -> bool:
@@ -84,24 +87,23 @@ class Browser:
     def _fonts(self, folder: Path, say: Say) -> str:
         """Pages in any script can be read in screenshots, whatever fonts the host or the template has."""
         (folder / "fonts.conf").write_text(_FONTS)
-        try:
-            debian = Debian(folder / ".apt", say)
-        except errors.Unsupported:
+        if not debian.available():
             say("no fonts for Chinese, Japanese, Korean and emoji: they come from Debian, which this server is not")
             return "the host's"
-        found = debian.find(_FONT_PACKAGES)
+        packages = Debian(folder / ".apt", say)
+        found = packages.find(_FONT_PACKAGES)
         (folder / "fonts").mkdir()
-        debian.unpack(_FONT_PACKAGES, folder / "fonts", lambda path: _USELESS.fullmatch(path) is None)
+        packages.unpack(_FONT_PACKAGES, folder / "fonts", lambda path: _USELESS.fullmatch(path) is None)
         shutil.rmtree(folder / ".apt")
         return ", ".join(f"{name} {found[name]}" for name in _FONT_PACKAGES)
 
     def _chromium(self, folder: Path, say: Say) -> str:
         work, target = folder / ".apt", folder / "chromium"
         target.mkdir()
-        debian = Debian(work, say)
-        found = debian.find(_PACKAGES)
+        packages = Debian(work, say)
+        found = packages.find(_PACKAGES)
         names = [name for name in found if _KEPT.match(name) and not _LEFT.match(name)]
-        debian.unpack(names, target, lambda path: _USELESS.fullmatch(path) is None)
+        packages.unpack(names, target, lambda path: _USELESS.fullmatch(path) is None)
         shutil.rmtree(work)
         if not (target / "usr/lib/chromium/chromium").is_file():
             raise errors.AddonFailed(

@@ -28,6 +28,11 @@ class Cache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    @property
+    def size(self) -> int:
+        """Bytes of all copies. 0: there is none."""
+        return sum(packed.stat().st_size for packed in self._folder.glob("*.tar.gz"))
+
     def unpack(self, name: str, key: str, folder: Path) -> Made | None:
         """Into the empty folder. None: there is nothing of this key, or it cannot be read."""
         packed = self._path(name, key)

@@ -18,13 +18,19 @@ from paddock.addons.recipe import run
 
 _LINE = re.compile(r"^'(?P<url>[^']+)' (?P<file>(?P<name>[^_\s]+)_(?P<version>[^_\s]+)_\S+\.deb) ", re.MULTILINE)
 _TRIES = ("-o", "Acquire::Retries=3")
+STEPS = 3
+"""What finding packages and unpacking them tells of."""
+
+
+def available() -> bool:
+    return shutil.which("apt-get") is not None and shutil.which("dpkg-deb") is not None
 
 
 class Debian:
     """``folder`` is for apt's own files, to be thrown away afterwards."""
 
     def __init__(self, folder: Path, say: Say) -> None:
-        if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        if not available():
             raise errors.Unsupported("This needs a Debian or Ubuntu server, for its apt-get.")
         self._folder = folder
         self._say = say
@@ -68,3 +74,13 @@ class Debian:
         }
         own = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         return run(["apt-get", *own, *_TRIES, *words], folder or place, self._say, env={"LC_ALL": "C"})
+
+
+def make_links_relative(root: Path) -> None:
+    """Links to a file of the whole system lead to the one that was unpacked beside them, where there is one."""
+    for path in root.rglob("*"):
+        if path.is_symlink() and (target := path.readlink()).is_absolute():
+            unpacked = root / target.relative_to("/")
+            if unpacked.exists() or unpacked.is_symlink():
+                path.unlink()
+                path.symlink_to(os.path.relpath(unpacked, path.parent))

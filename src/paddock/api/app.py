@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
@@ -15,13 +16,12 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from paddock import __version__, errors
+from paddock import __version__, errors, ids
 from paddock.api import docs_page, openapi
 from paddock.api.auth import RateLimiter
 from paddock.api.compat.daytona.app import leave_daytona, mount_daytona
 from paddock.api.compat.daytona.errors import daytona_response
-from paddock.api.compat.e2b.control.app import create_control
-from paddock.api.compat.e2b.envd.app import create_envd
+from paddock.api.compat.e2b.app import envd_app, mount_e2b
 from paddock.api.compat.e2b.errors import e2b_response
 from paddock.api.cross_origin import CrossOrigin
 from paddock.api.failures import as_error, error_response, request_id_of
@@ -35,6 +35,8 @@ from paddock.api.short_way import ShortWay
 from paddock.api.sockets import refuse_socket
 from paddock.lifecycle.house import House, build_house
 from paddock.settings import Settings
+
+_SHAPES: Final = {"/e2b/": e2b_response, "/daytona/": daytona_response}
 
 
 def create_app(settings: Settings | None = None, *, house: House | None = None) -> FastAPI:
@@ -73,7 +75,7 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
     app.state.routes = RouteTable(ROUTERS)
     for router in (*ROUTERS, docs_page.router):
         app.router.routes.extend(router.routes)  # `include_router` would compile every route again for each app
-    app.mount("/e2b", create_control(house, app.state.limiter))
+    mount_e2b(app, house, app.state.limiter)
     mount_daytona(app, house, app.state.limiter)
     openapi.install(app)
     _answer_failures(app)
@@ -81,11 +83,16 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
     app.add_middleware(BodyLimitMiddleware, settings=house.settings)
     app.add_middleware(CrossOrigin, origins=house.settings.cors_origins)
     app.add_middleware(
-        HousePorts, envd=create_envd(house, app.state.limiter), mcp=mcp.app, mcp_port=house.settings.mcp_port
+        HousePorts, envd=envd_app(house, app.state.limiter), mcp=mcp.app, mcp_port=house.settings.mcp_port
     )
-    shapes = {"/e2b/": e2b_response, "/daytona/": daytona_response}
-    app.add_middleware(RequestMiddleware, budget=house.in_flight, shapes=shapes)
+    app.add_middleware(RequestMiddleware, budget=house.in_flight, shapes=_SHAPES)
     return app
+
+
+def failure(path: str, error: errors.PaddockError) -> Response:
+    """How an error is answered on this path, whichever API it belongs to."""
+    shape = next((shape for prefix, shape in _SHAPES.items() if path.startswith(prefix)), None)
+    return error_response(error, ids.new_request_id()) if shape is None else shape(error)
 
 
 def _answer_failures(app: FastAPI) -> None:

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from paddock import errors, json_limits
 from paddock.api.in_flight import holding_of
-from paddock.gateway.extensions import prove
+from paddock.gateway.extensions import forwarded, prove
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.house import House
 from paddock.lifecycle.in_flight import STREAM, Holding
@@ -78,6 +78,12 @@ class JsonRequest(Request):
         return await self._workers.run(json.loads, body) if len(body) > _LARGE_BODY else json.loads(body)
 
 
+class AnsweredElsewhere(Response):
+    """Another server has answered, on the same connection."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
 class GuardedRoute(APIRoute):
     """A route for those with a key only. The body is read here too, where limits on it can still speak."""
 
@@ -92,11 +98,17 @@ class GuardedRoute(APIRoute):
         async def guarded(request: Request) -> Response:
             caller: Caller = request.scope.get(ADMITTED) or await admit(request)
             request.state.caller = caller
+            body = None
             if has_body:
                 workers = caller.house.workers.of(caller.who.user_id)
                 request = JsonRequest(request.scope, request.receive, request._send, workers=workers)
-                await json_limits.check_large(await request.body())
-            return await handle(request)
+                await json_limits.check_large(body := await request.body())
+            try:
+                return await handle(request)
+            except errors.SandboxElsewhere as elsewhere:
+                if await forwarded(request.scope, elsewhere, body):
+                    return AnsweredElsewhere()
+                raise
 
         return guarded
 

@@ -25,6 +25,7 @@ from paddock.api.cross_origin import CROSS_ORIGIN
 from paddock.api.failures import as_error, error_response
 from paddock.api.in_flight import CountedAnswer, CountedBody, holding_of
 from paddock.api.sockets import close_socket
+from paddock.gateway.extensions import FORWARDED_TO
 from paddock.gateway.origin import API_HEADERS, FORGET_WORKERS
 from paddock.lifecycle.in_flight import ByteBudget
 from paddock.settings import Settings
@@ -75,11 +76,12 @@ class RequestMiddleware:
                 duration=round(time.perf_counter() - began, 6),
                 request_id=request_id,
                 user=scope["state"].get("user"),
+                **({"forwarded_to": node} if (node := scope["state"].get(FORWARDED_TO)) else {}),
             )
 
     async def _last_catch(self, problem: Exception, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         error = as_error(problem)
-        if error.status >= 500 and not isinstance(error, errors.Unavailable):
+        if error.status == 500:
             self._log.error("unexpected failure", request_id=exchange.request_id, exc_info=problem)
         if scope["type"] == "websocket":
             with suppress(RuntimeError):

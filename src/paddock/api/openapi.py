@@ -31,6 +31,7 @@ TAGS = [
     {"name": "ports", "description": "Ways to a port: links and tickets."},
     {"name": "watching", "description": "Events, usage and metrics."},
     {"name": "accounts", "description": "Keys, users, quotas."},
+    {"name": "addons", "description": "Large programs that local sandboxes see."},
     {"name": "server", "description": "The server itself."},
 ]
 

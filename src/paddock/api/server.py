@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import resource
 import socket
 from collections.abc import Callable
@@ -15,9 +14,11 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from paddock.api.app import create_app
+from paddock import garbage_collection
+from paddock.api.app import create_app, failure
 from paddock.api.logging import configure_logging
-from paddock.errors import Unavailable
+from paddock.errors import PaddockError, Unavailable
+from paddock.gateway.answers import Answer
 from paddock.gateway.connections import ConnectionLimits, Connections, TrackedConnection
 from paddock.gateway.front_door import FrontDoor
 from paddock.gateway.gateway import Gateway
@@ -80,9 +81,7 @@ class Server(uvicorn.Server):
         listener.start()
         self.started = True
         if self.alone:
-            # What is there now stays for good: the collector need not walk it again and again while requests wait.
-            gc.collect()
-            gc.freeze()
+            garbage_collection.begin()
         self.on_started()
 
     def _protocol(self, tracked: TrackedConnection) -> asyncio.Protocol:
@@ -102,7 +101,7 @@ def make_server(app: FastAPI, settings: Settings) -> Server:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http=cast(type[asyncio.Protocol], partial(FrontDoor, Gateway(app.state.house, connections))),
+        http=cast(type[asyncio.Protocol], partial(FrontDoor, Gateway(app.state.house, connections, _failure))),
         ws=type("WebSocketDoor", (WebSocketDoor,), {"stall_seconds": settings.stall_timeout}),
         ws_max_size=_WS_MAX_SIZE,
         ws_per_message_deflate=False,
@@ -117,9 +116,15 @@ def make_server(app: FastAPI, settings: Settings) -> Server:
     return Server(config, app, connections)
 
 
+def _failure(path: str, error: PaddockError) -> Answer:
+    """As the app would answer it, where the app has no part in the request."""
+    response = failure(path, error)
+    return Answer(response.status_code, response.headers["content-type"], bytes(response.body))
+
+
 def serve(settings: Settings, started: Callable[[], None] = lambda: None) -> None:
     """Run until a signal says stop. What runs in the sandboxes goes on. ``started`` is called when it listens; what
-    keeps it from that is raised."""
+    keeps it from that is raised. The garbage collector may be off until then: a start makes next to no garbage."""
     configure_logging(settings)
     _take_all_descriptors()
     server = make_server(create_app(settings), settings)

@@ -23,6 +23,7 @@ from paddock import errors, json_limits
 from paddock.api.auth import ADMITTED, Caller, admit
 from paddock.api.params import IDEMPOTENCY_KEY
 from paddock.api.routes import commands, sandboxes
+from paddock.gateway.extensions import forwarded
 from paddock.models import CreateSandbox, RunCommand
 
 _KEY = re.compile(IDEMPOTENCY_KEY)
@@ -58,8 +59,14 @@ class ShortWay:
         asked = _read(way.model, request, body) if key is None or _KEY.fullmatch(key) else None
         if asked is None:
             await self._app(scope, _again(body, receive), send)
+            return
+        try:
+            answer = await way.answer(asked, caller, key)
+        except errors.SandboxElsewhere as elsewhere:
+            if not await forwarded(scope, elsewhere, body):
+                raise
         else:
-            await (await way.answer(asked, caller, key))(scope, receive, send)
+            await answer(scope, receive, send)
 
 
 def _read(model: type[BaseModel], request: Request, body: bytes) -> BaseModel | None:

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paddock import base64_slices, errors, json_limits
+from paddock import base64_slices, errors, large_json
 from paddock.browser import PORT
 from paddock.machine.base import Connection
+from paddock.workers import Workers
 
 MOST_ANSWER = 32 << 20
 SECONDS = 150.0
@@ -41,7 +42,9 @@ class Answer:
         return value if isinstance(value, str) else ""
 
 
-async def call(reach: Callable[[int], Awaitable[Connection]], action: str, args: Mapping[str, Any]) -> Answer:
+async def call(
+    reach: Callable[[int], Awaitable[Connection]], workers: Workers, action: str, args: Mapping[str, Any]
+) -> Answer:
     """Raises Refused with what the browser said, BrowserFailed where it said nothing sensible."""
     given = {name: value for name, value in args.items() if value is not None}
     body = json.dumps({"action": action, "args": given}).encode()
@@ -53,7 +56,7 @@ async def call(reach: Callable[[int], Awaitable[Connection]], action: str, args:
     try:
         async with asyncio.timeout(SECONDS):
             await connection.write(head.encode() + body)
-            return await _read(await _all(connection))
+            return await _read(await _all(connection), workers)
     except TimeoutError:
         raise errors.BrowserFailed(
             f"The browser did not answer within {SECONDS:g} s. browser_close ends it; the next call starts it anew."
@@ -71,13 +74,13 @@ async def _all(connection: Connection) -> bytes:
     return bytes(said)
 
 
-async def _read(said: bytes) -> Answer:
+async def _read(said: bytes, workers: Workers) -> Answer:
     head, _, body = said.partition(b"\r\n\r\n")
     status = _STATUS.match(head)
     try:
         if b"\r\ntransfer-encoding: chunked" in head.lower():
             body = _unchunked(body)
-        document = await json_limits.loads_large(body)
+        document = await large_json.loads(body, workers)
         if status is None or status[1] != b"200" or "error" in document:
             raise Refused(str(document["error"])[:20_000])
         result = dict(document["result"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,30 +15,26 @@ import typer
 from paddock.addons import NAMES
 from paddock.cli import output
 from paddock.cli.session import Session, command
-from paddock.errors import AddonNotFound
+from paddock.errors import AddonFailed
 
 if TYPE_CHECKING:
     from paddock.addons.progress import Hear, Progress
     from paddock.addons.recipe import Recipe
     from paddock.addons.shelf import Shelf
+    from paddock.models import AddonAnswer
 
-Name = Annotated[str, typer.Argument(help=f"Which one: {' or '.join(NAMES)}.")]
+Name = Annotated[str, typer.Argument(help=f"Which one: {', '.join(NAMES)}.")]
 
 
 @command
 def list_(session: Session) -> None:
     """List the add-ons, and which of them are installed."""
-    found = {name: _shelf().installed(name) for name in NAMES}
+    found = session.client.list_addons() if _elsewhere(session) else [_local(name) for name in NAMES]
     rows = [
-        (name, one.version if one else "not installed", f"{one.size >> 20} MB" if one else "", _recipe(name).summary)
-        for name, one in found.items()
+        (one.name, one.version or "not installed", f"{one.size >> 20} MB" if one.size else "", one.summary)
+        for one in found
     ]
-    answer = {
-        "addons": [
-            {"name": name, "installed": one is not None, "version": one and one.version, "size": one and one.size}
-            for name, one in found.items()
-        ]
-    }
+    answer = {"addons": [one.model_dump(include={"name", "installed", "version", "size"}) for one in found]}
     session.answer(answer, lambda: output.print_table(("ADD-ON", "VERSION", "SIZE", "WHAT IT IS"), rows))
 
 
@@ -52,23 +49,55 @@ def install(
         bool, typer.Option("--fresh", help="Make it anew, and not from the packed copy of an earlier installation.")
     ] = False,
 ) -> None:
-    """Install an add-on, or its newest version. The first time takes a minute or two. With --json, standard error has
-    its progress, an object to a line."""
-    recipe = _recipe(name, full=full)
+    """Install an add-on, or its newest version: on the server that --server or PADDOCK_URL names, else here. The first
+    time takes a minute or two. With --json, standard error has its progress, an object to a line."""
     with _told(session, name) as hear:
-        made = _shelf().install(recipe, hear, fresh=fresh)
+        made = _install_there(session, name, full, fresh, hear) if _elsewhere(session) else None
+        if made is None:
+            _shelf().install(_recipe(name, full=full), hear, fresh=fresh)
+            made = _local(name)
+    size = made.size or 0
     parts = ", ".join(f"{part} {version}" for part, version in made.parts.items())
     session.answer(
-        {"success": True, "name": name, "version": made.version, "size": made.size},
-        lambda: output.note(f"Installed ({output.escape(parts)}; {made.size >> 20} MB). Sandboxes see it from now on."),
+        {"success": True, "name": name, "version": made.version, "size": size},
+        lambda: output.note(f"Installed ({output.escape(parts)}; {size >> 20} MB). Sandboxes see it from now on."),
     )
 
 
 @command
 def remove(session: Session, name: Name) -> None:
     """Remove an add-on. What sandboxes run of it at this moment may break."""
-    _shelf().remove(name)
+    if _elsewhere(session):
+        session.client.remove_addon(name)
+    else:
+        _shelf().remove(name)
     session.answer({"success": True}, lambda: output.note("Removed."))
+
+
+def _elsewhere(session: Session) -> bool:
+    """Whether a server was named: then it is asked. Else this is for the home on this machine, server or not."""
+    return bool(session.server or os.environ.get("PADDOCK_URL"))
+
+
+def _install_there(session: Session, name: str, full: bool, fresh: bool, hear: Hear) -> AddonAnswer:
+    from paddock.addons.progress import Progress
+    from paddock.client.answers import AddonEnded
+
+    for event in session.client.stream_install_addon(name, full=full, fresh=fresh):
+        if isinstance(event, AddonEnded):
+            return event
+        hear(Progress(event.step, event.steps, event.doing, event.detail, event.size))
+    raise AddonFailed("The server did not say how the installation ended.")
+
+
+def _local(name: str) -> AddonAnswer:
+    from paddock.models import AddonAnswer
+
+    found = _shelf().installed(name)
+    answer = AddonAnswer(name=name, summary=_recipe(name).summary, installed=found is not None)
+    if found is not None:
+        answer.version, answer.parts, answer.size = found.version, dict(found.parts), found.size
+    return answer
 
 
 @contextmanager
@@ -103,21 +132,13 @@ def _shelf() -> Shelf:
 
 
 def _recipe(name: str, *, full: bool = False) -> Recipe:
-    from paddock.addons.browser import Browser
-    from paddock.addons.code_interpreter import CodeInterpreter
-    from paddock.addons.vscode import VsCode
+    from paddock.addons.recipes import recipe
 
-    if name == Browser.name:
-        return Browser(full=full)
-    if name == CodeInterpreter.name:
-        return CodeInterpreter()
-    if name == VsCode.name:
-        return VsCode()
-    raise AddonNotFound(f"There is no add-on {name[:80]!r}. There are: {', '.join(NAMES)}.")
+    return recipe(name, full=full)
 
 
 addon = typer.Typer(
-    help="Large programs for sandboxes: a browser, VS Code, Python's data packages.",
+    help="Large programs for sandboxes: a browser, VS Code, Python's data packages, R, Java.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -24,7 +24,8 @@ def run_code(
         Path | None, typer.Option("--file", "-f", metavar="FILE", help="Take the code from a file of this machine.")
     ] = None,
     language: Annotated[
-        str | None, typer.Option("--language", "-l", help="python, javascript, typescript or bash. [default: python]")
+        str | None,
+        typer.Option("--language", "-l", help="python, javascript, typescript, bash, r or java. [default: python]"),
     ] = None,
     context: Annotated[str | None, typer.Option(metavar="ID", help="The context to run in, by its id.")] = None,
     env: Annotated[

@@ -14,57 +14,78 @@ from paddock.cli.session import Session, command
 if TYPE_CHECKING:
     from paddock.doctor.attempts import Outcome
     from paddock.doctor.checks import Diagnosis
+    from paddock.doctor.plan import LeftOut, Plan
 
-Full = Annotated[bool, typer.Option("--full", help="Also try to break out of sandboxes, in hundreds of ways.")]
-_COLOURS = {"refused": "green", "not refused": "red", "not tried": "yellow"}
+Full = Annotated[bool, typer.Option("--full", help="Also try to break out of sandboxes, in more than 250 ways.")]
+_COLOURS = {"refused": "green", "not refused": "red", "documented": "yellow", "not tried": "yellow"}
+_ESCAPED_CODE = 1
+_LEFT_OUT_CODE = 3
+"""Nothing was open, but sandboxes that this installation makes were not tried."""
 
 
 @command
 def doctor(session: Session, full: Full = False) -> None:
     """Say what this machine can do for sandboxes. Needs no server."""
+    from paddock.api.logging import configure_logging
     from paddock.doctor.checks import examine
+    from paddock.doctor.plan import planned
     from paddock.providers.docker.probe import Asked
     from paddock.providers.local.gvisor.runsc import Wanted
+    from paddock.store.database import Store
 
-    settings = load_settings()
+    settings = load_settings(PADDOCK_LOG_LEVEL="error")  # sandboxes that bombs end are no news
+    configure_logging(settings)
     runsc = Wanted(settings.runsc, settings.runsc_platform)
-    diagnosis = examine(settings.home, Asked.of(settings), runsc, reserve_mb=settings.disk_reserve_mb)
+    reserve_mb, database = settings.disk_reserve_mb, Store(settings.database_url).file
+    diagnosis = examine(settings.home, Asked.of(settings), runsc, reserve_mb=reserve_mb, database=database)
     if not session.json:
         _show(diagnosis)
-    outcomes = _examined(session.json) if full and diagnosis.report else []
+    if not full:
+        if session.json:
+            output.print_json(_document(diagnosis))
+        raise typer.Exit(0 if diagnosis.runs else _ESCAPED_CODE)
+    plan = planned(settings, diagnosis)
+    outcomes, cut_short = _examined(plan, session.json)
+    left_out = [*plan.left_out, *cut_short]
     if session.json:
-        output.print_json(_document(diagnosis, outcomes if full else None))
-    elif outcomes:
-        _show_outcomes(outcomes)
-    escaped = [outcome for outcome in outcomes if outcome.verdict.value == "not refused"]
-    if escaped or not diagnosis.runs:
-        raise typer.Exit(1)
+        output.print_json(_document(diagnosis) | _tried(outcomes, left_out))
+    else:
+        _show_outcomes(outcomes, left_out)
+    if not diagnosis.runs or any(outcome.verdict.value == "not refused" for outcome in outcomes):
+        raise typer.Exit(_ESCAPED_CODE)
+    if any(one.in_use for one in left_out):
+        raise typer.Exit(_LEFT_OUT_CODE)
 
 
-def _examined(quiet: bool) -> list[Outcome]:
+def _examined(plan: Plan, quiet: bool) -> tuple[list[Outcome], list[LeftOut]]:
     import asyncio
 
     from rich.progress import Progress
 
+    from paddock.doctor.attempts import Outcome
     from paddock.doctor.examination import examination, length
 
-    async def every() -> list[Outcome]:
-        found = []
+    async def every() -> tuple[list[Outcome], list[LeftOut]]:
+        found: list[Outcome] = []
+        left_out: list[LeftOut] = []
         with Progress(
             console=output.console(stderr=True), transient=True, disable=quiet or not sys.stderr.isatty()
         ) as progress:
-            task = progress.add_task("Trying to break out", total=length())
-            async for outcome in examination():
-                found.append(outcome)
-                progress.update(task, advance=1, description=output.escape(outcome.name))
-        return found
+            task = progress.add_task("Trying to break out", total=length(plan.kinds))
+            async for one in examination(plan.kinds):
+                if isinstance(one, Outcome):
+                    found.append(one)
+                    progress.update(task, advance=1, description=output.escape(f"{one.kind}: {one.name}"))
+                else:
+                    left_out.append(one)
+        return found, left_out
 
     return asyncio.run(every())
 
 
-def _document(diagnosis: Diagnosis, outcomes: list[Outcome] | None) -> dict[str, Any]:
+def _document(diagnosis: Diagnosis) -> dict[str, Any]:
     report = diagnosis.report
-    document: dict[str, Any] = {
+    return {
         "sandboxes": diagnosis.runs,
         "level": report.level.value if report else None,
         "checks": [{"name": one.name, "good": one.good, "detail": one.detail} for one in diagnosis.checks],
@@ -73,11 +94,27 @@ def _document(diagnosis: Diagnosis, outcomes: list[Outcome] | None) -> dict[str,
             for layer in (report.layers if report else ())
         ],
     }
-    if outcomes is not None:
-        document["attempts"] = [
-            {"name": one.name, "user": one.user, "verdict": one.verdict.value, "detail": one.detail} for one in outcomes
-        ]
-    return document
+
+
+def _tried(outcomes: list[Outcome], left_out: list[LeftOut]) -> dict[str, Any]:
+    return {
+        "tried": _kinds(outcomes),
+        "left_out": [{"kind": one.kind, "reason": one.reason, "in_use": one.in_use} for one in left_out],
+        "attempts": [
+            {
+                "kind": one.kind,
+                "name": one.name,
+                "user": one.user,
+                "verdict": one.verdict.value,
+                "detail": one.detail,
+            }
+            for one in outcomes
+        ],
+    }
+
+
+def _kinds(outcomes: list[Outcome]) -> list[str]:
+    return list(dict.fromkeys(one.kind for one in outcomes))
 
 
 def _show(diagnosis: Diagnosis) -> None:
@@ -105,12 +142,13 @@ def _show(diagnosis: Diagnosis) -> None:
     output.console().print(f"Sandboxes run here, with isolation level [bold]{diagnosis.report.level.value}[/].")
 
 
-def _show_outcomes(outcomes: list[Outcome]) -> None:
+def _show_outcomes(outcomes: list[Outcome], left_out: list[LeftOut]) -> None:
     print()
     output.print_table(
-        ("ATTEMPT", "AS", "RESULT", "DETAIL"),
+        ("SANDBOX", "ATTEMPT", "AS", "RESULT", "DETAIL"),
         (
             (
+                output.escape(one.kind),
                 output.escape(one.name.replace(f"-by-{one.user}", "", 1)),
                 one.user,
                 f"[{_COLOURS[one.verdict.value]}]{one.verdict.value}[/]",
@@ -122,6 +160,10 @@ def _show_outcomes(outcomes: list[Outcome]) -> None:
     print()
     counts = {word: sum(one.verdict.value == word for one in outcomes) for word in _COLOURS}
     output.console().print(", ".join(f"[{_COLOURS[word]}]{count} {word}[/]" for word, count in counts.items()))
+    output.console().print(f"Tried: {'; '.join(output.escape(kind) for kind in _kinds(outcomes)) or 'nothing'}.")
+    for one in left_out:
+        colour = "red" if one.in_use else "yellow"
+        output.console().print(f"[{colour}]Not tried: {output.escape(one.kind)}[/] ({output.escape(one.reason)})")
 
 
 def _sign(good: bool) -> str:

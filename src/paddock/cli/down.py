@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ import typer
 from paddock.cli import output
 from paddock.cli.configuration import load_settings
 from paddock.cli.session import Session, command
-from paddock.errors import Conflict, Invalid, PaddockError, SandboxElsewhere, SandboxNotFound, Unavailable
+from paddock.errors import Conflict, Invalid, PaddockError, SandboxNotFound, Unavailable
 
 if TYPE_CHECKING:
     from paddock.cli.server_process import ServerProcess
@@ -30,7 +31,7 @@ Home = Annotated[Path | None, typer.Option(metavar="DIR", help="Whose server. [e
 @command
 def down(
     session: Session,
-    sandboxes: Annotated[bool, typer.Option("--sandboxes", help="Delete every sandbox first, of all users.")] = False,
+    sandboxes: Annotated[bool, typer.Option("--sandboxes", help="Delete its sandboxes first, of all users.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     home: Home = None,
 ) -> None:
@@ -101,26 +102,22 @@ def _client(server: ServerProcess, settings: Settings) -> SyncSandboxClient:
 
 
 def _living(client: SyncSandboxClient) -> list[Any]:
-    return list(client.iter_sandboxes())
+    """Those of this home; on a database of several servers the others are not its own to delete."""
+    return list(client.iter_sandboxes(here=True))
 
 
 def _delete_all(client: SyncSandboxClient) -> int:
-    """Also those that somebody makes meanwhile; but not those that another server has, on a database of several."""
+    """Also those that somebody makes meanwhile."""
     deleted: set[str] = set()
-    elsewhere: set[str] = set()
 
     def delete(sandbox_id: str) -> None:
-        try:
+        with suppress(SandboxNotFound):
             client.delete_sandbox(sandbox_id)
-        except SandboxNotFound:
-            return
-        except SandboxElsewhere:
-            elsewhere.add(sandbox_id)
 
     for _ in range(_ROUNDS):
-        found = [box.sandbox_id for box in _living(client) if box.sandbox_id not in elsewhere]
+        found = [box.sandbox_id for box in _living(client)]
         if not found:
-            return len(deleted - elsewhere)
+            return len(deleted)
         with ThreadPoolExecutor(_DELETED_AT_ONCE) as pool:
             list(pool.map(delete, found))
         deleted.update(found)

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from paddock.cli import creating, output
-from paddock.cli.arguments import Action, login_name
-from paddock.cli.confinement import Allow, Deny, Private
+from paddock.cli.arguments import Action
 from paddock.cli.exec import STILL_RUNNING, Wanted
 from paddock.cli.session import Session, command
 
@@ -22,28 +21,11 @@ def run(
     words: Annotated[
         list[str], typer.Argument(metavar="-- CMD...", help="The command; a single word is run by a shell.")
     ],
-    user_id: creating.UserId = None,
-    template: creating.Template = None,
-    max_lifetime: creating.MaxLifetime = None,
+    new: creating.NewSandbox,
     idle_timeout: Annotated[
         int | None, typer.Option(metavar="SECONDS", help="With --keep: idle seconds before it is paused.")
     ] = None,
     on_timeout: Annotated[Action | None, typer.Option(help="With --keep: what happens then. [default: pause]")] = None,
-    env: creating.Env = None,
-    metadata: creating.Metadata = None,
-    git_url: creating.GitUrl = None,
-    cpu: creating.Cpu = None,
-    memory: creating.Memory = None,
-    disk: creating.Disk = None,
-    provider: creating.ProviderName = None,
-    egress: creating.Egress = None,
-    allow: Allow = None,
-    deny: Deny = None,
-    private: Private = None,
-    isolation: creating.Isolation = None,
-    mount: creating.Mount = None,
-    public_ports: creating.PublicPorts = False,
-    auto_resume: creating.AutoResume = True,
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Stop watching after this; ends it, unless --keep.")
     ] = None,
@@ -64,31 +46,12 @@ def run(
         require_terminal()  # before there is a sandbox
     if on_timeout and not keep:
         raise typer.BadParameter("means something with --keep only", param_hint="--on-timeout")
-    wishes = creating.wishes(
-        timeout=idle_timeout,
-        max_lifetime=max_lifetime,
-        # Whatever becomes of this program, a sandbox that nobody asked to keep does not stay.
-        on_timeout=on_timeout if keep else "delete",
-        env=env,
-        metadata=metadata,
-        git_url=git_url,
-        cpu=cpu,
-        memory=memory,
-        disk=disk,
-        provider=provider,
-        egress=egress,
-        allow=allow,
-        deny=deny,
-        private=private,
-        isolation=isolation,
-        mount=mount,
-        public_ports=public_ports,
-        auto_resume=auto_resume,
-    )
+    # Whatever becomes of this program, a sandbox that nobody asked to keep does not stay.
+    wanted = new.request(timeout=idle_timeout, on_timeout=on_timeout if keep else "delete")
     line = words[0] if len(words) == 1 else shlex.join(words)
     if session.json:
-        wishes |= {"command": line, "command_timeout": timeout}
-    with _sandbox(session, keep, user_id or login_name(), template, wishes) as box:
+        wanted |= {"command": line, "command_timeout": timeout}
+    with _sandbox(session, keep, wanted) as box:
         if session.json:
             output.print_json(box)
             code = STILL_RUNNING if box.command is None or box.command.exit_code is None else box.command.exit_code
@@ -101,9 +64,9 @@ def run(
 
 
 @contextmanager
-def _sandbox(session: Session, keep: bool, user_id: str, template: str | None, wishes: dict[str, Any]) -> Iterator[Any]:
+def _sandbox(session: Session, keep: bool, wanted: dict[str, Any]) -> Iterator[Any]:
     """One for the length of the context, unless it is to be kept."""
-    box = session.client.create_sandbox(user_id, template, **wishes)
+    box = session.client.create_sandbox(**wanted)
     try:
         yield box
     finally:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paddock.cli import creating, output
-from paddock.cli.arguments import Action, SandboxId, SandboxIds, Status, login_name
-from paddock.cli.confinement import Allow, Deny, Private
+from paddock.cli.arguments import Action, SandboxId, SandboxIds, Status
 from paddock.cli.session import Session, command
 from paddock.errors import PaddockError
 
@@ -25,49 +24,12 @@ PAGE = 50
 @command
 def create(
     session: Session,
-    user_id: creating.UserId = None,
-    template: creating.Template = None,
+    new: creating.NewSandbox,
     timeout: Annotated[int | None, typer.Option(metavar="SECONDS", help="Idle seconds before it is paused.")] = None,
-    max_lifetime: creating.MaxLifetime = None,
     on_timeout: creating.OnTimeout = None,
-    env: creating.Env = None,
-    metadata: creating.Metadata = None,
-    cpu: creating.Cpu = None,
-    memory: creating.Memory = None,
-    disk: creating.Disk = None,
-    git_url: creating.GitUrl = None,
-    provider: creating.ProviderName = None,
-    egress: creating.Egress = None,
-    allow: Allow = None,
-    deny: Deny = None,
-    private: Private = None,
-    isolation: creating.Isolation = None,
-    mount: creating.Mount = None,
-    public_ports: creating.PublicPorts = False,
-    auto_resume: creating.AutoResume = True,
 ) -> None:
     """Make a sandbox. In a pipe, prints its id alone."""
-    wishes = creating.wishes(
-        timeout=timeout,
-        max_lifetime=max_lifetime,
-        on_timeout=on_timeout,
-        env=env,
-        metadata=metadata,
-        cpu=cpu,
-        memory=memory,
-        disk=disk,
-        git_url=git_url,
-        provider=provider,
-        egress=egress,
-        allow=allow,
-        deny=deny,
-        private=private,
-        isolation=isolation,
-        mount=mount,
-        public_ports=public_ports,
-        auto_resume=auto_resume,
-    )
-    box = session.client.create_sandbox(user_id or login_name(), template, **wishes)
+    box = session.client.create_sandbox(**new.request(timeout=timeout, on_timeout=on_timeout))
     session.answer(box, lambda: _show_new(box))
 
 
@@ -135,10 +97,14 @@ def url(
     session: Session,
     sandbox_id: SandboxId,
     port: Annotated[int, typer.Argument(min=1, max=65535, help="A port inside the sandbox.")],
+    program: Annotated[bool, typer.Option("--program", help="The URL for programs instead.")] = False,
 ) -> None:
-    """Print the URL of a port, for a browser."""
-    address = session.client.expose_port(sandbox_id, port)
-    session.answer({"sandbox_id": sandbox_id, "port": port, "url": address}, lambda: output.print_text(address))
+    """Print the URL of a port, for a browser; and beside it, on standard error, the one for programs."""
+    urls = session.client.get_port_urls(sandbox_id, port)
+    for_programs = urls.program_url or urls.url
+    session.answer(urls, lambda: output.print_text(for_programs if program else urls.url))
+    if for_programs != urls.url and not (program or session.json):
+        output.note(f"For programs such as curl or Python: {for_programs}")
 
 
 def _each(session: Session, sandbox_ids: Sequence[str], act: Callable[[str], Any], done: str) -> None:

@@ -1,16 +1,18 @@
 """What every command shares: the server it talks to, how it answers, and how it fails.
 
 ``@command`` gives a function a :class:`Session` and the options ``--json``, ``--server`` and ``--api-key``, which are
-also taken before the command's name. An expected failure ends in one line and exit code 1, never in a traceback.
+also taken before the command's name. A parameter whose type is a dataclass stands for its fields: options that several
+commands share. An expected failure ends in one line and exit code 1, never in a traceback.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, cast, get_type_hints
 
 import typer
 
@@ -83,7 +85,7 @@ def command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., 
         root = ctx.find_root().params
         session = Session(server or root.get("server"), api_key or root.get("api_key"), json or bool(root.get("json")))
         try:
-            function(session, **arguments)  # type: ignore[call-arg]
+            function(session, **_gathered(groups, arguments))  # type: ignore[call-arg]
         except PaddockError as error:
             raise session.fail(error) from error
         except BrokenPipeError as error:
@@ -93,11 +95,15 @@ def command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., 
         finally:
             session.close()
 
+    own: list[inspect.Parameter] = []
+    groups: dict[str, type[Any]] = {}
     hints = get_type_hints(function, include_extras=True)
-    own = [
-        parameter.replace(annotation=hints[name])
-        for name, parameter in list(inspect.signature(function).parameters.items())[1:]
-    ]
+    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
+        if dataclasses.is_dataclass(group := hints[name]):
+            groups[name] = cast("type[Any]", group)
+            own += _options_of(groups[name])
+        else:
+            own.append(parameter.replace(annotation=group))
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             _parameter("ctx", typer.Context),
@@ -109,6 +115,19 @@ def command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., 
     )
     run.__annotations__ = {}
     return run
+
+
+def _options_of(group: type[Any]) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [_parameter(each.name, hints[each.name], each.default) for each in dataclasses.fields(group)]
+
+
+def _gathered(groups: dict[str, type[Any]], arguments: dict[str, Any]) -> dict[str, Any]:
+    """The fields of each group as one argument."""
+    given = dict(arguments)
+    for name, group in groups.items():
+        given[name] = group(**{each.name: given.pop(each.name) for each in dataclasses.fields(group)})
+    return given
 
 
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shlex
 import sys
 from pathlib import Path
@@ -33,6 +34,7 @@ def up(
     home: Annotated[Path | None, typer.Option(metavar="DIR", help="Where state is kept. [env: PADDOCK_HOME]")] = None,
 ) -> None:
     """Start the server on this machine."""
+    gc.disable()  # walking again and again what is being imported is a fifth of a start; the server turns it on
     options: dict[str, Any] = {
         "HOST": host,
         "PORT": port,

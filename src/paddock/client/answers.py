@@ -195,6 +195,11 @@ class McpServer(AsMapping, models.McpServerAnswer):
     pass
 
 
+class PortUrls(AsMapping, models.PortUrl):
+    def __str__(self) -> str:
+        return self.url
+
+
 class Link(AsMapping, models.LinkAnswer):
     pass
 
@@ -250,6 +255,25 @@ class NewKey(AsMapping, models.NewKeyAnswer):
 
 class User(AsMapping, models.UserAnswer):
     pass
+
+
+class Addon(AsMapping, models.AddonAnswer):
+    pass
+
+
+class AddonProgress(AsMapping, models.AddonProgress):
+    """How far an installation has come."""
+
+    type: Literal["progress"] = "progress"
+
+
+class AddonEnded(AsMapping, models.AddonAnswer):
+    """The last event."""
+
+    type: Literal["end"] = "end"
+
+
+AddonEvent = AddonProgress | AddonEnded
 
 
 class Template(AsMapping, models.TemplateInfo):

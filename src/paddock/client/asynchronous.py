@@ -55,12 +55,17 @@ class SandboxClient(Operations):
         await self._http.aclose()
 
     async def iter_sandboxes(
-        self, user_id: str | None = None, status: str | None = None, *, limit: int | None = None
+        self,
+        user_id: str | None = None,
+        status: str | None = None,
+        *,
+        limit: int | None = None,
+        here: bool | None = None,
     ) -> AsyncIterator[Sandbox]:
-        """Every sandbox, page after page of ``limit``."""
+        """Every sandbox, page after page of ``limit``. ``here``: as for ``list_sandboxes``."""
         cursor: str | None = None
         while True:
-            page = await self.list_sandboxes(user_id, status, limit=limit, cursor=cursor)
+            page = await self.list_sandboxes(user_id, status, limit=limit, cursor=cursor, here=here)
             for sandbox in page.sandboxes:
                 yield sandbox
             if (cursor := page.next_cursor) is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from paddock.client.call import Operation, StreamOperation
 from paddock.client.calls import (
     accounts,
+    addons,
     code,
     files,
     mcp_servers,
@@ -16,10 +17,11 @@ from paddock.client.calls import (
     terminals,
     tools,
 )
+from paddock.client.older_names import OlderNames
 from paddock.client.terminal import TerminalOperation
 
 
-class Operations:
+class Operations(OlderNames):
     # Sandboxes
 
     create_sandbox = Operation(sandboxes.create_sandbox)
@@ -31,6 +33,7 @@ class Operations:
     get_status = Operation(sandboxes.get_status)
     list_sandboxes = Operation(sandboxes.list_sandboxes)
     expose_port = Operation(sandboxes.expose_port)
+    get_port_urls = Operation(sandboxes.get_port_urls)
     get_isolation = Operation(sandboxes.get_isolation)
     get_egress = Operation(sandboxes.get_egress)
     set_egress = Operation(sandboxes.set_egress)
@@ -115,3 +118,11 @@ class Operations:
     list_users = Operation(accounts.list_users)
     get_user = Operation(accounts.get_user)
     change_user = Operation(accounts.change_user)
+
+    # Add-ons
+
+    list_addons = Operation(addons.list_addons)
+    get_addon = Operation(addons.get_addon)
+    install_addon = Operation(addons.install_addon)
+    stream_install_addon = StreamOperation(addons.stream_install_addon)
+    remove_addon = Operation(addons.remove_addon)

@@ -16,7 +16,8 @@ class ServerSentEvent:
 
 class EventDecoder:
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []
+        """Pieces of a line that is not over: joined once it is, or a long one would be copied with each of them."""
         self._event = ""
         self._data: list[str] = []
         self.last_id = ""
@@ -24,7 +25,12 @@ class EventDecoder:
     def feed(self, chunk: bytes) -> Iterator[ServerSentEvent]:
         """The events that this chunk completes."""
         # A chunk that ends in CR may be the first half of CRLF: it waits for the next one.
-        *lines, self._rest = _lines(self._rest + chunk)
+        held = self._rest[-1:] == [b"\r"]
+        if not held and b"\n" not in chunk and b"\r" not in chunk:
+            self._rest.append(chunk)
+            return
+        *lines, rest = _lines(b"".join((*self._rest, chunk)))
+        self._rest = [rest[:-1], b"\r"] if rest.endswith(b"\r") else [rest]
         for line in lines:
             if event := self._take(line.decode("utf-8", "replace")):
                 yield event

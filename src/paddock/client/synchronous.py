@@ -55,12 +55,17 @@ class SyncSandboxClient(Operations):
         self._http.close()
 
     def iter_sandboxes(
-        self, user_id: str | None = None, status: str | None = None, *, limit: int | None = None
+        self,
+        user_id: str | None = None,
+        status: str | None = None,
+        *,
+        limit: int | None = None,
+        here: bool | None = None,
     ) -> Iterator[Sandbox]:
-        """Every sandbox, page after page of ``limit``."""
+        """Every sandbox, page after page of ``limit``. ``here``: as for ``list_sandboxes``."""
         cursor: str | None = None
         while True:
-            page = self.list_sandboxes(user_id, status, limit=limit, cursor=cursor)
+            page = self.list_sandboxes(user_id, status, limit=limit, cursor=cursor, here=here)
             yield from page.sandboxes
             if (cursor := page.next_cursor) is None:
                 return

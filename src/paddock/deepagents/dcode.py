@@ -1,11 +1,13 @@
 """The provider that ``dcode --sandbox paddock`` finds by its entry point.
 
 It is made without arguments, sometimes only to be asked what it is: nothing is looked up before a sandbox is wanted.
+What it makes is deleted with the process that asked for it at the latest (see :mod:`paddock.exit_deletion`).
 """
 
 from __future__ import annotations
 
-from typing import Any, get_type_hints
+import os
+from typing import Any, ClassVar, get_type_hints
 
 from deepagents_code.integrations.sandbox_provider import (
     SandboxError,
@@ -17,6 +19,7 @@ from deepagents_code.integrations.sandbox_provider import (
 from paddock.client import SyncSandboxClient
 from paddock.deepagents.backend import PaddockSandbox
 from paddock.errors import PaddockError, SandboxFailed, SandboxGone, SandboxNotFound
+from paddock.exit_deletion import ExitDeletion
 from paddock.session.opening import SandboxOptions
 
 USER = "dcode"
@@ -24,6 +27,9 @@ _GONE = (SandboxNotFound, SandboxGone, SandboxFailed)
 
 
 class PaddockProvider(SandboxProvider):
+    _deletions: ClassVar[dict[str, ExitDeletion]] = {}
+    """Of the sandboxes that this process made: the provider that deletes one may be another object."""
+
     @property
     def metadata(self) -> SandboxProviderMetadata:
         return SandboxProviderMetadata(
@@ -50,7 +56,11 @@ class PaddockProvider(SandboxProvider):
             kwargs["template_id"] = snapshot
         try:
             with SyncSandboxClient() as client:
-                box = client.connect_sandbox(sandbox_id) if sandbox_id else client.create_sandbox(user_id, **kwargs)
+                if sandbox_id:
+                    box = client.connect_sandbox(sandbox_id)
+                else:
+                    box = client.create_sandbox(user_id, **kwargs)
+                    self._deletions[box.sandbox_id] = ExitDeletion(box.sandbox_id, os.environ)
         except _GONE as error:
             raise SandboxNotFoundError(error.message) from error
         except PaddockError as error:
@@ -61,6 +71,8 @@ class PaddockProvider(SandboxProvider):
         try:
             with SyncSandboxClient() as client:
                 client.delete_sandbox(sandbox_id)
+            if (deletion := self._deletions.pop(sandbox_id, None)) is not None:
+                deletion.cancel()
         except SandboxNotFound as error:
             raise SandboxNotFoundError(error.message) from error
         except PaddockError as error:

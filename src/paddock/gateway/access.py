@@ -12,6 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from paddock import errors, ids
@@ -50,6 +51,10 @@ class Refused(errors.Forbidden):
         self.why = why
 
 
+class Shown(Protocol):
+    def header(self, name: str) -> str | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Admitted:
     secret: frozenset[str] = field(default_factory=frozenset)
@@ -68,7 +73,7 @@ class Access:
 
     async def check(self, request: PortRequest, sandbox: Sandbox, *, secure: bool) -> Admitted:
         """``secure``: whether the browser speaks TLS, with us or with a proxy in front of us. Raises Refused."""
-        who, secret = await self._principal(request)
+        who, secret = await self.principal(request)
         if who is None or not who.is_admin:
             await self._check_owner(sandbox)
         shown = bool(request.parameter(LINK_PARAMETER) or request.parameter(TICKET_PARAMETER))
@@ -96,7 +101,7 @@ class Access:
         except errors.Unauthorized:
             raise Refused(Why.LOCKED_OUT) from None
 
-    async def _principal(self, request: PortRequest) -> tuple[Principal | None, frozenset[str]]:
+    async def principal(self, request: Shown) -> tuple[Principal | None, frozenset[str]]:
         """Whose key was sent, and in which headers keys of ours are. What is no key of ours is the application's."""
         found: dict[str, Principal] = {}
         for name, key in _keys(request):
@@ -139,7 +144,7 @@ def _traffic_token(request: PortRequest) -> str | None:
     return next((token for token in shown if token is not None), None)
 
 
-def _keys(request: PortRequest) -> list[tuple[str, str]]:
+def _keys(request: Shown) -> list[tuple[str, str]]:
     """Headers that hold what looks like a key of ours; anything else is not worth a look into the database."""
     scheme, _, token = (request.header("authorization") or "").partition(" ")
     given = {"authorization": token if scheme.lower() == "bearer" else "", "x-api-key": request.header("x-api-key")}

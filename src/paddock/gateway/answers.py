@@ -113,6 +113,12 @@ def head_too_long(head: bytes, limit: int) -> Answer:
     return Answer(431, _TEXT, f"{text}\n".encode(), (FORGET_COOKIES,))
 
 
+def tls_in_front() -> Answer:
+    """Paddock's own server speaks plain HTTP; what is written beside a transport of TLS would not be encrypted."""
+    problem = errors.MalformedRequest("Ports of sandboxes are served where TLS ends in a proxy before Paddock.")
+    return malformed(problem, 503)
+
+
 def redirect(location: str, cookie: str) -> Answer:
     """To the same page without its ticket, which then is neither in the history nor in a Referer."""
     headers = (("Location", location), ("Set-Cookie", cookie), ("Referrer-Policy", "no-referrer"))

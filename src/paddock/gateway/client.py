@@ -9,7 +9,7 @@ import socket
 from paddock.egress.wire import Wire
 
 _LOOK_SECONDS = 15.0
-# A client that vanished without a word is found after about two minutes.
+# Who vanished without a word is found out after about two minutes.
 _KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 
 
@@ -17,11 +17,16 @@ def client_wire(connected: int) -> Wire:
     """Over a duplicate of this descriptor, which stays the web server's."""
     sock = socket.socket(fileno=socket.dup(connected))
     if sock.family in (socket.AF_INET, socket.AF_INET6):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for option, value in _KEEP_ALIVE:
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        notice_silent_end(sock)
     return Wire(sock)
+
+
+def notice_silent_end(sock: socket.socket) -> None:
+    """Have the kernel ask now and then whether the other machine is still there."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEP_ALIVE:
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 async def hung_up(client: Wire) -> bool:

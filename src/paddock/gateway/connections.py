@@ -16,16 +16,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Network, ip_address, ip_network
 
 from paddock import errors
 from paddock.descriptors import descriptor_limit, for_connections
 
 MAX_CONNECTIONS = 16_384
 """At most, however many descriptors there are: each costs memory, too."""
+MAX_CONNECTIONS_PER_ADDRESS = 512
+"""Where the operator sets no number; an office has one address. Of fewer places one address has a quarter at most, half
+of what those without a key have together."""
 ASKING_SECONDS = 10.0
 """For a request to show a key, or to be answered without one, before its connection may go to make room."""
 _LOOKS = 16
+_HOST_BITS = 64
 _DESCRIPTORS_PER_CONNECTION = 3
 """One to a port of a sandbox: the client's, our duplicate of it, and the one into the sandbox."""
 
@@ -46,25 +50,26 @@ class ConnectionLimits:
 
     @classmethod
     def derive(cls, in_all: int, per_address: int, descriptors: int | None = None) -> ConnectionLimits:
-        """``in_all`` and ``per_address`` as the operator set them; 0: as many as the descriptors allow."""
+        """``in_all`` and ``per_address`` as the operator set them; 0: as the descriptors allow."""
         free = for_connections(descriptors or descriptor_limit())
         possible = max(8, free // _DESCRIPTORS_PER_CONNECTION)
         most = min(in_all or MAX_CONNECTIONS, possible)
-        return cls(most, max(4, most // 2), per_address or most, free)
+        of_one_address = per_address or min(MAX_CONNECTIONS_PER_ADDRESS, max(2, most // 4))
+        return cls(most, max(4, most // 2), of_one_address, free)
 
 
 class TrackedConnection:
     """One connection that the server holds."""
 
-    __slots__ = ("_connections", "address", "among", "asked_at", "close", "ended", "has_data", "proven", "user_id")
+    __slots__ = ("_connections", "among", "asked_at", "close", "ended", "has_data", "proven", "source", "user_id")
 
-    def __init__(self, connections: Connections, address: str) -> None:
+    def __init__(self, connections: Connections, source: str) -> None:
         self._connections = connections
         self.among: dict[TrackedConnection, None] | None = None
         """Those that may go of its kind; None while it is at work."""
         self.asked_at = 0.0
         """When the request began that is under way."""
-        self.address = address
+        self.source = source
         self.ended = False
         self.user_id: str | None = None
         """For whom it is at work."""
@@ -118,6 +123,10 @@ class TrackedConnection:
         """The request under way is at work although it has shown no key: it is for a public port."""
         self._move(None)
 
+    def trust(self) -> None:
+        """Another server speaks here for many clients, which it counts by their addresses."""
+        self._connections.forget_address(self)
+
     def idle(self) -> None:
         """Between two requests."""
         self._rest()
@@ -145,7 +154,7 @@ class Connections:
         self._proxies = [ip_network(network) for network in proxies]
         self._proxy_known: dict[str, bool] = {}
         self._all: set[TrackedConnection] = set()
-        self._by_address: dict[str, dict[TrackedConnection, None]] = {}
+        self._by_source: dict[str, dict[TrackedConnection, None]] = {}
         # Each oldest first.
         self.silent: dict[TrackedConnection, None] = {}
         self.begun: dict[TrackedConnection, None] = {}
@@ -167,8 +176,8 @@ class Connections:
 
     def admit(self, address: str, descriptor: int = 0) -> TrackedConnection | None:
         """The newcomer's entry; None where there is no room, and nobody who could make it."""
-        limits = self.limits
-        if self._is_crowded(address) and not self._let_go_from(address):
+        limits, source = self.limits, _source(address)
+        if self._is_crowded(source) and not self.is_proxy(address) and not self._let_go_from(source):
             self.refused += 1
             return None
         if sum(map(len, self._unproven)) + len(self.asking) >= limits.unproven:
@@ -182,25 +191,28 @@ class Connections:
         if len(self._all) >= limits.in_all and not self._let_go(*kinds):
             self.refused += 1
             return None
-        return self._add(address)
+        return self._add(source)
 
     def forget(self, tracked: TrackedConnection) -> None:
         self._all.discard(tracked)
-        neighbours = self._by_address[tracked.address]
-        del neighbours[tracked]
-        if not neighbours:
-            del self._by_address[tracked.address]
+        self.forget_address(tracked)
 
-    def _add(self, address: str) -> TrackedConnection:
-        tracked = TrackedConnection(self, address)
+    def forget_address(self, tracked: TrackedConnection) -> None:
+        neighbours = self._by_source.get(tracked.source, {})
+        neighbours.pop(tracked, None)
+        if not neighbours:
+            self._by_source.pop(tracked.source, None)
+
+    def _add(self, source: str) -> TrackedConnection:
+        tracked = TrackedConnection(self, source)
         self._all.add(tracked)
-        self._by_address.setdefault(address, {})[tracked] = None
+        self._by_source.setdefault(source, {})[tracked] = None
         tracked.among = self.silent
         self.silent[tracked] = None
         return tracked
 
-    def _is_crowded(self, address: str) -> bool:
-        return len(self._by_address.get(address, ())) >= self.limits.per_address and not self.is_proxy(address)
+    def _is_crowded(self, source: str) -> bool:
+        return len(self._by_source.get(source, ())) >= self.limits.per_address
 
     def is_proxy(self, address: str) -> bool:
         known = self._proxy_known.get(address)
@@ -210,8 +222,8 @@ class Connections:
             known = self._proxy_known[address] = _within(address, self._proxies)
         return known
 
-    def _let_go_from(self, address: str) -> bool:
-        mine = self._by_address.get(address, {})
+    def _let_go_from(self, source: str) -> bool:
+        mine = self._by_source.get(source, {})
         for waiting in (*self._waiting, self.asking):
             for tracked in mine:
                 if tracked.among is waiting:
@@ -246,6 +258,20 @@ class Connections:
         self.let_go += 1
         tracked.end()
         tracked.close()
+
+
+def _source(address: str) -> str:
+    """Under which connections from this address are counted. A public network of IPv6 is given out as a whole, 2^64
+    addresses to one customer."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, IPv4Address):
+        return address
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(IPv6Network((int(found) >> _HOST_BITS << _HOST_BITS, _HOST_BITS))) if found.is_global else address
 
 
 def _within(address: str, networks: Sequence[object]) -> bool:

@@ -9,6 +9,8 @@ from typing import Protocol
 from paddock import errors
 from paddock.egress.head import Body, Framing
 
+_LENGTH = re.compile(rb"\r\ncontent-length[ \t]*:[ \t]*([0-9]{1,18})[ \t]*(?=\r\n)", re.IGNORECASE)
+_IN_CHUNKS = re.compile(rb"\r\ntransfer-encoding[ \t]*:", re.IGNORECASE)
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
 _LONGEST_LINE = 4096
 _WINDOW = 64
@@ -39,6 +41,14 @@ def end_of(body: Body) -> End:
             return StreamEnd()
         case _:
             return SizedEnd(body.length)
+
+
+def body_of(head: bytes) -> tuple[int, ChunkedEnd | None]:
+    """Of a request for the app, whose parser is the judge of its head: the length of its body, or its chunks."""
+    if _IN_CHUNKS.search(head):
+        return 0, ChunkedEnd()
+    length = _LENGTH.search(head)
+    return (0 if length is None else int(length[1])), None
 
 
 class SizedEnd:

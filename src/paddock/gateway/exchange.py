@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
+from typing import Protocol
 
 from paddock import errors
 from paddock.egress.body import move_body
-from paddock.egress.head import NO_BODY, Body, Framing, ResponseHead, parse_response, write_head
+from paddock.egress.head import NO_BODY, Body, Framing, RequestHead, ResponseHead, parse_response, write_head
 from paddock.egress.wire import CHUNK, Wire
 from paddock.gateway.address import Form
 from paddock.gateway.client import gone, hung_up
 from paddock.gateway.ends import End, StreamEnd, end_of
-from paddock.gateway.origin import outward
+from paddock.gateway.origin import RawHeaders, outward
 from paddock.gateway.request import PortRequest
-from paddock.gateway.visit import Visit
 
 HEAD_BYTES = 65_536
 
@@ -48,10 +48,33 @@ class Stage(Enum):
     TUNNEL = "both sides speak another protocol"
 
 
+class Request(Protocol):
+    @property
+    def head(self) -> RequestHead: ...
+
+    @property
+    def body(self) -> Body: ...
+
+    @property
+    def upgrade(self) -> bytes | None: ...
+
+
+class Traffic(Protocol):
+    """Is told how many bytes were moved."""
+
+    held: bool
+    """While a request waits for its answer, silence is work."""
+
+    def sent(self, count: int) -> None: ...
+
+    def received(self, count: int) -> None: ...
+
+
 class Exchange:
     """Run it once; then its attributes say what became of the two connections."""
 
-    def __init__(self, client: Wire, server: Wire, request: PortRequest, visit: Visit) -> None:
+    def __init__(self, client: Wire, server: Wire, request: Request, visit: Traffic, given: bytes = b"") -> None:
+        """``given``: what was read of the body already; the request's body is the rest."""
         self.client_lives = False
         self.server_lives = False
         self.stage = Stage.WAITING
@@ -60,6 +83,7 @@ class Exchange:
         self._request = request
         self._visit = visit
         self._body = request.body
+        self._given = given
         self._uploaded = False
 
     async def run(self, head: bytes) -> None:
@@ -87,6 +111,13 @@ class Exchange:
             download.cancel()
             await asyncio.gather(upload, download, return_exceptions=True)
 
+    def _present(self, response: ResponseHead) -> RawHeaders:
+        """The headers of the response as they go to the client."""
+        return response.end_to_end()
+
+    def _passes_hints(self) -> bool:
+        return True
+
     # Into the sandbox
 
     async def _send(self, head: bytes) -> None:
@@ -98,7 +129,7 @@ class Exchange:
 
     def _first_of_the_body(self) -> bytes:
         """What of it came with the head goes with the head."""
-        if self._body.framing is not Framing.LENGTH:
+        if self._body.framing is not Framing.LENGTH or self._given:
             return b""
         first = bytes(self._client.ahead[: self._body.length])
         del self._client.ahead[: len(first)]
@@ -109,6 +140,10 @@ class Exchange:
         """The body; and then whatever tells that the client does not wait any more. Ends with an error, or never
         before the exchange is over, unless there is nothing to look out for."""
         try:
+            if self._given:
+                await self._server.send(self._given)
+                self._visit.sent(len(self._given))
+                self._given = b""
             await move_body(self._client, self._server, self._body, self._visit.sent)
             self._uploaded = True
         except OSError:
@@ -141,11 +176,7 @@ class Exchange:
         return BadAnswer(what) if self.stage is Stage.WAITING else Cut(what)
 
     async def _final_head(self) -> ResponseHead:
-        """The head of the answer proper; what the server says meanwhile (100, 103) is passed on.
-
-        On the API's origin, where no page is shown, there are no hints of what a page will need.
-        """
-        own_origin = self._request.destination.form is Form.HOST
+        """The head of the answer proper; what the server says meanwhile (100, 103) is passed on."""
         while True:
             try:
                 data = await self._server.head(HEAD_BYTES)
@@ -157,8 +188,8 @@ class Exchange:
             response = parse_response(data)
             if response.status >= 200 or response.status == 101:
                 return response
-            if self._request.head.minor == 1 and (own_origin or response.status == 100):
-                await self._client.send(_encode(response, outward(response.end_to_end(), self._request)))
+            if self._request.head.minor == 1 and (response.status == 100 or self._passes_hints()):
+                await self._client.send(_encode(response, self._present(response)))
 
     async def _respond(self, response: ResponseHead) -> None:
         body = response.body(self._request.head.method)
@@ -168,7 +199,7 @@ class Exchange:
         lives = body.framing is not Framing.UNTIL_END and (modern or body.framing is not Framing.CHUNKED)
         self.client_lives = lives and self._request.head.keep_alive()
         self.server_lives = lives and response.keep_alive()
-        headers = [*outward(response.end_to_end(), self._request), *self._framing(response, body)]
+        headers = [*self._present(response), *self._framing(response, body)]
         if not self.client_lives:
             headers.append((b"Connection", b"close"))
         events = any(kind.startswith(b"text/event-stream") for kind in response.values(b"content-type"))
@@ -210,11 +241,26 @@ class Exchange:
         protocol = response.upgrade()
         if protocol is None or self._request.upgrade is None:
             raise errors.MalformedRequest("It changed to a protocol that nobody had asked for.")
-        headers = [*outward(response.end_to_end(), self._request), (b"Connection", b"Upgrade"), (b"Upgrade", protocol)]
+        headers = [*self._present(response), (b"Connection", b"Upgrade"), (b"Upgrade", protocol)]
         self.stage = Stage.TUNNEL
         self._visit.held = False
         await self._client.send(_encode(response, headers))
 
 
-def _encode(response: ResponseHead, headers: list[tuple[bytes, bytes]]) -> bytes:
+class PortExchange(Exchange):
+    """With an application in a sandbox, whose answers reach no further than its own origin."""
+
+    def __init__(self, client: Wire, server: Wire, request: PortRequest, visit: Traffic) -> None:
+        super().__init__(client, server, request, visit)
+        self._port_request = request
+
+    def _present(self, response: ResponseHead) -> RawHeaders:
+        return outward(response.end_to_end(), self._port_request)
+
+    def _passes_hints(self) -> bool:
+        """On the API's origin, where no page is shown, there are no hints of what a page will need."""
+        return self._port_request.destination.form is Form.HOST
+
+
+def _encode(response: ResponseHead, headers: RawHeaders) -> bytes:
     return write_head(b"HTTP/1.1 %d %b" % (response.status, response.reason), headers)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from functools import partial
 from typing import Any
 
 import httptools
@@ -21,11 +22,13 @@ from paddock.gateway import answers
 from paddock.gateway.client import client_wire
 from paddock.gateway.connections import TrackedConnection
 from paddock.gateway.direct import LEAST, DirectBody, Lent
-from paddock.gateway.ends import ChunkedEnd
+from paddock.gateway.ends import ChunkedEnd, body_of
 from paddock.gateway.exchange import HEAD_BYTES
-from paddock.gateway.extensions import CUT, DIRECT_BODY, TRACKED
+from paddock.gateway.extensions import ASK, CUT, DIRECT_BODY, FORWARD, TRACKED
+from paddock.gateway.forwarding import ask
 from paddock.gateway.gateway import Gateway
 from paddock.gateway.request import Caller, read_port_request
+from paddock.gateway.routing import Forwarded
 from paddock.gateway.session import Session
 from paddock.gateway.stalls import StallTimer
 
@@ -33,8 +36,6 @@ _LINGER_BYTES = 1 << 20
 _LINGER_SECONDS = 2.0
 _HEAD_END = b"\r\n\r\n"
 _BEGINNING = re.compile(rb"[\r\n]*[A-Za-z]")
-_LENGTH = re.compile(rb"\r\ncontent-length[ \t]*:[ \t]*([0-9]{1,18})[ \t]*(?=\r\n)", re.IGNORECASE)
-_CHUNKED = re.compile(rb"\r\ntransfer-encoding[ \t]*:", re.IGNORECASE)
 # A server may pass over an Upgrade that it does not know; uvicorn's parser would stop reading instead.
 _UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:[^\r\n]*", re.IGNORECASE)
 _OTHER_UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:(?![ \t]*websocket[ \t]*\r\n)[^\r\n]*", re.IGNORECASE)
@@ -65,12 +66,18 @@ class FrontDoor(HttpToolsProtocol):
         """Part of a head is there."""
         self._unread_left: int | None = None
         """After the last answer: how much of what still comes is read, and forgotten."""
+        self._head = b""  # of the request that the app has
+        self._ours = False
+        """The head that is held was looked up: its request is answered here."""
 
     # What uvicorn calls
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.tracked.close = self._make_room
+        if self.tracked.ended:  # it was let go of after it was accepted, when nothing could be closed yet
+            transport.abort()
+            return
         self._stall = StallTimer(transport, self._stall_seconds)
         self._expect(self._head_seconds)
 
@@ -104,7 +111,8 @@ class FrontDoor(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        extensions: dict[str, Any] = {CUT: self.transport.close, TRACKED: self.tracked}
+        extensions: dict[str, Any] = {CUT: self.transport.close, TRACKED: self.tracked, FORWARD: self.forward}
+        extensions[ASK] = partial(ask, self._gateway.routing, self._head)
         if self._body_left >= LEAST and self.scheme == "http":  # under TLS the socket holds no plain bytes
             extensions[DIRECT_BODY] = DirectBody(self._lend, self._get_back, self._gateway.pouring)
         self.scope["extensions"] = extensions
@@ -116,6 +124,7 @@ class FrontDoor(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._head = b""
         self.tracked.idle()
         if self._held:
             self.loop.call_soon(self._advance)
@@ -175,10 +184,16 @@ class FrontDoor(HttpToolsProtocol):
         except errors.MalformedRequest as problem:
             self._refuse(answers.malformed(problem))
             return False
-        if request is None:
+        routing, ours, self._ours = self._gateway.routing, self._ours, False
+        if routing.comes_from_server(head):
+            self.tracked.trust()
+        plain = self.scheme == "http"
+        if request is None and (ours or not plain or not routing.concerns(head)):
             self._hand_on_the_head(head)
-        else:
+        elif plain:
             self._serve(head)
+        else:
+            self._refuse(answers.tls_in_front())
         return True
 
     def _wait_for_more(self) -> bool:
@@ -228,10 +243,8 @@ class FrontDoor(HttpToolsProtocol):
     # The app
 
     def _hand_on_the_head(self, head: bytes) -> None:
-        if _CHUNKED.search(head):
-            self._chunks = ChunkedEnd()
-        elif (length := _LENGTH.search(head)) is not None:
-            self._body_left = int(length[1])
+        self._head = head
+        self._body_left, self._chunks = body_of(head)
         whole = not self._body_left and self._chunks is None
         if not whole:
             self._heard_at = self.loop.time()
@@ -310,14 +323,31 @@ class FrontDoor(HttpToolsProtocol):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         self._parsing = False
 
-    # A sandbox
+    # A sandbox, or another server
 
-    def _serve(self, head: bytes) -> None:
-        if self.transport.get_extra_info("sslcontext") is not None:
-            # Paddock's own server speaks plain HTTP; what we would write beside the transport would not be encrypted.
-            problem = errors.MalformedRequest("Ports of sandboxes are served where TLS ends in a proxy before Paddock.")
-            self._refuse(answers.malformed(problem, 503))
-            return
+    async def forward(self, node_id: str, body: bytes | None) -> bool:
+        """Have the request that the app has answered by that node's server: see :func:`.extensions.forwarded`."""
+        cycle = self.cycle
+        if self.scheme != "http" or cycle.response_started or self._session is not None:
+            return False
+        self.flow.pause_reading()  # whoever answers goes on reading
+        left = self._body_left if self._chunks is None else None
+        forwarded = await self._gateway.routing.take_up(self._head, node_id, body, bytes(cycle.body), left)
+        if forwarded is None:
+            return False
+        if self.transport.is_closing():
+            await forwarded.upstream.close()
+            return False
+        if self._body_left:
+            self._new_parser()  # the old one waits for a body that it will not see
+            self._body_left = 0
+        serving = self._serve(self._head, forwarded)
+        await asyncio.wait([serving])
+        cycle.response_started = cycle.response_complete = True
+        self.on_response_complete()
+        return True
+
+    def _serve(self, head: bytes, forwarded: Forwarded | None = None) -> asyncio.Task[None]:
         self.flow.resume_reading()
         self.transport.pause_reading()
         wire = client_wire(self.transport.get_extra_info("socket").fileno())
@@ -326,14 +356,15 @@ class FrontDoor(HttpToolsProtocol):
         address = self.client[0] if self.client else ""
         caller = Caller(address, self._gateway.scheme, self._gateway.tracked.is_proxy(address))
         self._session = Session(self._gateway, wire, caller, self.tracked)
-        self._serving = self.loop.create_task(self._serve_ports(self._session, head))
-        self._serving.add_done_callback(self.tasks.discard)
-        self.tasks.add(self._serving)
+        self._serving = serving = self.loop.create_task(self._serve_ports(self._session, head, forwarded))
+        serving.add_done_callback(self.tasks.discard)
+        self.tasks.add(serving)
+        return serving
 
-    async def _serve_ports(self, session: Session, head: bytes) -> None:
+    async def _serve_ports(self, session: Session, head: bytes, forwarded: Forwarded | None) -> None:
         try:
             await self._flushed()
-            rest = await session.run(head)
+            rest = await (session.run(head) if forwarded is None else session.run_one(forwarded))
         except OSError:
             self._cut()
         except asyncio.CancelledError:
@@ -343,6 +374,7 @@ class FrontDoor(HttpToolsProtocol):
             log.exception("a connection to a sandbox failed")
             self._cut()
         else:
+            self._ours = forwarded is None and rest is not None
             self._take_back(rest)
 
     async def _flushed(self) -> None:

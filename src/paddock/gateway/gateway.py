@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from paddock import errors
 from paddock.gateway import answers
@@ -15,8 +15,10 @@ from paddock.gateway.connections import Connections
 from paddock.gateway.direct import Pouring
 from paddock.gateway.origin import shows_or_runs
 from paddock.gateway.request import PortRequest
+from paddock.gateway.routing import Forwarded, Routing
 from paddock.gateway.upstream import Upstream, dial
 from paddock.gateway.visit import Visit
+from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Use
 from paddock.lifecycle.house import House
 from paddock.models import State
@@ -29,17 +31,22 @@ all connections that there may be."""
 PAGE_SECONDS = 1.5
 """How long a person waits for a service to start before a page says so."""
 
+Failure = Callable[[str, errors.PaddockError], answers.Answer]
+
 _GONE = frozenset({State.DELETING, State.DELETED, State.FAILED})
 
 
 class Gateway:
-    def __init__(self, house: House, connections: Connections) -> None:
+    def __init__(self, house: House, connections: Connections, failure: Failure) -> None:
+        """``failure``: how the API answers an error on a path of its own."""
         self.house = house
+        self.routing = Routing(house)
         self.tracked = connections
         self.pouring = Pouring()
         self.scheme = house.settings.public_scheme
         self.served_ports = frozenset({ENVD_PORT, house.settings.mcp_port})
         """Ports that the app behind answers, whatever listens in the sandbox."""
+        self._failure = failure
         self._access = Access(house.accounts, house.tokens, house.clock)
         self._connections: Counter[str] = Counter()
         self._strangers = 0
@@ -69,6 +76,20 @@ class Gateway:
             if request.destination.by_id:
                 raise errors.SandboxNotFound.by_id(request.destination.key) from None
             raise answers.refused(refused) from None
+
+    async def who_asks(self, forwarded: Forwarded) -> Principal | None:
+        """Whose key was sent, if any; what it opens is for the other server to say."""
+        return (await self._access.principal(forwarded))[0]
+
+    def failed(self, forwarded: Forwarded, error: errors.PaddockError) -> answers.Answer:
+        if forwarded.destination is None:
+            return self._failure(forwarded.path, error)
+        return self.refused(forwarded, answers.unavailable(error))
+
+    def refused(self, forwarded: Forwarded, refusal: answers.Refusal) -> answers.Answer:
+        to = forwarded.destination
+        as_html = "text/html" in (forwarded.header("accept") or "")
+        return refusal.answer(to.key if to else "", to.form if to else Form.PATH, as_html=as_html)
 
     async def reach(self, visit: Visit, port: int, *, for_a_page: bool = False) -> Upstream:
         """A connection to the port; a service that is registered for it is started where nothing listens yet.
@@ -102,24 +123,29 @@ class Gateway:
         finally:
             visit.held = False
 
+    def counted_forward(self, forwarded: Forwarded, *, proven: bool) -> AbstractContextManager[None]:
+        """Requests for the API are not counted by sandbox here either."""
+        return nullcontext() if forwarded.destination is None else self.counted(forwarded.key, proven=proven)
+
     @contextmanager
-    def counted(self, sandbox: Sandbox, *, proven: bool) -> Iterator[None]:
-        """One more connection to this sandbox, if there may be one. ``proven``: by somebody who has shown a key."""
+    def counted(self, key: str, *, proven: bool) -> Iterator[None]:
+        """One more connection to the sandbox of this key, if there may be one. ``proven``: by somebody who has shown
+        an API key."""
         in_all = self.tracked.limits.in_all
         most = min(MOST_CONNECTIONS, max(1, in_all // 4))
-        if self._connections[sandbox.key] >= most:
+        if self._connections[key] >= most:
             raise answers.too_many(f"The sandbox has {most} open connections, and may not have more.")
         if not proven and self._strangers >= in_all // 2:
             raise answers.too_many("There are too many connections to public ports. Try again in a moment.")
-        self._connections[sandbox.key] += 1
+        self._connections[key] += 1
         self._strangers += not proven
         try:
             yield
         finally:
             self._strangers -= not proven
-            self._connections[sandbox.key] -= 1
-            if not self._connections[sandbox.key]:
-                del self._connections[sandbox.key]
+            self._connections[key] -= 1
+            if not self._connections[key]:
+                del self._connections[key]
 
 
 def explain(error: errors.PaddockError) -> answers.Refusal:

@@ -19,6 +19,9 @@ from paddock.lifecycle.invitations import LINK_PARAMETER, TICKET_PARAMETER
 TRAFFIC_HEADER = "e2b-traffic-access-token"
 PREVIEW_HEADER = "x-daytona-preview-token"
 PREVIEW_PARAMETER = "DAYTONA_SANDBOX_AUTH_KEY"
+FORWARDED_HEADER = "x-paddock-forwarded"
+"""On a request that another server passes on: it is answered where it arrives. What it holds proves to whom it comes
+that a server has sent it, so that its word counts about who the client is."""
 COOKIE = "paddock_port"
 SECURE_COOKIE = "__Host-paddock_port"
 """Browsers take a cookie of this name only over TLS, for one host, from that host itself (RFC 6265bis, 4.1.3)."""
@@ -32,7 +35,7 @@ _SIGNS = re.compile(
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)([^#]*)")
 _HOST = re.compile(rb"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _SLASHES = re.compile(r"\A[/\\]+")
-_NOT_FORWARDED = frozenset({ID_HEADER, PORT_HEADER, TRAFFIC_HEADER, PREVIEW_HEADER, "host"})
+_NOT_FORWARDED = frozenset({ID_HEADER, PORT_HEADER, TRAFFIC_HEADER, PREVIEW_HEADER, FORWARDED_HEADER, "host"})
 _ADDED = frozenset({"x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-prefix"})
 
 
@@ -178,9 +181,9 @@ def read_port_request(data: bytes, served_ports: Set[int] = frozenset({ENVD_PORT
     if _SIGNS.search(data) is None:
         return None
     head = parse_request(data)
-    host, target = _named(head)
+    host, target = named(head)
     path = target.partition(b"?")[0].decode("latin-1")
-    destination = find_destination(host, _OnlyOne(head), path)
+    destination = find_destination(host, OnlyOne(head), path)
     if destination is None or destination.port in served_ports:
         return None
     if head.method == b"CONNECT":
@@ -191,7 +194,7 @@ def read_port_request(data: bytes, served_ports: Set[int] = frozenset({ENVD_PORT
     return PortRequest(head, destination, host, target, head.body())
 
 
-class _OnlyOne:
+class OnlyOne:
     """Reads headers that may be given once only: of two, one reader would take the first and another the last."""
 
     def __init__(self, head: RequestHead) -> None:
@@ -204,7 +207,7 @@ class _OnlyOne:
         return found[0].decode("latin-1") if found else None
 
 
-def _named(head: RequestHead) -> tuple[str, bytes]:
+def named(head: RequestHead) -> tuple[str, bytes]:
     """The host and the target. A target in absolute form names the host itself, and must not name another one."""
     hosts = [value for key, value in head.headers if key.lower() == b"host"]
     if len(hosts) > 1 or (head.minor == 1 and not hosts):

@@ -19,9 +19,11 @@ from paddock.egress.wire import Wire
 from paddock.gateway import answers
 from paddock.gateway.answers import Refusal
 from paddock.gateway.connections import TrackedConnection
-from paddock.gateway.exchange import HEAD_BYTES, BadAnswer, Cut, Exchange, NoAnswer, Stage
+from paddock.gateway.exchange import HEAD_BYTES, BadAnswer, Cut, Exchange, NoAnswer, PortExchange, Stage
+from paddock.gateway.forwarding import ForwardExchange, Uncounted, unanswered
 from paddock.gateway.gateway import Gateway, explain
 from paddock.gateway.request import Caller, PortRequest, read_port_request
+from paddock.gateway.routing import Forwarded
 from paddock.gateway.tunnel import tunnel
 from paddock.gateway.upstream import Upstream
 from paddock.gateway.visit import Visit
@@ -64,14 +66,23 @@ class Session:
                 except errors.MalformedRequest as problem:
                     await self._last_words(answers.malformed(problem))
                     return None
-                if request is None:
+                if (forwarded := await self._for_another_server(head)) is not None:
+                    lives = await self._pass_on(forwarded)
+                elif request is None:
                     return head + bytes(self._client.ahead)
-                if not await self._serve(request) or self._stopping:
+                else:
+                    lives = await self._serve(request)
+                if not lives or self._stopping:
                     return None
                 head = await self._next_head()
             return None
         finally:
             await self._leave()
+
+    async def run_one(self, forwarded: Forwarded) -> bytes | None:
+        """Have one request answered by another server. What was read beyond it; None where the connection is over."""
+        self._task = asyncio.current_task()
+        return bytes(self._client.ahead) if await self._pass_on(forwarded) and not self._stopping else None
 
     def stop(self) -> None:
         """The server stops: what is in the middle of an answer may finish it."""
@@ -109,7 +120,8 @@ class Session:
     async def _forward(self, request: PortRequest) -> bool:
         self._gateway.check_form(request)
         sandbox = await self._gateway.find(request.destination)
-        secure = request.scheme(self._caller) == "https"
+        caller = self._gateway.routing.told_by(request.head, self._caller)
+        secure = request.scheme(caller) == "https"
         admitted = await self._gateway.admit(request, sandbox, secure=secure)
         if not admitted.as_public:
             owner = await self._gateway.house.accounts.owner(sandbox.owner_id)
@@ -117,7 +129,7 @@ class Session:
         if admitted.cookie is not None:
             return await self._answer(request, answers.redirect(request.clean_location(), admitted.cookie))
         await self._enter(sandbox)
-        head = request.forwarded(self._caller, host_mask=sandbox.host_mask, secret=admitted.secret)
+        head = request.forwarded(caller, host_mask=sandbox.host_mask, secret=admitted.secret)
         return await self._ask(request, head)
 
     async def _ask(self, request: PortRequest, head: bytes) -> bool:
@@ -136,7 +148,7 @@ class Session:
         return await self._gateway.reach(self._inside, port, for_a_page=request.wants_html())
 
     async def _converse(self, request: PortRequest, head: bytes, upstream: Upstream) -> bool:
-        exchange = self._exchange = Exchange(self._client, upstream.wire, request, self._inside)
+        exchange = self._exchange = PortExchange(self._client, upstream.wire, request, self._inside)
         try:
             await exchange.run(head)
             if exchange.stage is Stage.TUNNEL:
@@ -145,6 +157,51 @@ class Session:
             self._exchange = None
             if not (exchange.server_lives and upstream.keepable):
                 await self._hang_up()
+        return exchange.client_lives
+
+    # One request for another server
+
+    async def _for_another_server(self, head: bytes) -> Forwarded | None:
+        """Where as many requests are at work for the caller as may be, that is said here."""
+        forwarded = await self._gateway.routing.find(head)
+        if forwarded is None:
+            return None
+        try:
+            who = await self._gateway.who_asks(forwarded)
+            if who is not None:
+                self._tracked.work_for(who.user_id, limited=not who.is_admin)
+        except BaseException as problem:
+            await forwarded.upstream.close()
+            if isinstance(problem, errors.PaddockError):
+                return None
+            raise
+        return forwarded
+
+    async def _pass_on(self, forwarded: Forwarded) -> bool:
+        """Whether the connection is good for another request."""
+        exchange = self._exchange = ForwardExchange(self._client, forwarded, self._tracked.let_in)
+        try:
+            await self._leave()
+            with self._gateway.counted_forward(forwarded, proven=self._tracked.proven):
+                await exchange.run(forwarded.encode(self._caller, self._gateway.routing.proof()))
+                if exchange.stage is Stage.TUNNEL:
+                    await tunnel(self._client, forwarded.upstream.wire, Uncounted())
+                elif not exchange.client_lives:
+                    await self._client.linger()
+        except Cut as cut:
+            raise ConnectionAbortedError(cut.message) from cut
+        except (NoAnswer, BadAnswer) as problem:
+            await self._last_words(self._gateway.failed(forwarded, unanswered(forwarded, problem)))
+            return False
+        except errors.MalformedRequest as problem:
+            await self._last_words(answers.malformed(problem))
+            return False
+        except Refusal as refusal:  # of too many to one sandbox
+            await self._last_words(self._gateway.refused(forwarded, refusal))
+            return False
+        finally:
+            self._exchange = None
+            await forwarded.upstream.close()
         return exchange.client_lives
 
     # What the connection holds between requests
@@ -159,7 +216,7 @@ class Session:
         if self._visit is not None and self._visit.sandbox.sandbox_id != sandbox.sandbox_id:
             await self._leave()
         if self._visit is None:
-            self._counted.enter_context(self._gateway.counted(sandbox, proven=self._tracked.proven))
+            self._counted.enter_context(self._gateway.counted(sandbox.key, proven=self._tracked.proven))
             self._visit = Visit(self._gateway.house.controller, sandbox, self._lost)
         elif self._visit.sandbox.version != sandbox.version:
             # It was paused, or more, since we came in.

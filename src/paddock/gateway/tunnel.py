@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from paddock.egress.wire import Wire
 from paddock.gateway.client import gone
-from paddock.gateway.visit import Visit
+from paddock.gateway.exchange import Traffic
 
 _HALF_CLOSED_SECONDS = 60.0
 """For a client to finish after the server has. Whether the server still listens shows only when something is sent."""
 
 
-async def tunnel(client: Wire, server: Wire, visit: Visit) -> None:
+async def tunnel(client: Wire, server: Wire, visit: Traffic) -> None:
     """Until each side has said its last. Raises OSError where one of them was cut off."""
     inward = asyncio.create_task(_pump(client, server, visit.sent))
     outward = asyncio.create_task(_pump(server, client, visit.received))

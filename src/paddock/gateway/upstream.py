@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from contextlib import suppress
+from functools import cache
 from typing import Protocol, runtime_checkable
+from urllib.parse import urlsplit
 
 from paddock import errors
 from paddock.egress.wire import CHUNK, Wire
+from paddock.gateway.client import notice_silent_end
 from paddock.machine.base import Connection, Machine
 
 _DIAL_SECONDS = 15.0
+_SERVER_DIAL_S = 3.0
 
 
 @runtime_checkable
@@ -87,6 +92,69 @@ async def dial(machine: Machine, port: int) -> Upstream:
         raise errors.ProviderTimeout(f"Port {port} of the sandbox could not be reached in time.") from None
     ours, theirs = socket.socketpair()
     return Upstream(Wire(ours), Bridge(connection, theirs))
+
+
+async def dial_server(url: str) -> Upstream:
+    """A connection to another server. Raises OSError (a certificate that is not good is one, too)."""
+    parts = urlsplit(url)
+    host, tls = parts.hostname or "", parts.scheme == "https"
+    port = parts.port or (443 if tls else 80)
+    async with asyncio.timeout(_SERVER_DIAL_S):
+        sock = await _connected(host, port)
+        notice_silent_end(sock)
+        if not tls:
+            return Upstream(_prompt(Wire(sock)))
+        try:
+            context = await asyncio.to_thread(_tls)
+            reader, writer = await asyncio.open_connection(sock=sock, ssl=context, server_hostname=host)
+        except BaseException:
+            sock.close()
+            raise
+    ours, theirs = socket.socketpair()
+    return Upstream(Wire(ours), Bridge(TlsConnection(reader, writer), theirs))
+
+
+async def _connected(host: str, port: int) -> socket.socket:
+    loop, trouble = asyncio.get_running_loop(), OSError(f"{host} has no address")
+    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, protocol)
+        sock.setblocking(False)
+        try:
+            await loop.sock_connect(sock, address)
+        except OSError as refused:
+            sock.close()
+            trouble = refused
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise trouble
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """With the authorities that the machine trusts, or those in ``SSL_CERT_FILE``."""
+    return ssl.create_default_context()
+
+
+class TlsConnection(Connection):
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def read(self, limit: int = CHUNK) -> bytes:
+        return await self._reader.read(limit)
+
+    async def write(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def end_write(self) -> None:
+        """TLS has no half-closed connections that everybody understands."""
+
+    async def close(self) -> None:
+        self._writer.close()
 
 
 def _prompt(wire: Wire) -> Wire:

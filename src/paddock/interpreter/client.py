@@ -14,10 +14,12 @@ from urllib.parse import quote
 
 import httpcore
 
-from paddock import errors, json_limits
+from paddock import errors, large_json
 from paddock.interpreter import PORT
 from paddock.machine.base import Connection
 from paddock.machine.lines import LineBuffer
+from paddock.memory import Hold, Memory
+from paddock.workers import Workers
 
 MAX_LINE = 32 << 20
 _ORIGIN = httpcore.Origin(b"http", b"127.0.0.1", PORT)
@@ -26,14 +28,19 @@ _ANSWER_SECONDS = 90.0
 _SILENCE_SECONDS = 30.0
 """Longer than a few of the keepalives that the interpreter sends while code runs."""
 _MAX_ANSWER = 1 << 20
+_COPIES = 3
+"""Of a line: as it came, as what it means, and as part of an answer."""
 _TRIES = 3
 
 
 class Interpreter:
-    """``dial`` opens a connection to the interpreter, starting it where it does not run."""
+    """``dial`` opens a connection to the interpreter, starting it where it does not run. What it says is read by
+    ``workers`` where it is large, and counted in ``hold``."""
 
-    def __init__(self, dial: Callable[[], Awaitable[Connection]]) -> None:
+    def __init__(self, dial: Callable[[], Awaitable[Connection]], workers: Workers, hold: Hold) -> None:
         self._dial = dial
+        self._workers = workers
+        self._hold = hold
 
     async def execute(
         self,
@@ -48,12 +55,16 @@ class Interpreter:
         body: dict[str, Any] = {"code": code, "context_id": context_id, "language": language, "env_vars": dict(env)}
         if context_id is None:
             body["cwd"] = cwd
-        async with self._ask("POST", "/execute", body) as response, aclosing(_lines(response)) as lines:
-            async for line in lines:
-                output = await _object(line)
-                if output["type"] == "end_of_execution":
-                    return
-                yield output
+        memory = self._hold()
+        try:
+            async with self._ask("POST", "/execute", body) as response, aclosing(_lines(response, memory)) as lines:
+                async for line in lines:
+                    output = await self._object(line)
+                    if output["type"] == "end_of_execution":
+                        return
+                    yield output
+        finally:
+            memory.release()
         raise errors.InterpreterFailed("The interpreter ended in the middle of the execution; run the code again.")
 
     async def contexts(self) -> list[Mapping[str, Any]]:
@@ -75,7 +86,23 @@ class Interpreter:
 
     async def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         async with self._ask(method, path, body) as response:
-            return await _json(await _whole(response))
+            return await self._json(await _whole(response))
+
+    async def _object(self, line: bytes) -> Mapping[str, Any]:
+        found = await self._json(line)
+        if not isinstance(found, dict) or not isinstance(found.get("type"), str):
+            raise errors.InterpreterFailed("The interpreter answered with something unexpected.")
+        return found
+
+    async def _json(self, text: bytes) -> Any:
+        try:
+            return await large_json.loads(text, self._workers)
+        except errors.InputTooCostly:
+            raise
+        except errors.Invalid as problem:
+            raise errors.InterpreterFailed(f"What the code showed is too large. {problem.message}") from None
+        except ValueError:
+            raise errors.InterpreterFailed("The interpreter answered with something that is not JSON.") from None
 
     @asynccontextmanager
     async def _ask(
@@ -151,11 +178,13 @@ class _Stream(httpcore.AsyncNetworkStream):
         return False if info == "is_readable" else None
 
 
-async def _lines(response: httpcore.Response) -> AsyncGenerator[bytes, None]:
+async def _lines(response: httpcore.Response, memory: Memory) -> AsyncGenerator[bytes, None]:
     lines = LineBuffer()
     async for chunk in response.aiter_stream():
         for line in lines.feed(chunk):
             yield line
+        memory.release()  # what was read before has been taken
+        memory.reserve(_COPIES * len(lines))
         if len(lines) > MAX_LINE:
             raise errors.InterpreterFailed(f"One output is larger than {MAX_LINE} bytes; write such things to a file.")
 
@@ -167,22 +196,6 @@ async def _whole(response: httpcore.Response) -> bytes:
         if len(body) > _MAX_ANSWER:
             raise errors.InterpreterFailed("The interpreter's answer is too large.")
     return bytes(body)
-
-
-async def _json(text: bytes) -> Any:
-    try:
-        return await json_limits.loads_large(text)
-    except errors.Invalid as problem:
-        raise errors.InterpreterFailed(f"What the code showed is too large. {problem.message}") from None
-    except ValueError:
-        raise errors.InterpreterFailed("The interpreter answered with something that is not JSON.") from None
-
-
-async def _object(line: bytes) -> Mapping[str, Any]:
-    found = await _json(line)
-    if not isinstance(found, dict) or not isinstance(found.get("type"), str):
-        raise errors.InterpreterFailed("The interpreter answered with something unexpected.")
-    return found
 
 
 def _refused(status: int, said: str) -> errors.PaddockError:

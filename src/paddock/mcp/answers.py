@@ -8,23 +8,30 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import mcp_types as types
 
-from paddock.mcp.schemas import compact
+from paddock.mcp.schemas import compact, explain_once
 from paddock.tools.tool import Outcome, Tool
 
 
-def described(tool: Tool, *, structured: bool = False) -> types.Tool:
-    return types.Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description,
-        input_schema=compact(tool.input_schema),
-        output_schema=(tool.output_schema or None) if structured else None,
-        annotations=types.ToolAnnotations(**_hints(tool)),
-    )
+def described(tools: Iterable[Tool], *, structured: bool = False) -> list[types.Tool]:
+    """``structured``: for programs, which are told of results, and for their people, who read titles."""
+    listed = [
+        types.Tool(
+            name=tool.name,
+            title=tool.title if structured else None,
+            description=tool.description,
+            input_schema=compact(tool.input_schema),
+            output_schema=(tool.output_schema or None) if structured else None,
+            annotations=types.ToolAnnotations(**hints) if (hints := _hints(tool)) else None,
+        )
+        for tool in tools
+    ]
+    explain_once(each.input_schema for each in listed)
+    return listed
 
 
 def result(outcome: Outcome, *, structured: bool = False) -> types.CallToolResult:
@@ -55,7 +62,7 @@ def _hints(tool: Tool) -> dict[str, Any]:
         hints["read_only_hint"] = True
     elif not tool.destructive:
         hints["destructive_hint"] = False
-    if tool.idempotent:
+    if tool.idempotent and not tool.read_only:
         hints["idempotent_hint"] = True
     if not tool.open_world:
         hints["open_world_hint"] = False

@@ -6,11 +6,20 @@ and said in a sentence.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 _LEFT_OUT = {
-    "additionalProperties", "examples", "maxItems", "maxLength", "minItems", "minLength", "pattern", "exclusiveMinimum",
+    "additionalProperties", "examples", "exclusiveMinimum", "maximum", "maxItems", "maxLength", "minimum", "minItems",
+    "minLength", "pattern",
 }  # fmt: skip
+_EXPLAINED_ONCE = {
+    "clear", "command", "cwd", "glob", "limit", "model", "new_string", "offset", "old_string", "path", "prompt", "ref",
+    "replace_all", "screenshot", "selector", "session_id", "shell", "task_id", "text", "timeout", "x", "y",
+}  # fmt: skip
+"""Arguments that many tools have and that mean the same in all of them."""
+_EXPLAINED_AGAIN = {"The repository."}
+"""What the name alone would say wrongly: the `path` of git_add is none of its files."""
 _NAMED = {"properties", "$defs"}
 """Whose keys are names, not words of JSON Schema."""
 
@@ -28,9 +37,22 @@ def compact(schema: Any) -> Any:
     }
 
 
+def explain_once(schemas: Iterable[Any]) -> None:
+    """Of one list of tools, in place: what one tool says of an argument, later ones do not say again."""
+    said: set[tuple[str, str]] = set()
+    for schema in schemas:
+        for part in (schema, *schema.get("$defs", {}).values()):
+            for name, field in part.get("properties", {}).items():
+                if name in _EXPLAINED_ONCE and field.get("description", "") not in ("", *_EXPLAINED_AGAIN):
+                    if (name, field["description"]) in said:
+                        del field["description"]
+                    else:
+                        said.add((name, field["description"]))
+
+
 def _implied(value: Any) -> bool:
-    """An argument that is left out is off, or nothing."""
-    return value is None or value is False
+    """An argument that is left out is off, nothing, or here."""
+    return value in (None, False, 0, "", ".")
 
 
 def _optional(schema: dict[str, Any]) -> dict[str, Any]:

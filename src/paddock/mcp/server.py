@@ -63,7 +63,7 @@ def serve(desk: Desk | None, *, structured: bool = False) -> Server[Any]:
             raise MCPError(types.INVALID_PARAMS, problem.message) from problem
         except errors.PaddockError as problem:
             raise MCPError(types.INTERNAL_ERROR, problem.message) from problem
-        return types.ListToolsResult(tools=[answers.described(tool, structured=wish.structured) for tool in tools])
+        return types.ListToolsResult(tools=answers.described(tools, structured=wish.structured))
 
     async def call_tool(ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:

@@ -20,8 +20,8 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 S = TypeVar("S", bound="SandboxSession")
 T = TypeVar("T")
-_DAYTONA_IMAGE = "image:"
-"""How a template of the provider ``daytona`` begins that is no snapshot but the name of an image."""
+_IMAGE = "image:"
+"""How a template begins that is the name of an image: the server gives it to the provider as that wants it."""
 
 
 class _Create(Generic[P, Q]):
@@ -84,10 +84,8 @@ async def _create_sandbox(
     if len(names) > 1:
         raise Invalid(f"Give one of template and image; these are {' and '.join(map(repr, sorted(names)))}.")
     options = cast("SandboxOptions", given)
-    if image is not None and options.get("provider", session.provider) == "daytona":
-        names = {f"{_DAYTONA_IMAGE}{image.removeprefix(_DAYTONA_IMAGE)}"}
     if names:
-        options["template_id"] = names.pop()
+        options["template_id"] = names.pop() if image is None else f"{_IMAGE}{image.removeprefix(_IMAGE)}"
     if timeout is not None:
         options["timeout"] = timeout
     if session.is_open:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from paddock import paths
 from paddock.machine.base import DEFAULT_USER, WORKSPACE, Connection, Machine
+from paddock.memory import Hold, unlimited
 from paddock.workers import Workers
 
+DEFAULT_MCP_PORT = 6060
 INLINE = 30_000
 """Characters that one answer may hold; the rest is kept in a file, whose path is given."""
 
@@ -34,12 +36,16 @@ class Bench:
     """The same for programs, which do not resolve every name that a browser does."""
     workers: Workers
     """Where costly work on text is done: not on the event loop."""
+    hold: Hold = unlimited
+    """Where large pieces of memory are counted."""
     user: str = DEFAULT_USER
     home: str = paths.HOME
     workspace: str = WORKSPACE
     progress: Progress = unheard
     """Tell whoever waits what is going on. For calls that take more than a few seconds."""
     inline: int = INLINE
+    mcp_port: int = DEFAULT_MCP_PORT
+    """At which port of the sandbox the agent serves MCP."""
     confined: bool = False
     """What is done here stays in a sandbox. Where it does not, agents ask before they act."""
 

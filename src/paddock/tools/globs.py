@@ -8,7 +8,9 @@ its length, whatever the pattern is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import string
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -27,15 +29,44 @@ class _Many(Enum):
     DIRECTORIES = "**/"
 
 
+_POSIX_CLASSES: dict[str, Callable[[str], bool]] = {
+    "alnum": str.isalnum,
+    "alpha": str.isalpha,
+    "blank": lambda char: char in " \t",
+    "cntrl": lambda char: unicodedata.category(char) == "Cc",
+    "digit": lambda char: "0" <= char <= "9",
+    "graph": lambda char: char.isprintable() and not char.isspace(),
+    "lower": str.islower,
+    "print": str.isprintable,
+    "punct": lambda char: char.isprintable() and not char.isspace() and not char.isalnum(),
+    "space": str.isspace,
+    "upper": str.isupper,
+    "xdigit": lambda char: char in string.hexdigits,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class _Set:
-    """``[…]``, or ``?``: one character out of several. The expression is for that one character."""
+    """``[…]``, or ``?``: one character out of several."""
 
-    expression: re.Pattern[str]
+    ranges: tuple[tuple[str, str], ...] = ()
+    classes: tuple[str, ...] = ()
+    negated: bool = False
+
+    def __contains__(self, char: str) -> bool:
+        if char == "/":  # POSIX: only a slash of the pattern fits one of a path
+            return False
+        named = any(first <= char <= last for first, last in self.ranges)
+        return (named or any(_POSIX_CLASSES[name](char) for name in self.classes)) != self.negated
 
 
 _Atom = str | _Set | _Many
-_ONE_IN_NAME = _Set(re.compile(r"[^/]", re.DOTALL))
+_ONE_IN_NAME = _Set(negated=True)
+_SET = re.compile(r"([!^]?+)(\]?+(?:\[:[^]/:]*:\]|\[=[^/]=\]|\[\.[^/]\.\]|[^]/])*+)\]")
+"""From behind the bracket that opens a set to the one that closes it. The first character may be a bracket itself, and
+one with a slash in it is none, both as in a shell."""
+_SET_IN_BRACKETS = re.compile(r"\[" + _SET.pattern)
+_SET_MEMBER = re.compile(r"\[:(?P<named>[^]:]*):\]|\[=(?P<like>.)=\]|\[\.(?P<symbol>.)\.\]|(?P<char>.)", re.DOTALL)
 
 
 class Glob:
@@ -57,7 +88,7 @@ def compile_glob(pattern: str) -> Glob:
         pattern = f"**/{pattern}"
     try:
         return Glob(_read(pattern))
-    except (re.error, ValueError) as problem:
+    except ValueError as problem:
         raise ToolFailed(f"{pattern!r} is no pattern of paths: {problem}. An example: src/**/*.py") from None
 
 
@@ -65,6 +96,14 @@ def filtered(pattern: str, paths: Iterable[str]) -> list[str]:
     """Those that fit, sorted."""
     glob = compile_glob(pattern)
     return sorted(path for path in paths if glob.matches(path))
+
+
+def without_sets(pattern: str) -> str:
+    """One that fits at least the same, in characters that mean the same to ripgrep: its sets fit a slash, its ranges
+    may not be empty, and it has no classes."""
+    wider = _SET_IN_BRACKETS.sub("?", pattern)
+    wider = "".join("?" if char in "[\\" or (char == "!" and at == 0) else char for at, char in enumerate(wider))
+    return wider if wider.count("{") == wider.count("}") else "**"
 
 
 class _Alternative:
@@ -134,7 +173,7 @@ class _Alternative:
         """The bits that this character moves one up, and those that it leaves where they are."""
         up = self._chars.get(char, 0)
         for each, bit in self._sets:
-            up |= bit if each.expression.fullmatch(char) else 0
+            up |= bit if char in each else 0
         if char == "/":
             return up, self._stays
         return up | self._enters, self._stays | self._stays_in_name | self._inside
@@ -178,9 +217,9 @@ def _read(pattern: str) -> _Alternatives:
             here = _followed(here, [[many]])
         elif char == "?":
             here = _followed(here, [[_ONE_IN_NAME]])
-        elif char == "[" and (end := pattern.find("]", at + 1)) != -1:
-            here = _followed(here, [[_set(pattern[at:end])]])
-            at = end + 1
+        elif char == "[" and (found := _SET.match(pattern, at)):
+            here = _followed(here, [[_read_set(found[2], negated=bool(found[1]))]])
+            at = found.end()
         elif char == "{" and last_brace >= at:
             outer.append((here, []))
             here = [[]]
@@ -207,9 +246,32 @@ def _read_star(pattern: str, at: int) -> tuple[_Many, int]:
     return _Many.IN_NAME, at
 
 
-def _set(inside: str) -> _Set:
-    inside = inside.replace("\\", "\\\\")
-    return _Set(re.compile(f"[{'^' + inside[1:] if inside[0] in '!^' else inside}]", re.DOTALL))
+def _read_set(inside: str, *, negated: bool) -> _Set:
+    """A range from a later character to an earlier one holds none."""
+    members = list(_SET_MEMBER.finditer(inside))
+    ranges: list[tuple[str, str]] = []
+    classes: list[str] = []
+    at = 0
+    while at < len(members):
+        member = members[at]
+        last = members[at + 2] if at + 2 < len(members) and members[at + 1][0] == "-" else member
+        if member["named"] is not None:
+            if member["named"] not in _POSIX_CLASSES:
+                raise ValueError(f"{member[0]} is none of the classes {', '.join(_POSIX_CLASSES)}")
+            classes.append(member["named"])
+            at += 1
+        elif last is member or last["named"] is not None:
+            ranges.append((_char(member), _char(member)))
+            at += 1
+        else:
+            ranges.append((_char(member), _char(last)))
+            at += 3
+    return _Set(tuple(ranges), tuple(classes), negated)
+
+
+def _char(member: re.Match[str]) -> str:
+    """``[=a=]`` and ``[.a.]`` stand for the character in them."""
+    return member["like"] or member["symbol"] or member["char"]
 
 
 def _followed(before: _Alternatives, after: _Alternatives) -> _Alternatives:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from ipaddress import IPv6Address
 
 from pydantic import BaseModel, Field
@@ -14,8 +14,8 @@ from paddock.tools.bench import Bench
 from paddock.tools.tool import ToolFailed
 
 _LISTEN = "0A"
-_AGENT_PORTS = frozenset({53, 3128, 6060})
-"""The name server, the proxy and MCP."""
+_AGENT_PORTS = frozenset({53, 3128})
+"""The name server and the proxy; MCP's is a setting."""
 _SERVICE = re.escape(FOLDER) + r"/(?:addons/)?(interpreter|browser-server|vscode)/"
 _KERNEL = "kernel"
 _LEAST_EPHEMERAL_PORT = 32768
@@ -105,7 +105,7 @@ async def listening(bench: Bench) -> list[Listening]:
         elif found := re.search(r"socket:\[(\d+)\]", line):
             holders.setdefault(found[1], pid)
     called = {int(number): name for number, name in re.findall(r"^/proc/(\d+)/comm:(.*)$", names, re.MULTILINE)}
-    services = _services(lines)
+    services, of_agent = _services(lines), _AGENT_PORTS | {bench.mcp_port}
     ports: dict[int, Listening] = {}
     for line in sockets.splitlines():
         fields = line.split()
@@ -116,7 +116,7 @@ async def listening(bench: Bench) -> list[Listening]:
         port = int(number, 16)
         process = None if holder is None else called.get(holder)
         found_at = Listening(port=port, address=_address(address), process=process, pid=holder)
-        ports.setdefault(port, found_at.model_copy(update={"own": _is_own(found_at, services)}))
+        ports.setdefault(port, found_at.model_copy(update={"own": _is_own(found_at, services, of_agent)}))
     return sorted(ports.values(), key=lambda each: each.port)
 
 
@@ -131,9 +131,9 @@ def _services(lines: str) -> dict[int, str]:
     return found
 
 
-def _is_own(port: Listening, services: Mapping[int, str]) -> bool:
+def _is_own(port: Listening, services: Mapping[int, str], of_agent: Collection[int]) -> bool:
     if port.pid is None:  # the agent holds it, whose descriptors a user cannot see
-        return port.port in _AGENT_PORTS
+        return port.port in of_agent
     service = services.get(port.pid)
     if service == _KERNEL:  # in which the user's code runs, and may serve something; the other is IPython's own
         return port.port >= _LEAST_EPHEMERAL_PORT and port.address == "127.0.0.1"

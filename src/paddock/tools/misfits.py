@@ -12,9 +12,10 @@ from paddock.tools.nearest import nearest
 _SHOWN_PROBLEMS = 5
 _LONGEST_VALUE = 60
 _KINDS = {
-    "string": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list",
-    "dict": "an object", "model": "an object",
+    "string": "text", "int": "a whole number", "float": "a number", "finite_number": "a finite number",
+    "bool": "true or false", "list": "a list", "dict": "an object", "model": "an object",
 }  # fmt: skip
+"""By how pydantic's names of errors begin."""
 
 
 def explain(tool: str, arguments: type[BaseModel], problem: ValidationError) -> str:
@@ -55,15 +56,10 @@ def _sentence(each: Mapping[str, Any], arguments: type[BaseModel]) -> str:
             return f"`{name}` may not be empty." if least == 1 else f"`{name}` must have at least {least} items."
         case "string_too_long" | "too_long":
             return f"`{name}` is too long: {context['max_length']} at most."
-    return f"`{name}` must be {_kind(each)}, not {_shown(each['input'])}."
-
-
-def _kind(each: Mapping[str, Any]) -> str:
-    kind = str(each["type"])
-    for begin, words in _KINDS.items():
-        if kind.startswith(begin):
-            return words
-    return str(each["msg"])[:300]
+    kind = next((words for begin, words in _KINDS.items() if str(each["type"]).startswith(begin)), None)
+    if kind is None:  # none of the tools has arguments of that sort yet
+        return f"`{name}` cannot be {_shown(each['input'])}."
+    return f"`{name}` must be {kind}, not {_shown(each['input'])}."
 
 
 def _branch(part: int | str) -> bool:

@@ -13,7 +13,7 @@ from itertools import islice
 from paddock.machine.base import FileType
 from paddock.tools import running
 from paddock.tools.bench import Bench
-from paddock.tools.globs import compile_glob
+from paddock.tools.globs import compile_glob, without_sets
 from paddock.tools.tool import ToolFailed
 
 PRUNED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache", ".pytest_cache")
@@ -109,6 +109,8 @@ async def grep(
     multiline: bool,
 ) -> Report:
     """Files with lines that fit, sorted by path."""
+    if glob:
+        compile_glob(glob)  # what is no pattern is said before anything is searched
     info = await bench.machine.stat(path, follow=True, user=bench.user)
     folder, one = (path, None) if info.type is FileType.DIRECTORY else path.rsplit("/", 1)
     folder = folder or "/"
@@ -120,14 +122,19 @@ async def grep(
         return await bench.workers.call(len(ran.stdout), report, _of_grep, folder, ran.stdout, part)
     if ran.info.exit_code not in (0, 1) and not ran.stdout:
         raise _failed(pattern, ran.err.strip()[:1000] or "rg said nothing")
-    return await bench.workers.call(len(ran.stdout), report, _of_ripgrep, folder, ran.stdout, part)
+    return await bench.workers.call(len(ran.stdout), report, _of_ripgrep, folder, ran.stdout, part, glob)
 
 
-def report(read: Callable[[str, str], Iterator[Line]], folder: str, output: bytes, part: Part) -> Report:
-    """Of what a search printed."""
+def report(
+    read: Callable[[str, str], Iterator[Line]], folder: str, output: bytes, part: Part, glob: str | None = None
+) -> Report:
+    """Of what a search printed, if the file fits."""
     by_path: dict[str, list[Line]] = {}
     for line in read(folder, output.decode(errors="replace")):
         by_path.setdefault(line.path, []).append(line)
+    if glob:
+        fits, beginning = compile_glob(glob), f"{folder.rstrip('/')}/"
+        by_path = {path: lines for path, lines in by_path.items() if fits.matches(path.removeprefix(beginning))}
     files = sorted((path, sum(line.matches for line in lines)) for path, lines in by_path.items())
     end = part.offset + part.limit
     every = (line for path, _ in files for line in by_path[path])
@@ -156,7 +163,7 @@ async def _ripgrep(
     for name in PRUNED:
         if f"/{name}" not in f"{folder}/" and name not in (glob or ""):
             argv.append(f"--glob=!**/{name}/**")
-    argv += [f"--glob={glob}"] if glob else []
+    argv += [f"--glob={without_sets(glob)}"] if glob else []
     argv += ["--ignore-case"] if ignore_case else []
     argv += ["--fixed-strings"] if literal else []
     argv += ["--multiline", "--multiline-dotall"] if multiline else []

@@ -2,6 +2,7 @@
 
 from paddock.api.routes import (
     accounts,
+    addons,
     code,
     commands,
     confinement,
@@ -37,5 +38,6 @@ ROUTERS = (
     ports.router,
     watching.router,
     accounts.router,
+    addons.router,
     sockets.router,
 )

@@ -151,7 +151,7 @@ async def list_files(
     """What is below a directory, sorted by path."""
     async with caller.house.listings.turn(caller.who.user_id):
         entries = await caller.house.files.list_directory(caller.who, sandbox_id, path, depth, user=user)
-        items = await json_items(entries, lambda info: file_answer(info).model_dump(mode="json"))
+        items = await json_items(entries, lambda info: file_answer(info).model_dump(mode="json"), caller.holding)
     body = b'{"path":%b,"entries":[%b]}' % (json.dumps(path).encode(), items)
     return Response(body, media_type="application/json")
 

@@ -114,9 +114,14 @@ async def list_sandboxes(
     status: Annotated[list[State] | None, Query(max_length=16, description="May be given more than once.")] = None,
     cursor: Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before.")] = None,
     limit: Limit = 100,
+    here: Annotated[
+        bool, Query(description="Only those of the machine, or vendor, of the server that is asked.")
+    ] = False,
 ) -> SandboxPage:
     """Newest first, a page at a time; deleted ones only where `status=deleted` asks for them."""
-    page = await caller.house.controller.list(caller.who, user_id=user_id, states=status, cursor=cursor, limit=limit)
+    page = await caller.house.controller.list(
+        caller.who, user_id=user_id, states=status, cursor=cursor, limit=limit, here=here
+    )
     return sandbox_page(page, caller.house)
 
 

@@ -16,6 +16,7 @@ from paddock.client.answers import (
     Health,
     Isolation,
     Metrics,
+    PortUrls,
     Sandbox,
     SandboxPage,
     Usage,
@@ -23,7 +24,6 @@ from paddock.client.answers import (
 from paddock.client.call import Call, StreamCall, answer, event, given, nothing
 from paddock.client.errors import from_event
 from paddock.client.sse import EventDecoder
-from paddock.models import PortUrl
 
 SERVER_COMMAND_TIMEOUT = 120.0
 """What a server waits for a command whose caller named no timeout, unless its operator chose otherwise."""
@@ -122,12 +122,15 @@ def list_sandboxes(
     *,
     limit: int | None = None,
     cursor: str | None = None,
+    here: bool | None = None,
 ) -> Call[SandboxPage]:
-    """One page; ``next_cursor`` of it leads to the next. ``iter_sandboxes`` follows them all."""
+    """One page; ``next_cursor`` of it leads to the next. ``iter_sandboxes`` follows them all.
+
+    ``here``: where several servers share a database, only those of the one that is asked."""
     return Call(
         method="GET",
         path="/sandboxes",
-        params=given(user_id=user_id, status=status, limit=limit, cursor=cursor),
+        params=given(user_id=user_id, status=status, limit=limit, cursor=cursor, here=here),
         read=answer(SandboxPage),
     )
 
@@ -138,7 +141,17 @@ def expose_port(sandbox_id: str, port: int) -> Call[str]:
         method="POST",
         path="/sandboxes/expose-port",
         json={"sandbox_id": sandbox_id, "port": port},
-        read=lambda response: answer(PortUrl)(response).url,
+        read=lambda response: answer(PortUrls)(response).url,
+    )
+
+
+def get_port_urls(sandbox_id: str, port: int) -> Call[PortUrls]:
+    """``url`` for a browser, and ``program_url`` for programs, which cannot resolve names below localhost."""
+    return Call(
+        method="POST",
+        path="/sandboxes/expose-port",
+        json={"sandbox_id": sandbox_id, "port": port},
+        read=answer(PortUrls),
     )
 
 

@@ -22,6 +22,11 @@ from .lifeline import die_with
 
 FAILURE = "failure.txt"
 """In the folder of its connection file: why a kernel could not start."""
+ENV = "paddock_env"
+"""In the metadata of an execute request: variables for this execution alone."""
+BEGUN = "paddock_begun"
+"""In the metadata of an execute request: a file to make before the code runs."""
+BEGUN_FILE = "begun"
 
 
 def main(options: Namespace) -> None:

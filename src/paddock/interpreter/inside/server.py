@@ -11,19 +11,15 @@ from typing import Any
 from . import http, outputs
 from .bash_kernel import BashKernel
 from .contexts import Context, Contexts, NoSuchContext
+from .java_kernel import JavaKernel
 from .kernels import CannotStart, Kernel
 from .lifeline import die_with
 from .node_kernel import NodeKernel
 from .nursery_link import NurseryLink
 from .python_kernel import PythonKernel
+from .r_kernel import RKernel
 
 KEEPALIVE_SECONDS = 5.0
-_WITHOUT_A_KERNEL = {
-    "r": ". For R, write the code to a file and run it by a command, `Rscript file.R`, after `sudo apt-get update && "
-    "sudo apt-get install -y r-base-core`",
-    "java": ". For Java, write the code to a file and run it by a command, `java File.java`, after `sudo apt-get "
-    "update && sudo apt-get install -y default-jdk-headless`",
-}
 
 
 class Interpreter:
@@ -87,8 +83,11 @@ class Interpreter:
             return NodeKernel(cwd, typescript=language == "typescript")
         if language == "bash":
             return BashKernel(cwd)
-        hint = _WITHOUT_A_KERNEL.get(language, "")
-        raise CannotStart(f"There is no kernel for {language!r}: use python, javascript, typescript or bash{hint}")
+        if language == "r":
+            return RKernel(cwd)
+        if language == "java":
+            return JavaKernel(cwd)
+        raise CannotStart(f"There is no kernel for {language!r}: use python, javascript, typescript, bash, r or java")
 
 
 async def _lines(context: Context, code: str, env: Mapping[str, str]) -> AsyncGenerator[bytes, None]:

@@ -19,6 +19,7 @@ from paddock.machine.base import Machine
 from paddock.mcp.endpoint import sdk
 from paddock.mcp.relay.definitions import Definition
 from paddock.mcp.relay.tools import KnownTool, RelayedTool, relayed
+from paddock.memory import Hold, unlimited
 from paddock.models.mcp import McpServerStatus
 from paddock.tools.bench import Progress
 from paddock.tools.tool import Outcome
@@ -47,8 +48,10 @@ class Relay:
         dial: Dial | None,
         known: Sequence[KnownTool] = (),
         learned: Callable[[Sequence[KnownTool]], Awaitable[None]] | None = None,
+        hold: Hold = unlimited,
     ) -> None:
-        """``attach`` gives the machine, or None where it does not run now; ``learned`` hears what tools it has."""
+        """``attach`` gives the machine, or None where it does not run now; ``learned`` hears what tools it has;
+        ``hold`` is where the memory that its messages take is counted."""
         self.name = name
         self.definition = definition
         self.status = McpServerStatus.IDLE
@@ -57,6 +60,7 @@ class Relay:
         self._attach = attach
         self._dial = dial
         self._learned = learned
+        self._hold = hold
         self._task: asyncio.Task[None] | None = None
         self._session: Any = None
         self._news = asyncio.Event()
@@ -164,7 +168,7 @@ class Relay:
         if machine is None:
             return True
         sessions = await sdk("paddock.mcp.relay.session")
-        connected = sessions.connect(self.name, self.definition, machine, self._dial, START_SECONDS)
+        connected = sessions.connect(self.name, self.definition, machine, self._dial, START_SECONDS, self._hold)
         async with connected as (session, said):
             async with asyncio.timeout(START_SECONDS):
                 await self._learn(session)

@@ -6,6 +6,7 @@ made, redirects and new connections alike, and no proxy or credential of this pr
 
 from __future__ import annotations
 
+import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,9 +20,17 @@ from anyio.streams.tls import TLSStream
 from httpcore2 import AnyIOBackend
 
 from paddock import errors
+from paddock.mcp.relay import incoming
+from paddock.memory import Hold, Memory
 
 CONNECT_SECONDS = 20.0
 _READ_SECONDS = 300.0
+_EVENTS = "text/event-stream"
+_JSON = "application/json"
+_SMALL_REQUEST = 64 << 10
+"""What is larger has arguments in it: a call."""
+_BY_THE_BODY = frozenset({b"content-type", b"content-length", b"content-encoding", b"transfer-encoding"})
+"""Headers that say how the body came, which is another when it is passed on."""
 
 
 class Outgoing(Protocol):
@@ -34,13 +43,16 @@ Dial = Callable[[str, int, float], Awaitable[Outgoing]]
 """Host, port, seconds. Raises what :mod:`paddock.errors` has for a host that may not be reached, or does not answer."""
 
 
-def client(dial: Dial | None, headers: Mapping[str, str]) -> httpx2.AsyncClient:
-    """``dial``: None where this process is in the sandbox itself, and may connect by itself."""
+def client(dial: Dial | None, headers: Mapping[str, str], hold: Hold) -> httpx2.AsyncClient:
+    """``dial``: None where this process is in the sandbox itself, and may connect by itself. ``hold``: where each
+    answer is counted."""
     context = httpx2.create_ssl_context(trust_env=False)
     backend = AnyIOBackend() if dial is None else Guarded(dial)
+    sent = httpx2.Headers(dict(headers))
+    sent["Accept-Encoding"] = "identity"  # a few bytes on the way may be many here
     return httpx2.AsyncClient(
-        transport=_Transport(backend, context),
-        headers=dict(headers),
+        transport=_Transport(backend, context, hold),
+        headers=sent,
         trust_env=False,
         timeout=httpx2.Timeout(CONNECT_SECONDS, read=_READ_SECONDS),
     )
@@ -121,10 +133,11 @@ class _Stream(httpcore2.AsyncNetworkStream):
 
 
 class _Transport(httpx2.AsyncBaseTransport):
-    """httpx over a pool whose only way to the network is the given one."""
+    """httpx over a pool whose only way to the network is the given one, with answers that are safe to read."""
 
-    def __init__(self, backend: httpcore2.AsyncNetworkBackend, context: ssl.SSLContext) -> None:
+    def __init__(self, backend: httpcore2.AsyncNetworkBackend, context: ssl.SSLContext, hold: Hold) -> None:
         self._pool = httpcore2.AsyncConnectionPool(ssl_context=context, network_backend=backend)
+        self._hold = hold
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         url = request.url
@@ -137,17 +150,30 @@ class _Transport(httpx2.AsyncBaseTransport):
         )
         with _for_httpx():
             answer = await self._pool.handle_async_request(asked)
-        return httpx2.Response(
-            answer.status, headers=answer.headers, stream=_Body(answer.stream), extensions=answer.extensions
-        )
+        body = _Body(answer.stream, self._hold())
+        try:
+            return await _readable(answer, body, _most(request))
+        except errors.PaddockError as problem:
+            await body.aclose()
+            if request.method != "POST":
+                raise httpx2.ReadError(problem.message) from problem
+            # Where it was an error already, its status says enough; else the request learns what was wrong.
+            status, content = (answer.status, b"") if answer.status >= 300 else (502, incoming.refusal(problem))
+            return httpx2.Response(status, headers={"Content-Type": _JSON}, content=content)
+        except BaseException:
+            await body.aclose()
+            raise
 
     async def aclose(self) -> None:
         await self._pool.aclose()
 
 
 class _Body(httpx2.AsyncByteStream):
-    def __init__(self, stream: Any) -> None:
+    """The bytes of an answer as they come, and the memory that what is made of them takes."""
+
+    def __init__(self, stream: Any, memory: Memory) -> None:
         self._stream = stream
+        self.memory = memory
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         with _for_httpx():
@@ -155,7 +181,60 @@ class _Body(httpx2.AsyncByteStream):
                 yield part
 
     async def aclose(self) -> None:
+        self.memory.release()
         await self._stream.aclose()
+
+
+class _Checked(httpx2.AsyncByteStream):
+    """What an answer was turned into; closing it closes the answer."""
+
+    def __init__(self, parts: AsyncIterator[bytes], body: _Body) -> None:
+        self._parts = parts
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._parts:
+            yield part
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+async def _readable(answer: httpcore2.Response, body: _Body, most: int) -> httpx2.Response:
+    """The answer with a body that the SDK may read. Raises for one that it may not."""
+    kind, coding = _header(answer, b"content-type"), _header(answer, b"content-encoding")
+    if coding not in ("", "identity"):
+        raise errors.Invalid(f"The MCP server answers in the encoding {coding[:40]!r}, which it was not asked for.")
+    kind = kind.partition(";")[0].strip()  # without a charset, which would have other bytes mean the same
+    if kind == _EVENTS:
+        parts = incoming.events(aiter(body), most, body.memory)
+    else:
+        content = await incoming.whole(aiter(body), most, body.memory)
+        if kind == _JSON:
+            await incoming.check(content)
+        parts = _one(content)
+    headers = [(name, value) for name, value in answer.headers if name.lower() not in _BY_THE_BODY]
+    if kind:
+        headers.append((b"Content-Type", kind.encode()))
+    return httpx2.Response(answer.status, headers=headers, stream=_Checked(parts, body), extensions=answer.extensions)
+
+
+def _most(request: httpx2.Request) -> int:
+    """Bytes of one message in the answer."""
+    if request.method != "POST":
+        return incoming.MAX_OTHER
+    content = request.content
+    long = len(content) > _SMALL_REQUEST or json.loads(content or b"{}").get("method") in incoming.LONG
+    return incoming.MAX_ANSWER if long else incoming.MAX_OTHER
+
+
+def _header(answer: httpcore2.Response, name: bytes) -> str:
+    found = next((value for each, value in answer.headers if each.lower() == name), b"")
+    return found.decode(errors="replace").strip().lower()
+
+
+async def _one(content: bytes) -> AsyncIterator[bytes]:
+    yield content
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from paddock.machine.base import Machine
 from paddock.mcp.relay import remote, stdio
 from paddock.mcp.relay.definitions import Definition
 from paddock.mcp.relay.tools import LONGEST_DESCRIPTION, KnownTool
+from paddock.memory import Hold, unlimited
 from paddock.models.mcp import McpTransport
 from paddock.tools.bench import Progress
 from paddock.tools.tool import Outcome, Picture
@@ -32,6 +33,15 @@ MAX_TOOLS_CHARACTERS = 512 * 1024
 """Of all tools of one server, as JSON: they are stored, and read again at each use."""
 _LONGEST_NAME = 256
 _PAGES = 50
+_MAX_NAMES = 1 << 20
+"""Characters of the names of all tools that one session has ever listed, which the SDK keeps. Then another begins."""
+_LONGEST_WHY = 2000
+_MAX_DATA_VALUES = 20_000
+_MAX_DATA_CHARACTERS = 1 << 20
+_TOO_MUCH_DATA = (
+    f"[its structured content has more than {_MAX_DATA_VALUES} values or {_MAX_DATA_CHARACTERS} characters, "
+    "and is left out]"
+)
 _SESSION_LOST = "Session terminated"
 """What the SDK says when a server does not know its own session any more, because it was restarted."""
 _REFUSALS = {
@@ -45,25 +55,41 @@ _REFUSALS = {
 class Session:
     def __init__(self, client: Client, ended: asyncio.Event, changed: asyncio.Event) -> None:
         self._client = client
+        self._names: set[str] = set()
+        self._name_characters = 0
         self.ended = ended
         """Set when there is nobody at the other end any more."""
         self.changed = changed
         """Set when it has other tools than before."""
 
     async def tools(self) -> list[KnownTool]:
-        found: list[types.Tool] = []
-        cursor = None
+        found: list[KnownTool] = []
+        cursor, left = None, MAX_TOOLS_CHARACTERS
         for _ in range(_PAGES):
             page = await self._client.list_tools(cursor=cursor)
-            found += page.tools
+            fitting, left = _fitting(page.tools[: MOST_TOOLS - len(found)], left)
+            found += fitting
+            self._lighten(page.tools)
             cursor = page.next_cursor
-            if cursor is None or len(found) >= MOST_TOOLS:
+            if cursor is None or left < 0 or len(found) >= MOST_TOOLS:
                 break
-        return _fitting(_known(tool) for tool in found[:MOST_TOOLS] if len(tool.name) <= _LONGEST_NAME)
+        return found
+
+    def _lighten(self, listed: Iterable[types.Tool]) -> None:
+        """The SDK keeps names and output schemas of all tools that were ever listed; the schemas for nothing here."""
+        for tool in listed:
+            if tool.output_schema is not None:
+                tool.output_schema.clear()
+            if tool.name not in self._names:
+                self._names.add(tool.name)
+                self._name_characters += len(tool.name)
+        if self._name_characters > _MAX_NAMES:
+            self.ended.set()
 
     async def call(self, name: str, arguments: Mapping[str, Any], hear: Progress, seconds: float) -> Outcome:
         async def tell(progress: float, total: float | None, message: str | None) -> None:
-            await hear(message or (f"{progress:g}" if total is None else f"{progress:g} of {total:g}"))
+            told = message or (f"{progress:g}" if total is None else f"{progress:g} of {total:g}")
+            await hear(told[:_LONGEST_WHY])
 
         try:
             answer = await self._client.call_tool(
@@ -76,14 +102,19 @@ class Session:
             return Outcome(problem.error.message, failed=True)
         except httpx2.HTTPError as problem:
             return Outcome(_why(problem, seconds), failed=True)
-        except RuntimeError as problem:  # its structured content does not fit its own schema
+        except RuntimeError as problem:  # it wants to be given more first, which nobody here can
             return Outcome(str(problem), failed=True)
         return _outcome(answer)
 
 
 @asynccontextmanager
 async def connect(
-    name: str, definition: Definition, machine: Machine, dial: remote.Dial | None, start_seconds: float
+    name: str,
+    definition: Definition,
+    machine: Machine,
+    dial: remote.Dial | None,
+    start_seconds: float,
+    hold: Hold = unlimited,
 ) -> AsyncIterator[tuple[Session, Callable[[], str]]]:
     """A session, and what the server said last on its standard error. Raises when it is not there in time."""
     changed = asyncio.Event()
@@ -97,12 +128,12 @@ async def connect(
         ended = asyncio.Event()
         transport: Any
         if definition.transport is McpTransport.STDIO:
-            wire = stdio.StdioWire(machine, await stdio.start(machine, name, definition))
+            wire = stdio.StdioWire(machine, await stdio.start(machine, name, definition), hold())
             transport, ended, said = wire.connect(), wire.ended, lambda: wire.last_words
         elif definition.transport is McpTransport.SSE:
-            transport = _over_events(definition, dial, ended)
+            transport = _over_events(definition, dial, ended, hold)
         else:
-            transport = _over_http(definition, dial)
+            transport = _over_http(definition, dial, hold)
         client = Client(
             transport,
             message_handler=heard,
@@ -114,6 +145,8 @@ async def connect(
                 await stack.enter_async_context(_until_ended(client, ended))
         except Exception as problem:
             raise Failed(_why(problem, start_seconds), said()) from problem
+        # Schemas are the server's own, and patterns in them may take for ever. Whoever asked can judge the answer.
+        client.session.validate_tool_result = _not_judged  # type: ignore[method-assign]
         yield Session(client, ended, changed), said
 
 
@@ -152,23 +185,26 @@ async def _until_ended(client: Client, ended: asyncio.Event) -> AsyncIterator[No
         await client.__aexit__(None, None, None)
 
 
+async def _not_judged(name: str, result: types.CallToolResult) -> None: ...
+
+
 @asynccontextmanager
-async def _over_http(definition: Definition, dial: remote.Dial | None) -> AsyncIterator[Any]:
+async def _over_http(definition: Definition, dial: remote.Dial | None, hold: Hold) -> AsyncIterator[Any]:
     async with (
-        remote.client(dial, definition.headers) as http,
-        streamable_http_client(definition.url, http_client=http) as streams,
+        remote.client(dial, definition.headers, hold) as http,
+        streamable_http_client(definition.url, http_client=http, max_sse_event_size=None) as streams,
     ):
         yield streams
 
 
 @asynccontextmanager
 async def _over_events(
-    definition: Definition, dial: remote.Dial | None, ended: asyncio.Event
+    definition: Definition, dial: remote.Dial | None, ended: asyncio.Event, hold: Hold
 ) -> AsyncIterator[tuple[Any, Any]]:
     """The older kind: all that the server says comes in one stream, whose end is its own."""
 
     def guarded(headers: Any = None, timeout: Any = None, auth: Any = None) -> Any:
-        return remote.client(dial, definition.headers)
+        return remote.client(dial, definition.headers, hold)
 
     async with sse_client(definition.url, httpx_client_factory=guarded) as (said, sent):
         to_client, received = anyio.create_memory_object_stream[Any](16)
@@ -197,11 +233,11 @@ def _why(problem: BaseException, seconds: float) -> str:
     if isinstance(problem, TimeoutError):
         return f"It did not answer within {seconds:g} s."
     if isinstance(problem, MCPError):
-        return problem.error.message
+        return problem.error.message[:_LONGEST_WHY]
     if isinstance(problem, httpx2.HTTPStatusError):
         status = problem.response.status_code  # its own words have the whole address in them, with what is secret there
         return f"It answered with HTTP {status}. {_REFUSALS.get(status, '')}".rstrip()
-    return str(problem) or type(problem).__name__
+    return str(problem)[:_LONGEST_WHY] or type(problem).__name__
 
 
 def _known(tool: types.Tool) -> KnownTool:
@@ -222,20 +258,25 @@ def _known(tool: types.Tool) -> KnownTool:
     )
 
 
-def _fitting(tools: Iterable[KnownTool]) -> list[KnownTool]:
-    """The first ones, as many as there is room for."""
-    found, left = [], MAX_TOOLS_CHARACTERS
+def _fitting(tools: Iterable[types.Tool], left: int) -> tuple[list[KnownTool], int]:
+    """The first ones, as many as there is room for, and how many characters are left; less than none where that was
+    not all."""
+    found = []
     for tool in tools:
-        left -= len(json.dumps(tool.stored()))
+        if len(tool.name) > _LONGEST_NAME:
+            continue
+        known = _known(tool)
+        left -= len(json.dumps(known.stored()))
         if left < 0:
             break
-        found.append(tool)
-    return found
+        found.append(known)
+    return found, left
 
 
 def _capped(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Without those that would drown everything else in a listing."""
-    return schema if len(json.dumps(schema)) <= LONGEST_SCHEMA else None
+    """A copy, without those that would drown everything else in a listing."""
+    written = json.dumps(schema)
+    return json.loads(written) if len(written) <= LONGEST_SCHEMA else None
 
 
 def _outcome(answer: types.CallToolResult) -> Outcome:
@@ -256,4 +297,25 @@ def _outcome(answer: types.CallToolResult) -> Outcome:
     data = answer.structured_content
     if data is not None and not isinstance(data, dict):
         data = {"result": data}
+    if data is not None and not _is_moderate(data):
+        data = None
+        texts.append(_TOO_MUCH_DATA)
     return Outcome("\n".join(texts), data, tuple(pictures), answer.is_error)
+
+
+def _is_moderate(data: Any) -> bool:
+    """It is shown, checked and written more than once from here on."""
+    values, characters, left = 0, 0, [data]
+    while left:
+        each = left.pop()
+        values += 1
+        if isinstance(each, dict):
+            characters += sum(map(len, each))
+            left += each.values()
+        elif isinstance(each, list):
+            left += each
+        elif isinstance(each, str):
+            characters += len(each)
+        if values + len(left) > _MAX_DATA_VALUES or characters > _MAX_DATA_CHARACTERS:
+            return False
+    return True

@@ -21,15 +21,18 @@ import mcp_types as types
 import structlog
 from mcp.shared.message import SessionMessage
 
-from paddock import errors, json_limits
+from paddock import errors
 from paddock.machine.base import Machine, ProcessInfo, ProcessSpec, Stream
 from paddock.machine.lines import LineBuffer
+from paddock.mcp.relay import incoming
 from paddock.mcp.relay.definitions import Definition
+from paddock.memory import Memory
 
 log = structlog.get_logger(__name__)
 
-LONGEST_LINE = 16 << 20
 _TAIL = 2000
+_LONGEST_ID = 64
+"""Of a request of ours, as it comes back."""
 _UV = " It comes with uv: run `pip install uv` in the sandbox; the server is then started by itself."
 _NODE = (
     " It comes with Node.js: run `sudo apt-get install -y nodejs npm` in the sandbox, or use a template that has it."
@@ -80,9 +83,12 @@ async def latest(machine: Machine, name: str, definition: Definition) -> tuple[i
 class StdioWire:
     """One session with the process. ``last_words`` is what it wrote to its standard error."""
 
-    def __init__(self, machine: Machine, process: ProcessInfo) -> None:
+    def __init__(self, machine: Machine, process: ProcessInfo, memory: Memory) -> None:
         self._machine = machine
         self._process = process
+        self._memory = memory
+        self._long: set[str] = set()
+        """Requests without an answer yet that may be answered at length."""
         self._session = secrets.token_hex(4)
         self._error = b""
         self.ended = asyncio.Event()
@@ -116,15 +122,18 @@ class StdioWire:
                     self._error = (self._error + chunk.data)[-_TAIL:]
                     continue
                 for each in lines.feed(chunk.data):
-                    if not await _is_readable(each):
-                        log.warning("a message of an MCP server is too large", process_id=process.process_id)
-                    elif (message := self._message(each)) is not None:
+                    if (message := await self._message(each.strip())) is not None:
                         await to_client.send(message)
-                if len(lines) > LONGEST_LINE:
-                    raise Ended(f"It wrote a line of over {LONGEST_LINE} bytes.")
+                if len(lines) > incoming.MAX_ANSWER:
+                    raise Ended(f"It wrote a line of over {incoming.MAX_ANSWER} bytes.")
+                self._memory.release()
+                self._memory.reserve(incoming.COPIES * len(lines))
+        except (Ended, errors.TooManyBytes, errors.Overloaded) as problem:
+            self._error = problem.message.encode()
         except errors.PaddockError:  # the machine is gone, or paused; whoever looks next will see
             pass
         finally:
+            self._memory.release()
             self.ended.set()
             await to_client.aclose()
 
@@ -133,8 +142,11 @@ class StdioWire:
             document = message.message.model_dump(mode="json", by_alias=True, exclude_unset=True)
             if isinstance(message.message, types.JSONRPCRequest):
                 document["id"] = self._ours(document["id"])
+                if document["method"] in incoming.LONG:
+                    self._long.add(document["id"])
             elif document.get("method") == "notifications/cancelled":
                 document["params"]["requestId"] = self._ours(document["params"].get("requestId"))
+                self._long.discard(document["params"]["requestId"])
             try:
                 await self._machine.write_stdin(self._process.process_id, json.dumps(document).encode() + b"\n")
             except errors.PaddockError:
@@ -144,28 +156,55 @@ class StdioWire:
     def _ours(self, given: Any) -> str:
         return f"{self._session}:{json.dumps(given)}"
 
-    def _message(self, line: bytes) -> SessionMessage | None:
-        line = line.strip()
+    async def _message(self, line: bytes) -> SessionMessage | None:
         if not line.startswith(b"{"):
             return None
+        asked = self._asked(line)
+        try:
+            await self._check(line, incoming.MAX_ANSWER if asked in self._long else incoming.MAX_OTHER)
+        except errors.PaddockError as problem:
+            log.warning("a message of an MCP server is too large", process_id=self._process.process_id)
+            return self._refusal(asked, problem)
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
             if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
                 session, _, given = str(message.id).partition(":")
                 if session != self._session:
                     return None
+                self._long.discard(str(message.id))
                 message = message.model_copy(update={"id": json.loads(given)})
         except ValueError:  # pydantic's and json's alike
             return None
         return SessionMessage(message)
 
+    async def _check(self, line: bytes, most: int) -> None:
+        """Raises for what the SDK should not read."""
+        if len(line) > most:
+            raise incoming.too_large(most)
+        self._memory.reserve(incoming.COPIES * len(line))
+        await incoming.check(line)
 
-async def _is_readable(line: bytes) -> bool:
-    try:
-        await json_limits.check_large(line, json_limits.MAX_SANDBOX_VALUES)
-    except errors.Invalid:
-        return False
-    return True
+    def _asked(self, line: bytes) -> str | None:
+        """Which of this session's requests the line answers, found without reading all of it."""
+        sign, found = b'"%b:' % self._session.encode(), None
+        for begin in {line.find(sign), line.rfind(sign)} - {-1}:  # an answer may quote its request
+            end = line.find(b'"', begin + 1, begin + _LONGEST_ID)
+            found = line[begin + 1 : end].decode(errors="replace") if end >= 0 else found
+            if found in self._long:
+                break
+        return found
+
+    def _refusal(self, asked: str | None, problem: errors.PaddockError) -> SessionMessage | None:
+        """So that whoever waits for the answer does not wait any longer."""
+        if asked is None:
+            return None
+        self._long.discard(asked)
+        refused = types.jsonrpc_message_adapter.validate_json(incoming.refusal(problem), by_name=False)
+        try:
+            given = json.loads(asked.partition(":")[2])
+        except ValueError:
+            return None
+        return SessionMessage(refused.model_copy(update={"id": given}))
 
 
 def _process_id(machine: Machine, name: str, definition: Definition, number: int) -> str:

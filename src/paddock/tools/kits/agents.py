@@ -22,11 +22,9 @@ Prompt = Annotated[
 Where = Annotated[str, Field(description="Where it works.")]
 Session = Annotated[
     str | None,
-    Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$", description="Go on with an earlier conversation: its session_id."
-    ),
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$", description="Of a conversation to go on with."),
 ]
-Model = Annotated[str | None, Field(pattern=r"^[^-\s]\S{0,99}$", description="Which model. Null: its own choice.")]
+Model = Annotated[str | None, Field(pattern=r"^[^-\s]\S{0,99}$", description="Null: its own choice.")]
 Seconds = Annotated[float, Field(gt=0, le=14_400, description="Seconds.")]
 
 _CLAUDE = "npm install -g --prefix ~/.local @anthropic-ai/claude-code"
@@ -96,14 +94,14 @@ async def claude_code(
     model: Model = None,
     permission_mode: Annotated[
         Literal["plan", "default", "acceptEdits", "bypassPermissions"] | None,
-        Field(description="What it may do unasked. Null: everything in a sandbox, and only edits outside of one."),
+        Field(description="What it may do unasked. Null: in a sandbox everything, else edits."),
     ] = None,
     timeout: Seconds = 1800,
 ) -> Reply[AgentAnswer]:
-    """Have Claude Code, which runs inside the sandbox, do a piece of work on its own: write code, run it, fix it.
+    """Have Claude Code do a piece of work inside the sandbox on its own: write code, run it, fix it.
 
-    Give it everything it must know: it does not see this conversation. Answers with its last message and a session_id
-    to go on with. It must be installed, and have ANTHROPIC_API_KEY or a login.
+    It does not see this conversation. Answers with its last message and a session_id to go on with. It needs
+    ANTHROPIC_API_KEY or a login.
     """
     mode = permission_mode or ("bypassPermissions" if bench.confined else "acceptEdits")
     argv = ["claude", "--print", "--output-format", "stream-json", "--verbose", "--permission-mode", mode]
@@ -133,14 +131,14 @@ async def codex(
     model: Model = None,
     access: Annotated[
         Literal["read-only", "workspace-write", "danger-full-access"] | None,
-        Field(description="What it may do. Null: everything in a sandbox, and write to cwd outside of one."),
+        Field(description="What it may do. Null: in a sandbox everything, else write to cwd."),
     ] = None,
     timeout: Seconds = 1800,
 ) -> Reply[AgentAnswer]:
-    """Have OpenAI's Codex, which runs inside the sandbox, do a piece of work on its own: write code, run it, fix it.
+    """Have OpenAI's Codex do a piece of work inside the sandbox on its own: write code, run it, fix it.
 
-    Give it everything it must know: it does not see this conversation. Answers with its last message and a session_id
-    to go on with. It must be installed, and have OPENAI_API_KEY or a login.
+    It does not see this conversation. Answers with its last message and a session_id to go on with. It needs
+    OPENAI_API_KEY or a login.
     """
     rights = access or ("danger-full-access" if bench.confined else "workspace-write")
     argv = ["codex", "exec", "--json", "--skip-git-repo-check", "--sandbox", rights]

@@ -43,8 +43,8 @@ async def navigate(
 ) -> Reply[Opened]:
     """Open a page in the sandbox's browser, and see it: the answer has a screenshot.
 
-    The browser starts with the first call and stays, with its tabs, cookies and logins. To act on what is there, use
-    browser_snapshot (elements with refs), browser_click, browser_type.
+    The browser stays, with its tabs, cookies and logins. To act on the page: browser_snapshot (elements with refs),
+    browser_click, browser_type.
     """
     answer = await call(bench, "navigate", url=url, wait_until=wait_until, screenshot=screenshot)
     status = answer.fields.get("status")
@@ -163,8 +163,7 @@ async def hover(
 
 
 class Spot(BaseModel):
-    """An element, by ref, selector or text, or a point."""
-
+    # No docstring: it would be said to models, which know these names from browser_click.
     ref: Ref = None
     selector: Selector = None
     text: Text = None

@@ -41,7 +41,7 @@ kit = Kit("browser")
 @kit.tool("browser_screenshot", "Take a screenshot", read_only=True)
 async def screenshot(
     bench: Bench,
-    full_page: Annotated[bool, Field(description="All of the page, not only what is in view.")] = False,
+    full_page: Annotated[bool, Field(description="Not only what is in view.")] = False,
     ref: Ref = None,
     selector: Selector = None,
     text: Text = None,
@@ -115,7 +115,7 @@ async def console(
 @kit.tool("browser_network", "Read the network log", read_only=True)
 async def network(
     bench: Bench,
-    errors_only: Annotated[bool, Field(description="Those that failed, or were answered with 400 and above.")] = False,
+    errors_only: Annotated[bool, Field(description="Failed, or answered with 400 and above.")] = False,
     limit: Limit = 100,
     clear: Clear = False,
 ) -> Reply[Requests]:
@@ -144,7 +144,7 @@ async def pdf(
 
 @kit.tool("browser_live_view", "Let a person watch", read_only=True)
 async def live_view(bench: Bench) -> Reply[LiveView]:
-    """An address at which a person can watch the browser live, and take mouse and keyboard: for logins, for example."""
+    """An address where a person can watch the browser live and use it, for logins for example."""
     url = bench.port_url(PORT)
     return Reply(f"The browser can be watched, and taken over, at {url}", LiveView(url=url))
 

@@ -94,7 +94,7 @@ class LiveView(BaseModel):
 
 async def call(bench: Bench, action: str, /, **args: Any) -> client.Answer:
     try:
-        return await client.call(bench.reach, action, args)
+        return await client.call(bench.reach, bench.workers, action, args)
     except client.Refused as problem:
         raise ToolFailed(problem.message) from None
 

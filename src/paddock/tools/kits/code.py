@@ -109,13 +109,12 @@ async def run_python(
     timeout: Annotated[float, Field(gt=0, le=3600, description="Seconds after which it is interrupted.")] = 120,
     restart: Annotated[bool, Field(description="Forget everything that earlier code defined, first.")] = False,
 ) -> Reply[Executed]:
-    """Run Python code in a session that remembers: variables, imports and functions are there the next time.
+    """Run Python in a session that remembers variables, imports and functions, as a notebook does.
 
-    Works like a notebook: answers with what is printed, the value of the last expression, tables as text, and plots
-    (matplotlib's figures) as pictures. Runs in /workspace; `%pip`, `!` and `%` magics work. An exception is an answer,
-    with its traceback. For packages use pip_install.
+    Answers with what is printed, the value of the last expression, matplotlib's plots as pictures, and an exception's
+    traceback. Runs in /workspace; `!` and `%` magics work. For packages use pip_install.
     """
-    interpreter = Interpreter(lambda: bench.reach(PORT))
+    interpreter = Interpreter(lambda: bench.reach(PORT), bench.workers, bench.hold)
     if restart:
         await _restart(interpreter, bench.workspace)
     run = _Run()

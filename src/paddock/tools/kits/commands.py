@@ -19,9 +19,7 @@ from paddock.tools.tool import Kit, Reply, ToolFailed
 kit = Kit("commands")
 
 TaskId = Annotated[str, Field(description="As run_command or task_list gave it.", examples=["p_5f0c2a9be1d04477"])]
-Offset = Annotated[
-    int | None, Field(ge=0, description="From this byte on: the offset of the last answer. Null: its end.")
-]
+Offset = Annotated[int | None, Field(ge=0, description="From this byte on. Null: its end.")]
 _BACKGROUND_WATCH_S = 0.5
 """How long a command is watched that goes to the background: most of those that cannot start have ended by then, and
 whoever is told that one runs does not look again."""
@@ -32,8 +30,8 @@ _LISTED = 100
 @kit.tool("run_command", "Run a command", langchain="shell_exec", destructive=True, open_world=True)
 async def run_command(
     bench: Bench,
-    command: Annotated[str, Field(min_length=1, description="For bash. Several lines are fine.")],
-    cwd: Annotated[str, Field(description="Where to run it; default /workspace.")] = ".",
+    command: Annotated[str, Field(min_length=1, description="For bash.")],
+    cwd: Annotated[str, Field(description="Where to run it.")] = ".",
     timeout: Annotated[
         float, Field(gt=0, le=3600, description="Seconds to wait. After that it goes on as a task.")
     ] = 120,
@@ -46,10 +44,9 @@ async def run_command(
 ) -> Reply[Task]:
     """Run a shell command in the sandbox and answer with its output and exit code.
 
-    Each call is a new shell: to keep a directory or variables from one call to the next, use shell_run or env_set. A
-    command that takes longer than timeout is not lost: the answer has a task_id to read on with task_output. Start
-    servers and watchers with background. Nobody answers questions: use flags like -y. Output beyond 30000 characters
-    is kept in a file. To read, change or find files, the tools for files are better.
+    Each call is a new shell; in shell_run directory and variables stay. What takes longer than timeout goes on: read
+    on with task_output and its task_id. Start servers and watchers with background. Nobody answers questions: use
+    flags like -y. Output beyond 30000 characters is kept in a file. For files, the tools for files are better.
     """
     spec = ProcessSpec(
         process_id=new_process_id(),
@@ -77,7 +74,7 @@ async def task_output(
     bench: Bench,
     task_id: TaskId,
     stdout_offset: Offset = None,
-    stderr_offset: Offset = None,
+    stderr_offset: Annotated[int | None, Field(ge=0, description="Likewise, of stderr.")] = None,
     wait: Annotated[float, Field(ge=0, le=600, description="Seconds to wait.")] = 0,
     until: Annotated[Literal["output", "end"], Field(description="For what to wait.")] = "output",
 ) -> Reply[Task]:
@@ -99,7 +96,7 @@ async def task_output(
 async def task_input(
     bench: Bench,
     task_id: TaskId,
-    text: Annotated[str, Field(description="What to write to its standard input.")],
+    text: Annotated[str, Field(description="What to write.")],
     press_enter: Annotated[bool, Field(description="Add a newline.")] = True,
     close: Annotated[bool, Field(description="Close its input afterwards, as Ctrl-D does.")] = False,
     wait: Annotated[float, Field(ge=0, le=600, description="Seconds to wait for an answer of it.")] = 2,

@@ -32,7 +32,7 @@ class Kept(BaseModel):
 @kit.tool("env_get", "Read environment variables", read_only=True, idempotent=True)
 async def env_get(
     bench: Bench,
-    name: Annotated[str | None, Field(description="Of one variable. Null: all of them.")] = None,
+    name: Annotated[str | None, Field(description="Null: all of them.")] = None,
 ) -> Reply[Variables]:
     """The environment that commands see: one variable, or all."""
     ran = await running.run(bench, ["env", "-0"], what="env")
@@ -52,9 +52,9 @@ async def env_set(
     name: Annotated[str, Field(description="Letters, digits and underscores.", examples=["DATABASE_URL"])],
     value: Annotated[str | None, Field(description="Null forgets what was set here.")],
 ) -> Reply[Kept]:
-    """Set a variable for everything that later tools start: commands, shells, programs, Python; or forget it.
+    """Set a variable for everything that tools start from now on, or forget it.
 
-    It is kept in the sandbox, through pauses as well. What runs already does not see it.
+    It is kept in the sandbox. What runs already does not see it.
     """
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise ToolFailed(f"{name[:80]!r} cannot be set. A name has letters, digits and underscores, e.g. MY_TOKEN.")
@@ -83,10 +83,7 @@ async def process_list(
     bench: Bench,
     filter: Annotated[str | None, Field(description="Only those whose command line has this text.")] = None,
 ) -> Reply[Processes]:
-    """Every process in the sandbox: its id, parent, memory, CPU time and command line.
-
-    Commands that were started by tools are in task_list as well, with their output.
-    """
+    """Every process in the sandbox: its id, parent, memory, CPU time and command line."""
     found = await inspection.processes(bench)
     if filter is not None:
         found = [process for process in found if filter.lower() in process.command.lower()]
@@ -120,10 +117,7 @@ class Exposed(BaseModel):
 
 @kit.tool("port_list", "List open ports", read_only=True, idempotent=True)
 async def port_list(bench: Bench) -> Reply[Ports]:
-    """The TCP ports on which something listens in the sandbox, with the address at which a person can open each.
-
-    Those of the sandbox's own services (proxy, MCP, interpreter, browser, VS Code) are left out.
-    """
+    """The TCP ports on which something listens in the sandbox, with an address for a person to open each."""
     found = [
         OpenPort(
             port=each.port, address=each.address, process=each.process, pid=each.pid, url=bench.port_url(each.port)

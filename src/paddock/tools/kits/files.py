@@ -76,8 +76,8 @@ async def read_file(
 ) -> Reply[FileText]:
     """Read a text file, with line numbers, or look at a picture (PNG, JPEG, GIF, WebP).
 
-    Answers with the lines, how many there are in all, and where to read on when there are more. The numbers and the
-    tab after them are not part of the file. Lines longer than 2000 characters are cut. Other binary files are refused.
+    Says how many lines there are, and where to read on. The numbers and the tab after them are not part of the file.
+    Lines longer than 2000 characters are cut. Other binary files are refused.
     """
     where = bench.path(path)
     info = await bench.machine.stat(where, follow=True, user=bench.user)
@@ -109,7 +109,7 @@ async def read_file(
 
 @kit.tool("write_file", "Write a file", langchain="file_write", destructive=True, idempotent=True)
 async def write_file(
-    bench: Bench, path: Path, content: Annotated[str, Field(description="The whole new content, as text.")]
+    bench: Bench, path: Path, content: Annotated[str, Field(description="The whole new content.")]
 ) -> Reply[Written]:
     """Create a file or replace its whole content. Missing directories are made.
 
@@ -131,8 +131,8 @@ async def edit_file(
 ) -> Reply[Edited]:
     """Replace text in a file. Read the file first, so that the text fits exactly.
 
-    The text must be in the file exactly once, unless replace_all is set; give enough of what is around it. Line
-    endings of Windows are kept. For several changes in one file use multi_edit; for several files, apply_patch.
+    The text must be in the file exactly once, unless replace_all is set; give enough of what is around it. For
+    several changes in one file use multi_edit; for several files, apply_patch.
     """
     where = bench.path(path)
     async with turn(bench, where):
@@ -145,7 +145,7 @@ async def edit_file(
 
 
 class Edit(BaseModel):
-    old_string: str = Field(description="The text to replace, exactly.")
+    old_string: str = Field(description="The text to replace, exactly, without line numbers.")
     new_string: str = Field(description="The text to put in its place.")
     replace_all: bool = Field(default=False, description="Every occurrence.")
 
@@ -175,13 +175,10 @@ async def list_directory(
     bench: Bench,
     path: Annotated[str, Field(description="Absolute, or relative to /workspace.", examples=["src"])] = ".",
     depth: Annotated[int, Field(ge=1, le=8, description="How many levels.")] = 1,
-    offset: Annotated[int, Field(ge=0, description="Entries to skip.")] = 0,
-    limit: Annotated[int, Field(ge=1, le=5000, description="How many entries at most.")] = 500,
+    offset: Annotated[int, Field(ge=0, description="How many to skip: next_offset of the last answer.")] = 0,
+    limit: Annotated[int, Field(ge=1, le=5000, description="How many at most.")] = 500,
 ) -> Reply[Listing]:
-    """What is in a directory, hidden files too, sorted by path, with kinds and sizes.
-
-    To find files by their name use glob_files; by what is in them, grep_files.
-    """
+    """What is in a directory, hidden files too, sorted by path, with kinds and sizes."""
     where = reading.tidy(bench.path(path))
     found = await bench.machine.list_directory(where, depth, user=bench.user)
     entries = [_entry(info) for info in found[offset : offset + limit]]
@@ -217,7 +214,7 @@ async def move_file(
     bench: Bench,
     source: Annotated[str, Field(description="What to move.")],
     destination: Annotated[str, Field(description="Its new path, or a directory to move it into.")],
-    overwrite: Annotated[bool, Field(description="Replace a file that is there already.")] = False,
+    overwrite: Annotated[bool, Field(description="Replace an existing file.")] = False,
 ) -> Reply[Moved]:
     """Move or rename a file or directory. Missing directories are made; an existing file is kept unless overwrite."""
     old, new = reading.tidy(bench.path(source)), reading.tidy(bench.path(destination))

@@ -14,7 +14,7 @@ from paddock.tools.tool import Kit, Reply, ToolFailed
 
 kit = Kit("git")
 
-Repository = Annotated[str, Field(description="The repository; default /workspace.")]
+Repository = Annotated[str, Field(description="The repository.")]
 Ref = Annotated[str, Field(pattern=r"^[^-\s][^\s]*$", max_length=250)]
 """A name that git cannot take for an option."""
 
@@ -192,7 +192,7 @@ async def git_push(
     bench: Bench,
     path: Repository = ".",
     remote: Annotated[Ref, Field(description="The name of the remote.")] = "origin",
-    branch: Annotated[Ref | None, Field(description="What to push. Null: the branch that is checked out.")] = None,
+    branch: Annotated[Ref | None, Field(description="Null: the one that is checked out.")] = None,
     set_upstream: Annotated[bool, Field(description="Track it from then on.")] = True,
     force: Annotated[bool, Field(description="Overwrite (--force-with-lease).")] = False,
 ) -> Reply[Output]:
@@ -248,8 +248,8 @@ async def git_branch(
 async def git_log(
     bench: Bench,
     path: Repository = ".",
-    limit: Annotated[int, Field(ge=1, le=1000, description="How many commits at most.")] = 20,
-    ref: Annotated[Ref | None, Field(description="Where to begin, or A..B. Null: what is checked out.")] = None,
+    limit: Annotated[int, Field(ge=1, le=1000, description="How many at most.")] = 20,
+    ref: Annotated[Ref | None, Field(description="Where to begin, or A..B.")] = None,
     file: Annotated[str | None, Field(description="Only commits that changed this.")] = None,
 ) -> Reply[Log]:
     """The latest commits, newest first."""

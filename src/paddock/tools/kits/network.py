@@ -91,10 +91,9 @@ async def http_request(
     follow_redirects: Annotated[bool, Field(description="Go where the answer points.")] = True,
     save_to: Annotated[str | None, Field(description="Put the body into this file.")] = None,
 ) -> Reply[HttpAnswer]:
-    """Send an HTTP request from inside the sandbox: to a server that runs in it, or to the internet.
+    """Send an HTTP request from inside the sandbox: to a server in it, or to the internet as far as egress rules allow.
 
-    The internet is reached as far as the sandbox's egress rules allow. Answers with status, headers and body, whatever
-    the status is. Binary bodies need save_to.
+    Answers with status, headers and body, whatever the status is. Binary bodies need save_to.
     """
     sent = {name: value for name, value in (headers or {}).items() if _fits(name) and _fits(value)}
     if len(sent) != len(headers or {}):

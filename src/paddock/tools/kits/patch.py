@@ -33,7 +33,7 @@ async def apply_patch(
         Field(
             min_length=1,
             max_length=4_000_000,
-            description="`*** Begin Patch` … `*** End Patch`, or a unified diff.",
+            description="In one of these forms.",
             examples=[
                 "*** Begin Patch\n*** Update File: a.py\n@@ def f():\n-    return 1\n+    return 2\n*** End Patch"
             ],
@@ -44,9 +44,9 @@ async def apply_patch(
 
     Takes unified diffs (as git diff prints them) and this form:
     *** Begin Patch
-    *** Add File: path            (then each line with a + before it)
+    *** Add File: path (then each line with a + before it)
     *** Delete File: path
-    *** Update File: path         (then, if it moves, *** Move to: path)
+    *** Update File: path (then, if it moves, *** Move to: path)
     @@ a line above the change, such as the class or function it is in
      a line that stays
     -a line that goes

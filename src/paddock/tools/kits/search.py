@@ -68,7 +68,7 @@ async def glob_files(
 ) -> Reply[Files]:
     """Find files by a pattern of their paths, sorted. A pattern without a slash fits in every directory.
 
-    Leaves out .git, node_modules, caches and virtual environments unless the pattern or the path names them.
+    Skips .git, node_modules, caches and virtual environments unless they are named.
     """
     where = tidy(bench.path(path))
     await bench.machine.list_directory(where, 1, user=bench.user)
@@ -101,8 +101,8 @@ async def grep_files(
 ) -> Reply[Found]:
     """Search what is in files for a regular expression.
 
-    Uses ripgrep where the sandbox has it, else grep -E: keep to what both know. Leaves out binary files, .git,
-    node_modules, caches and virtual environments unless the path or glob names them. Long lines are cut.
+    Uses ripgrep where the sandbox has it, else grep -E: keep to what both know. Skips binary files, and .git,
+    node_modules, caches and virtual environments unless they are named.
     """
     where = tidy(bench.path(path))
     found = await searching.grep(
@@ -133,17 +133,15 @@ async def grep_files(
 @kit.tool("search_files", "Search for a text", langchain="file_search", read_only=True, idempotent=True)
 async def search_files(
     bench: Bench,
-    query: Annotated[
-        str, Field(description="Plain text, in upper or lower case. Empty: all files that fit glob.")
-    ] = "",
+    query: Annotated[str, Field(description="Plain text. Empty: all files that fit glob.")] = "",
     path: Where = ".",
     glob: Glob = None,
     limit: Annotated[int, Field(ge=1, le=1000, description="How many names, and lines, at most.")] = 100,
 ) -> Reply[Hits]:
-    """Where does a text appear? Finds files whose name has it, and lines that have it, whatever the case.
+    """Find files whose name has a text, and lines that have it, whatever the case.
 
-    The first look around in a project. For regular expressions, pages and context use grep_files; for patterns of
-    names, glob_files.
+    The first look around in a project. For regular expressions and context use grep_files; for patterns of names,
+    glob_files.
     """
     where = tidy(bench.path(path))
     if not query:

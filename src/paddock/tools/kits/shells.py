@@ -66,10 +66,7 @@ async def shell_open(
     shell: Name = "main",
     cwd: Annotated[str, Field(description="Where it begins.")] = ".",
 ) -> Reply[ShellState]:
-    """Open a shell that stays. shell_run does it by itself; use this to choose where it begins.
-
-    One that is open already stays as it is.
-    """
+    """Open a shell that stays. shell_run does it by itself; use this to choose where it begins."""
     info, new = await shells.opened(bench, shell, bench.path(cwd))
     found = await shells.state(bench, info)
     if not found.info.running:
@@ -81,15 +78,15 @@ async def shell_open(
 @kit.tool("shell_run", "Run a command in a shell", langchain="shell_interactive", destructive=True, open_world=True)
 async def shell_run(
     bench: Bench,
-    command: Annotated[str, Field(min_length=1, description="For bash. Several lines are fine.")],
+    command: Annotated[str, Field(min_length=1, description="For bash.")],
     shell: Name = "main",
     timeout: Wait = 120,
 ) -> Reply[ShellAnswer]:
     """Run a command in a shell that stays: cd, variables, functions, virtual environments last until it is closed.
 
-    The shell is on a terminal, so that programs may ask questions: when the answer says that it still runs, reply with
-    shell_send, look with shell_view, or interrupt it with shell_send and the key ctrl-c. One shell does one thing at a
-    time: give another name to work beside it. stdout and stderr come together.
+    It is on a terminal, so programs may ask questions: when the answer says that it still runs, reply with shell_send
+    (or its key ctrl-c), look with shell_view. One shell does one thing at a time: give another name to work beside
+    it.
     """
     async with turn(bench, f"shell {shell}"):
         info, _ = await shells.opened(bench, shell, bench.workspace)
@@ -106,7 +103,7 @@ async def shell_send(
     bench: Bench,
     text: Annotated[str, Field(description="What to type.")] = "",
     shell: Name = "main",
-    press_enter: Annotated[bool, Field(description="Press enter after the text.")] = True,
+    press_enter: Annotated[bool, Field(description="After the text.")] = True,
     keys: Annotated[list[Key] | None, Field(description="Keys to press after the text.")] = None,
     wait: Annotated[float, Field(gt=0, le=600, description="Seconds to wait for the shell to be free again.")] = 3,
 ) -> Reply[ShellAnswer]:

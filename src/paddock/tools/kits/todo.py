@@ -50,7 +50,7 @@ async def todo_write(
     bench: Bench,
     todos: Annotated[list[Todo], Field(max_length=200, description="The whole list, in order; empty to clear it.")],
 ) -> Reply[Todos]:
-    """Replace the list of things to do: to plan work of several steps, and to mark each as it is begun and done.
+    """Replace the list of things to do: plan work of several steps, and mark each as it is begun and done.
 
     At most one is in progress at a time.
     """

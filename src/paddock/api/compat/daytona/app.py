@@ -1,25 +1,42 @@
-"""Both halves of the facade under ``/daytona``: the control plane, and the toolbox."""
+"""Both halves of the facade under ``/daytona``: the control plane, and the toolbox.
+
+Built when they are first asked for (:mod:`paddock.api.on_demand`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
 from paddock.api.auth import RateLimiter
-from paddock.api.compat.daytona.control.app import create_control
-from paddock.api.compat.daytona.toolbox.app import create_toolbox
-from paddock.api.compat.daytona.toolbox.language import Servers
+from paddock.api.on_demand import OnDemandApp
 from paddock.lifecycle.house import House
+
+if TYPE_CHECKING:
+    from paddock.api.compat.daytona.toolbox.language import Servers
 
 
 def mount_daytona(app: FastAPI, house: House, limiter: RateLimiter) -> None:
-    app.mount("/daytona/api", create_control(house, limiter))
-    app.state.toolbox = create_toolbox(house, limiter)
+    def control() -> FastAPI:
+        from paddock.api.compat.daytona.control.app import create_control
+
+        return create_control(house, limiter)
+
+    def toolbox() -> FastAPI:
+        from paddock.api.compat.daytona.toolbox.app import create_toolbox
+
+        return create_toolbox(house, limiter)
+
+    app.mount("/daytona/api", OnDemandApp(control))
+    app.state.toolbox = OnDemandApp(toolbox)
     app.mount("/daytona/toolbox", app.state.toolbox)
 
 
 async def leave_daytona(app: FastAPI) -> None:
     """End what belongs to this server alone: language servers, which the next one could not speak to."""
-    servers: Servers = app.state.toolbox.state.language_servers
-    await asyncio.gather(*(server.stop() for server in servers.values()))
+    toolbox: OnDemandApp[FastAPI] = app.state.toolbox
+    if toolbox.built is not None:
+        servers: Servers = toolbox.built.state.language_servers
+        await asyncio.gather(*(server.stop() for server in servers.values()))

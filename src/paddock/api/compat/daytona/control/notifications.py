@@ -1,7 +1,7 @@
 """State changes as Daytona's SDKs listen for them: Socket.IO 5 over Engine.IO 4, by WebSocket alone.
 
 The server sends and does not listen, but for what keeps a connection alive. Changes made by another server on the same
-database are not told here; the SDKs poll besides.
+database are told a second later.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ async def _serve(websocket: WebSocket) -> None:
         caller.holding.reserve(STREAM)
         counted = caller.house.streams.enter(caller.who.user_id, caller.who.quota)
         with counted, caller.house.bus.follow(caller.who.user_id) as changes:
+            await caller.house.peer_changes.look()
             await websocket.send_text(_CONNECT + json.dumps({"sid": secrets.token_urlsafe(15)}))
             await converse(_tell(websocket, caller, changes), _listen(websocket))
     except errors.PaddockError as problem:

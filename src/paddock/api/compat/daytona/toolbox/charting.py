@@ -7,6 +7,7 @@ output again; describing a figure is the interpreter's own code.
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -65,9 +66,18 @@ def driver(code: str, mark: str | None) -> bytes:
     return _DRIVER.format(code=ascii(code), mark=ascii(mark), charts=ascii(charts)).encode()
 
 
-def charts_of(output: str, mark: str) -> tuple[str, list[dict[str, Any]]]:
-    """The output without its charts, and those."""
+def with_charts(output: bytes, mark: str, note: bytes) -> tuple[bytes, bytes]:
+    """The output without its charts, and those, each as JSON. ``note``: what is missing before the output."""
+    text, charts = charts_of(output.decode(errors="replace"), mark, cut=bool(note))
+    written = [json.dumps(chart, ensure_ascii=False) for chart in charts]
+    return json.dumps(note.decode() + text, ensure_ascii=False).encode(), f"[{','.join(written)}]".encode()
+
+
+def charts_of(output: str, mark: str, *, cut: bool = False) -> tuple[str, list[dict[str, Any]]]:
+    """The output without its charts, and those. ``cut``: its beginning is missing, which may have been in a chart."""
     pieces = output.split(mark)
+    if cut and len(pieces) % 2 == 0:
+        pieces = ["", "", *pieces[1:]]
     texts = [piece.removeprefix("\n") if place else piece for place, piece in enumerate(pieces[::2])]
     texts = [piece.removesuffix("\n") if place < len(texts) - 1 else piece for place, piece in enumerate(texts)]
     charts = []

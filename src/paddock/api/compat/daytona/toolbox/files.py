@@ -44,7 +44,7 @@ async def list_files(inside: InsideHere, path: str = "", depth: Annotated[int, Q
     where = inside.resolve(path)
     async with inside.caller.house.listings.turn(inside.sandbox.owner_id):
         entries = await inside.machine.list_directory(where, depth, user=inside.user)
-        return _json(b"[%b]" % await json_items(entries, shown))
+        return _json(b"[%b]" % await json_items(entries, shown, inside.caller.holding))
 
 
 @router.get("/info")

@@ -7,29 +7,25 @@ no file and no log.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
+from paddock.api.compat.daytona.toolbox import git_output
 from paddock.api.compat.daytona.toolbox.inside import Inside
-from paddock.clock import iso
+from paddock.errors import PayloadTooLarge
 from paddock.machine.base import ProcessStatus
 
 _SECONDS = 600.0
-_MAX_OUTPUT = 16 << 20
+_MAX_SAID = 1 << 20
+"""Bytes of each stream, of a command whose answer is a line or its success."""
+_MAX_LISTED = 4 << 20
+"""Bytes that list something: the history of 20,000 commits."""
+_COPIES_OF_LISTED = 3
+"""As git printed it, on its way to a worker, and as the answer."""
+_ENTRY_BYTES = 100
+"""What reading an entry costs beyond its own bytes, as bytes."""
 _HELPER = '!f() { printf "username=%s\\npassword=%s\\n" "$PADDOCK_GIT_USERNAME" "$PADDOCK_GIT_PASSWORD"; }; f'
-_WORDS = {
-    ".": "Unmodified",
-    " ": "Unmodified",
-    "?": "Untracked",
-    "M": "Modified",
-    "T": "Modified",
-    "A": "Added",
-    "D": "Deleted",
-    "R": "Renamed",
-    "C": "Copied",
-    "U": "Updated but unmerged",
-}
 _FAILURES: tuple[tuple[str, int, str], ...] = (
     (
         r"authentication failed|could not read username|could not read password|permission denied \(|invalid username",
@@ -62,6 +58,19 @@ _FAILURES: tuple[tuple[str, int, str], ...] = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    whole: bool
+    """``stdout`` is all of it."""
+
+    @property
+    def failure(self) -> DaytonaError:
+        return _failed(_text(self.stderr) or _text(self.stdout))
+
+
 class Git:
     """In one directory, which need not be a repository yet."""
 
@@ -69,111 +78,106 @@ class Git:
         self._inside = inside
         self.path = inside.resolve(path)
 
-    async def __call__(self, *words: str, env: Mapping[str, str] | None = None, outside: bool = False) -> str:
-        """What it says; a failure is raised. ``outside``: not in the directory, but about it."""
-        code, stdout, stderr = await self.attempt(*words, env=env, outside=outside)
-        if code != 0:
-            raise _failed(stderr or stdout)
-        return stdout
+    async def __call__(self, *words: str, env: Mapping[str, str] | None = None, outside: bool = False) -> None:
+        """A failure is raised. ``outside``: not in the directory, but about it."""
+        said = await self.attempt(*words, env=env, outside=outside)
+        if said.exit_code != 0:
+            raise said.failure
+
+    async def ask(self, *words: str) -> str:
+        """All that it says, which is a few lines."""
+        said = await self.attempt(*words)
+        if said.exit_code != 0:
+            raise said.failure
+        return whole_text(said)
 
     async def attempt(
-        self, *words: str, env: Mapping[str, str] | None = None, outside: bool = False
-    ) -> tuple[int, str, str]:
+        self,
+        *words: str,
+        env: Mapping[str, str] | None = None,
+        outside: bool = False,
+        limit: int = _MAX_SAID,
+    ) -> Said:
         argv = ["git", *([] if outside else ["-C", self.path]), *words]
         quiet = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8", "GIT_EDITOR": "true"}
         label = " ".join(["git", *words])
         spec = self._inside.spec(argv, label=label, env={**quiet, **(env or {})}, hard_timeout=_SECONDS)
-        info, stdout, stderr = await self._inside.machine.run(spec, None, _MAX_OUTPUT)
+        info, stdout, stderr = await self._inside.machine.run(spec, None, limit)
         await self._inside.use.record(commands=1, event=("command.finished", {"command": label[:1000]}))
         if info.status is ProcessStatus.TIMED_OUT:
             raise DaytonaError(408, "git took too long", "PROCESS_EXECUTION_TIMEOUT", DAEMON)
         if info.exit_code == 127:
             raise DaytonaError(501, "git is not installed in this sandbox", "NOT_SUPPORTED", DAEMON)
-        texts = [chunk.data.decode(errors="replace") for chunk in (stdout, stderr)]
-        return -1 if info.exit_code is None else info.exit_code, texts[0], texts[1]
+        whole = not stdout.skipped and stdout.end >= info.stdout_size
+        return Said(-1 if info.exit_code is None else info.exit_code, stdout.data, stderr.data, whole)
 
     async def remote(
         self, words: Sequence[str], username: str | None, password: str | None, *, outside: bool = False
-    ) -> str:
+    ) -> None:
         """A call that may have to say who it is."""
         if not (username or password):
-            return await self(*words, outside=outside)
+            await self(*words, outside=outside)
+            return
         env = {"PADDOCK_GIT_USERNAME": username or "git", "PADDOCK_GIT_PASSWORD": password or ""}
         who = ["-c", "credential.helper=", "-c", f"credential.helper={_HELPER}"]
-        return await self(*who, *words, env=env, outside=outside)
+        await self(*who, *words, env=env, outside=outside)
 
-    async def status(self) -> dict[str, Any]:
-        said = await self("status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all")
-        return read_status(said)
+    # Lists, which are as long as the sandbox wants: answers that are JSON already
 
-    async def history(self) -> list[dict[str, Any]]:
-        code, said, problem = await self.attempt("log", "-z", "--format=%H%x1f%an%x1f%ae%x1f%ct%x1f%B")
-        if code != 0:
-            if "does not have any commits yet" in problem:
-                return []
-            raise _failed(problem)
-        found = []
-        for record in said.split("\0"):
-            if record.count("\x1f") >= 4:
-                commit, author, email, at, message = record.split("\x1f", 4)
-                if not (at.isascii() and at.isdigit() and len(at) < 12):
-                    continue
-                found.append(
-                    {
-                        "hash": commit.strip(),
-                        "author": author,
-                        "email": email,
-                        "message": message.strip("\n"),
-                        "timestamp": iso(float(at)),
-                    }
-                )
-        return found
+    async def status(self) -> bytes:
+        said = await self._list("status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all")
+        if said.exit_code != 0:
+            raise said.failure
+        return await self._answer(said, b"\0", git_output.status)
 
+    async def history(self) -> bytes:
+        said = await self._list("log", "-z", "--format=%H%x1f%an%x1f%ae%x1f%ct%x1f%B")
+        if said.exit_code != 0 and b"does not have any commits yet" in said.stderr:
+            return b"[]"
+        if said.exit_code != 0:
+            raise said.failure
+        return await self._answer(said, b"\0", git_output.history)
 
-def read_status(said: str) -> dict[str, Any]:
-    """``git status --porcelain=v2 --branch -z`` in Daytona's words."""
-    heads: dict[str, str] = {}
-    files: list[dict[str, str]] = []
-    records = iter(said.split("\0"))
-    for record in records:
-        kind, _, rest = record.partition(" ")
-        match kind:
-            case "#":
-                name, _, value = rest.partition(" ")
-                heads[name] = value
-            case "1":
-                fields = rest.split(" ", 7)
-                files.append(_file(fields[7], fields[0]))
-            case "2":
-                fields = rest.split(" ", 8)
-                files.append({**_file(fields[8], fields[0]), "extra": next(records, "")})
-            case "u":
-                files.append(_file(rest.split(" ", 9)[9], "UU"))
-            case "?":
-                files.append(_file(rest, "??"))
-    branch = heads.get("branch.head", "")
-    detached = branch == "(detached)"
-    found: dict[str, Any] = {
-        "currentBranch": heads.get("branch.oid", "") if detached else branch,
-        "fileStatus": files,
-        "branchPublished": "branch.upstream" in heads,
-        "detached": detached,
-    }
-    if "branch.upstream" in heads:
-        found["upstream"] = heads["branch.upstream"]
-    ahead_behind = re.fullmatch(r"\+(\d+) -(\d+)", heads.get("branch.ab", ""))
-    if ahead_behind:
-        found |= {"ahead": int(ahead_behind[1]), "behind": int(ahead_behind[2])}
-    return found
+    async def branches(self) -> bytes:
+        said = await self._list("for-each-ref", "--format=%(refname:short)", "refs/heads")
+        if said.exit_code != 0:
+            raise said.failure
+        current = (await self.ask("branch", "--show-current")).strip()
+        return await self._answer(said, b"\n", git_output.branches, current)
+
+    async def remotes(self) -> bytes:
+        said = await self._list("config", "--get-regexp", r"^remote\..*\.url$")
+        if said.exit_code not in (0, 1):
+            await self("rev-parse", "--git-dir")  # which says what is wrong
+        return await self._answer(said, b"\n", git_output.remotes)
+
+    async def _list(self, *words: str) -> Said:
+        return await self.attempt(*words, limit=_MAX_LISTED)
+
+    async def _answer(self, said: Said, end: bytes, shape: Callable[..., bytes], *more: str) -> bytes:
+        if not said.whole:
+            raise _too_much(f"Git prints more than {_MAX_LISTED} bytes.")
+        self._inside.caller.holding.reserve(_COPIES_OF_LISTED * len(said.stdout))
+        size = len(said.stdout) + _ENTRY_BYTES * said.stdout.count(end)
+        try:
+            return await self._inside.workers.call(size, shape, said.stdout, *more)
+        except PayloadTooLarge as problem:
+            raise _too_much(problem.message) from None
 
 
-def _file(name: str, letters: str) -> dict[str, str]:
-    return {
-        "name": name,
-        "extra": "",
-        "staging": _WORDS.get(letters[0], "Unmodified"),
-        "worktree": _WORDS.get(letters[1], "Unmodified"),
-    }
+def whole_text(said: Said) -> str:
+    if not said.whole:
+        raise _too_much(f"Git prints more than {_MAX_SAID} bytes.")
+    return _text(said.stdout)
+
+
+def _too_much(what: str) -> DaytonaError:
+    text = f"{what} Run git as a command (POST /process/execute) and have it print less, or print to a file."
+    return DaytonaError(413, text, "GIT_OUTPUT_TOO_LARGE", DAEMON)
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
 
 
 def _failed(said: str) -> DaytonaError:

@@ -11,7 +11,7 @@ from pydantic import ConfigDict
 
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
-from paddock.api.compat.daytona.toolbox.git import Git
+from paddock.api.compat.daytona.toolbox.git import Git, whole_text
 from paddock.api.compat.daytona.toolbox.inside import Inside, InsideHere, ToolboxRoute
 from paddock.models import Text
 
@@ -125,22 +125,18 @@ async def clone(inside: InsideHere, body: Clone) -> Response:
 
 
 @router.get("/status")
-async def status(inside: InsideHere, path: str) -> dict[str, Any]:
-    return await Git(inside, path).status()
+async def status(inside: InsideHere, path: str) -> Response:
+    return _json(await Git(inside, path).status())
 
 
 @router.get("/history")
-async def history(inside: InsideHere, path: str) -> list[dict[str, Any]]:
-    return await Git(inside, path).history()
+async def history(inside: InsideHere, path: str) -> Response:
+    return _json(await Git(inside, path).history())
 
 
 @router.get("/branches")
-async def branches(inside: InsideHere, path: str) -> dict[str, Any]:
-    git = Git(inside, path)
-    names = (await git("for-each-ref", "--format=%(refname:short)", "refs/heads")).split("\n")
-    current = (await git("branch", "--show-current")).strip()
-    found: dict[str, Any] = {"branches": [name for name in names if name]}
-    return {**found, "current": current} if current else found
+async def branches(inside: InsideHere, path: str) -> Response:
+    return _json(await Git(inside, path).branches())
 
 
 @router.post("/branches")
@@ -173,14 +169,14 @@ async def commit(inside: InsideHere, body: Commit) -> dict[str, Any]:
     who = ["-c", f"user.name={_plain(body.author)}", "-c", f"user.email={_plain(body.email)}"]
     empty = ["--allow-empty"] if body.allow_empty else []
     await git(*who, "commit", "--quiet", *empty, "--message", _plain(body.message))
-    return {"hash": (await git("rev-parse", "HEAD")).strip()}
+    return {"hash": (await git.ask("rev-parse", "HEAD")).strip()}
 
 
 @router.post("/push")
 async def push(inside: InsideHere, body: Exchange) -> Response:
     git = Git(inside, body.path)
     remote = _plain(body.remote or "origin")
-    branch = _plain(body.branch or (await git("branch", "--show-current")).strip() or "HEAD")
+    branch = _plain(body.branch or (await git.ask("branch", "--show-current")).strip() or "HEAD")
     upstream = ["--set-upstream"] if body.set_upstream else []
     await git.remote(["push", "--quiet", *upstream, "--", remote, branch], body.username, body.password)
     return Response(status_code=200)
@@ -231,18 +227,14 @@ async def restore(inside: InsideHere, body: Restore) -> Response:
 
 
 @router.get("/remotes")
-async def remotes(inside: InsideHere, path: str) -> dict[str, Any]:
-    code, said, _ = await Git(inside, path).attempt("config", "--get-regexp", r"^remote\..*\.url$")
-    if code not in (0, 1):
-        await Git(inside, path)("rev-parse", "--git-dir")
-    found = [line.partition(" ") for line in said.splitlines()]
-    return {"remotes": [{"name": name[len("remote.") : -len(".url")], "url": url} for name, _, url in found]}
+async def remotes(inside: InsideHere, path: str) -> Response:
+    return _json(await Git(inside, path).remotes())
 
 
 @router.post("/remotes")
 async def add_remote(inside: InsideHere, body: Remote) -> Response:
     git, name = Git(inside, body.path), _plain(body.name)
-    known = (await git("remote")).split()
+    known = (await git.ask("remote")).split()
     if name in known and body.overwrite:
         await git("remote", "set-url", "--", name, _plain(body.url))
     elif name in known:
@@ -257,8 +249,8 @@ async def add_remote(inside: InsideHere, body: Remote) -> Response:
 @router.get("/config")
 async def get_config(inside: InsideHere, key: str, scope: str | None = None, path: str | None = None) -> Response:
     where = _scope(inside, scope, path)
-    code, said, _ = await where.attempt("config", *_flag(scope), "--get", _plain(key), outside=not path)
-    return JSONResponse({"value": said.removesuffix("\n")} if code == 0 else {})
+    said = await where.attempt("config", *_flag(scope), "--get", _plain(key), outside=not path)
+    return JSONResponse({"value": whole_text(said).removesuffix("\n")} if said.exit_code == 0 else {})
 
 
 @router.post("/config")
@@ -305,6 +297,10 @@ def _scope(inside: Inside, scope: str | None, path: str | None) -> Git:
 
 def _flag(scope: str | None) -> list[str]:
     return [f"--{scope or 'global'}"]
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")
 
 
 def _plain(text: str | None) -> str:

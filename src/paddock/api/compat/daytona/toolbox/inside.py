@@ -95,11 +95,11 @@ class Inside:
             note=note,
         )
 
-    async def read(self, path: str, limit: int = 1 << 20) -> bytes | None:
+    async def read(self, path: str, limit: int = 1 << 20, *, offset: int = 0) -> bytes | None:
         """A small file of ours; None where it is not there."""
         data = bytearray()
         try:
-            async for chunk in self.machine.read_file(path, 0, limit, user=self.user):
+            async for chunk in self.machine.read_file(path, offset, limit, user=self.user):
                 data += chunk
         except errors.PathNotFound:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote, unquote
 
@@ -13,6 +14,7 @@ from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.inside import BASH, Inside, InsideHere, ToolboxRoute
 from paddock.api.compat.daytona.toolbox.language_server import LanguageServer, MethodNotFound
+from paddock.api.large_answers import json_items
 from paddock.errors import PathConflict, PathNotFound
 from paddock.lifecycle.in_flight import Holding
 from paddock.models import Text
@@ -28,6 +30,8 @@ _INSTALL = {
     "typescript": "npm install -g typescript-language-server typescript",
 }
 _MAX_DOCUMENT = 16 << 20
+_COPIES_OF_DOCUMENT = 3
+"""As it is in the file, as text, and as the message that it is sent in."""
 _MOST, _MOST_OF_USER, _MOST_OF_SANDBOX = 1000, 100, 8
 """Language servers that run at once."""
 Language = Annotated[str, Query(alias="languageId")]
@@ -79,6 +83,7 @@ async def did_open(inside: InsideHere, request: Request, body: Document) -> Resp
     text = await inside.read(path, _MAX_DOCUMENT)
     if text is None:
         raise DaytonaError(404, f"{body.uri[:500]} is not there: looked at {path}", "FILE_NOT_FOUND", DAEMON)
+    inside.caller.holding.reserve(_COPIES_OF_DOCUMENT * len(text))
     uri = _uri(path)
     document = {
         "uri": uri,
@@ -101,39 +106,42 @@ async def did_close(inside: InsideHere, request: Request, body: Document) -> Res
 
 
 @router.post("/completions")
-async def completions(inside: InsideHere, request: Request, body: Completions) -> dict[str, Any]:
+async def completions(inside: InsideHere, request: Request, body: Completions) -> Response:
     server = _get(inside, request, body)
     uri = _uri(await _path(inside, body, body.uri))
     asked: dict[str, Any] = {"textDocument": {"uri": uri}, "position": body.position.model_dump()}
     found = await server.ask("textDocument/completion", asked | ({"context": body.context} if body.context else {}))
     whole: dict[str, Any] = found if isinstance(found, dict) else {"isIncomplete": False, "items": found or []}
-    items = [_item(each) for each in whole.get("items", ()) if isinstance(each, dict) and "label" in each]
-    return {"isIncomplete": bool(whole.get("isIncomplete")), "items": items}
+    told = whole.get("items")
+    known = [each for each in told if isinstance(each, dict) and "label" in each] if isinstance(told, list) else []
+    incomplete = b"true" if whole.get("isIncomplete") else b"false"
+    items = await json_items(known, _item, inside.caller.holding)
+    return _json(b'{"isIncomplete":%b,"items":[%b]}' % (incomplete, items))
 
 
 @router.get("/document-symbols")
 async def document_symbols(
     inside: InsideHere, request: Request, language: Language, project: Project, uri: str
-) -> list[dict[str, Any]]:
+) -> Response:
     which = Which(language_id=language, path_to_project=project)
     server = _get(inside, request, which)
     uri = _uri(await _path(inside, which, uri))
     found = await server.ask("textDocument/documentSymbol", {"textDocument": {"uri": uri}})
-    return list(_symbols(found or (), uri))
+    return await _symbols(inside, found, uri)
 
 
 @router.get("/workspacesymbols")
 @router.get("/workspace-symbols")
 async def workspace_symbols(
     inside: InsideHere, request: Request, query: str, language: Language, project: Project
-) -> list[dict[str, Any]]:
+) -> Response:
     server = _get(inside, request, Which(language_id=language, path_to_project=project))
     try:
         found = await server.ask("workspace/symbol", {"query": query})
     except MethodNotFound as problem:
         hint = f"This language server does not know workspace/symbol. Install one that does: {_hint(language)}"
         raise DaytonaError(501, hint, "NOT_SUPPORTED", DAEMON) from problem
-    return list(_symbols(found or (), ""))
+    return await _symbols(inside, found, "")
 
 
 async def _start(inside: Inside, body: Which, root: str) -> LanguageServer:
@@ -143,7 +151,7 @@ async def _start(inside: Inside, body: Which, root: str) -> LanguageServer:
     spec = inside.spec(argv, label=f"language server {program}", cwd=root, stdin=True)
     holding = Holding(inside.caller.house.in_flight)
     holding.belongs_to(inside.sandbox.owner_id)
-    server = LanguageServer(inside.machine, spec, holding, inside.sandbox.owner_id)
+    server = LanguageServer(inside.machine, spec, holding, inside.workers, inside.sandbox.owner_id)
     try:
         await server.start(root)
     except BaseException:
@@ -229,8 +237,12 @@ def _item(found: dict[str, Any]) -> dict[str, Any]:
     return item
 
 
-def _symbols(found: Any, uri: str) -> Iterator[dict[str, Any]]:
-    """One list of all, also of those inside others, each before its own."""
+async def _symbols(inside: Inside, found: Any, uri: str) -> Response:
+    return _json(b"[%b]" % await json_items(list(_flat(found)), partial(_symbol, uri), inside.caller.holding))
+
+
+def _flat(found: Any) -> Iterator[dict[str, Any]]:
+    """All of them, also those inside others, each before its own."""
     left = list(reversed(found)) if isinstance(found, list) else []
     while left:
         symbol = left.pop()
@@ -238,10 +250,21 @@ def _symbols(found: Any, uri: str) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(children := symbol.get("children"), list):
             left.extend(reversed(children))
-        place = symbol.get("location") or {"uri": uri, "range": symbol.get("selectionRange") or symbol.get("range")}
-        nowhere = {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 0}}
-        yield {
-            "name": str(symbol["name"]),
-            "kind": int(symbol.get("kind", 1)),
-            "location": {"uri": str(place.get("uri", uri)), "range": place.get("range") or nowhere},
-        }
+        yield symbol
+
+
+def _symbol(uri: str, symbol: dict[str, Any]) -> dict[str, Any]:
+    place = symbol.get("location")
+    if not isinstance(place, dict):
+        place = {"uri": uri, "range": symbol.get("selectionRange") or symbol.get("range")}
+    kind = symbol.get("kind", 1)
+    nowhere = {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 0}}
+    return {
+        "name": str(symbol["name"]),
+        "kind": kind if isinstance(kind, int) else 1,
+        "location": {"uri": str(place.get("uri", uri)), "range": place.get("range") or nowhere},
+    }
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")

@@ -11,10 +11,11 @@ from typing import Any
 
 import structlog
 
-from paddock import errors, json_limits
+from paddock import errors, large_json
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.lifecycle.in_flight import SMALL, Holding
 from paddock.machine.base import Machine, ProcessSpec, Stream
+from paddock.workers import Workers
 
 log = structlog.get_logger(__name__)
 
@@ -39,10 +40,11 @@ class MethodNotFound(DaytonaError):
 class LanguageServer:
     """Belongs to one server of ours: whoever starts again has to start it again."""
 
-    def __init__(self, machine: Machine, spec: ProcessSpec, holding: Holding, owner_id: str) -> None:
+    def __init__(self, machine: Machine, spec: ProcessSpec, holding: Holding, workers: Workers, owner_id: str) -> None:
         """``holding``: counts what it has sent of a message that is not whole yet."""
         self.owner_id = owner_id
         self._holding = holding
+        self._workers = workers
         self._machine = machine
         self._spec = spec
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -147,7 +149,7 @@ class LanguageServer:
                         break
                     message = bytes(memoryview(held)[end + 4 : end + 4 + size])
                     del held[: end + 4 + size]
-                    yield await json_limits.loads_large(message)
+                    yield await large_json.loads(message, self._workers)
                 if len(held) <= SMALL:
                     self._holding.release()
                 if end < 0 and len(held) > _MAX_HEAD:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -14,14 +15,20 @@ from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox import sessions
 from paddock.api.compat.daytona.toolbox.inside import Inside, InsideHere, ToolboxRoute, serve_socket
-from paddock.api.compat.daytona.toolbox.sessions import Session
+from paddock.api.compat.daytona.toolbox.output import MAX_OUTPUT
+from paddock.api.compat.daytona.toolbox.sessions import Command, Session
+from paddock.api.large_answers import json_items
 from paddock.api.sockets import converse
+from paddock.lifecycle.in_flight import SMALL
 from paddock.machine.base import OutputChunk, Stream
 from paddock.models import Text
 
 router = APIRouter(prefix="/{sandbox_id}/process/session", route_class=ToolboxRoute)
 
 ENTRYPOINT = "entrypoint"
+_COPIES_OF_LOGS = 6
+"""Of each of two streams: as it came, and twice in the answer."""
+_COPIES_OF_LIST = 2
 _PREFIXES = {Stream.STDOUT: b"\x01\x01\x01", Stream.STDERR: b"\x02\x02\x02"}
 
 
@@ -48,8 +55,13 @@ async def create_session(inside: InsideHere, body: NewSession) -> Response:
 
 
 @router.get("")
-async def list_sessions(inside: InsideHere) -> list[dict[str, Any]]:
-    return [await _shown(session) for session in await sessions.every(inside)]
+async def list_sessions(inside: InsideHere) -> Response:
+    """Counted as they are read."""
+    found: list[bytes] = []
+    for session in await sessions.every(inside):
+        found.append(await _shown(inside, session))
+        inside.caller.holding.reserve(_COPIES_OF_LIST * sum(map(len, found)))
+    return _json(b"[%b]" % b",".join(found))
 
 
 @router.get(f"/{ENTRYPOINT}")
@@ -59,13 +71,13 @@ async def entrypoint(inside: InsideHere) -> dict[str, Any]:
 
 
 @router.get(f"/{ENTRYPOINT}/logs")
-async def entrypoint_logs(inside: InsideHere) -> dict[str, str]:
-    return sessions.Logs(b"", b"").shown()
+async def entrypoint_logs(inside: InsideHere) -> Response:
+    return _json(b"{%b}" % await sessions.Logs(b"", b"").fields())
 
 
 @router.get("/{session_id}")
-async def get_session(inside: InsideHere, session_id: str) -> dict[str, Any]:
-    return await _shown(await sessions.get(inside, session_id))
+async def get_session(inside: InsideHere, session_id: str) -> Response:
+    return _json(await _shown(inside, await sessions.get(inside, session_id)))
 
 
 @router.delete("/{session_id}")
@@ -85,8 +97,14 @@ async def execute(inside: InsideHere, session_id: str, body: Run) -> Response:
     await inside.use.record(commands=1, event=("command.started", data))
     if not wait:
         return JSONResponse({"cmdId": command_id}, 202)
-    command, logs = await session.command(command_id), await session.logs(command_id)
-    return JSONResponse({"cmdId": command_id, "exitCode": command.exit_code, **logs.shown()})
+    command = await session.command(command_id)
+    # It has run, and must not be refused: where there is no room for much of its output, the rest is in its logs.
+    room = inside.caller.holding.try_reserve(_COPIES_OF_LOGS * MAX_OUTPUT)
+    logs = await (session.logs(command_id) if room else session.logs(command_id, SMALL // 2))
+    about = json.dumps({"cmdId": command_id, "exitCode": command.exit_code}).encode()
+    answer = b"%b,%b}" % (about[:-1], await logs.fields())
+    inside.caller.holding.extend(len(answer))
+    return _json(answer)
 
 
 @router.get("/{session_id}/command/{command_id}")
@@ -98,7 +116,8 @@ async def get_command(inside: InsideHere, session_id: str, command_id: str) -> d
 async def get_logs(inside: InsideHere, session_id: str, command_id: str, follow: bool = False) -> Response:
     session = await sessions.get(inside, session_id)
     if not follow:
-        return JSONResponse((await session.logs(command_id)).shown())
+        inside.caller.holding.reserve(_COPIES_OF_LOGS * MAX_OUTPUT)
+        return _json(b"{%b}" % await (await session.logs(command_id)).fields())
     await session.command(command_id)
     return StreamingResponse(_marked(session, command_id), media_type="application/octet-stream")
 
@@ -152,6 +171,10 @@ async def _until_left(websocket: WebSocket) -> None:
         pass
 
 
-async def _shown(session: Session) -> dict[str, Any]:
-    commands = [command.shown() for command in await session.commands()]
-    return {"sessionId": session.session_id, "commands": commands}
+async def _shown(inside: Inside, session: Session) -> bytes:
+    commands = await json_items(await session.commands(), Command.shown, inside.caller.holding)
+    return b'{"sessionId":%b,"commands":[%b]}' % (json.dumps(session.session_id).encode(), commands)
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")

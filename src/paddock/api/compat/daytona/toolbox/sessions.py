@@ -19,10 +19,12 @@ from urllib.parse import quote, unquote
 from paddock import errors
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.inside import BASH, Inside
+from paddock.api.compat.daytona.toolbox.output import MAX_OUTPUT, json_text, leading_rest
+from paddock.lifecycle.output import cut_note
 from paddock.machine.base import FileType, OutputChunk, ProcessInfo, ProcessStatus, Stream
 
 _MAX_ID = 80
-_MAX_LOG = 8 << 20
+_COPIES_OF_COMMAND = 3
 _PIECE = 1 << 20
 _LONGEST_LINE = 8192
 _LOOK_SECONDS = (0.02, 0.25)
@@ -62,12 +64,15 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Logs:
+    """The latest of each stream, after a note of what is missing before it."""
+
     stdout: bytes
     stderr: bytes
 
-    def shown(self) -> dict[str, str]:
-        stdout, stderr = (text.decode(errors="replace") for text in (self.stdout, self.stderr))
-        return {"output": stdout + stderr, "stdout": stdout, "stderr": stderr}
+    async def fields(self) -> bytes:
+        """As fields of a JSON object."""
+        stdout, stderr = await json_text(self.stdout), await json_text(self.stderr)
+        return b'"output":%b%b,"stdout":%b,"stderr":%b' % (stdout[:-1], stderr[1:], stdout, stderr)
 
 
 class Session:
@@ -80,10 +85,16 @@ class Session:
         self._folder = _folder(inside, session_id)
 
     async def commands(self) -> list[Command]:
-        """In the order in which they were sent."""
+        """In the order in which they were sent. Counted as they are read: what is there is the sandbox's."""
         entries = await self._inside.machine.list_directory(self._folder, 2, user=self._inside.user)
         sent = sorted((each for each in entries if each.name == "command"), key=lambda each: each.modified_at)
-        return [await self.command(each.path.split("/")[-2]) for each in sent]
+        found: list[Command] = []
+        size = 0
+        for each in sent:
+            found.append(await self.command(each.path.split("/")[-2]))
+            size += len(found[-1].text)
+            self._inside.caller.holding.reserve(_COPIES_OF_COMMAND * size)
+        return found
 
     async def command(self, command_id: str) -> Command:
         if not _is_command_id(command_id):
@@ -113,11 +124,11 @@ class Session:
             await self._ended(where)
         return command_id
 
-    async def logs(self, command_id: str) -> Logs:
+    async def logs(self, command_id: str, limit: int = MAX_OUTPUT) -> Logs:
+        """The latest so many bytes of each stream."""
         await self.command(command_id)
         where = f"{self._folder}/{command_id}"
-        stdout, stderr = [await self._inside.read(f"{where}/{name}", _MAX_LOG) or b"" for name in ("stdout", "stderr")]
-        return Logs(stdout, stderr)
+        return Logs(await self._latest(where, Stream.STDOUT, limit), await self._latest(where, Stream.STDERR, limit))
 
     async def follow(self, command_id: str) -> AsyncGenerator[OutputChunk, None]:
         """Its output from the beginning on, as it comes, until it has ended."""
@@ -190,6 +201,16 @@ class Session:
     async def _said(self, where: str) -> int | None:
         said = await self._inside.read(f"{where}/exit", 8)
         return int(said) if said and said.isdigit() else None
+
+    async def _latest(self, where: str, stream: Stream, limit: int) -> bytes:
+        path, user = f"{where}/{stream.value}", self._inside.user
+        try:
+            missing = max(0, (await self._inside.machine.stat(path, user=user)).size - limit)
+        except errors.PathNotFound:
+            return b""
+        data = await self._inside.read(path, limit, offset=missing) or b""
+        broken = leading_rest(data) if missing else 0
+        return cut_note(stream, missing + broken, len(data) - broken) + data[broken:]
 
     async def _piece(self, path: str, offset: int) -> bytes:
         data = bytearray()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
 from paddock import errors
 from paddock.api.auth import Calling
 from paddock.api.compat.e2b.control.route import E2BRoute, SandboxHere
 from paddock.api.compat.e2b.control.shapes import level_of, log_entry, log_line, metric
 from paddock.api.compat.e2b.errors import E2BError, sandbox_not_found
+from paddock.gateway.extensions import asked
 from paddock.models import State
 
 router = APIRouter(route_class=E2BRoute)
@@ -29,12 +34,16 @@ Level = Annotated[Literal["debug", "info", "warn", "error"] | None, Query()]
 
 
 @router.get("/sandboxes/metrics")
-async def latest_metrics(caller: Calling, sandbox_ids: Annotated[str, Query(max_length=5000)]) -> dict[str, Any]:
-    """The latest of each; those that are not there, or not the caller's, are left out."""
+async def latest_metrics(
+    request: Request, caller: Calling, sandbox_ids: Annotated[str, Query(max_length=5000)]
+) -> dict[str, Any]:
+    """The latest of each; those that are not there, or not the caller's, are left out, and so are those of other nodes
+    whose server does not answer."""
     ids = [one.partition("-")[0] for one in sandbox_ids.split(",") if one]
     if len(ids) > _MOST_IDS:
         raise E2BError(400, f"at most {_MOST_IDS} sandbox IDs can be asked for at once")
     found: dict[str, Any] = {}
+    elsewhere: dict[str, list[str]] = {}
     for key in ids:
         try:
             sandbox = await caller.house.controller.by_key(key)
@@ -42,10 +51,22 @@ async def latest_metrics(caller: Calling, sandbox_ids: Annotated[str, Query(max_
             continue
         if not (caller.who.is_admin or sandbox.owner_id == caller.who.user_id) or sandbox.state is not State.RUNNING:
             continue
+        if not caller.house.nodes.here(sandbox):
+            elsewhere.setdefault(sandbox.node_id or "", []).append(key)
+            continue
         sample = await caller.house.sampling.latest(sandbox)
         if sample is not None:
             found[key] = metric(sandbox, sample)
+    for more in await asyncio.gather(*(_latest_of(request, node_id, keys) for node_id, keys in elsewhere.items())):
+        found |= more
     return {"sandboxes": found}
+
+
+async def _latest_of(request: Request, node_id: str, keys: Sequence[str]) -> dict[str, Any]:
+    """The same of sandboxes that live on another node, by its server."""
+    answer = await asked(request.scope, node_id, f"{request.url.path}?{urlencode({'sandbox_ids': ','.join(keys)})}")
+    told: dict[str, Any] = {} if answer is None else json.loads(answer)["sandboxes"]
+    return told
 
 
 @router.get("/sandboxes/{sandbox_id}/metrics")

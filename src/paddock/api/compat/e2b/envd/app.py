@@ -27,7 +27,7 @@ from paddock.api.compat.e2b.envd.streaming import Cut, timeout_of
 from paddock.api.compat.e2b.envd.users import Accounts
 from paddock.api.compat.e2b.envd.watchers import Watchers
 from paddock.api.in_flight import holding_of
-from paddock.gateway.extensions import prove
+from paddock.gateway.extensions import forwarded, prove
 from paddock.lifecycle import in_flight
 from paddock.lifecycle.house import House
 from paddock.models import State
@@ -42,7 +42,8 @@ _PREFLIGHT = {
 }
 _MAX_JSON = 1 << 20
 
-Unary = Callable[[Inside, Fields], Awaitable[dict[str, object]]]
+Unary = Callable[[Inside, Fields], Awaitable[dict[str, object] | bytes]]
+"""Bytes are JSON already."""
 ServerStreaming = Callable[[Inside, Fields], Awaitable[None]]
 ClientStreaming = Callable[[Inside, AsyncIterator[Fields]], Awaitable[dict[str, object]]]
 Route = Callable[[Inside], Awaitable[None]]
@@ -103,6 +104,9 @@ class Envd:
             await exchange.cut()
         except HttpError as error:
             await _tell(exchange, error.status, {"code": error.status, "message": error.message})
+        except errors.SandboxElsewhere as elsewhere:
+            if not await forwarded(scope, elsewhere, None):
+                await self._fail(exchange, elsewhere)
         except errors.PaddockError as error:
             await self._fail(exchange, error)
 
@@ -225,7 +229,7 @@ async def _unary(inside: Inside, method: Unary) -> None:
     exchange = inside.exchange
     try:
         async with asyncio.timeout(timeout_of(inside)):
-            answer = await method(inside, Fields(await connect.unary_message(exchange.body)))
+            answer = await method(inside, Fields(await connect.unary_message(exchange.body, inside.workers)))
     except ConnectError as error:
         await _refuse(exchange, error, streaming=False)
     except TimeoutError:
@@ -235,15 +239,16 @@ async def _unary(inside: Inside, method: Unary) -> None:
     except errors.PaddockError as error:
         await _refuse(exchange, as_connect(error), streaming=False)
     else:
-        await exchange.respond(200, connect.encode(answer), {"Content-Type": UNARY})
+        body = answer if isinstance(answer, bytes) else connect.encode(answer)
+        await exchange.respond(200, body, {"Content-Type": UNARY})
 
 
 async def _server_stream(inside: Inside, method: ServerStreaming) -> None:
     house, owner_id = inside.house, inside.sandbox.owner_id
     try:
-        holding_of(inside.exchange.scope, house.in_flight).reserve(in_flight.STREAM)
+        inside.holding.reserve(in_flight.STREAM)
         with house.streams.enter(owner_id, await house.accounts.quota_for(owner_id)):
-            await method(inside, Fields(await connect.only_message(inside.exchange.body)))
+            await method(inside, Fields(await connect.only_message(inside.exchange.body, inside.workers)))
     except (errors.TooManyRequests, errors.Overloaded) as error:
         if inside.exchange.started:
             raise
@@ -254,7 +259,7 @@ async def _server_stream(inside: Inside, method: ServerStreaming) -> None:
 
 async def _client_stream(inside: Inside, method: ClientStreaming) -> None:
     exchange = inside.exchange
-    messages = connect.stream_messages(exchange.body)
+    messages = connect.stream_messages(exchange.body, inside.workers)
     try:
         async with asyncio.timeout(timeout_of(inside)):
             answer = await method(inside, (Fields(message) async for message in messages))

@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator
 from enum import StrEnum
 from typing import Any
 
-from paddock import errors, json_limits
+from paddock import errors, json_limits, large_json
 from paddock.api.compat.e2b.envd.http import Body
+from paddock.workers import Workers
 
 UNARY = "application/json"
 STREAM = "application/connect+json"
@@ -114,9 +115,9 @@ def end_of_stream(error: ConnectError | None = None) -> bytes:
     return _HEAD.pack(_LAST, len(message)) + message
 
 
-async def parse(message: bytes) -> dict[str, Any]:
+async def parse(message: bytes, workers: Workers) -> dict[str, Any]:
     try:
-        found = await json_limits.loads_large(message or b"{}", json_limits.MAX_REQUEST_VALUES)
+        found = await large_json.loads(message or b"{}", workers, json_limits.MAX_REQUEST_VALUES)
     except errors.Invalid as problem:
         raise ConnectError(Code.INVALID_ARGUMENT, problem.message) from None
     except ValueError:
@@ -126,11 +127,11 @@ async def parse(message: bytes) -> dict[str, Any]:
     return found
 
 
-async def unary_message(body: Body) -> dict[str, Any]:
-    return await parse(await body.whole(MAX_MESSAGE, _too_large()))
+async def unary_message(body: Body, workers: Workers) -> dict[str, Any]:
+    return await parse(await body.whole(MAX_MESSAGE, _too_large()), workers)
 
 
-async def stream_messages(body: Body) -> AsyncIterator[dict[str, Any]]:
+async def stream_messages(body: Body, workers: Workers) -> AsyncIterator[dict[str, Any]]:
     """One after the other, none held longer than it is used."""
     held = bytearray()
     async for chunk in body:
@@ -147,14 +148,14 @@ async def stream_messages(body: Body) -> AsyncIterator[dict[str, Any]]:
                 raise ConnectError(Code.UNIMPLEMENTED, "compressed messages are not understood here")
             if flags & _LAST:
                 return
-            yield await parse(message)
+            yield await parse(message, workers)
     if held:
         raise ConnectError(Code.INVALID_ARGUMENT, "the stream ended within a message")
 
 
-async def only_message(body: Body) -> dict[str, Any]:
+async def only_message(body: Body, workers: Workers) -> dict[str, Any]:
     """Of a server stream, whose client says one thing. More is not waited for: some clients leave their side open."""
-    messages = stream_messages(body)
+    messages = stream_messages(body, workers)
     try:
         async for message in messages:
             return message

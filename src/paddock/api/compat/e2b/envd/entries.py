@@ -20,7 +20,7 @@ _AT_ONCE = 64
 
 
 async def describe(machine: Machine, found: Sequence[FileInfo]) -> list[dict[str, Any]]:
-    """All of them, in a few round trips however many they are."""
+    """All of these, which are a few hundred at most: each symlink among them is a round trip."""
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def behind(info: FileInfo) -> FileInfo | None:

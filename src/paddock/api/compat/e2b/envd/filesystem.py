@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from functools import partial
 from typing import Any
 
 from paddock import errors
@@ -11,7 +12,9 @@ from paddock.api.compat.e2b.envd.entries import describe, describe_one
 from paddock.api.compat.e2b.envd.fields import Fields
 from paddock.api.compat.e2b.envd.inside import Inside, resolved
 from paddock.api.compat.e2b.envd.users import ROOT, Account
+from paddock.api.large_answers import json_pieces
 from paddock.machine.base import FileInfo, FileType
+from paddock.sorting import sorted_in_slices
 
 
 class FilesystemService:
@@ -48,7 +51,7 @@ class FilesystemService:
         await inside.use.record(event=("file.moved", {"source": source, "destination": destination}))
         return {"entry": await _entry(inside, account, destination)}
 
-    async def list_dir(self, inside: Inside, message: Fields) -> dict[str, object]:
+    async def list_dir(self, inside: Inside, message: Fields) -> bytes:
         account = await inside.account()
         path = resolved(account, message.text("path"))
         depth = message.number("depth") or 1
@@ -61,7 +64,10 @@ class FilesystemService:
             viewer = await inside.viewer(account)
             async with inside.house.listings.turn(inside.sandbox.owner_id):
                 found = await inside.machine.list_directory(path, depth, user=viewer)
-                return {"entries": await describe(inside.machine, sorted(found, key=_walked))}
+                walked = await sorted_in_slices(found, key=_walked)
+                return b'{"entries":[%b]}' % await json_pieces(
+                    walked, partial(describe, inside.machine), inside.holding
+                )
         except errors.PathNotFound:
             raise _missing(path) from None
 

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from paddock.api.compat.e2b.envd.connect import Code, ConnectError
 from paddock.api.compat.e2b.envd.http import Exchange
 from paddock.api.compat.e2b.envd.users import Account, Accounts, BadPath, UnknownUser, basic_user
+from paddock.api.in_flight import holding_of
 from paddock.lifecycle.controller import Use
 from paddock.lifecycle.house import House
+from paddock.lifecycle.in_flight import Holding
 from paddock.machine.base import DEFAULT_USER, Machine
 from paddock.store.records import Sandbox
+from paddock.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,15 @@ class Inside:
     @property
     def sandbox(self) -> Sandbox:
         return self.use.sandbox
+
+    @property
+    def holding(self) -> Holding:
+        """The memory that this request takes."""
+        return holding_of(self.exchange.scope, self.house.in_flight)
+
+    @property
+    def workers(self) -> Workers:
+        return self.house.workers.of(self.sandbox.owner_id)
 
     def environment(self) -> dict[str, str]:
         """What every process of the sandbox is told, beside what belongs to its user."""

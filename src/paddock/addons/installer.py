@@ -1,0 +1,64 @@
+"""One installation, as a program of its own: ``python -m paddock.addons.installer HOME NAME [--full] [--fresh]``.
+
+The server starts it when it is asked to install an add-on, so that what is unpacked and compiled costs it nothing,
+and so that it can be ended with the server. On standard output it tells how far it has come, a JSON object to a line:
+``progress`` again and again, and ``installed`` or ``error`` at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from argparse import ArgumentParser
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from paddock.addons.cache import Cache, default_folder
+from paddock.addons.progress import Progress
+from paddock.addons.recipes import recipe
+from paddock.addons.shelf import Shelf
+from paddock.errors import AddonFailed, PaddockError
+
+_NICE = 10
+_MAX_DETAIL = 500
+
+
+def main() -> None:
+    parser = ArgumentParser()
+    parser.add_argument("home", type=Path)
+    parser.add_argument("name")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--fresh", action="store_true")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, _leave)
+    os.nice(_NICE)
+    shelf = Shelf(options.home / "addons", Cache(default_folder()))
+    try:
+        made = shelf.install(recipe(options.name, full=options.full), _hear, fresh=options.fresh)
+        _say(installed={"version": made.version})
+    except PaddockError as error:
+        _say(error={"code": error.code, "status": error.status, "message": error.message})
+    except OSError as error:
+        failed = AddonFailed(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        _say(error={"code": failed.code, "status": failed.status, "message": failed.message})
+
+
+def _hear(progress: Progress) -> None:
+    _say(progress=asdict(replace(progress, detail=progress.detail[:_MAX_DETAIL])))
+
+
+def _say(**said: Any) -> None:
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
+
+
+def _leave(number: int, frame: object) -> NoReturn:
+    """Through every ``finally``: programs are ended, and what is half made is removed."""
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    main()

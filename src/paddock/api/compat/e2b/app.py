@@ -1,0 +1,31 @@
+"""Both halves of the facade: the control plane under ``/e2b``, and what answers on envd's port of every sandbox.
+
+Built when they are first asked for (:mod:`paddock.api.on_demand`).
+"""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from paddock.api.auth import RateLimiter
+from paddock.api.on_demand import OnDemandApp
+from paddock.lifecycle.house import House
+
+
+def mount_e2b(app: FastAPI, house: House, limiter: RateLimiter) -> None:
+    def control() -> FastAPI:
+        from paddock.api.compat.e2b.control.app import create_control
+
+        return create_control(house, limiter)
+
+    app.mount("/e2b", OnDemandApp(control))
+
+
+def envd_app(house: House, limiter: RateLimiter) -> ASGIApp:
+    def envd() -> ASGIApp:
+        from paddock.api.compat.e2b.envd.app import create_envd
+
+        return create_envd(house, limiter)
+
+    return OnDemandApp(envd)

@@ -1,0 +1,69 @@
+"""The add-ons of this server: large programs that its local sandboxes see."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+
+from paddock.api.auth import Caller, Calling, GuardedRoute
+from paddock.api.openapi import failures, operation_id
+from paddock.api.sse import EVENTS, Event, EventStream
+from paddock.lifecycle.addons import Installation
+from paddock.models import AddonAnswer, AddonList, InstallAddon, Success
+
+router = APIRouter(
+    tags=["addons"],
+    route_class=GuardedRoute,
+    responses=failures(404, 409, 501),
+    generate_unique_id_function=operation_id,
+)
+
+NameHere = Annotated[str, Path(max_length=80, examples=["browser"])]
+_STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The add-on as it is now; with `stream` the events `progress`… and `end`, or `error`.",
+        "content": EVENTS,
+    }
+}
+
+
+@router.get("/addons")
+async def list_addons(caller: Calling) -> AddonList:
+    """Every add-on that there is, whether it is installed, and how far an installation has come."""
+    return AddonList(addons=await caller.house.addons.every())
+
+
+@router.get("/addons/{name}")
+async def get_addon(name: NameHere, caller: Calling) -> AddonAnswer:
+    """`progress` while this server installs it; `problem` if that failed."""
+    return await caller.house.addons.get(name)
+
+
+@router.post("/addons/{name}/install", response_model=AddonAnswer, responses=_STREAMED)
+async def install_addon(body: InstallAddon, name: NameHere, request: Request, caller: Calling) -> Response:
+    """Begin to install it, or its newest version; for admins. Answered at once: see `progress`, or ask for `stream`.
+
+    It goes on when the caller leaves; asking again while it is at work joins it.
+    """
+    installation = caller.house.addons.install(caller.who, name, body)
+    if body.stream or request.headers.get("accept", "").startswith("text/event-stream"):
+        return await EventStream.open(_events(installation, caller), request)
+    answer = await caller.house.addons.get(name)
+    return Response(answer.model_dump_json(), media_type="application/json")
+
+
+@router.delete("/addons/{name}")
+async def remove_addon(name: NameHere, caller: Calling) -> Success:
+    """For admins. What sandboxes run of it at this moment may break."""
+    await caller.house.addons.remove(caller.who, name)
+    return Success(message=f"The add-on {name} is removed.")
+
+
+async def _events(installation: Installation, caller: Caller) -> AsyncGenerator[Event, None]:
+    async with aclosing(installation.follow()) as changes:
+        async for progress in changes:
+            yield Event("progress", progress)
+    yield Event("end", await caller.house.addons.get(installation.name))

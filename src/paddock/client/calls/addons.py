@@ -1,0 +1,84 @@
+"""The add-ons of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import quote
+
+from paddock.client.answers import Addon, AddonEnded, AddonEvent, AddonProgress, Done
+from paddock.client.call import Call, StreamCall, answer, event, given, listed, nothing
+from paddock.client.errors import from_event
+from paddock.client.retry import Repeat
+from paddock.client.sse import EventDecoder, ServerSentEvent
+
+
+def list_addons() -> Call[list[Addon]]:
+    return Call(method="GET", path="/addons", read=listed(Addon, "addons"))
+
+
+def get_addon(name: str) -> Call[Addon]:
+    """``progress`` is there while the server installs it, ``problem`` if that failed."""
+    return Call(method="GET", path=_path(name), read=answer(Addon))
+
+
+def install_addon(name: str, *, full: bool | None = None, fresh: bool | None = None) -> Call[Addon]:
+    """Begin to install it, for admins. The answer does not wait for the end."""
+    return Call(
+        method="POST",
+        path=_path(name, "/install"),
+        json=given(full=full, fresh=fresh),
+        read=answer(Addon),
+        repeat=Repeat.UNSENT,
+    )
+
+
+def stream_install_addon(name: str, *, full: bool | None = None, fresh: bool | None = None) -> StreamCall[AddonEvent]:
+    """The same, and how far it has come: ``progress`` again and again, ``end`` when it is installed.
+
+    It goes on when the reader leaves; asking again while it is at work joins it.
+    """
+    return StreamCall(
+        call=Call(
+            method="POST",
+            path=_path(name, "/install"),
+            json=given(full=full, fresh=fresh, stream=True),
+            read=nothing,
+            repeat=Repeat.UNSENT,
+        ),
+        decoder=_AddonEvents,
+    )
+
+
+def remove_addon(name: str) -> Call[Done]:
+    return Call(method="DELETE", path=_path(name), read=answer(Done))
+
+
+def _path(name: str, more: str = "") -> str:
+    return f"/addons/{quote(name, safe='')}{more}"
+
+
+class _AddonEvents:
+    """One installation. Where the connection broke nobody knows what became of it: whoever follows it asks again."""
+
+    def __init__(self) -> None:
+        self._decoder = EventDecoder()
+        self.complete = False
+
+    def feed(self, chunk: bytes) -> Iterable[AddonEvent]:
+        for sent in self._decoder.feed(chunk):
+            if (item := self._read(sent)) is not None:
+                yield item
+
+    def resume(self) -> None:
+        return None
+
+    def _read(self, sent: ServerSentEvent) -> AddonEvent | None:
+        match sent.event:
+            case "progress":
+                return event(AddonProgress, sent.data)
+            case "end":
+                self.complete = True
+                return event(AddonEnded, sent.data)
+            case "error":
+                raise from_event(sent.data)
+        return None

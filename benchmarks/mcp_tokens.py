@@ -25,7 +25,7 @@ _LISTS = {
     "default, where the browser is installed": "?tools=default,browser",
     "minimal": "?tools=minimal",
     "`files,shell`": "?tools=files,shell",
-    "full": "?tools=full",
+    "full; also default, where browser, Claude Code and Codex are installed": "?tools=full",
     "full, with schemas of results": "?tools=full&structured=true",
 }
 

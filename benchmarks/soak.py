@@ -38,6 +38,9 @@ _SETTINGS = {
 _SAMPLE_S = 3.0
 _STATUS = ("VmRSS", "Threads")
 _MB = 1e6
+_STALLS = "event loop stalls so far"
+_MAX_STALLS_PER_MINUTE = 1.0
+"""Of a tenth of a second: a machine with other work has about that many, a server that blocks its loop many more."""
 _WRITERS = 8
 _GROWTH, _SLACK = 1.1, {"memory, MB": 5.0, "descriptors": 15.0, "threads": 4.0, "database, MB": 2.0}
 """The last third may be a tenth above the one before, or by so much: load that comes and goes makes that difference."""
@@ -109,7 +112,7 @@ async def _sample(server: LocalServer, load: Load) -> Sample:
             "disk images and spools, MB": sum(_blocks(file) for file in (local / "sandboxes").glob("*/disk.img")) / _MB,
             "drafts and trash": sum(1 for name in ("drafts", "trash") for _ in (local / name).iterdir()),
             "loop devices": sum(1 for _ in Path("/sys/block").glob("loop*/loop/backing_file")),
-            "event loop stalls so far": health["loop_stalls"],
+            _STALLS: health["loop_stalls"],
         }
     )
 
@@ -125,7 +128,10 @@ def _tell(samples: Sequence[Sample], load: Load, minutes: float) -> None:
     for name in samples[0].values:
         means = [statistics.mean(sample.values[name] for sample in part) for part in parts]
         most = max(sample.values[name] for sample in samples)
-        rows.append([name, *(f"{mean:.1f}" for mean in means), f"{most:.1f}", _verdict(name, means)])
+        verdict = _verdict(means, _SLACK.get(name, 1.0))
+        if name == _STALLS:
+            verdict = _verdict_of_stalls(samples, minutes)
+        rows.append([name, *(f"{mean:.1f}" for mean in means), f"{most:.1f}", verdict])
     total = load.counts.total()
     done = ", ".join(f"{count} × {name}" for name, count in load.counts.most_common())
     notes = [
@@ -137,11 +143,15 @@ def _tell(samples: Sequence[Sample], load: Load, minutes: float) -> None:
     table("An hour's load in ten minutes", ["mean of", "first third", "middle", "last", "most", "flat?"], rows, *notes)
 
 
-def _verdict(name: str, means: Sequence[float]) -> str:
-    if name == "event loop stalls so far":
-        return ""
+def _verdict(means: Sequence[float], slack: float) -> str:
     _, middle, last = means
-    return "flat" if last <= max(middle * _GROWTH, middle + _SLACK.get(name, 1.0)) else "**grows**"
+    return "flat" if last <= max(middle * _GROWTH, middle + slack) else "**grows**"
+
+
+def _verdict_of_stalls(samples: Sequence[Sample], minutes: float) -> str:
+    """A count can only grow; what matters is how often."""
+    stalls = samples[-1].values[_STALLS] - samples[0].values[_STALLS]
+    return "rare" if stalls <= _MAX_STALLS_PER_MINUTE * minutes else "**often**"
 
 
 def _say(sample: Sample, load: Load) -> None:

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Holds every provider to the same promises (tests/conformance) and writes docs/providers.md from what was found; then runs
-# what else only happens where there is an engine or gVisor: the Docker provider's own tests, kills of a server on it, guests.
+# what else only happens where there is an engine or gVisor: the Docker provider's own tests, kills of a server on it, guests,
+# and the whole escape suite on containers and guests.
 # Starts a Docker engine for itself. What a machine lacks (an engine, gVisor) is got where we may, else left out.
 set -eu
 python=${PYTHON:-python3}
@@ -59,6 +60,9 @@ PADDOCK_TEST_VENDOR=all "$python" -m pytest tests/conformance -n "${PADDOCK_TEST
 "$python" -m tests.conformance.capabilities "$report"
 say "docs/providers.md is written"
 "$python" -m pytest -n "${PADDOCK_TEST_WORKERS:-3}" --dist worksteal -q tests/docker tests/local/test_gvisor.py \
-  tests/escape/test_gvisor.py || status=$?
+  tests/local/test_guest_ending.py || status=$?
+# One after the other: what one bomb does to the others is measured.
+"$python" -m pytest -q tests/escape/test_attempts.py tests/escape/test_server.py tests/escape/test_doctor.py \
+  -k "docker or hardened or containers or level" || status=$?
 "$python" -m pytest -q tests/chaos/test_kill_the_server.py -k docker || status=$?
 exit "$status"

@@ -36,27 +36,12 @@ if ! "$python" -c 'import sys; from tests.gateway.browser import CHROMIUM; sys.e
 fi
 # Servers start hundreds of times: let them keep what Python compiled.
 unset PYTHONDONTWRITEBYTECODE
-# Three workers on two cores: much of the time a test waits for a process or a socket.
-status=0
-"$python" -m pytest -n "${PADDOCK_TEST_WORKERS:-3}" --dist worksteal "$@" || status=$?
-[ "$status" = 1 ] || exit "$status"
-
-# Thousands of tests with real processes, servers and kills at once can starve one of them of the machine. What failed
-# gets one more try by itself, and is named, so that nobody takes it for sound; what fails again is broken.
-few=12
-# Parts of a test (subtests) fail without their test being remembered: then nothing can be tried again.
-failed=$("$python" -c '
-import json, pathlib
-cache = pathlib.Path(".pytest_cache/v")
-again = len(json.loads((cache / "cache/lastfailed").read_text()))
-first = json.loads((cache / "paddock/first_try").read_text())
-print(again if again >= first["failed"] + first["error"] else 1_000_000)' 2>/dev/null || echo "$((few + 1))")
-if [ "$failed" -gt "$few" ]; then
-  exit 1
+# Of all tests many need other people's programs: what takes longest is begun now, and locked until it is whole.
+if [ $# = 0 ]; then
+  "$python" -m tests.support.installs >/dev/null 2>&1 &
+  installs=$!
+  trap 'kill "$installs" 2>/dev/null || true' EXIT
+  trap 'exit 130' INT TERM
 fi
-say "once more, alone, what failed among the others:"
-if PADDOCK_SECOND_TRY=1 "$python" -m pytest -n 0 --last-failed --last-failed-no-failures none -v; then
-  say "all tests passed; those just named only when they had the machine for themselves: they want a look"
-else
-  exit 1
-fi
+# Four workers on two cores: much of the time a test waits for a process or a socket.
+"$python" -m pytest -n "${PADDOCK_TEST_WORKERS:-4}" --dist worksteal "$@"

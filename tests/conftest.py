@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,12 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: the garbage collector need not walk it ever again."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """``make test`` runs one form of each test; all of them run with ``PADDOCK_TEST_ALL=1`` (``make test-all``)."""
     if os.environ.get("PADDOCK_TEST_ALL"):
@@ -56,23 +63,6 @@ _SAMPLE = (
 
 def _in_the_sample(item: pytest.Item) -> bool:
     return item.nodeid.startswith(_SAMPLE)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """A second try (scripts/test.sh) tells the sum of both, since its own summary is of a handful of tests."""
-    counts = {kind: len(terminalreporter.stats.get(kind, ())) for kind in ("passed", "failed", "error", "skipped")}
-    cache = getattr(config, "cache", None)  # absent with -p no:cacheprovider
-    if cache is None or hasattr(config, "workerinput"):
-        return
-    if "PADDOCK_SECOND_TRY" not in os.environ:
-        cache.set("paddock/first_try", counts)
-        return
-    first = cache.get("paddock/first_try", dict.fromkeys(counts, 0))
-    passed, broken = first["passed"] + counts["passed"], counts["failed"] + counts["error"]
-    terminalreporter.section("both tries together")
-    terminalreporter.line(
-        f"{broken} failed, {passed} passed ({counts['passed']} of them at the second try), {first['skipped']} skipped"
-    )
 
 
 @pytest.fixture(scope="session")

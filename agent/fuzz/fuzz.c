@@ -73,6 +73,7 @@ void do_stats(struct connection *c, uint32_t id) { answer(c, id); }
 void do_ping(struct connection *c, uint32_t id) { answer(c, id); }
 void do_stop_all(struct connection *c, uint32_t id) { answer(c, id); }
 void do_continue_all(struct connection *c, uint32_t id) { answer(c, id); }
+void do_kill_all(struct connection *c, uint32_t id) { answer(c, id); }
 void do_process_get(struct connection *c, uint32_t id, const char *process_id) {
     look(process_id);
     answer(c, id);
@@ -176,13 +177,13 @@ static void seed_frame(struct writer *w) {
         REQ_CLOSE_STDIN, REQ_SIGNAL, REQ_RESIZE, REQ_WAIT, REQ_CANCEL, REQ_STAT, REQ_LIST_DIR, REQ_OPEN, REQ_COMMIT, REQ_CLOSE,
         REQ_MKDIR, REQ_MOVE, REQ_REMOVE, REQ_CHMOD, REQ_WATCH, REQ_PREAD, REQ_PWRITE, REQ_DIAL, REQ_LISTEN, REQ_LISTEN_ON, REQ_STATS, 0x7f,
         REQ_SPAWN, REQ_SIGNAL_ONE, REQ_NOTE, REQ_FOLLOW_ALL, REQ_OPEN_FOR, REQ_MKDIR_FOR, REQ_RESOLVE, REQ_ATTRIBUTES,
-        REQ_SPAWN, REQ_FOLLOW_WINDOW, REQ_WINDOW,
+        REQ_SPAWN, REQ_FOLLOW_WINDOW, REQ_WINDOW, REQ_STOP_ALL, REQ_CONTINUE_ALL, REQ_KILL_ALL,
     };
     static const char *const forms[] = {
         "44", "", "tlltt12288t", "tlltt12288t", "", "t", "t88", "t184", "tb", "t", "t4", "t22", "t", "4", "tt1", "tt44", "tt14",
         "4", "4", "tt4", "ttt", "tt1", "tt4", "tt1", "484", "48b", "2", "2", "21", "", "tb4",
         "tlltt12288tb", "t4", "t", "t88", "ttt14tl", "ttt4", "tt", "ttl",
-        "tlltt12288t44", "t88144", "44",
+        "tlltt12288t44", "t88144", "44", "", "", "",
     };
     _Static_assert(sizeof types == sizeof forms / sizeof *forms, "each type has its form");
     uint32_t pick = chance(sizeof types);

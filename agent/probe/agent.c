@@ -39,8 +39,14 @@
 
 enum { IO_OF_PROCESS = 1, IO_OF_GROUP, IO_OF_USER, LAST_SIGNAL = 64 };
 
-#define PROGRAM "/run/paddock/agent"
 #define FOLDER "/run/paddock"
+
+/* Where it is among what a container far away is given, if not where it usually is. */
+static const char *program(void)
+{
+    static const char *const usual = FOLDER "/agent";
+    return access(usual, F_OK) == 0 ? usual : FOLDER "/bin/paddock-agent";
+}
 
 static enum verdict agent_trace(const struct call *call)
 {
@@ -127,12 +133,12 @@ static enum verdict agent_pages(const struct call *call)
 
 static enum verdict agent_program_write(const struct call *call)
 {
-    static const char *const paths[] = {PROGRAM, "/proc/1/exe", "/run/paddock/bin/sudo", "/usr/bin/sudo"};
+    const char *const paths[] = {program(), "/proc/1/exe", FOLDER "/bin/sudo", "/usr/bin/sudo"};
     struct stat wanted;
     struct stat found;
     (void)call;
-    if (stat(PROGRAM, &wanted) < 0)
-        return not_tried(PROGRAM ": %s", strerror(errno));
+    if (stat(program(), &wanted) < 0)
+        return not_tried("%s: %s", program(), strerror(errno));
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         if (stat(paths[i], &found) < 0 || found.st_ino != wanted.st_ino || found.st_dev != wanted.st_dev)
             continue;
@@ -142,20 +148,22 @@ static enum verdict agent_program_write(const struct call *call)
             return not_refused("changed %s", paths[i]);
     }
     char path[64];
-    int fd = open(PROGRAM, O_RDONLY | O_CLOEXEC);
+    int fd = open(program(), O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return refused(PROGRAM ": %s", strerror(errno));
+        return refused("%s: %s", program(), strerror(errno));
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     return judge_success(open(path, O_WRONLY | O_CLOEXEC), "opening its descriptor again for writing");
 }
 
 static enum verdict agent_program_replace(const struct call *call)
 {
+    char aside[64];
     (void)call;
-    if (access(PROGRAM, F_OK) < 0)
-        return not_tried(PROGRAM ": %s", strerror(errno));
-    if (rename(PROGRAM, FOLDER "/agent.old") == 0) {
-        (void)rename(FOLDER "/agent.old", PROGRAM);
+    if (access(program(), F_OK) < 0)
+        return not_tried("%s: %s", program(), strerror(errno));
+    (void)snprintf(aside, sizeof aside, "%s.old", program());
+    if (rename(program(), aside) == 0) {
+        (void)rename(aside, program());
         return not_refused("renamed it");
     }
     return judge_success(rename(FOLDER, "/run/paddock.old"), "moving its folder away");
@@ -168,12 +176,12 @@ static enum verdict agent_program_through_exe(const struct call *call)
     char path[64];
     int status;
     (void)call;
-    if (access(PROGRAM, X_OK) < 0)
-        return not_tried(PROGRAM ": %s", strerror(errno));
+    if (access(program(), X_OK) < 0)
+        return not_tried("%s: %s", program(), strerror(errno));
     pid_t pid = fork();
     if (pid == 0) {
         (void)ptrace(PTRACE_TRACEME, 0, NULL, NULL);
-        (void)execl(PROGRAM, "sudo", "true", (char *)NULL);
+        (void)execl(program(), "sudo", "true", (char *)NULL);
         _exit(127);
     }
     if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status))

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +19,7 @@
 enum { PIECE = 1 << 20 };
 static char piece[PIECE];
 
-/* Takes megabytes, until it is stopped or has `most` of them; then says so by exiting with 1. */
+/* Takes megabytes, until it is stopped (and may exit) or has `most` of them (and returns). */
 typedef void taker(long most);
 
 static void take_pages(long most)
@@ -62,12 +64,17 @@ static void take_socket_buffers(long most)
     }
 }
 
-/* In a child, which is the one that the kernel shall end: the parent tells. The words: seconds, most megabytes. */
+/* In a child, which is the one that the kernel shall end: the parent tells. Whether the child has got it all stands in
+ * memory that they share: gVisor gives a process that the host's kernel has ended an exit code like any other. The
+ * words: seconds, most megabytes. */
 static enum verdict memory_bomb(const struct call *call, taker *take)
 {
     double until = seconds_now() + (double)number(call->words[0]);
     long most = number(call->words[1]);
+    atomic_bool *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int times = 0;
+    if (all == MAP_FAILED)
+        return not_tried("no memory: %s", strerror(errno));
     do {
         int status = 0;
         pid_t pid = fork();
@@ -75,11 +82,12 @@ static enum verdict memory_bomb(const struct call *call, taker *take)
             int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
             (void)!write(fd, "1000", 4);
             take(most);
-            _exit(1);
+            atomic_store(all, true);
+            _exit(0);
         }
         if (pid < 0 || waitpid(pid, &status, 0) != pid)
             return not_tried("fork: %s", strerror(errno));
-        if (WIFEXITED(status) && WEXITSTATUS(status) == 1)
+        if (atomic_load(all))
             return not_refused("took %ld MB", most);
         times++;
     } while (seconds_now() < until);

@@ -70,6 +70,8 @@ void do_listen(struct connection *c, uint32_t id, uint16_t port, uint8_t kind);
 void do_stats(struct connection *c, uint32_t id);
 void do_stop_all(struct connection *c, uint32_t id);
 void do_continue_all(struct connection *c, uint32_t id);
+/* Only as the first process of its namespace: elsewhere everybody would be the whole machine. */
+void do_kill_all(struct connection *c, uint32_t id);
 
 /* The connection ends: what it had opened is closed, and what it had not committed is removed. */
 void tokens_drop(struct connection *c);

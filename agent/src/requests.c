@@ -201,6 +201,7 @@ static bool on_plain(struct connection *c, uint8_t type, uint32_t id, struct rea
         case REQ_PROCESSES: do_processes(c, id); break;
         case REQ_STATS: do_stats(c, id); break;
         case REQ_STOP_ALL: do_stop_all(c, id); break;
+        case REQ_KILL_ALL: do_kill_all(c, id); break;
         default: do_continue_all(c, id); break;
     }
     return true;
@@ -227,6 +228,7 @@ bool request_handle(struct connection *c, uint8_t type, uint32_t id, uint8_t *pa
         case REQ_COMMIT: case REQ_CLOSE: case REQ_PREAD: case REQ_PWRITE: return on_token(c, type, id, &r);
         case REQ_DIAL: case REQ_LISTEN: case REQ_LISTEN_ON: return on_port(c, type, id, &r);
         case REQ_PING: case REQ_PROCESSES: case REQ_STATS: case REQ_STOP_ALL: case REQ_CONTINUE_ALL:
+        case REQ_KILL_ALL:
             return on_plain(c, type, id, &r);
         default: answer_error(c, id, ENOSYS, "unknown request"); return true;
     }

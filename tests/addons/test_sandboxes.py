@@ -73,4 +73,4 @@ def test_the_command_lists_and_removes_addons(tmp_path: Path) -> None:
 def test_the_command_names_the_addons_when_there_is_no_such(tmp_path: Path) -> None:
     done = Paddock(tmp_path)("addon", "install", "emacs", check=None)
     assert done.returncode != 0
-    assert "browser, code-interpreter, vscode" in done.stderr
+    assert "browser, code-interpreter, java, r, vscode" in done.stderr

@@ -162,7 +162,7 @@ def test_what_is_removed_is_gone(shelf: Shelf, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["nonsense", "../..", "", "browser/../vscode"])
 def test_a_name_that_is_none_is_refused_with_those_that_there_are(shelf: Shelf, name: str) -> None:
-    with pytest.raises(errors.AddonNotFound, match="browser, code-interpreter, vscode"):
+    with pytest.raises(errors.AddonNotFound, match="browser, code-interpreter, java, r, vscode"):
         shelf.installed(name)
 
 

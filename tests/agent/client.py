@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-PATIENCE = 20.0
+from tests.support.waiting import PATIENCE_S
+
 HEADER = struct.Struct("<IBBHI")
 
 HELLO, PING = 0x01, 0x02
@@ -22,7 +23,7 @@ SIGNAL_ONE, NOTE, FOLLOW_ALL, FOLLOW_WINDOW, WINDOW = 0x1A, 0x1B, 0x1C, 0x1D, 0x
 STAT, LIST_DIR, OPEN, COMMIT, CLOSE, MKDIR, MOVE, REMOVE = 0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27
 CHMOD, WATCH, PREAD, PWRITE, DIAL, LISTEN, LISTEN_ON = 0x28, 0x29, 0x2A, 0x2B, 0x30, 0x31, 0x32
 OPEN_FOR, MKDIR_FOR, RESOLVE, ATTRIBUTES = 0x2C, 0x2D, 0x2E, 0x2F
-STATS, STOP_ALL, CONTINUE_ALL = 0x40, 0x41, 0x42
+STATS, STOP_ALL, CONTINUE_ALL, KILL_ALL = 0x40, 0x41, 0x42, 0x43
 OK, HELLO_OK, PROCESS, PROCESS_LIST, DATA, ENDED, OUTPUT = 0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86
 ENTRY, ENTRIES, END, OPENED, MADE, EVENT, BYTES, SOCKET = 0x87, 0x88, 0x89, 0x8A, 0x8B, 0x8C, 0x8D, 0x8E
 STATS_OK, COUNT, ATTRIBUTES_OK, ERROR = 0x8F, 0x90, 0x91, 0xFF
@@ -141,7 +142,7 @@ class Client:
 
     def __init__(self, path: str, *, features: int = 1, greet: bool = True) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(PATIENCE_S)
         self.socket.connect(path)
         self._data = bytearray()
         self._fds: deque[int] = deque()

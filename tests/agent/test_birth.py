@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.client import PATIENCE, Client
+from tests.agent.client import Client
+from tests.support.waiting import PATIENCE_S
 
 NO_FILTERS = struct.pack("<II", 0, 0)
 
@@ -27,7 +28,7 @@ class Nursery:
         self.door = socket.socket(socket.AF_UNIX)
         self.door.bind(self.birth)
         self.door.listen()
-        self.door.settimeout(PATIENCE)
+        self.door.settimeout(PATIENCE_S)
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -96,20 +97,20 @@ def test_without_anybody_at_the_door_it_ends_and_says_so(nursery: Nursery) -> No
     process = nursery.start()
     assert process.stderr is not None
     assert process.stderr.read().startswith(b"paddock-agent: nobody gave birth")
-    assert process.wait(PATIENCE) == 1
+    assert process.wait(PATIENCE_S) == 1
 
 
 def test_a_server_that_dies_at_the_door_is_no_server(nursery: Nursery) -> None:
     process = nursery.start()
     nursery.caller().close()
-    assert process.wait(PATIENCE) == 1
+    assert process.wait(PATIENCE_S) == 1
 
 
 def test_whoever_brings_something_else_is_not_believed(nursery: Nursery) -> None:
     process = nursery.start()
     with nursery.caller() as caller:
         socket.send_fds(caller, [b"b"], [nursery.door.fileno()])
-        assert process.wait(PATIENCE) == 1
+        assert process.wait(PATIENCE_S) == 1
 
 
 @pytest.mark.parametrize(
@@ -124,4 +125,4 @@ def test_whoever_brings_something_else_is_not_believed(nursery: Nursery) -> None
 )
 def test_it_is_born_or_it_inherits_never_both(plain_binary: Path, options: list[str]) -> None:
     command = [str(plain_binary), "serve", "--mode", "plain", *options]
-    assert subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False).returncode == 2
+    assert subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False).returncode == 2

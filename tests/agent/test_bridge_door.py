@@ -16,7 +16,7 @@ import pytest
 from paddock.machine.agent.bridge import TOKEN_HEADER, Bridge, BridgeRefused, Endpoint
 from paddock.machine.agent.machine import AgentMachine
 from paddock.machine.base import ProcessSpec
-from tests.agent.client import PATIENCE
+from tests.support.waiting import PATIENCE_S
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 ME = str(os.getuid())
@@ -66,7 +66,7 @@ class Kernel:
 
         bridge = Bridge(endpoint)
         environment = {"PATH": os.environ["PATH"]}
-        machine = AgentMachine("inside", bridge.link, lambda: environment, bridge=bridge, reply_seconds=PATIENCE)
+        machine = AgentMachine("inside", bridge.link, lambda: environment, bridge=bridge, reply_seconds=PATIENCE_S)
         try:
             yield machine
         finally:
@@ -85,14 +85,14 @@ def kernel(plain_binary: Path) -> Iterator[Kernel]:
 
 
 async def _says(machine: AgentMachine, word: str) -> None:
-    info, stdout, _ = await machine.run(ProcessSpec(word, ["echo", word], cwd="/", user=ME), PATIENCE)
+    info, stdout, _ = await machine.run(ProcessSpec(word, ["echo", word], cwd="/", user=ME), PATIENCE_S)
     assert (info.exit_code, stdout.data) == (0, f"{word}\n".encode())
 
 
 async def _started(kernel: Kernel) -> None:
     kernel.start()
     assert kernel.process is not None
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         while not await _answers(kernel):
             assert kernel.process.poll() is None, "the agent has ended"
             await asyncio.sleep(0.01)
@@ -124,11 +124,11 @@ async def test_it_says_that_it_listens_before_anybody_comes(kernel: Kernel) -> N
     bridge, listens = Bridge(endpoint), asyncio.Event()
     waiting = asyncio.create_task(bridge.accept(port, 0, listens.set))
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_S):
             await listens.wait()
         assert not waiting.done()
-        with socket.create_connection(("127.0.0.1", port), PATIENCE):
-            async with asyncio.timeout(PATIENCE):
+        with socket.create_connection(("127.0.0.1", port), PATIENCE_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await (await waiting).close()
     finally:
         waiting.cancel()
@@ -166,13 +166,13 @@ async def test_a_door_that_an_earlier_start_left_is_replaced(kernel: Kernel) -> 
     ],
 )
 def test_half_a_beginning_is_refused(plain_binary: Path, wrong: list[str]) -> None:
-    done = subprocess.run([plain_binary, "serve", *wrong, "--mode", "plain"], capture_output=True, timeout=PATIENCE)
+    done = subprocess.run([plain_binary, "serve", *wrong, "--mode", "plain"], capture_output=True, timeout=PATIENCE_S)
     assert done.returncode == 2
     assert b"usage" in done.stderr
 
 
 def test_without_its_filter_it_does_not_begin(kernel: Kernel) -> None:
     kernel.filter.unlink()
-    done = subprocess.run(kernel.command(), capture_output=True, timeout=PATIENCE)
+    done = subprocess.run(kernel.command(), capture_output=True, timeout=PATIENCE_S)
     assert done.returncode == 1
     assert b"no filter" in done.stderr

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from tests.agent import client as wire
 from tests.agent.client import Client, names_in
 from tests.agent.conftest import Running
+from tests.support.waiting import wait_until
 
 
 def children(agent: Running) -> list[str]:
@@ -51,10 +51,7 @@ def _private(agent: Running) -> int:
 def test_an_idle_agent_is_small(agent: Running) -> None:
     client = agent.connect()
     client.run("p", "seq 1 100000")
-    until = time.monotonic() + wire.PATIENCE
-    while _private(agent) > 200 << 10 and "sanitized" not in agent.binary.name:
-        assert time.monotonic() < until, f"{_private(agent) >> 10} KiB"
-        time.sleep(0.1)
+    wait_until(lambda: _private(agent) <= 200 << 10 or "sanitized" in agent.binary.name)
 
 
 def test_clients_that_leave_in_the_middle_leave_nothing(client: Client, agent: Running, tmp_path: Path) -> None:
@@ -70,10 +67,6 @@ def test_clients_that_leave_in_the_middle_leave_nothing(client: Client, agent: R
         other.send(wire.OPEN, wire.raw("user") + wire.raw(str(tmp_path / f"{n}")) + b"\1\xff\xff\xff\xff")
         other.close()
     for n in range(20):
-        while not any(process.process_id == f"p{n}" for process in client.processes()):
-            time.sleep(0.01)
+        wait_until(lambda name=f"p{n}": name in [process.process_id for process in client.processes()])  # type: ignore[misc]
         client.wait(f"p{n}")
-    until = time.monotonic() + wire.PATIENCE
-    while agent.descriptors() != before or names_in(tmp_path):
-        client.ask(wire.PING)
-        assert time.monotonic() < until, names_in(f"/proc/{agent.pid}/fd")
+    wait_until(lambda: client.ask(wire.PING) and agent.descriptors() == before and not names_in(tmp_path))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import struct
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from tests.agent import client as wire
 from tests.agent.client import Client, Refused, raw
 from tests.agent.conftest import Running, Starter
+from tests.support.waiting import wait_until
 
 
 def joined(pieces: list[tuple[int, int, bytes]], stream: int = wire.STDOUT) -> bytes:
@@ -99,8 +99,7 @@ def test_a_follower_that_does_not_read_slows_nobody_and_misses_what_the_spool_dr
     slow = agent.connect()
     client.shell("p", "seq -f %07.0f 1 2000000; read x", flags=wire.WITH_STDIN, spool=1 << 20)
     request = slow.follow("p")
-    while client.process("p").stdout_size < 16_000_000:
-        time.sleep(0.01)
+    wait_until(lambda: client.process("p").stdout_size >= 16_000_000)
     client.ask(wire.STDIN, raw("p") + raw("\n"))
     client.wait("p")
     pieces, ended = slow.followed(request)
@@ -138,10 +137,7 @@ def test_background_children_are_read_after_the_end(client: Client, tmp_path: Pa
     ended, out, _ = client.run("p", f"(while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; echo late) & echo early")
     assert (ended.status, out) == (wire.COMPLETED, b"early\n")
     (tmp_path / "go").touch()
-    until = time.monotonic() + wire.PATIENCE
-    while client.everything("p") != b"early\nlate\n":
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: client.everything("p") == b"early\nlate\n")
 
 
 def test_an_endless_background_writer_does_not_keep_the_end_from_being_told(client: Client) -> None:
@@ -174,9 +170,7 @@ def test_only_so_many_ended_processes_are_remembered(client: Client, agent: Runn
     for n in range(300):
         client.answer(1000 + n)
     client.run("last", "true")
-    until = time.monotonic() + wire.PATIENCE
-    while any(process.status == wire.RUNNING for process in client.processes()):
-        assert time.monotonic() < until
+    wait_until(lambda: all(process.status != wire.RUNNING for process in client.processes()))
     client.ask(wire.PING)
     listed = client.processes()
     assert len(listed) == 256

@@ -13,13 +13,14 @@ from tests.agent import client as wire
 from tests.agent.client import Client
 from tests.agent.conftest import Running
 from tests.agent.test_files import number_of
+from tests.support.waiting import PATIENCE_S
 
 
 def ask_socket(client: Client, kind: int, port: int) -> socket.socket:
     frame = client.ask(kind, struct.pack("<H", port))
     assert frame.type == wire.SOCKET and frame.payload == b"" and frame.fd is not None
     made = socket.socket(fileno=frame.fd)
-    made.settimeout(wire.PATIENCE)
+    made.settimeout(PATIENCE_S)
     return made
 
 

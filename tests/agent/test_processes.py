@@ -13,6 +13,7 @@ import pytest
 from tests.agent import client as wire
 from tests.agent.client import Client, Refused, raw
 from tests.agent.conftest import Running
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize("code", [0, 1, 126, 137, 255])
@@ -210,10 +211,7 @@ def test_a_signal_reaches_the_whole_group(client: Client) -> None:
 
 
 def _gone(pid: int) -> None:
-    until = time.monotonic() + wire.PATIENCE
-    while Path(f"/proc/{pid}").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text():
-        assert time.monotonic() < until, f"{pid} lives on"
-        time.sleep(0.01)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text())
 
 
 def test_signals_and_sizes_for_the_wrong_process_are_told_apart(client: Client) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent import client as wire
 from tests.agent.conftest import Running, Starter
+from tests.support.waiting import PATIENCE_S
 
 LINKING = {"x86_64": [88, 266], "aarch64": [36]}.get(platform.machine(), [])
 """symlink and symlinkat."""
@@ -31,7 +31,7 @@ def allow_all_but(numbers: list[int]) -> bytes:
 
 def serve(binary: Path, *options: str, descriptors: tuple[int, ...] = ()) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [str(binary), *options], pass_fds=descriptors, capture_output=True, timeout=wire.PATIENCE, check=False
+        [str(binary), *options], pass_fds=descriptors, capture_output=True, timeout=PATIENCE_S, check=False
     )
 
 

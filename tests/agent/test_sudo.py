@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.agent import client as wire
-from tests.agent.client import HEADER, Client, names_in, raw, words
+from tests.agent.client import HEADER, Client, raw, words
 from tests.agent.conftest import Running, Starter
+from tests.support.waiting import PATIENCE_S, wait_until
 
 RUN, STATUS, SIGNAL = 0x50, 0x51, 0x52
 
@@ -41,13 +42,13 @@ class Sudo:
     def run(self, *arguments: str, input: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
         command = [str(self.shim), *arguments]
         return subprocess.run(
-            command, env=self.env, capture_output=True, input=input, cwd=cwd, timeout=wire.PATIENCE, check=False
+            command, env=self.env, capture_output=True, input=input, cwd=cwd, timeout=PATIENCE_S, check=False
         )
 
     def connect(self) -> socket.socket:
         made = socket.socket(socket.AF_UNIX)
         made.connect(self.socket)
-        made.settimeout(wire.PATIENCE)
+        made.settimeout(PATIENCE_S)
         return made
 
 
@@ -136,7 +137,7 @@ def test_signals_are_passed_on(sudo: Sudo) -> None:
         assert running.stdout.readline() == b"up\n"
         running.terminate()
         assert running.stdout.read() == b"caught\n"
-        assert running.wait(wire.PATIENCE) == 3
+        assert running.wait(PATIENCE_S) == 3
 
 
 def test_a_command_does_not_outlive_a_caller_that_was_killed(sudo: Sudo) -> None:
@@ -146,10 +147,7 @@ def test_a_command_does_not_outlive_a_caller_that_was_killed(sudo: Sudo) -> None
         assert running.stdout
         pid = int(running.stdout.readline())
         running.kill()
-    until = time.monotonic() + wire.PATIENCE
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def order(argv: list[str], kind: int = RUN, extra: bytes = b"") -> bytes:
@@ -183,10 +181,7 @@ def test_hostile_callers_are_dropped_and_leave_nothing(sudo: Sudo) -> None:
             socket.send_fds(caller, [b"\0"], [fd] * 50)
     for fd in fds:
         os.close(fd)
-    until = time.monotonic() + wire.PATIENCE
-    while sudo.agent.descriptors() != before:
-        client.ask(wire.PING)
-        assert time.monotonic() < until, names_in(f"/proc/{sudo.agent.pid}/fd")
+    wait_until(lambda: client.ask(wire.PING) and sudo.agent.descriptors() == before)
     assert sudo.run("echo", "fine").stdout == b"fine\n"
 
 

@@ -22,9 +22,9 @@ from paddock.machine.agent.machine import AgentMachine
 from paddock.machine.agent.trunk import CHANNELS, WINDOW, Trunk
 from paddock.machine.agent.wire import ProtocolError
 from paddock.machine.base import ProcessSpec
-from tests.agent.client import PATIENCE
 from tests.agent.conftest import build
 from tests.agent.test_bridge_door import ME, TOKEN, Kernel, _started, kernel  # noqa: F401 - a fixture
+from tests.support.waiting import PATIENCE_S, until
 
 Guest = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -67,7 +67,7 @@ async def between(binary: Path, folder: Path, guest: Guest) -> AsyncIterator[Tru
     server = await asyncio.start_unix_server(guest, door, backlog=CHANNELS)
     trunk, _ = await opened(binary, door)
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_S):
             yield trunk
     finally:
         await trunk.close()
@@ -143,8 +143,7 @@ async def test_numbers_are_used_again_and_more_than_there_are_is_refused(binary:
                 await trunk.connect()
             words = [b"%d" % number for number in range(CHANNELS)]
             assert await asyncio.gather(*map(say, held, words)) == words
-            while len(trunk._free) < CHANNELS:
-                await asyncio.sleep(0.01)
+            await until(lambda: len(trunk._free) == CHANNELS)
 
 
 async def test_where_nobody_listens_the_connection_ends_at_once_and_the_trunk_goes_on(
@@ -173,7 +172,7 @@ async def test_a_trunk_that_is_cut_takes_all_with_it_and_says_so(binary: Path, f
     trunk, inner = await opened(binary, folder / "door")
     held = [await trunk.connect() for _ in range(3)]
     inner.process.kill()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         for connection in held:
             assert await asyncio.get_running_loop().sock_recv(connection, 1) == b""
             connection.close()
@@ -188,7 +187,7 @@ async def test_its_inner_end_ends_with_its_input(binary: Path, folder: Path) -> 
     process = await asyncio.create_subprocess_exec(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.close()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         assert await process.wait() == 0
 
 
@@ -197,13 +196,13 @@ async def test_its_inner_end_ends_when_nobody_says_anything_for_long(binary: Pat
     process = await asyncio.create_subprocess_exec(
         *(binary, "trunk", str(folder / "door"), "-", "1"), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         assert await process.wait() == 1
 
 
 @pytest.mark.parametrize("wrong", [["-", "0"], ["-", "x"], ["/no/such/filter"]])
 def test_it_does_not_begin_otherwise_than_it_was_told_to(plain_binary: Path, wrong: list[str]) -> None:
-    done = subprocess.run([plain_binary, "trunk", "/nowhere", *wrong], capture_output=True, timeout=PATIENCE)
+    done = subprocess.run([plain_binary, "trunk", "/nowhere", *wrong], capture_output=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (1, b"")
 
 
@@ -240,17 +239,15 @@ async def test_a_whole_machine_over_it_also_after_it_was_cut(kernel: Kernel) -> 
 
     bridge = Bridge(endpoint)
     environment = {"PATH": os.environ["PATH"]}
-    machine = AgentMachine("inside", bridge.link, lambda: environment, bridge=bridge, reply_seconds=PATIENCE)
+    machine = AgentMachine("inside", bridge.link, lambda: environment, bridge=bridge, reply_seconds=PATIENCE_S)
 
     async def says(word: str) -> bytes:
-        return (await machine.run(ProcessSpec(word, ["echo", word], cwd="/", user=ME), PATIENCE))[1].data
+        return (await machine.run(ProcessSpec(word, ["echo", word], cwd="/", user=ME), PATIENCE_S))[1].data
 
     try:
         assert await says("through") == b"through\n"
         trunks[0][1].process.kill()
-        async with asyncio.timeout(PATIENCE):
-            while trunks[0][0].alive:
-                await asyncio.sleep(0.01)
+        await until(lambda: not trunks[0][0].alive)
         assert [info.process_id for info in await machine.processes()] == ["through"]
         assert await says("again") == b"again\n"
     finally:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import struct
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.agent import client as wire
 from tests.agent.client import Client, raw
+from tests.support.waiting import wait_until
 
 STATS = struct.Struct("<QQQQI")
 
@@ -48,8 +52,7 @@ def test_everybody_stops_and_goes_on_but_who_was_stopped_before(client: Client) 
     client.until("p", b"up")
     before = client.shell("q", "exec sleep 1000")
     os.kill(before.pid, signal.SIGSTOP)
-    while state(before.pid) != "T":
-        time.sleep(0.01)
+    wait_until(lambda: state(before.pid) == "T")
     assert struct.unpack("<I", client.ask(wire.STOP_ALL).payload)[0] == 3
     assert state(tree.pid) == "T"
     assert struct.unpack("<I", client.ask(wire.STOP_ALL).payload)[0] == 3
@@ -57,6 +60,15 @@ def test_everybody_stops_and_goes_on_but_who_was_stopped_before(client: Client) 
     assert (state(tree.pid), state(before.pid)) == ("R", "T")
     assert struct.unpack("<I", client.ask(wire.CONTINUE_ALL).payload)[0] == 0
     assert client.process("p").status == client.process("q").status == wire.RUNNING
+
+
+def test_without_a_namespace_nobody_is_killed(client: Client) -> None:
+    """There everybody would be every process of this user."""
+    client.shell("p", "exec sleep 1000")
+    with pytest.raises(wire.Refused) as refused:
+        client.ask(wire.KILL_ALL)
+    assert refused.value.errno == errno.ENOSYS
+    assert client.process("p").status == wire.RUNNING
 
 
 def test_a_brood_of_forks_is_stopped_too(client: Client) -> None:

@@ -8,13 +8,14 @@ import signal
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from tests.agent import client as wire
 from tests.agent.client import Client, Process, one, piece, raw
 from tests.agent.conftest import Running
+from tests.support.processor import cpu_seconds
+from tests.support.waiting import PATIENCE_S, wait_until
 
 SPOOL = 1 << 16
 WINDOW = 1 << 14
@@ -52,19 +53,16 @@ def taken(client: Client, request: int) -> tuple[list[tuple[int, int, bytes]], P
 def held(client: Client, process_id: str) -> int:
     """Waits until nothing more is read from a process that has more to say: its size then."""
     size, still = -1, 0
-    until = time.monotonic() + wire.PATIENCE
-    while still < 20:
-        assert time.monotonic() < until
+
+    def stands_still() -> bool:
+        nonlocal size, still
         found = client.process(process_id)
         still = still + 1 if found.stdout_size == size and size > 0 else 0
         size = found.stdout_size
-        time.sleep(0.01)
+        return still == 20
+
+    wait_until(stands_still)
     return size
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def gaps(pieces: list[tuple[int, int, bytes]]) -> int:
@@ -113,7 +111,7 @@ def test_the_slowest_of_several_followers_sets_the_pace(client: Client, agent: R
         assert held(client, "p") <= 2 * SPOOL
         pieces, ended = taken(slow, slow_request)
         assert (gaps(pieces), ended.stdout_size) == (0, 1_600_000)
-        assert gaps(other.result(wire.PATIENCE)[0]) == 0
+        assert gaps(other.result(PATIENCE_S)[0]) == 0
 
 
 def test_a_held_process_can_be_read_and_waited_for_and_killed_by_others(client: Client, agent: Running) -> None:
@@ -147,10 +145,7 @@ def test_a_follower_that_takes_nothing_for_its_time_loses_its_hold_and_is_shown_
     request = follow(client, "p", hold_ms=300)
     let_go(client)
     first = piece(client.answer(request))
-    until = time.monotonic() + wire.PATIENCE
-    while client.process("p").stdout_size < 1_600_000:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: client.process("p").stdout_size >= 1_600_000)
     take(client, request, len(first[2]))
     let_go(client)
     pieces, ended = taken(client, request)
@@ -163,10 +158,7 @@ def test_one_who_takes_again_holds_again(client: Client) -> None:
     request = follow(client, "p", hold_ms=500)
     let_go(client)
     first = piece(client.answer(request))
-    until = time.monotonic() + wire.PATIENCE
-    while client.process("p").stdout_size < 800_000:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: client.process("p").stdout_size >= 800_000)
     take(client, request, len(first[2]))
     at = 0
     while at < 800_000:

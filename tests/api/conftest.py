@@ -24,6 +24,7 @@ from paddock.lifecycle.house import House
 from paddock.providers.registry import build_providers
 from paddock.settings import Settings
 from tests.support import leaks
+from tests.support.waiting import PATIENCE_S
 
 MakeSandbox = Callable[..., Awaitable[str]]
 
@@ -141,7 +142,7 @@ class LiveServer:
         return {"X-API-Key": self.key}
 
     def client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=self.url, headers=self.headers, timeout=30)
+        return httpx.AsyncClient(base_url=self.url, headers=self.headers, timeout=PATIENCE_S)
 
 
 @contextmanager
@@ -158,7 +159,7 @@ def running(settings: Settings) -> Iterator[LiveServer]:
         yield LiveServer(f"http://127.0.0.1:{port}", settings.key_file.read_text().strip(), server)
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
 
 

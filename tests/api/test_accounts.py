@@ -15,6 +15,7 @@ from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.quotas import Quota
 from paddock.models import Role
 from tests.api.conftest import MakeSandbox, assert_error, speaking_to
+from tests.support.waiting import PATIENCE_S
 
 
 async def test_a_new_key_works_until_it_is_revoked(app: FastAPI, client: httpx.AsyncClient) -> None:
@@ -166,6 +167,6 @@ async def test_the_usage_of_all_is_told_while_several_sandboxes_are_in_use(
     for round_number in range(1, 4):
         runs = [{"sandbox_id": sandbox_id, "command": "true"} for sandbox_id in used]
         await asyncio.gather(*(client.post("/sandboxes/run-command", json=run) for run in runs))
-        async with asyncio.timeout(20):  # far beyond what writing a few rows takes, and not for ever
+        async with asyncio.timeout(PATIENCE_S):  # far beyond what writing a few rows takes, and not for ever
             told = await client.get("/usage", params={"user_id": "alice"})
         assert told.json()["total"]["commands"] == 3 * round_number

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from typing import Any
 
 import httpx
 import pytest
 
 from paddock.api.app import create_app
+from paddock.providers.fake import output
 from paddock.settings import Settings
 from tests.api.conftest import assert_error, speaking_to
+from tests.support.waiting import PATIENCE_S
 
 
 async def run(client: httpx.AsyncClient, sandbox: str, command: str, **fields: Any) -> dict[str, Any]:
@@ -151,7 +154,7 @@ async def test_a_process_reads_what_is_written_to_it(client: httpx.AsyncClient, 
 async def test_waiting_for_output_ends_when_the_time_is_over(client: httpx.AsyncClient, sandbox: str) -> None:
     started = await run(client, sandbox, "sleep 60", background=True)
     path = f"/sandboxes/{sandbox}/processes/{started['process_id']}"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         output = (await client.get(f"{path}/output", params={"wait": 0.2})).json()
     assert (output["stdout"], output["eof"], output["status"]) == ("", False, "running")
     await client.post(f"{path}/signal", json={"signal": "KILL"})
@@ -177,3 +180,26 @@ async def test_a_process_needs_a_command_or_an_argv(client: httpx.AsyncClient, s
     path = f"/sandboxes/{sandbox}/processes"
     assert_error(await client.post(path, json={}), 422)
     assert_error(await client.post(path, json={"command": "true", "argv": ["true"]}), 422)
+
+
+async def test_a_delete_between_the_end_and_the_reading_is_no_empty_output(
+    client: httpx.AsyncClient, sandbox: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, deleted = output.read, threading.Event()
+    reading = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def read_late(*given: Any) -> Any:
+        loop.call_soon_threadsafe(reading.set)
+        assert deleted.wait(30)
+        return read(*given)
+
+    monkeypatch.setattr(output, "read", read_late)
+    asked = client.post("/sandboxes/run-command", json={"sandbox_id": sandbox, "command": "seq 300"})
+    answer = asyncio.create_task(asked)
+    try:
+        await asyncio.wait_for(reading.wait(), 30)
+        assert (await client.delete(f"/sandboxes/{sandbox}")).status_code == 200
+    finally:
+        deleted.set()
+    assert_error(await answer, 404)

@@ -14,6 +14,7 @@ from paddock.lifecycle.house import House
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer
 from paddock.providers.fake import FakeProvider
 from tests.api.conftest import MakeSandbox, assert_error
+from tests.support.waiting import PATIENCE_S
 
 
 async def test_egress_is_a_mode_or_a_mode_and_lists(client: httpx.AsyncClient, new_sandbox: MakeSandbox) -> None:
@@ -147,7 +148,7 @@ async def test_a_stranger_sees_none_of_it(member: httpx.AsyncClient, sandbox: st
 
 async def test_health_says_what_stands_ready(client: httpx.AsyncClient, house: House) -> None:
     await house.pool.tick()
-    async with asyncio.timeout(30):  # the pool's own loop may be in the middle of a look
+    async with asyncio.timeout(PATIENCE_S):  # the pool's own loop may be in the middle of a look
         while (pool := (await client.get("/health")).json()["pool"]) != {"ready": 2, "wanted": 2}:
             assert pool["wanted"] == 2
             await asyncio.sleep(0.02)

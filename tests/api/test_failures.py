@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from paddock import errors
 from paddock.lifecycle.house import House
+from paddock.store.database import Store
 from tests.api.conftest import assert_error
 
 MISSING = "alice_00000000"
@@ -32,6 +33,22 @@ async def test_health_needs_no_key(stranger: httpx.AsyncClient) -> None:
     assert (await stranger.get("/")).json()["docs"] == "/docs"
     assert (await stranger.get("/docs")).status_code == 200
     assert (await stranger.get("/openapi.json")).status_code == 200
+
+
+async def test_health_tells_how_large_the_databases_log_is(
+    stranger: httpx.AsyncClient, house: House, sandbox: str
+) -> None:
+    assert house.store.file is not None
+    log = house.store.file.with_name(house.store.file.name + "-wal")
+    with log.open("ab") as grown:  # what follows the last commit is not read by anybody
+        grown.write(bytes(1 << 20))
+    smallest = log.stat().st_size
+    told = (await stranger.get("/health")).json()["database_log_bytes"]
+    assert smallest <= told <= log.stat().st_size
+
+
+def test_of_postgresql_there_is_no_log_to_tell() -> None:
+    assert Store("postgresql://db.test/paddock").log_bytes is None
 
 
 async def test_health_is_degraded_when_the_database_is_gone(
@@ -320,6 +337,22 @@ async def test_when_to_try_again_is_said_in_the_header(
         answer = await client.get("/keys")
     assert_error(answer, 503, "database_unavailable")
     assert answer.headers["retry-after"] == "2"
+
+
+@pytest.mark.parametrize("kind", [errors.HostDiskFull, errors.Unsupported, errors.StoreUnavailable])
+async def test_what_is_refused_for_a_known_reason_is_no_defect(
+    client: httpx.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch, kind: type[errors.PaddockError]
+) -> None:
+    """Or whoever asks again while the disk is full fills it with tracebacks."""
+
+    async def refused(*_: object) -> None:
+        raise kind("There is no room.")
+
+    with monkeypatch.context() as patched, capture_logs() as logs:
+        patched.setattr(house.accounts, "list_keys", refused)
+        answer = await client.get("/keys")
+    assert_error(answer, kind.status, kind.code)
+    assert [line["event"] for line in logs] == ["request"]
 
 
 async def test_the_log_has_a_line_per_request_and_no_secret(client: httpx.AsyncClient, key: str) -> None:

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 
 import httpx
 import pytest
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
-from starlette.routing import BaseRoute, Mount
 
 from paddock import json_limits
+from tests.api.all_routes import all_routes
 from tests.api.conftest import assert_error
 
 FIELDS = 60_000
 """Just under the megabyte that a body may have."""
 MAX_RATIO = 15.0
 """Of what a refusal costs, to what parsing alone would."""
-
-
-def with_body(routes: list[BaseRoute], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Method and path of every route that takes JSON, those of other APIs too."""
-    for route in routes:
-        if isinstance(route, Mount):
-            yield from with_body(list(route.routes), prefix + route.path)
-        elif (router := getattr(route, "original_router", None)) is not None:  # as FastAPI keeps what was included
-            yield from with_body(router.routes, prefix)
-        elif isinstance(route, APIRoute) and route.body_field is not None:
-            for method in route.methods or ():
-                yield method, prefix + route.path
 
 
 def many_fields(count: int) -> bytes:
@@ -42,16 +28,18 @@ def filled(path: str, sandbox: str) -> str:
 
 
 async def test_every_route_refuses_a_body_of_very_many_fields(
-    app: FastAPI, client: httpx.AsyncClient, sandbox: str
+    app: FastAPI, client: httpx.AsyncClient, key: str, sandbox: str
 ) -> None:
     body = many_fields(FIELDS)
     assert len(body) < 1 << 20
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}  # Daytona reads no `X-API-Key`
     began = time.thread_time()
     json.loads(body)
     parsing = time.thread_time() - began
-    asked = list(with_body(list(app.routes)))
+    asked = [(route.method, route.path) for route in await all_routes(app) if route.takes_json]
     assert len(asked) > 40
+    for facade in ("/e2b/", "/daytona/api/", "/daytona/toolbox/"):
+        assert any(path.startswith(facade) for _, path in asked)
     for method, path in asked:
         costs = []
         for _ in range(2):
@@ -59,6 +47,7 @@ async def test_every_route_refuses_a_body_of_very_many_fields(
             answer = await client.request(method, filled(path, sandbox), content=body, headers=headers)
             costs.append(time.thread_time() - began)
         assert 400 <= answer.status_code < 500, (path, answer.text[:300])
+        assert f"{json_limits.MAX_REQUEST_VALUES} values" in answer.text, (path, answer.text[:300])
         assert len(answer.content) < 10_000
         assert min(costs) < MAX_RATIO * parsing, (method, path, costs, parsing)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,13 +11,15 @@ import httpx
 import pytest
 
 from tests.e2b.server import PaddockServer, delete_all
+from tests.support.processor import loop_cpu_seconds
 from tests.support.stalls import assert_loop_was_free, stalls
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 CLIENTS = 8
-MAX_HEALTH_SECONDS = 10.0
-"""For one answer, on a machine with all cores taken. Before there were limits it took up to 47 s on an idle one."""
+MAX_LOOP_SECONDS = 3.0
+"""That the loop may compute for others, by the same clock, before it answers one question. Before there were limits an
+answer took up to 47 s on an idle machine."""
 STALL_MS = 300
 """That the loop may compute in one go, by the clock of its own thread, which no busy neighbour moves."""
 
@@ -75,20 +76,21 @@ async def test_a_server_under_hostile_inputs_answers_others(server: PaddockServe
         hostile = [Hostile(client, each["sandbox_id"]) for each in made]
         await asyncio.gather(*(each.prepare() for each in hostile))
         attacks = [asyncio.create_task(each.attack()) for each in hostile]
-        slowest = await _slowest_health(client, attacks)
+        longest = await _ask_for_health(client, server.pid, attacks)
         statuses = [status for attack in attacks for status in attack.result()]
         counted = (await client.get("/health")).json()["loop_stalls"]
     assert all(status < 500 for status in statuses), statuses
-    assert slowest < MAX_HEALTH_SECONDS
+    assert longest < MAX_LOOP_SECONDS
     assert_loop_was_free(server.log, STALL_MS / 1000)
     assert counted == len(stalls(server.log))
 
 
-async def _slowest_health(client: httpx.AsyncClient, attacks: list[asyncio.Task[list[int]]]) -> float:
-    slowest = 0.0
+async def _ask_for_health(client: httpx.AsyncClient, pid: int, attacks: list[asyncio.Task[list[int]]]) -> float:
+    """The most that the loop computed during one answer."""
+    longest = 0.0
     while not all(attack.done() for attack in attacks):
-        began = time.monotonic()
+        before = loop_cpu_seconds(pid)
         assert (await client.get("/health")).status_code == 200
-        slowest = max(slowest, time.monotonic() - began)
+        longest = max(longest, loop_cpu_seconds(pid) - before)
         await asyncio.sleep(0.05)
-    return slowest
+    return longest

@@ -16,8 +16,9 @@ from paddock.errors import Overloaded, TooManyBytes
 from paddock.lifecycle.in_flight import SMALL, ByteBudget, Holding
 from paddock.settings import Settings
 from tests.api.conftest import LiveServer, running
-from tests.api.test_connections import changed, dial, post, wait_until
+from tests.api.test_connections import changed, dial, post
 from tests.e2b.server import PaddockServer
+from tests.support.waiting import wait_until
 
 _MIB = 1 << 20
 

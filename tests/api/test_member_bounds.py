@@ -16,6 +16,7 @@ from paddock.lifecycle.house import House
 from paddock.machine.base import FileInfo
 from paddock.store import events, idempotency, sandboxes
 from tests.api.conftest import assert_error
+from tests.support.waiting import PATIENCE_S, until
 
 
 async def own_sandbox(member: httpx.AsyncClient) -> str:
@@ -191,10 +192,9 @@ async def test_directories_that_are_listed_at_a_time(
 
     monkeypatch.setattr(house.files, "list_directory", slow)
     route = "/sandboxes/{}/files/list"
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         many = [asyncio.create_task(member.get(route.format(sandbox_id))) for _ in range(20)]
-        while len(begun) < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(begun) >= 2)
         quick = await client.get(route.format(other.json()["sandbox_id"]))
         assert quick.status_code == 200 and begun.count("mallory") == 2
         many[-1].cancel()  # whoever leaves while waiting takes no turn

@@ -88,6 +88,7 @@ async def test_an_exposed_port_has_a_url_on_a_host_of_its_own(client: httpx.Asyn
     answer = await client.post("/sandboxes/expose-port", json={"sandbox_id": sandbox, "port": 3000})
     key = (await client.get(f"/sandboxes/{sandbox}")).json()["key"]
     assert answer.json()["url"].startswith(f"http://3000-{key}.box.test/?paddock_link=")
+    assert answer.json()["program_url"].startswith(f"http://3000-{key}.box.test/?"), "names below it lead here"
 
 
 async def test_delete_by_body_and_by_path(client: httpx.AsyncClient, new_sandbox: MakeSandbox) -> None:

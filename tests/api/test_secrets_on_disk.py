@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import time
 from pathlib import Path
 
 import httpx
@@ -16,6 +17,8 @@ from paddock.errors import PaddockError
 from tests.e2b.server import PaddockServer
 from tests.support.leaks import a_secret, remember
 
+WIPE_SECONDS = 30.0
+"""Until nothing of what was removed is left beside the database."""
 PROVIDERS = [
     "fake",
     pytest.param("local", marks=pytest.mark.skipif(os.geteuid() != 0, reason="as root it keeps the most on disk")),
@@ -46,6 +49,69 @@ def test_nothing_that_was_secret_is_left_when_a_sandbox_is_deleted(tmp_path: Pat
     assert "unheard-of-command" not in server.log.read_text() and "/terminal" in server.log.read_text()
     assert _found(home, secrets, but={home / "key"}) == []
     assert _found(home, {"the admin's key": admin_key}, but={home / "key"}) == []
+
+
+@pytest.mark.timeout(300)
+def test_a_deleted_sandboxs_secrets_leave_the_disk_while_the_server_runs(tmp_path: Path) -> None:
+    """Whatever it writes for itself meanwhile; and where it is killed before it could wipe them, with the next one."""
+    home = tmp_path / "home"
+    server = PaddockServer(home, SANDBOX_PROVIDER="fake", PADDOCK_POOL_SIZE="0")
+    server.start()
+    try:
+        for killed in (False, True):
+            with SyncSandboxClient(server.url, api_key=server.key) as client:
+                secrets = _variables(server, client)
+                assert _found(home, secrets, but=set())
+                for sandbox in list(client.iter_sandboxes()):
+                    client.delete_sandbox(sandbox.sandbox_id)
+            if killed:
+                server.restart()
+            until = time.monotonic() + WIPE_SECONDS
+            while left := _found(home, secrets, but=set()):
+                assert time.monotonic() < until, left
+                time.sleep(0.2)
+            server.kill()
+            assert _found(home, secrets, but=set()) == []
+            server.start()
+    finally:
+        server.stop()
+
+
+@pytest.mark.timeout(300)
+def test_a_log_that_is_written_without_a_pause_is_emptied_too(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    server = PaddockServer(home, SANDBOX_PROVIDER="fake", PADDOCK_POOL_SIZE="0")
+    server.start()
+    try:
+        with SyncSandboxClient(server.url, api_key=server.key) as client:
+            secrets = _variables(server, client)
+            for sandbox in list(client.iter_sandboxes()):
+                client.delete_sandbox(sandbox.sandbox_id)
+            busy = client.create_sandbox("bob").sandbox_id
+            until = time.monotonic() + 2 * WIPE_SECONDS
+            while left := _found(home, secrets, but=set()):
+                assert time.monotonic() < until, left
+                for number in range(20):
+                    client.schedule_timeout(busy, 600 + number)
+            client.delete_sandbox(busy)
+    finally:
+        server.stop()
+
+
+def _variables(server: PaddockServer, client: SyncSandboxClient) -> dict[str, str]:
+    """Of one sandbox, in every place where it may have some."""
+    kinds = ("variable", "later variable", "MCP header", "MCP variable", "replaced header", "service variable")
+    secrets = {kind: a_secret(kind) for kind in kinds}
+    box = client.create_sandbox("alice", env={"SECRET": secrets["variable"]})
+    set_later = {"set": {"LATER": secrets["later variable"]}, "unset": []}
+    headers = {"Authorization": f"Bearer {server.key}"}
+    httpx.post(f"{server.url}/daytona/toolbox/{box.key}/env", json=set_later, headers=headers).raise_for_status()
+    client.put_mcp_server(box.sandbox_id, "program", {"command": "cat", "env": {"TOKEN": secrets["MCP variable"]}})
+    for kind in ("replaced header", "MCP header"):
+        remote = {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": secrets[kind]}}
+        client.put_mcp_server(box.sandbox_id, "remote", remote)
+    client.put_service(box.sandbox_id, "web", 8000, "true", env={"PASSWORD": secrets["service variable"]})
+    return secrets
 
 
 def _use_all(url: str, key: str) -> dict[str, str]:

@@ -14,6 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.waiting import PATIENCE_S
+
 SERVE = "from paddock.api.server import serve; from paddock.settings import Settings; serve(Settings(_env_file=None))"
 
 
@@ -45,7 +47,7 @@ def test_a_server_starts_logs_json_and_stops_on_a_signal(tmp_path: Path, stop: s
     server = start(tmp_path, port)
     assert wait_until_up(server, port).json()["status"] == "ok"
     server.send_signal(stop)
-    _, logged = server.communicate(timeout=30)
+    _, logged = server.communicate(timeout=PATIENCE_S)
     lines = [json.loads(line) for line in logged.splitlines()]
     assert all({"event", "level", "timestamp"} <= set(line) for line in lines)
     assert [line["path"] for line in lines if line.get("request_id") == "first-look"] == ["/health"]
@@ -58,12 +60,12 @@ def test_a_server_that_cannot_start_says_so(tmp_path: Path) -> None:
     try:
         wait_until_up(first, port)
         second = start(tmp_path, free_port())
-        _, logged = second.communicate(timeout=30)
+        _, logged = second.communicate(timeout=PATIENCE_S)
         assert second.returncode == 1
         assert "Another Paddock server" in logged
     finally:
         first.terminate()
-        first.communicate(timeout=30)
+        first.communicate(timeout=PATIENCE_S)
 
 
 def test_a_server_takes_all_the_descriptors_that_it_may_have(tmp_path: Path) -> None:
@@ -76,4 +78,4 @@ def test_a_server_takes_all_the_descriptors_that_it_may_have(tmp_path: Path) -> 
         assert re.search(r"Max open files +2000 +2000 ", limits)
     finally:
         server.terminate()
-        server.communicate(timeout=30)
+        server.communicate(timeout=PATIENCE_S)

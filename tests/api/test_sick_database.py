@@ -13,8 +13,10 @@ import pytest
 from fastapi import FastAPI
 
 from paddock.api.app import create_app
+from paddock.errors import PaddockError, ProviderUnavailable
 from paddock.lifecycle import house as houses
 from paddock.lifecycle.house import House
+from paddock.providers.base import Storage
 from paddock.settings import Settings
 from tests.api.conftest import delete_machines, speaking_to
 from tests.support.small_disk import SmallDisk, small_disk
@@ -120,6 +122,34 @@ async def test_a_disk_without_inodes_refuses_creates_until_there_are_some(
     disk.empty()
     await house.disk_room.look()
     assert (await caller.post("/sandboxes/create", json=CREATE)).status_code == 200
+
+
+async def test_a_disk_that_cannot_be_looked_at_is_taken_for_what_it_was(
+    client: httpx.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = house.providers["fake"]
+    seen: list[Storage | PaddockError] = [Storage(1, 50, 0, "Only 1 MB is free.")]
+
+    async def storage() -> Storage:
+        if isinstance(seen[-1], PaddockError):
+            raise seen[-1]
+        return seen[-1]
+
+    async def created() -> int:
+        await house.disk_room.look()
+        ready = (await client.get("/ready")).status_code
+        status = (await client.post("/sandboxes/create", json=CREATE)).status_code
+        assert (ready == 200) == (status == 200)
+        return status
+
+    monkeypatch.setattr(provider, "storage", storage)
+    assert await created() == 507
+    seen.append(ProviderUnavailable("The disk does not answer."))
+    assert await created() == 507, "nobody has seen that there is room again"
+    seen.append(Storage(900, 50, 0, None))
+    assert await created() == 200
+    seen.append(ProviderUnavailable("The disk does not answer."))
+    assert await created() == 200
 
 
 async def test_a_read_only_disk_is_told_and_a_create_leaves_nothing(

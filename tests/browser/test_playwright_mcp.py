@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.browser.conftest import URL, WAIT
 from tests.e2b.environments import Environment, Language
 from tests.gateway.bed import Bed
 from tests.mcp.environments import prepared
+from tests.support.waiting import PATIENCE_S, wait_until
 
 PLAYWRIGHT = Environment("mcp-playwright", Language.JAVASCRIPT, ("@playwright/mcp@0.0.83",))
-PATIENCE = 90
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -30,13 +28,10 @@ def test_its_tools_are_the_sandboxes_and_see_its_pages(browser_bed: Bed) -> None
     with browser_bed.api() as api:
         place = f"/sandboxes/{box.sandbox_id}"
         api.put(f"{place}/mcp-servers/web", json=server).raise_for_status()
-        deadline = time.monotonic() + PATIENCE
-        while (state := api.get(f"{place}/mcp-servers/web").json())["status"] != "ready":
-            assert time.monotonic() < deadline, state
-            time.sleep(0.1)
+        wait_until(lambda: api.get(f"{place}/mcp-servers/web").json()["status"] == "ready")
         assert "mcp_web_browser_navigate" in {tool["name"] for tool in api.get(f"{place}/tools").json()["tools"]}
         for name, arguments in (("navigate", {"url": URL}), ("snapshot", {})):
             path = f"{place}/tools/mcp_web_browser_{name}"
-            said = api.post(path, json={"arguments": arguments}, timeout=PATIENCE).raise_for_status().json()
+            said = api.post(path, json={"arguments": arguments}, timeout=PATIENCE_S).raise_for_status().json()
             assert not said["failed"], said["text"]
     assert "In the paddock" in said["text"]

@@ -35,7 +35,7 @@ async def viewer(visitor: Visitor, tmp_path: Path) -> AsyncIterator[Page]:
     link = (await asyncio.to_thread(visitor.do, "browser_live_view")).data["url"]
     async with chromium(tmp_path / "viewer") as page:
         await page.open(link)
-        await page.until("document.title.includes('First')", SECONDS)
+        await page.until("document.title.includes('First')")
         await page.click("document.querySelector('#control')")
         yield page
 

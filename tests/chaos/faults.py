@@ -1,5 +1,5 @@
-"""Faults among the kills: servers that stand still, agents that are killed, full disks, read-only databases, a clock
-that is set. One at a time, each undone after a moment."""
+"""Faults among the kills: servers that stand still, agents that are killed, disks of sandboxes that fail, full disks,
+read-only databases, a clock that is set. One at a time, each undone after a moment."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ from paddock import errors
 from paddock.providers.ground.record import Record
 from tests.chaos.clock import HOUR, SharedClock
 from tests.chaos.slot import Slot
+from tests.chaos.timeline import Spans
 from tests.support.small_disk import SmallDisk
 
 _FS_IOC_GETFLAGS, _FS_IOC_SETFLAGS, _IMMUTABLE = 0x80086601, 0x40086602, 0x10
 _MAX_HOURS = 2
+_MAX_SUCCESSES_BETWEEN = 10
+_MAX_PAUSE_S = 3.0
 
 
 @dataclass
@@ -38,19 +41,26 @@ class Faults:
     """That of the servers' home, where the test may mount one."""
     read_only: Callable[[], AbstractAsyncContextManager[None]] | None
     """Makes the database read-only meanwhile."""
+    successes: Callable[[], int]
+    """How many requests were answered with success until now."""
+    sets_clock: bool
     done: Counter[str] = field(default_factory=Counter)
     hampered: bool = False
     """A server that starts now may have to give up, and say why."""
-    troubles: int = 0
-    """How often it has been so."""
+    troubles: Spans = field(default_factory=Spans)
+    """When it was so."""
+    harmed: set[str] = field(default_factory=set)
+    """Sandboxes that lost their processes."""
 
     async def inject(self, stop: asyncio.Event) -> None:
         """One after the other, until told to stop."""
         faults: dict[str, Callable[[], Awaitable[bool]]] = {
             "a server stands still": self._stand_still,
             "an agent is killed": self._kill_agent,
-            "the clock is set": self._set_clock,
+            "the disk of a sandbox fails": self._fail_disk,
         }
+        if self.sets_clock:
+            faults["the clock is set"] = self._set_clock
         if self.disk is not None:
             faults["the disk is full"] = lambda: self._hamper(self._full_disk())
         if self.read_only is not None:
@@ -60,14 +70,18 @@ class Faults:
             name = self.rng.choice(list(faults))
             if await faults[name]():
                 self.done[name] += 1
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), self.rng.uniform(0.1, 0.6))
+            enough = self.successes() + self.rng.randint(0, _MAX_SUCCESSES_BETWEEN)
+            await _pause(stop, self.rng.uniform(0.1, 0.6))
+            with contextlib.suppress(TimeoutError):  # or nothing would ever be done between two faults on slow machines
+                async with asyncio.timeout(_MAX_PAUSE_S):
+                    while self.successes() < enough and not stop.is_set():
+                        await _pause(stop, 0.05)
 
     async def _stand_still(self) -> bool:
-        pid = self.rng.choice(self.slots).pid
-        if pid is None:
+        slot = self.rng.choice(self.slots)
+        if (pid := slot.pid) is None:
             return False
-        with contextlib.suppress(ProcessLookupError):  # it dies by itself
+        with contextlib.suppress(ProcessLookupError), slot.stood_still.during():  # it dies by itself
             os.kill(pid, signal.SIGSTOP)
             await asyncio.sleep(self.rng.uniform(0.05, 0.5))
             os.kill(pid, signal.SIGCONT)
@@ -75,15 +89,29 @@ class Faults:
 
     async def _kill_agent(self) -> bool:
         """Of a local sandbox, as the host's memory killer or an operator would."""
-        folders = list((self.home / "local" / "sandboxes").glob("*"))
-        if not folders:
-            return False
         with contextlib.suppress(errors.PaddockError, OSError):  # it goes in this moment
-            record = Record.load(self.rng.choice(folders))
+            record = self._some_local()
             if record is not None and record.running is not None and (pidfd := record.running.send_kill()) is not None:
                 os.close(pidfd)
+                self.harmed.add(record.spec.sandbox_id)
                 return True
         return False
+
+    async def _fail_disk(self) -> bool:
+        """Of a local sandbox: its file system is read-only from now on, until somebody repairs it."""
+        with contextlib.suppress(errors.PaddockError, OSError):
+            record = self._some_local()
+            image = None if record is None else self.home / "local/sandboxes" / record.spec.sandbox_id / "disk.img"
+            if record is None or image is None or (device := _mounted_as(image)) is None:
+                return False
+            self.harmed.add(record.spec.sandbox_id)  # its processes end when it is repaired
+            Path(f"/sys/fs/ext4/{device}/trigger_fs_error").write_text("as if a write had failed")
+            return True
+        return False
+
+    def _some_local(self) -> Record | None:
+        folders = list((self.home / "local" / "sandboxes").glob("*"))
+        return Record.load(self.rng.choice(folders)) if folders else None
 
     async def _set_clock(self) -> bool:
         """By hours, ahead or back. Of one server it is waited for until it goes by the new time."""
@@ -102,10 +130,11 @@ class Faults:
         return True
 
     async def _hamper(self, trouble: AbstractAsyncContextManager[None]) -> bool:
-        self.hampered, self.troubles = True, self.troubles + 1
+        self.hampered = True
         try:
-            async with trouble:
-                await asyncio.sleep(self.rng.uniform(0.2, 1.0))
+            with self.troubles.during():
+                async with trouble:
+                    await asyncio.sleep(self.rng.uniform(0.2, 1.0))
         finally:
             self.hampered = False
         return True
@@ -118,6 +147,20 @@ class Faults:
             yield
         finally:
             await asyncio.to_thread(self.disk.empty)
+
+
+def _mounted_as(image: Path) -> str | None:
+    """The loop device that has this file."""
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):
+            if backing.read_text().strip() == str(image.resolve()):
+                return backing.parts[3]
+    return None
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)
 
 
 @asynccontextmanager

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import secrets
+import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +17,13 @@ import httpx
 
 from paddock.client.sse import EventDecoder
 from tests.chaos.output import Followed, Writing, some_writing, wrong_with_answer
+from tests.chaos.timeline import Setting, Uses
 
 MOST_UNANSWERED = 40
 """Creates without an answer, after which nobody asks for something new: all are asked for again in the end."""
 _MAX_ASKING_S = 300.0
+_ANSWER_S = 20.0
+"""How long a client waits for an answer."""
 
 
 @dataclass
@@ -31,6 +37,7 @@ class Promise:
     """A delete was acknowledged."""
     maybe_deleted: bool = False
     """A delete was sent; the answer was lost."""
+    uses: Uses = field(default_factory=Uses)
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,7 @@ class Herd:
     answered: Counter[str] = field(default_factory=Counter)
     """Commands that were answered, by sandbox: each of them is to be counted once."""
     answers: int = 0
+    successes: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     last_refusal: dict[str, str] = field(default_factory=dict)
     bytes_read: int = 0
@@ -67,15 +75,24 @@ class Herd:
     """Answers that no crash explains."""
 
     async def graze(self, workers: int, stop: asyncio.Event) -> None:
-        async with httpx.AsyncClient(headers={"X-API-Key": self.api_key}, timeout=20) as client:
+        async with httpx.AsyncClient(headers={"X-API-Key": self.api_key}, timeout=_ANSWER_S) as client:
             await asyncio.gather(*(self._worker(client, stop) for _ in range(workers)))
 
     async def _worker(self, client: httpx.AsyncClient, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            actions = [self.create, self.pause, self.resume, self.delete, self.retime, self.run, self.follow]
-            action = self.rng.choices(actions, [5, 4, 8, 3, 2, 6, 3])
+            actions = (
+                self.create,
+                self.pause,
+                self.resume,
+                self.delete,
+                self.retime,
+                self.run,
+                self.follow,
+                self.ask_usage,
+            )
+            (action,) = self.rng.choices(actions, [5, 4, 8, 3, 2, 6, 3, 1])
             try:
-                await action[0](client)
+                await action(client)
             except httpx.TransportError:
                 await asyncio.sleep(0.02)  # that server is dead; another, or the next one, will answer
 
@@ -118,7 +135,8 @@ class Herd:
             self.keys.pop(key, None)
             if self.created_by_key.setdefault(key, sandbox_id) != sandbox_id:
                 self.surprises.append(f"key {key} made both {self.created_by_key[key]} and {sandbox_id}")
-            self.promises.setdefault(sandbox_id, Promise(sandbox_id, body["timeout"], body["on_timeout"]))
+            uses = Uses(settings=[Setting(-math.inf, -math.inf, body["timeout"])])
+            self.promises.setdefault(sandbox_id, Promise(sandbox_id, body["timeout"], body["on_timeout"], uses=uses))
 
     async def run(self, client: httpx.AsyncClient) -> None:
         if len(self.commands) >= MOST_UNANSWERED or (self.commands and self.rng.random() < 0.5):
@@ -140,7 +158,10 @@ class Herd:
             "background": asked.background,
         }
         answer = await self._post(client, "run-command", body, {"Idempotency-Key": key})
-        if answer.status_code not in (200, 404) or self.commands.pop(key, None) is None or answer.status_code == 404:
+        if answer.status_code not in (200, 404) or self.commands.pop(key, None) is None:
+            return
+        if answer.status_code == 404:
+            self._expect_gone(asked.sandbox_id)
             return
         told = answer.json()
         self.answered[asked.sandbox_id] += 1
@@ -160,26 +181,30 @@ class Herd:
 
     async def _follow(self, client: httpx.AsyncClient, followed: Followed) -> None:
         followed.held = True
-        url = f"{self.rng.choice(self.urls)}/sandboxes/{followed.sandbox_id}/processes/{followed.process_id}/stream"
         before = followed.position - followed.skipped, followed.skipped
         try:
-            async with client.stream("GET", url, headers={"Last-Event-ID": f"{followed.position}.0"}) as answer:
-                if answer.status_code == 404:
-                    self._expect_gone(followed.sandbox_id)
-                    followed.ended = True
-                if answer.status_code != 200:
-                    return
-                decoder = EventDecoder()
-                async for chunk in answer.aiter_bytes():
-                    for event in decoder.feed(chunk):
-                        if wrong := followed.take(event.event, event.data):
-                            followed.ended = True
-                            self.surprises.append(f"{followed}: {wrong}")
-                            return
+            with self._using(followed.sandbox_id):
+                await self._read_stream(client, followed)
         finally:
             followed.held = False
             self.bytes_read += followed.position - followed.skipped - before[0]
             self.bytes_missing += followed.skipped - before[1]
+
+    async def _read_stream(self, client: httpx.AsyncClient, followed: Followed) -> None:
+        url = f"{self.rng.choice(self.urls)}/sandboxes/{followed.sandbox_id}/processes/{followed.process_id}/stream"
+        async with client.stream("GET", url, headers={"Last-Event-ID": f"{followed.position}.0"}) as answer:
+            if answer.status_code == 404:
+                self._expect_gone(followed.sandbox_id)
+                followed.ended = True
+            if answer.status_code != 200:
+                return
+            decoder = EventDecoder()
+            async for chunk in answer.aiter_bytes():
+                for event in decoder.feed(chunk):
+                    if wrong := followed.take(event.event, event.data):
+                        followed.ended = True
+                        self.surprises.append(f"{followed}: {wrong}")
+                        return
 
     async def pause(self, client: httpx.AsyncClient) -> None:
         await self._on_some(client, "pause")
@@ -188,7 +213,24 @@ class Herd:
         await self._on_some(client, "resume")
 
     async def retime(self, client: httpx.AsyncClient) -> None:
-        await self._on_some(client, "timeout", timeout=self.rng.choice([1, 2, 3600]))
+        promise = self._some()
+        if promise is None:
+            return
+        start, end, timeout = time.time(), math.inf, self.rng.choice([1, 2, 3600])
+        refused = False
+        try:
+            answer = await self._post(client, "timeout", {"sandbox_id": promise.sandbox_id, "timeout": timeout})
+            refused = 400 <= answer.status_code < 500
+            end = time.time() if answer.status_code == 200 else math.inf
+        finally:
+            if not refused:
+                promise.uses.settings.append(Setting(start, end, timeout))
+
+    async def ask_usage(self, client: httpx.AsyncClient) -> None:
+        """Beside whatever runs. What it must answer is judged when nobody dies: see the scene."""
+        answer = await client.get(f"{self.rng.choice(self.urls)}/usage")
+        if answer.status_code not in (200, 503):
+            self.surprises.append(f"usage: {answer.status_code} {answer.text}")
 
     async def delete(self, client: httpx.AsyncClient) -> None:
         promise = self._some()
@@ -199,11 +241,11 @@ class Herd:
         if answer.status_code == 200:
             promise.deleted = True
 
-    async def _on_some(self, client: httpx.AsyncClient, action: str, **fields: Any) -> None:
+    async def _on_some(self, client: httpx.AsyncClient, action: str) -> None:
         promise = self._some()
         if promise is None:
             return
-        answer = await self._post(client, action, {"sandbox_id": promise.sandbox_id, **fields})
+        answer = await self._post(client, action, {"sandbox_id": promise.sandbox_id})
         if answer.status_code == 404:
             self._expect_gone(promise.sandbox_id)
 
@@ -216,14 +258,29 @@ class Herd:
         self, client: httpx.AsyncClient, action: str, body: dict[str, Any], headers: dict[str, str] | None = None
     ) -> httpx.Response:
         url = self.rng.choice(self.urls)
-        answer = await client.post(f"{url}/sandboxes/{action}", json=body, headers=headers)
+        with self._using(body.get("sandbox_id")):
+            answer = await client.post(f"{url}/sandboxes/{action}", json=body, headers=headers)
         self.answers += 1
+        self.successes += answer.status_code == 200
         if answer.status_code != 200:
             self.refused[f"{action} {answer.status_code}"] += 1
             self.last_refusal[action] = answer.text
         if answer.status_code >= 500 and answer.status_code not in (503, 507):
             self.surprises.append(f"{action}: {answer.status_code} {answer.text}")
         return answer
+
+    @contextlib.contextmanager
+    def _using(self, sandbox_id: str | None) -> Iterator[None]:
+        """A use of that sandbox, where it is one's."""
+        start, over = time.time(), 0.0
+        try:
+            yield
+        except httpx.TimeoutException:
+            over = _ANSWER_S  # the server may be at it still
+            raise
+        finally:
+            if sandbox_id is not None:
+                self.promises[sandbox_id].uses.spans.append((start, time.time() + over))
 
     def _alive(self) -> list[Promise]:
         return [promise for promise in self.promises.values() if not promise.deleted]

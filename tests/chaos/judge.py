@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import httpx
 import pytest
 
 from paddock.lifecycle.states import NEXT, OPERATIONS
 from paddock.models import State
-from paddock.store import deadlines, events, sandboxes
+from paddock.store import deadlines, events, sandboxes, write_ahead_log
 from paddock.store.database import Store
 from paddock.store.records import Event, Sandbox
+from tests.chaos.clock import HOUR
 from tests.chaos.scene import Scene
+from tests.chaos.timeline import Span, overslept, seconds
 
 SETTLE_SECONDS = 90.0
 _BILL_SLACK_S = 3.0
+_LATE_SLACK_S = 15.0
+"""Beyond the timeouts of a second or two: for looking, for tries that failed, and for a machine that is busy."""
+_MAX_LOG_BYTES = 2 * write_ahead_log.LIMIT_BYTES
+_EMPTY_LOG_BYTES = 1 << 20
+_EMPTIED_S = 30.0
 _STATES = {state.value for state in State}
 
 
 async def judge(scene: Scene) -> None:
     """Wait until nothing is under way and every deadline has struck, then compare everything with everything."""
     herd = scene.herd
+    await scene.store.open()
     rows, alive = await _settled(scene)
-    assert not herd.surprises, "\n".join(herd.surprises)
+    assert not herd.surprises, "\n".join([*herd.surprises, *(slot.last_errors() for slot in scene.slots)])
     machines = {found.sandbox_id: found.state.value for found in await scene.provider.list()}
     assert machines == alive, "the database and the provider disagree"
     for promise in herd.promises.values():
@@ -33,30 +42,70 @@ async def judge(scene: Scene) -> None:
         elif not promise.maybe_deleted and promise.on_timeout == "pause":
             assert row.state in {State.RUNNING, State.PAUSED}, "a sandbox was lost"
     assert len(set(herd.created_by_key.values())) == len(herd.created_by_key), "one key, two sandboxes"
+    working = scene.working()
     for row in rows.values():
-        await _check_history(scene, row)
+        history = await _history(scene.store, row.sandbox_id)
+        _check_history(scene, row, history)
+        known = herd.promises.get(row.sandbox_id)
+        if known is not None and scene.keeps_time:
+            late = overslept(known.uses, _running(scene, history), working, _LATE_SLACK_S)
+            assert not late, f"{known}: {late}: {history}"
 
 
 async def judge_usage(scene: Scene, client: httpx.AsyncClient) -> None:
-    """The clients' own book: what was answered is counted once, stands in the events once, and no time is billed that
-    did not pass."""
+    """The clients' own book: what was answered is counted once, stands in the events once, and what is billed is the
+    time that it ran."""
     herd, url = scene.herd, scene.slots[0].url
     assert not herd.commands, "a command that nobody could get an answer to"
     for promise in herd.promises.values():
+        before = time.time()
         used = await client.get(f"{url}/sandboxes/{promise.sandbox_id}/usage")
+        after = time.time()
         if promise.deleted or promise.maybe_deleted or promise.on_timeout == "delete" or used.status_code == 404:
             continue
         total = used.json()["total"]
-        if scene.alone:
-            history = await _history(scene.store, promise.sandbox_id)
-            passed = _seconds_running(scene, history)
-            assert total["seconds"] <= passed + _BILL_SLACK_S, f"{promise} ran for {passed} s, billed are {total}"
-        if scene.loses_commands:
+        running = _running(scene, await _history(scene.store, promise.sandbox_id))
+        least, most = (seconds(running, 0.0, until) for until in (before, after))
+        billed = total["seconds"]
+        if (
+            not scene.keeps_time
+        ):  # each jump of a clock that others do not share may be billed, as it is: by whole hours
+            billed, least = (billed + _BILL_SLACK_S) % HOUR - _BILL_SLACK_S, 0.0
+        assert least - _BILL_SLACK_S <= billed <= most + _BILL_SLACK_S, (
+            f"{promise} ran for {most} s, billed are {total}"
+        )
+        if promise.sandbox_id in scene.faults.harmed:
             continue  # a command that its agent took with it may have been answered, and is then told as lost
         answered = herd.answered[promise.sandbox_id]
         assert total["commands"] == answered, promise
         told = (await client.get(f"{url}/sandboxes/{promise.sandbox_id}/events?limit=1000")).json()["events"]
         assert sum(event["type"] in ("command.started", "command.finished") for event in told) == answered, promise
+
+
+async def judge_disks(scene: Scene, client: httpx.AsyncClient) -> None:
+    """Whatever became of the host's disk and of its own: what is left can be written to."""
+    url = scene.slots[0].url
+    for promise in scene.herd.promises.values():
+        script = "echo written > /workspace/judged && sync /workspace/judged && cat /workspace/judged"
+        run = {"sandbox_id": promise.sandbox_id, "command": script}
+        answer = await client.post(f"{url}/sandboxes/run-command", json=run)
+        if answer.status_code == 404 and (promise.maybe_deleted or promise.on_timeout == "delete"):
+            continue
+        assert answer.status_code == 200, f"{promise}: {answer.text}"
+        assert answer.json()["stdout"] == "written\n", f"{promise}: {answer.text}"
+
+
+async def judge_log(scene: Scene) -> None:
+    """SQLite's write-ahead log stayed small, and a server that starts has emptied what the one before left."""
+    assert scene.largest_log <= _MAX_LOG_BYTES, f"the write-ahead log grew to {scene.largest_log / 1e6:.0f} MB"
+    await scene.store.close()
+    for slot in scene.slots:
+        await slot.dead(within=0)
+    await scene.start_all()
+    until = time.monotonic() + _EMPTIED_S
+    while scene.log_bytes() > _EMPTY_LOG_BYTES:
+        assert time.monotonic() < until, f"the write-ahead log still has {scene.log_bytes() / 1e6:.1f} MB"
+        await asyncio.sleep(0.1)
 
 
 async def _settled(scene: Scene) -> tuple[dict[str, Sandbox], dict[str, str]]:
@@ -104,9 +153,8 @@ async def _history(store: Store, sandbox_id: str) -> list[Event]:
         return await events.after(connection, sandbox_id, 0, 100_000)
 
 
-async def _check_history(scene: Scene, row: Sandbox) -> None:
+def _check_history(scene: Scene, row: Sandbox, history: list[Event]) -> None:
     """The events of one life: without gaps, along the state table, no deadline early, none twice."""
-    history = await _history(scene.store, row.sandbox_id)
     assert [event.seq for event in history] == list(range(1, len(history) + 1))
     state, woke_at = None, 0.0
     for event in history:
@@ -118,7 +166,7 @@ async def _check_history(scene: Scene, row: Sandbox) -> None:
         if event.data.get("cause") == "timeout":
             assert state is State.RUNNING and event.data["deadline"] == "idle", "a deadline struck twice, or the dead"
             # Where servers share a database they cannot tell a clock that was set from one that is wrong.
-            early = scene.alone and at < woke_at + 0.99
+            early = scene.keeps_time and at < woke_at + 0.99
             assert not early, f"a deadline struck before a second had passed, the shortest there is: {history}"
         if now is State.RUNNING:
             woke_at = at
@@ -126,14 +174,15 @@ async def _check_history(scene: Scene, row: Sandbox) -> None:
     assert state is row.state
 
 
-def _seconds_running(scene: Scene, history: list[Event]) -> float:
-    total, since = 0.0, None
+def _running(scene: Scene, history: list[Event]) -> list[Span]:
+    spans: list[Span] = []
+    since = None
     for event in history:
         name = event.type.removeprefix("sandbox.")
         if name not in _STATES:
             continue
         at = scene.clock.real(event.at)
         if since is not None:
-            total += at - since
+            spans.append((since, at))
         since = at if State(name) is State.RUNNING else None
-    return total + (scene.clock.real(scene.clock.now()) - since if since is not None else 0.0)
+    return spans if since is None else [*spans, (since, time.time())]

@@ -51,7 +51,7 @@ def wrong_with_answer(answer: dict[str, Any], writing: Writing) -> str | None:
     if answer["stdout"] != text(start, end):
         return f"bytes {start} to {end} are not what was written: {answer['stdout'][:40]!r}"
     if start != answer["stdout_skipped"] or answer["truncated"] != (start > 0):
-        return f"it begins at {start} without saying so"
+        return f"it begins at {start} without saying so: {answer}"
     if answer["status"] == "completed" and (answer["exit_code"], end) != (0, writing.size):
         return f"{end} of {writing.size} bytes, exit code {answer['exit_code']}"
     return None

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 
 from paddock.providers.base import Provider
+from paddock.store import sqlite
 from paddock.store.database import Store
 from tests.chaos.clock import SharedClock
 from tests.chaos.faults import Faults
 from tests.chaos.herd import Herd
 from tests.chaos.slot import Slot
+from tests.chaos.timeline import Span, union, without
 
 REAL = ("local", "docker")
 """Providers whose sandboxes are real, and whose servers take ten times as long to start."""
 
+_CALM_ANSWERS = 150
+_CALM_S = 60.0
+_USAGE_S = 20.0
+"""So long a question for usage may take, on a machine where everything takes long."""
 _PATIENCE_S = 120.0
 """Of those who ask when the chaos is over."""
 
@@ -29,6 +38,7 @@ class Scene:
     home: Path
     slots: list[Slot]
     store: Store
+    """Opened by the judge: while somebody else looks into a database, no server that starts removes SQLite's log."""
     provider: Provider
     herd: Herd
     clock: SharedClock
@@ -37,19 +47,31 @@ class Scene:
     """Where servers died."""
     refusals: int = 0
     """Starts that a fault made impossible."""
+    largest_log: int = 0
+    """Bytes of SQLite's write-ahead log, at the most."""
+    slowest_usage_s: float = 0.0
+    """Of those that were asked while nobody died."""
 
     @property
     def alone(self) -> bool:
-        """One server, which goes on counting when the clock is set."""
         return len(self.slots) == 1
+
+    @property
+    def keeps_time(self) -> bool:
+        """One server, which goes on counting when the clock is set; or several whose clocks agree all the time."""
+        return self.alone or not self.faults.sets_clock
 
     @property
     def real(self) -> bool:
         return self.provider.name in REAL
 
-    @property
-    def loses_commands(self) -> bool:
-        return self.real
+    def working(self) -> list[Span]:
+        """When there was a server that could see to a deadline."""
+        able = [without(slot.served.all(), slot.stood_still.all()) for slot in self.slots]
+        return without(union(span for spans in able for span in spans), self.faults.troubles.all())
+
+    def log_bytes(self) -> int:
+        return sqlite.wal_bytes(self.store.file) if self.store.file else 0
 
     def client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(headers={"X-API-Key": self.herd.api_key}, timeout=_PATIENCE_S)
@@ -73,26 +95,71 @@ class Scene:
         grazing = asyncio.create_task(self.herd.graze(6, stop))
         faults = asyncio.create_task(self.faults.inject(stop))
         try:
-            await asyncio.gather(*(self._kill_again_and_again(slot, kills) for slot in self.slots))
+            async with self._watching_log():
+                await asyncio.gather(*(self._kill_again_and_again(slot, kills) for slot in self.slots))
         finally:
             stop.set()
             await grazing
             await faults
 
+    async def calm(self) -> None:
+        """Nobody dies, and clients go on: what is asked for beside them is answered, and soon."""
+        stop, enough = asyncio.Event(), self.herd.successes + _CALM_ANSWERS
+        grazing = asyncio.create_task(self.herd.graze(6, stop))
+        until = time.monotonic() + _CALM_S
+        try:
+            async with self._watching_log(), self.client() as client:
+                while self.herd.successes < enough and time.monotonic() < until:
+                    await asyncio.gather(*(self._ask_usage(client, slot) for slot in self.slots))
+        finally:
+            stop.set()
+            await grazing
+
+    async def _ask_usage(self, client: httpx.AsyncClient, slot: Slot) -> None:
+        answered = self.herd.answered.total()
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(_USAGE_S):
+                answer = await client.get(f"{slot.url}/usage")
+        except TimeoutError:
+            self.herd.surprises.append(f"GET /usage did not answer within {_USAGE_S} s")
+            return
+        self.slowest_usage_s = max(self.slowest_usage_s, time.monotonic() - began)
+        counted = answer.json()["total"]["commands"] if answer.status_code == 200 else None
+        # Another server's own notes are written within a moment, and read by nobody else until then.
+        if counted is None or (self.alone and counted < answered):
+            self.herd.surprises.append(
+                f"{answered} commands were answered, and then: {answer.status_code} {answer.text}"
+            )
+
+    @contextlib.asynccontextmanager
+    async def _watching_log(self) -> AsyncIterator[None]:
+        async def watch() -> None:
+            while True:
+                self.largest_log = max(self.largest_log, self.log_bytes())
+                await asyncio.sleep(0.05)
+
+        watching = asyncio.create_task(watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
     async def _kill_again_and_again(self, slot: Slot, kills: int) -> None:
         rng = self.herd.rng
         while self.places.total() < kills:
-            hampered, troubles = self.faults.hampered, self.faults.troubles
+            hampered, troubles = self.faults.hampered, len(self.faults.troubles)
             await slot.start(fuse=rng.randint(3, 90))
             enough = self.herd.answers + rng.randint(5, 40)
             place = await slot.dead(rng.uniform(0.3, 1.5), lambda: self.herd.answers >= enough)  # noqa: B023
             if not slot.gave_up:
                 self.places[place] += 1
-            elif hampered or self.faults.troubles > troubles:
+            elif hampered or len(self.faults.troubles) > troubles:
                 self.refusals += 1
                 await asyncio.sleep(0.1)
             else:
-                self.herd.surprises.append("a server ended by itself")
+                self.herd.surprises.append(f"a server ended by itself:\n{slot.last_errors()}")
 
     def report(self) -> list[str]:
         herd, faults = self.herd, self.faults.done
@@ -103,6 +170,8 @@ class Scene:
             f"{self.name}: {self.places.total()} kills, {faults.total()} other faults; {len(herd.promises)} sandboxes "
             f"promised, {herd.answered.total()} keyed commands answered, {herd.bytes_read / 1e6:.1f} MB of output "
             f"read, {herd.bytes_missing / 1e6:.1f} MB said to be missing",
+            f"  the write-ahead log had {self.largest_log / 1e6:.1f} MB at most; the slowest GET /usage took "
+            f"{self.slowest_usage_s:.2f} s",
             *(f"  {count:5d}  {name}" for name, count in counts),
             "  not answered with success: "
             + ", ".join(f"{count} × {name}" for name, count in herd.refused.most_common()),

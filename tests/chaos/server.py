@@ -43,6 +43,8 @@ class Place:
     grave: Path
     """Where it leaves the label of the step at which it died."""
     clock: Path
+    log: Path
+    """The errors of all its lives, on a disk that has room."""
 
 
 class Fuse:
@@ -92,7 +94,13 @@ def lay(fuse: Fuse, provider: type[Provider]) -> None:
 
 def run(environment: dict[str, str], place: Place, fuse_length: int | None) -> None:
     """The process's main function."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    log = place.log.open("a", buffering=1)
+    structlog.configure(
+        processors=[structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer(["event"])],
+        logger_factory=structlog.WriteLoggerFactory(log),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+    )
+    logging.basicConfig(stream=log, level=logging.ERROR)
     clock = SharedClock(place.clock)
     clock.install(place.number)
     lay(Fuse(fuse_length, place, clock), PROVIDERS[environment["SANDBOX_PROVIDER"]])
@@ -100,6 +108,6 @@ def run(environment: dict[str, str], place: Place, fuse_length: int | None) -> N
         FakeProvider.__init__.__kwdefaults__["spool_limit"] = SPOOL_BYTES  # type: ignore[index]
     settings = Settings(**environment, HOST="127.0.0.1", PORT=place.port, _env_file=None)
     config = uvicorn.Config(
-        create_app(settings), host="127.0.0.1", port=place.port, log_level="critical", lifespan="on"
+        create_app(settings), host="127.0.0.1", port=place.port, log_config=None, log_level="error", lifespan="on"
     )
     asyncio.run(uvicorn.Server(config).serve())

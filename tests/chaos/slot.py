@@ -16,6 +16,7 @@ import httpx
 
 from tests.chaos import server
 from tests.chaos.clock import SharedClock
+from tests.chaos.timeline import Spans
 
 PRELOADED = ["paddock.api.app", "paddock.providers.fake", "paddock.providers.local", "uvicorn", "alembic.command"]
 
@@ -30,7 +31,10 @@ class Slot:
         meanwhile, because one that was not there cannot know."""
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.place = server.Place(number, self.port, folder / f"grave-{number}", folder / "clock")
+        self.place = server.Place(
+            number, self.port, folder / f"grave-{number}", folder / "clock", folder / f"log-{number}"
+        )
+        self.served, self.stood_still = Spans(), Spans()
         self._environment = environment
         self._steady = asyncio.Lock() if clock is None else clock.steady
         self._process: BaseProcess | None = None
@@ -48,6 +52,7 @@ class Slot:
                 while self.alive:
                     with contextlib.suppress(httpx.TransportError):
                         if (await client.get(f"{self.url}/health")).status_code == 200 or fuse is not None:
+                            self.served.begin()
                             return True
                     await asyncio.sleep(0.01)
         return False
@@ -59,6 +64,9 @@ class Slot:
     @property
     def alive(self) -> bool:
         return self._process is not None and self._process.is_alive()
+
+    def last_errors(self) -> str:
+        return self.place.log.read_text(errors="replace")[-4000:] if self.place.log.exists() else ""
 
     @property
     def gave_up(self) -> bool:
@@ -81,6 +89,7 @@ class Slot:
             if self._process.is_alive():
                 os.kill(self._process.pid, signal.SIGKILL)
             self._process.join()
+        self.served.end()
         return self.place.grave.read_text() if self.place.grave.exists() else "at any moment, from outside"
 
 

@@ -15,7 +15,8 @@ import httpx
 import pytest
 
 from tests.e2b.server import PaddockServer, delete_all
-from tests.local.place import as_root, eventually
+from tests.local.place import as_root
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, as_root]
 
@@ -63,9 +64,9 @@ async def test_sandboxes_outlive_a_damaged_database_and_are_found_again(server: 
         shutil.copyfile(copy, database)
         server.start()
         assert says(client, kept, "cat /workspace/file") == "kept\n"
-        await eventually(lambda: status(client, younger) == "running")
+        await until(lambda: status(client, younger) == "running")
         assert says(client, younger, "cat /workspace/file") == "younger\n", "made after the copy: adopted"
-        await eventually(lambda: status(client, gone) == "failed")
+        await until(lambda: status(client, gone) == "failed")
         assert client.delete(f"/sandboxes/{gone}").status_code == 200
         assert says(client, made(client), "echo new") == "new\n"
 

@@ -14,9 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.cli.conftest import COMMAND, Paddock
-
-PATIENCE_S = 60.0
-"""For output that is certain to come."""
+from tests.support.waiting import PATIENCE_S
 
 
 class Screen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from paddock.addons.cache import Cache, default_folder
+from paddock.addons.recipe import Made
 from paddock.errors import Invalid
 from paddock.home import RECORD
 from paddock.lifecycle.teardown import require_home
@@ -75,6 +78,22 @@ def test_destroy_asks_and_removes_all_that_is_paddocks(tmp_path: Path) -> None:
     assert [path.name for path in home.iterdir()] == ["mine"]
     assert "no home" in user("destroy", "--yes", check=1).stderr
     (home / "mine").unlink()
+
+
+def test_destroy_names_the_packed_copies_of_addons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "the user's"))
+    made = tmp_path / "made"
+    made.mkdir()
+    (made / "program").write_text("x")
+    with server(tmp_path / "home") as (user, _):
+        assert "add-ons" not in user("destroy", check=1).stderr
+        Cache(default_folder()).pack("vscode", "key", made, Made("1"))
+        told = user("destroy", check=1).stderr, user("destroy", "--yes").stderr
+    for said in told:
+        named = re.search(r"packed copies of add-ons, 1 MB .*\(`(rm -r .*)` removes them\)", said)
+        assert named
+    subprocess.run(["sh", "-ec", named[1]], check=True)
+    assert not default_folder().exists()
 
 
 def test_a_directory_that_is_no_home_is_left_alone(tmp_path: Path) -> None:

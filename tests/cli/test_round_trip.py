@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.cli.conftest import COMMAND, Paddock
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +85,11 @@ def test_a_sandbox_from_create_to_kill(paddock: Paddock) -> None:
     assert paddock("pause", name).stdout == f"{name} paused\n"
     assert paddock.json("status", name)["status"] == "paused"
     assert paddock("resume", name).stdout == f"{name} running\n"
-    assert paddock("url", name, "3000").stdout.startswith("http://3000-")
+    urls = paddock("url", name, "3000")
+    assert re.fullmatch(r"http://3000-\S+\n", urls.stdout)
+    assert re.fullmatch(r"For programs such as curl or Python: http://localhost:\d+/p/\S+/3000/\S+\n", urls.stderr)
+    assert re.fullmatch(r"http://localhost:\d+/p/\S+\n", (program := paddock("url", name, "3000", "--program")).stdout)
+    assert program.stderr == "" and "/p/" in paddock.json("url", name, "3000")["program_url"]
     assert "sandbox.running" in paddock("events", name).stdout
     events = paddock.json("events", name, "--after", "1")["events"]
     assert events[0]["seq"] == 2
@@ -152,7 +157,7 @@ def test_ctrl_c_reaches_the_remote_process(paddock: Paddock, box: str) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     assert (output, process.returncode) == (b"caught\n", 9)
 
 
@@ -163,7 +168,7 @@ def test_a_second_ctrl_c_detaches(paddock: Paddock, box: str) -> None:
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == b"no\n"
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert b"Detached: it may run on as p_" in said
 
@@ -261,7 +266,7 @@ def test_ids_are_completed_and_silence_is_kept_without_a_server(paddock: Paddock
 
 def _complete(user: Paddock) -> str:
     asked = {"_PADDOCK_COMPLETE": "complete_bash", "COMP_WORDS": "paddock status al", "COMP_CWORD": "2"}
-    done = subprocess.run(COMMAND, env=user.env | asked, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(COMMAND, env=user.env | asked, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.stderr == ""
     return done.stdout
 

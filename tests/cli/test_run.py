@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Paddock
+from tests.e2b.server import PaddockServer
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +46,16 @@ def test_it_takes_the_options_of_create(paddock: Paddock, tmp_path: Path) -> Non
     said = paddock("run", "--mount", f"{tmp_path}:/notes:ro", "--", "ls", check=1).stderr
     assert "cannot mount directories" in said  # says this provider
     assert "--on-timeout" in paddock("run", "--on-timeout", "pause", "--", "ls", check=2).stderr
+
+
+def test_it_mounts_a_directory_of_the_host_where_the_provider_can(local_server: PaddockServer, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "one").write_text("written on the host\n")
+    paddock = Paddock(tmp_path, local_server.url, local_server.key)
+    options = ["--mount", f"{tmp_path / 'notes'}:/notes:ro", "--isolation", "basic", "--egress", "none"]
+    ran = paddock("run", *options, "--", "cat /notes/one; touch /notes/two 2>&1 || echo read-only")
+    assert ran.stdout.startswith("written on the host\n") and ran.stdout.endswith("read-only\n")
+    assert not (tmp_path / "notes" / "two").exists()
 
 
 def test_a_machine_gets_one_document_with_the_result(paddock: Paddock) -> None:

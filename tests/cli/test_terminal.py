@@ -25,7 +25,9 @@ def client_of(paddock: Paddock) -> SyncSandboxClient:
 
 
 def test_exec_gives_a_program_the_terminal_and_passes_its_exit_code_on(paddock: Paddock, box: str) -> None:
-    line = "stty size; printf '\\033[31mred\\033[0m'; read x; stty size; echo got:$x:$EXTRA; exit 7"
+    """The new size and what is typed go different ways into the sandbox: the program waits for the size."""
+    grown = 'for _ in $(seq 400); do case "$(stty size)" in "40 90") break;; esac; sleep 0.1; done; stty size'
+    line = f"stty size; printf '\\033[31mred\\033[0m'; read x; {grown}; echo got:$x:$EXTRA; exit 7"
     with screen(paddock, "exec", "-it", "--env", "EXTRA=given", box, "--", line) as shown:
         assert b"30 100" in shown.wait_for(b"\x1b[31mred\x1b[0m")
         assert shown.attributes() != shown.before

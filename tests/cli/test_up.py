@@ -94,7 +94,7 @@ def test_clients_find_the_server_by_its_home(started: Started, monkeypatch: pyte
     assert record.stat().st_mode & 0o777 == 0o600
     found = running_server(started.home)
     assert found is not None and found.pid == started.process.pid
-    assert Paddock(started.home)("list").stdout.startswith("ID")
+    assert "sandboxes" in Paddock(started.home).json("list")
 
 
 def test_a_server_that_was_killed_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

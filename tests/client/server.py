@@ -15,6 +15,7 @@ from paddock.api.app import create_app
 from paddock.api.server import make_server
 from paddock.lifecycle.bootstrap import first_key
 from paddock.settings import Settings
+from tests.support.waiting import PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ def free_port() -> int:
 
 @contextmanager
 def running_server(home: Path, **options: Any) -> Iterator[RunningServer]:
-    settings = Settings(PADDOCK_HOME=home, PORT=free_port(), SANDBOX_PROVIDER="fake", _env_file=None, **options)
+    chosen = {"SANDBOX_PROVIDER": "fake", **options}
+    settings = Settings(PADDOCK_HOME=home, PORT=free_port(), _env_file=None, **chosen)
     key = asyncio.run(first_key(settings)).key
     server = make_server(create_app(settings), settings)
     thread = threading.Thread(target=server.run, daemon=True)
@@ -43,5 +45,5 @@ def running_server(home: Path, **options: Any) -> Iterator[RunningServer]:
         yield RunningServer(f"http://127.0.0.1:{settings.port}", key, settings)
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive(), "the server did not stop"

@@ -16,12 +16,16 @@ from paddock.api.app import create_app
 from paddock.client import Output, SandboxClient, SyncSandboxClient
 from paddock.lifecycle.bootstrap import first_key
 from paddock.settings import Settings
+from tests.addons.packed import VERSION, pack_vscode
 from tests.client.server import RunningServer, running_server
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with running_server(tmp_path_factory.mktemp("home")) as running:
+    """Its sandboxes are those of ``fake``; ``local`` is there for the add-ons."""
+    providers = {"SANDBOX_PROVIDERS": "fake,local", "PADDOCK_POOL_SIZE": 0}
+    with running_server(tmp_path_factory.mktemp("home"), **providers) as running:
         yield running
 
 
@@ -93,6 +97,8 @@ async def test_a_sandbox_lives_and_dies(client: Driver) -> None:
     assert name in [found.sandbox_id for found in (await client.list_sandboxes("alice", "running")).sandboxes]
     assert name in [found.sandbox_id async for found in client.iter_sandboxes("alice", limit=1)]
     assert (await client.expose_port(name, 3000)).startswith(f"http://3000-{box.key}.")
+    urls = await client.get_port_urls(name, 3000)
+    assert str(urls).startswith(f"http://3000-{box.key}.") and f"/p/{box.key}/3000/" in str(urls.program_url)
     assert (await client.delete_sandbox(name))["success"] is True
     assert (await client.get_status(name)).status == "deleted"
 
@@ -137,13 +143,13 @@ async def test_commands_run(client: Driver, box: str) -> None:
     slow = await client.run_command(box, "sleep 30", timeout=0.1, hard_timeout=60)
     assert (slow.status, slow.exit_code) == ("running", None)
     await client.send_signal(box, slow.process_id, "SIGKILL")
-    assert (await client.wait_process(box, slow.process_id, timeout=10)).exit_code == 137
+    assert (await client.wait_process(box, slow.process_id, timeout=PATIENCE_S)).exit_code == 137
     background = await client.run_command(box, "sleep 0.1; echo done", True)
-    assert (await client.wait_process(box, background.process_id, timeout=10)).status == "completed"
+    assert (await client.wait_process(box, background.process_id, timeout=PATIENCE_S)).status == "completed"
 
 
 async def test_a_command_is_followed(client: Driver, box: str) -> None:
-    events = [event async for event in client.stream_command(box, "echo a; echo b >&2; exit 4", timeout=30)]
+    events = [event async for event in client.stream_command(box, "echo a; echo b >&2; exit 4", timeout=PATIENCE_S)]
     assert events[0].type == "started"
     assert events[-1].type == "exit"
     assert events[-1].exit_code == 4
@@ -159,7 +165,7 @@ async def test_processes(client: Driver, box: str) -> None:
     assert process.process_id in [found.process_id for found in await client.list_processes(box)]
     await client.write_stdin(box, process.process_id, "text\n")
     await client.write_stdin(box, process.process_id, b"\xff\n", close=True)
-    assert (await client.wait_process(box, process.process_id, timeout=10)).exit_code == 0
+    assert (await client.wait_process(box, process.process_id, timeout=PATIENCE_S)).exit_code == 0
     assert (await client.get_process(box, process.process_id))["stdout_size"] == 7
     output = await client.read_output(box, process.process_id, stdout_offset=5, wait=1, limit=100)
     assert (output.raw_stdout, output.stdout_offset, output.eof) == (b"\xff\n", 7, True)
@@ -247,6 +253,20 @@ async def test_what_sandboxes_can_be_made_from_is_listed(client: Driver) -> None
     assert [(found.provider, found.default) for found in await client.list_templates()][:1] == [("fake", True)]
 
 
+async def test_an_addon_is_installed_and_removed(
+    client: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack_vscode(tmp_path, monkeypatch)
+    assert not (await client.get_addon("vscode")).installed
+    assert (await client.install_addon("vscode")).name == "vscode"
+    joined = [event async for event in client.stream_install_addon("vscode")]
+    assert (type(joined[-1]).__name__, joined[-1].version) == ("AddonEnded", VERSION)
+    assert [each.name for each in await client.list_addons() if each.installed] == ["vscode"]
+    assert (await client.remove_addon("vscode")).success
+    with pytest.raises(errors.AddonNotFound):
+        await client.remove_addon("vscode")
+
+
 async def test_tools_are_listed_and_called(client: Driver, box: str) -> None:
     [found] = [each for each in await client.list_tools(box) if each.name == "write_file"]
     assert (found.langchain_name, found.read_only, found.input_schema["required"]) == (
@@ -288,7 +308,7 @@ async def test_an_mcp_server_is_registered_and_removed(client: Driver, box: str)
 
 async def test_a_service_is_registered_and_removed(client: Driver, box: str) -> None:
     command = "python3 -m http.server 8000"
-    made = await client.put_service(box, "web", 8000, command, ready_path="/", ready_timeout=20)
+    made = await client.put_service(box, "web", 8000, command, ready_path="/", ready_timeout=PATIENCE_S)
     assert (made.name, made.port, made.running) == ("web", 8000, False)
     assert (await client.get_service(box, "web")).command == command
     assert [found.name for found in await client.list_services(box)] == ["web"]
@@ -341,8 +361,9 @@ async def test_a_client_can_live_in_the_servers_own_process(tmp_path: Path) -> N
         await client.delete_sandbox(box.sandbox_id)
 
 
-def test_every_method_is_driven_here() -> None:
-    here = Path(__file__).read_text(encoding="utf-8")
+def test_every_method_is_driven_by_a_test() -> None:
+    beside = [Path(__file__).parents[1] / name for name in ("addons/test_api.py", "older_servers/test_clients.py")]
+    here = "".join(path.read_text(encoding="utf-8") for path in (Path(__file__), *beside))
     methods = [name for name in dir(SandboxClient) if not name.startswith("_")]
     elsewhere = ("close", "server_url", "terminal")  # test_terminal.py
     assert [name for name in methods if f".{name}(" not in here and name not in elsewhere] == []

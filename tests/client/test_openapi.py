@@ -19,6 +19,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "schedule_timeout": (BOX, 60),
     "list_sandboxes": (),
     "expose_port": (BOX, 3000),
+    "get_port_urls": (BOX, 3000),
     "get_usage": (),
     "health": (),
     "list_templates": (),
@@ -61,6 +62,11 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "list_users": (),
     "get_user": ("bob",),
     "change_user": ("bob",),
+    "list_addons": (),
+    "get_addon": ("browser",),
+    "install_addon": ("browser",),
+    "stream_install_addon": ("browser",),
+    "remove_addon": ("browser",),
 }
 """Where there are others than the sandbox's id alone."""
 

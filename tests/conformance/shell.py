@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 from paddock.ids import new_process_id
 from paddock.machine.base import DEFAULT_USER, Machine, ProcessInfo, ProcessSpec, Stream, TerminalSize
-
-PATIENCE = 20.0
-"""Seconds after which something that must happen counts as not happening."""
+from tests.support.waiting import PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ class Shell:
         return await self.finish(await self.start(script, cwd=cwd, env=env, user=user))
 
     async def finish(self, process_id: str) -> Ran:
-        info = await self.machine.wait(process_id, PATIENCE)
+        info = await self.machine.wait(process_id, PATIENCE_S)
         assert not info.running, f"{info.label!r} did not end"
         return Ran(info, await self.read(process_id, Stream.STDOUT), await self.read(process_id, Stream.STDERR))
 
@@ -84,7 +82,7 @@ class Shell:
     async def until(self, process_id: str, text: bytes) -> bytes:
         """The output so far, once this is in it."""
         seen = b""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_S):
             async for chunk in self.machine.follow(process_id):
                 seen += chunk.data
                 if text in seen:
@@ -96,7 +94,7 @@ class Shell:
         await self.machine.write_file(path, chunks(content), mode=mode, atomic=atomic)
 
     async def get(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_S):
             return b"".join([chunk async for chunk in self.machine.read_file(path, offset, limit)])
 
 

@@ -10,6 +10,7 @@ import pytest
 from paddock import errors
 from tests.conformance.conftest import Installation
 from tests.conformance.shell import Shell
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ async def test_a_race_between_directory_and_symlink_never_shows_the_host(shell: 
     process = await shell.start(script)
     await shell.until(process, b"up")
     seen = set()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         for n in range(1500):
             try:
                 seen.add(await shell.get("/workspace/dir/secret"))

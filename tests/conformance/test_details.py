@@ -19,7 +19,8 @@ from paddock.machine.base import (
     ProcessStatus,
 )
 from tests.conformance.conftest import Installation
-from tests.conformance.shell import PATIENCE, Shell, chunks
+from tests.conformance.shell import Shell, chunks
+from tests.support.waiting import PATIENCE_S
 
 HOLDING = "echo first; (sleep 0.6; echo last) & exit 3"
 """Ends at once, and leaves a child behind that writes later."""
@@ -30,7 +31,7 @@ def spec(script: str, **more: object) -> ProcessSpec:
 
 
 async def whole(shell: Shell, asked: ProcessSpec) -> tuple[ProcessInfo, bytes, ProcessInfo]:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         items = [item async for item in shell.machine.begin(asked)]
     first, last = items[0], items[-1]
     assert isinstance(first, ProcessInfo) and isinstance(last, ProcessInfo)
@@ -55,15 +56,15 @@ async def test_a_lingering_follower_waits_for_the_last_byte_of_children(shell: S
 
 async def test_an_ordinary_follower_does_not_wait_for_children(shell: Shell) -> None:
     process_id = await shell.start(HOLDING)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         data = b"".join([chunk.data async for chunk in shell.machine.follow(process_id)])
     assert data == b"first\n"
 
 
 async def test_whoever_comes_later_lingers_too(shell: Shell) -> None:
     process_id = await shell.start(HOLDING)
-    await shell.machine.wait(process_id, PATIENCE)
-    async with asyncio.timeout(PATIENCE):
+    await shell.machine.wait(process_id, PATIENCE_S)
+    async with asyncio.timeout(PATIENCE_S):
         data = b"".join([chunk.data async for chunk in shell.machine.follow(process_id, 6, 0, linger=True)])
     assert data == b"last\n"
 
@@ -72,7 +73,7 @@ async def test_whoever_comes_later_lingers_too(shell: Shell) -> None:
 async def test_nobody_lingers_after_a_signal_that_ends_it(shell: Shell, number: int) -> None:
     asked = spec("sleep 1000 & echo ready; exec sleep 1000")
     stream = shell.machine.begin(asked)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         assert isinstance(await anext(stream), ProcessInfo)
         assert isinstance(await anext(stream), OutputChunk)
         await shell.machine.signal(asked.process_id, number, group=False)
@@ -89,9 +90,9 @@ async def test_nobody_lingers_after_a_hard_timeout(shell: Shell) -> None:
 async def test_a_signal_lets_those_go_who_wait_for_children_only(shell: Shell) -> None:
     asked = spec("sleep 1000 & exit 0")
     stream = shell.machine.begin(asked)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         await anext(stream)
-        await shell.machine.wait(asked.process_id, PATIENCE)
+        await shell.machine.wait(asked.process_id, PATIENCE_S)
         await shell.machine.signal(asked.process_id, signal.SIGKILL, group=False)
         last = [item async for item in stream][-1]
     assert isinstance(last, ProcessInfo)
@@ -101,7 +102,7 @@ async def test_a_signal_lets_those_go_who_wait_for_children_only(shell: Shell) -
 async def test_who_stops_listening_does_not_end_the_process(shell: Shell) -> None:
     asked = spec("echo ready; sleep 0.3; echo done > /workspace/done")
     stream = shell.machine.begin(asked)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         await anext(stream)
         await stream.aclose()
     assert (await shell.finish(asked.process_id)).code == 0
@@ -110,7 +111,7 @@ async def test_who_stops_listening_does_not_end_the_process(shell: Shell) -> Non
 
 async def test_much_output_comes_whole_to_a_slow_listener(shell: Shell) -> None:
     size = 0
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         async for item in shell.machine.begin(spec("head -c 6000000 /dev/zero")):
             if isinstance(item, OutputChunk):
                 assert item.offset == size
@@ -123,7 +124,7 @@ async def test_a_signal_to_the_process_alone_leaves_its_children(shell: Shell) -
     process_id = await shell.start("sleep 1000 & echo $! > /workspace/child; echo ready; wait")
     await shell.until(process_id, b"ready")
     await shell.machine.signal(process_id, signal.SIGKILL, group=False)
-    assert (await shell.machine.wait(process_id, PATIENCE)).exit_code == 137
+    assert (await shell.machine.wait(process_id, PATIENCE_S)).exit_code == 137
     assert (await shell.run("kill -0 $(cat /workspace/child)")).code == 0
 
 
@@ -135,14 +136,14 @@ async def test_a_note_is_found_again_also_by_a_new_server(shell: Shell, installa
     noted, plain = spec("sleep 1000", note=note), spec("exit 0")
     await shell.machine.spawn(noted)
     await shell.machine.spawn(plain)
-    await shell.machine.wait(plain.process_id, PATIENCE)
+    await shell.machine.wait(plain.process_id, PATIENCE_S)
     assert await shell.machine.note(noted.process_id) == note
     assert await shell.machine.note(plain.process_id) == b""
     provider = await installation.restart()
     machine = await provider.attach(shell.machine.sandbox_id)
     assert await machine.note(noted.process_id) == note
     await machine.signal(noted.process_id, signal.SIGKILL)
-    await machine.wait(noted.process_id, PATIENCE)
+    await machine.wait(noted.process_id, PATIENCE_S)
     assert await machine.note(noted.process_id) == note
 
 

@@ -12,6 +12,7 @@ import pytest
 from paddock import errors
 from paddock.machine.base import FileType, Machine
 from tests.conformance.shell import Shell, chunks
+from tests.support.waiting import PATIENCE_S
 
 EVERY_BYTE = bytes(range(256)) * 3
 
@@ -278,7 +279,7 @@ async def test_a_directory_is_not_a_file_and_a_file_not_a_directory(shell: Shell
 
 async def test_a_fifo_does_not_hang_anything(shell: Shell) -> None:
     await shell.run("mkfifo fifo")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(errors.PathConflict):
             await shell.get("/workspace/fifo")
         for atomic in (True, False):

@@ -11,6 +11,7 @@ from paddock.machine.base import ProcessStatus
 from paddock.providers.base import MachineState, Provider, SandboxSpec
 from tests.conformance.conftest import Installation
 from tests.conformance.shell import Shell
+from tests.support.waiting import PATIENCE_S
 
 
 async def test_a_created_sandbox_is_running_and_found_with_its_labels(provider: Provider, spec: SandboxSpec) -> None:
@@ -123,7 +124,7 @@ async def test_a_process_stands_still_while_paused_and_goes_on_after(provider: P
     await provider.resume(spec.sandbox_id)
     after = (await shell.machine.process(counter)).stdout_size
     assert after - before < 100
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         async for chunk in shell.machine.follow(counter, stdout_offset=after):
             assert chunk.offset == after
             break

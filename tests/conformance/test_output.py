@@ -9,11 +9,12 @@ import pytest
 from paddock import errors
 from paddock.ids import new_process_id
 from paddock.machine.base import Machine, OutputChunk, Stream
-from tests.conformance.shell import PATIENCE, Shell
+from tests.conformance.shell import Shell
+from tests.support.waiting import PATIENCE_S
 
 
 async def follow(machine: Machine, process_id: str, **offsets: int) -> list[OutputChunk]:
-    async with asyncio.timeout(PATIENCE * 2):
+    async with asyncio.timeout(PATIENCE_S * 2):
         return [chunk async for chunk in machine.follow(process_id, **offsets)]
 
 
@@ -34,7 +35,7 @@ async def test_five_megabytes_are_complete_byte_for_byte(shell: Shell) -> None:
 async def test_following_gives_output_as_it_comes(shell: Shell) -> None:
     process = await shell.start("echo first; read x; echo second", stdin=True)
     given = []
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         async for chunk in shell.machine.follow(process):
             given.append(chunk.data)
             if len(given) == 1:

@@ -10,7 +10,8 @@ from paddock import errors
 from paddock.machine.base import Machine
 from paddock.providers.base import SandboxSpec
 from tests.conformance.conftest import Installation
-from tests.conformance.shell import PATIENCE, Shell
+from tests.conformance.shell import Shell
+from tests.support.waiting import PATIENCE_S
 
 ECHO = """
 import socketserver
@@ -39,7 +40,7 @@ async def test_bytes_go_to_a_port_and_back_and_each_side_may_end_first(echo: Mac
     assert await connection.read() == b"hello \xff"
     await connection.end_write()
     rest = b""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         while data := await connection.read():
             rest += data
     assert rest == b"|end"
@@ -60,7 +61,7 @@ async def test_a_megabyte_goes_through_both_ways_at_once(echo: Machine) -> None:
             got += chunk
         return got
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         _, got = await asyncio.gather(send(), receive())
     assert got == data + b"|end"
     await connection.close()
@@ -120,12 +121,12 @@ async def test_usage_is_zero_before_and_real_after(installation: Installation, s
     busy = await shell.machine.stats()
     assert busy.process_count == 1
     assert 40 << 20 <= busy.memory_used < 400 << 20
-    async with asyncio.timeout(60):  # what is dear to measure is not measured at every look
+    async with asyncio.timeout(PATIENCE_S):  # what is dear to measure is not measured at every look
         while (await shell.machine.stats()).disk_used - idle.disk_used < 8 << 20:
             await asyncio.sleep(0.1)
     assert 0 < busy.cpu_seconds < 60
     await shell.machine.close_stdin(process)
-    await shell.machine.wait(process, PATIENCE)
+    await shell.machine.wait(process, PATIENCE_S)
     after = await shell.machine.stats()
     assert after.process_count == 0
     assert after.cpu_seconds >= busy.cpu_seconds * 0.9

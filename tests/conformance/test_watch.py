@@ -9,13 +9,14 @@ import pytest
 
 from paddock import errors
 from paddock.machine.base import FileChange, FileEvent
-from tests.conformance.shell import PATIENCE, Shell
+from tests.conformance.shell import Shell
+from tests.support.waiting import PATIENCE_S
 
 
 async def until(events: AsyncIterator[FileEvent], path: str, change: FileChange) -> list[FileEvent]:
     """The events up to this one."""
     seen = []
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         async for event in events:
             seen.append(event)
             if event == FileEvent(path, change):

@@ -46,15 +46,21 @@ class Batch:
     voice: str
     folder: str
     environment: Environment
+    file: str = ""
+    """This one alone; else all of the folder."""
 
     @property
     def path(self) -> Path:
         return HERE / self.folder
 
+    @property
+    def name(self) -> str:
+        return f"{self.voice}-{self.file}" if self.file else self.voice
+
     def tests(self) -> list[str]:
         """Those that are written down here; LangChain's are its own."""
         found = []
-        for path in sorted(self.path.glob("test_*.py")):
+        for path in sorted(self.path.glob(self.file or "test_*.py")):
             tree = ast.parse(path.read_text())
             found += [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[:5] == "test_"]
         return found
@@ -64,13 +70,14 @@ Outcomes = Callable[[Batch], dict[str, Outcome]]
 
 SYNC = Batch("sync", "python", environments.SDK)
 ASYNC = Batch("async", "python", environments.SDK)
+ASYNC_SAMPLE = Batch("async", "python", environments.SDK, "test_processes.py")
 LANGCHAIN = Batch("langchain", "langchain", environments.LANGCHAIN)
 
 
 def run(batch: Batch, reports: Path) -> dict[str, Outcome]:
     """Its outcomes by name of the test. Whoever comes second reads what the first one found."""
-    report = reports / f"{batch.voice}.jsonl"
-    with locked(reports / f"{batch.voice}.lock"):
+    report = reports / f"{batch.name}.jsonl"
+    with locked(reports / f"{batch.name}.lock"):
         if not report.exists():
             _run(batch, report)
     return {outcome.test: outcome for outcome in map(_outcome, report.read_text().splitlines())}
@@ -107,7 +114,7 @@ def _tests(batch: Batch, beside: dict[str, str], report: Path) -> str:
         "-c",
         batch.path / "pytest.ini",
     ]
-    command += ["--confcutdir", batch.path, "--rootdir", batch.path, batch.path]
+    command += ["--confcutdir", batch.path, "--rootdir", batch.path, batch.path / batch.file]
     variables = {
         "DAYTONA_API_URL": beside["E2B_API_URL"].removesuffix("/e2b") + "/daytona/api",
         "DAYTONA_API_KEY": beside["E2B_API_KEY"],

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.e2b.environments import pip_for
+
 CACHE = Path(__file__).resolve().parents[2] / "build" / "daytona"
 _INSTALL_SECONDS = 900
 _TRIES = 3
@@ -66,8 +68,8 @@ def prepare(environment: Environment) -> None:
     """Install it, unless it is there already. Several processes may ask at once."""
 
     def install() -> None:
-        venv.create(environment.folder, with_pip=True)
-        _install(environment, [environment.python, "-m", "pip", "install", "-q", *environment.packages])
+        venv.create(environment.folder)
+        _install(environment, [*pip_for(environment.python), "install", "-q", *environment.packages])
 
     _once(environment, install)
 

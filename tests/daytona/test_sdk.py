@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.daytona.batches import ASYNC, SECONDS, SYNC, Batch, Outcomes
+from tests.daytona.batches import ASYNC, ASYNC_SAMPLE, SECONDS, SYNC, Batch, Outcomes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * SECONDS + 900)]
 
-ALL = [(batch, test) for batch in (SYNC, ASYNC) for test in batch.tests()]
+CASES = [
+    pytest.param(batch, test, id=f"{batch.name}-{test}", marks=pytest.mark.exhaustive if batch is ASYNC else ())
+    for batch in (SYNC, ASYNC_SAMPLE, ASYNC)
+    for test in batch.tests()
+]
 
 
-@pytest.mark.parametrize(("batch", "test"), ALL, ids=[f"{batch.voice}-{test}" for batch, test in ALL])
+@pytest.mark.parametrize(("batch", "test"), CASES)
 def test_sdk(batch: Batch, test: str, outcomes: Outcomes) -> None:
     outcome = outcomes(batch)[test]
     if outcome.outcome == "skipped":

@@ -12,13 +12,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.e2b.environments import locked
+from tests.e2b.environments import locked, pip_for
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / "build" / "deepagents"
@@ -46,7 +46,7 @@ class Environment:
     pins: str
     overlays: tuple[Overlay, ...] = field(default=())
     pythons: tuple[str, ...] = (sys.executable,)
-    """The first of these that there is."""
+    """The first of these that there is, on the ``PATH`` or among those that pyenv and uv keep."""
 
     @property
     def folder(self) -> Path:
@@ -72,7 +72,7 @@ DCODE = Environment("dcode 0.1.88", "dcode.txt", pythons=("python3.12", "python3
 def prepare(environment: Environment) -> None:
     """Install it, unless it is there already. Several processes may ask at once. Skips the test where that is not to be
     had: no such Python, or a registry that does not answer."""
-    base = next((python for python in environment.pythons if _runs(python)), None)
+    base = next((python for name in environment.pythons for python in _places(name) if _runs(python)), None)
     if base is None:
         pytest.skip(f"needs one of {', '.join(environment.pythons)}")
     pins = PINS / environment.pins
@@ -81,6 +81,16 @@ def prepare(environment: Environment) -> None:
         command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--ignore-requires-python"]
         target = [*command, "--target", str(overlay.folder), overlay.requirement]
         _once(overlay.folder, overlay.requirement, lambda target=target: _install(target))
+
+
+def _places(python: str) -> Iterator[str]:
+    yield python
+    kept = (
+        Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions"),
+        Path(os.environ.get("UV_PYTHON_INSTALL_DIR", Path.home() / ".local/share/uv/python")),
+    )
+    for folder in kept:
+        yield from map(str, sorted(folder.glob(f"*/bin/{Path(python).name}"), reverse=True))
 
 
 def _once(folder: Path, content: str, make: Callable[[], None]) -> None:
@@ -110,8 +120,8 @@ def _make(environment: Environment, base: str, pins: Path) -> None:
             return
         except subprocess.CalledProcessError:  # it may know less about registries than pip does
             shutil.rmtree(environment.folder, ignore_errors=True)
-    _install([base, "-m", "venv", str(environment.folder)])
-    _install([str(environment.python), "-m", "pip", "install", "-q", "-r", str(pins)])
+    _install([base, "-m", "venv", "--without-pip", str(environment.folder)])
+    _install([*map(str, pip_for(environment.python)), "install", "-q", "-r", str(pins)])
 
 
 def _install(command: list[str]) -> None:

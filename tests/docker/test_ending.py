@@ -1,52 +1,40 @@
-"""A container ends when somebody says so, whatever happens inside or to its agent; and its agent is out of reach."""
+"""A container ends when somebody says so, whatever happens inside or to its agent. That its agent is out of reach is
+shown by ``tests/escape``."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 
 import pytest
+import structlog
 
 from paddock import errors
-from paddock.doctor.suite import probe_program
 from tests.docker import engine
 from tests.docker.place import Place
 
 pytestmark = pytest.mark.timeout(900)
 
-REFUSED = 0
-"""What the probe ends with."""
-ATTEMPTS = (
-    "agent-limits",
-    "agent-priority",
-    "agent-affinity",
-    "agent-oom-score",
-    "agent-settings",
-    "agent-memory-advice",
-    "agent-kill",
-)
+
+def signalled(container: str, sent: signal.Signals) -> None:
+    os.kill(int(engine.call("GET", f"/containers/{container}/json").json()["State"]["Pid"]), sent)
 
 
-@pytest.mark.parametrize("user", ["user", "root"])
-async def test_the_agent_is_out_of_reach(place: Place, user: str) -> None:
-    inside = await place.create()
-    await inside.put("/workspace/probe", probe_program().read_bytes())
-    await inside.says("chmod 755 /workspace/probe")
-    for name in ATTEMPTS:
-        ran = await inside.run(f"/workspace/probe run {name}", user=user)
-        assert ran.code == REFUSED, f"{name}: {ran.text}"
-    assert await inside.says("echo here") == "here"
+HARM: dict[str, Callable[[str], object]] = {
+    "stopped": lambda container: signalled(container, signal.SIGSTOP),
+    "killed": lambda container: signalled(container, signal.SIGKILL),
+    "frozen": lambda container: engine.call("POST", f"/containers/{container}/pause").raise_for_status(),
+}
 
 
-@pytest.mark.parametrize("sent", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.parametrize("harm", list(HARM))
 @pytest.mark.parametrize("paused", [False, True], ids=["running", "paused"])
-async def test_an_agent_that_does_nothing_any_more_is_ended(place: Place, sent: signal.Signals, paused: bool) -> None:
+async def test_an_agent_that_does_nothing_any_more_is_ended(place: Place, harm: str, paused: bool) -> None:
     inside = await place.create()
     await inside.start("exec sleep 1000")
-    name = await place.container(inside.sandbox_id)
-    pid = int(engine.call("GET", f"/containers/{name}/json").json()["State"]["Pid"])
-    os.kill(pid, sent)
+    HARM[harm](await place.container(inside.sandbox_id))
     async with asyncio.timeout(240):
         if paused:
             await place.provider.pause(inside.sandbox_id)
@@ -67,3 +55,13 @@ async def test_a_record_that_cannot_be_read_keeps_no_other_from_being_served(pla
         await place.restart()
     path.write_bytes(kept)
     assert await (await place.inside(bad.sandbox_id)).says("echo here") == "here"
+
+
+async def test_one_that_is_deleted_is_not_logged_as_one_that_ended_by_itself(place: Place) -> None:
+    deleted, killed = [(await place.create()).sandbox_id for _ in range(2)]
+    with structlog.testing.capture_logs() as logs:
+        await place.provider.delete(deleted)
+        signalled(await place.container(killed), signal.SIGKILL)
+        while (killed, "sandbox ended") not in [(one.get("sandbox_id"), one["event"]) for one in logs]:
+            await asyncio.sleep(0.01)
+    assert [one["sandbox_id"] for one in logs if one["event"] == "sandbox ended"] == [killed]

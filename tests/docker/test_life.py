@@ -14,7 +14,7 @@ from paddock.providers.base import MachineState, Resources, Shape
 from paddock.providers.docker.builder import PREFIX
 from tests.docker import engine
 from tests.docker.place import Place
-from tests.local.place import eventually
+from tests.support.waiting import until
 
 SHAPE = Shape(engine.DEBIAN, 256)
 
@@ -45,7 +45,7 @@ async def test_a_container_that_was_stopped_is_paused_and_starts_afresh_on_its_f
     process = await inside.start("echo before; exec sleep 1000")
     await inside.until(process, b"before")
     engine.call("POST", f"/containers/{await place.container(inside.sandbox_id)}/kill")
-    await eventually(lambda: not place.provider._lives.living[inside.sandbox_id].alive(), 60)
+    await until(lambda: not place.provider._lives.living[inside.sandbox_id].alive(), 60)
     await place.restart()
     assert [found.state for found in await place.provider.list()] == [MachineState.PAUSED]
     with pytest.raises(errors.Conflict, match="resume it first"):
@@ -153,6 +153,6 @@ async def test_what_stands_ready_is_found_by_the_next_server_and_one_that_died_i
     assert await place.provider.warmed() == {SHAPE: 2}
     first = place.containers()[0]
     engine.call("POST", f"/containers/{first}/kill")
-    await eventually(lambda: sum(place.provider._stock.counts().values()) == 1, 60)
+    await until(lambda: sum(place.provider._stock.counts().values()) == 1, 60)
     inside = await place.create()
     assert await place.container(inside.sandbox_id) != first

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from paddock import errors
@@ -13,7 +14,9 @@ from paddock.providers.docker import container
 from paddock.providers.docker.address import Address
 from paddock.providers.docker.engine import Engine
 from paddock.providers.docker.images import Images
+from tests.cli.conftest import Paddock
 from tests.docker.fake_engine import FakeEngine
+from tests.support.serving import serving
 
 LISTED = ("python:3.12", "team/own:1")
 
@@ -90,3 +93,31 @@ def test_a_read_only_root_leaves_the_places_to_work_in(tmp_path: Path) -> None:
     volumes = {mount["Target"] for mount in host["Mounts"] if mount["Type"] == "volume"}
     assert volumes == {"/workspace", "/home", container.KEEP}
     assert {"/tmp", "/run"} <= set(host["Tmpfs"])
+
+
+def test_the_servers_templates_have_the_images_of_its_engine(fake: FakeEngine, tmp_path: Path) -> None:
+    fake.answers |= {
+        "GET /version": (200, {"Version": "27.1", "ApiVersion": "1.46"}),
+        "GET /info": (200, {"NCPU": 2, "MemTotal": 4 << 30}),
+        "GET /containers/json": (200, []),
+    }
+    settings = {
+        "SANDBOX_PROVIDERS": "local,docker",
+        "DOCKER_HOST": fake.host,
+        "PADDOCK_DOCKER_IMAGES": ",".join(LISTED),
+    }
+    with serving(tmp_path / "home", **settings) as server:
+        found = httpx.get(f"{server.url}/templates", headers={"X-API-Key": server.key}).raise_for_status().json()
+        assert [(each["provider"], each["template_id"], each["default"]) for each in found["templates"]] == [
+            ("local", "host", True),
+            ("docker", "python:3.12", True),
+            ("docker", "team/own:1", False),
+        ]
+        paddock = Paddock(tmp_path, server.url, server.key)
+        assert paddock.json("template", "list")["templates"] == found["templates"]
+        shown = [line.split() for line in paddock("template", "list").stdout.splitlines()]
+        assert shown[1:] == [
+            ["host", "local", "default"],
+            ["python:3.12", "docker", "default"],
+            ["team/own:1", "docker"],
+        ]

@@ -27,7 +27,7 @@ _SAMPLE_PORT = re.compile(r"(?<=localhost:)8080\b|(?<=127\.0\.0\.1:)8080\b")
 _MARK = "\x1e"
 _SECONDS = 120
 _REFUSAL = '"success":false'
-FILES = {"report.csv": "a,b\n", "model.bin": "weights"}
+FILES = {"README.md": "# Field\n\n## Two commands\n", "report.csv": "a,b\n", "model.bin": "weights"}
 """What a reader has of his own."""
 
 

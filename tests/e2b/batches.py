@@ -20,7 +20,7 @@ from tests.e2b import environments
 from tests.e2b.environments import Environment, Language, locked
 
 HERE = Path(__file__).parent
-SECONDS = 240
+SECONDS = 900
 _COMMAND_LINE = "cli.test.mjs"
 
 

@@ -32,10 +32,16 @@ class PaddockServer:
     """One server on one port; it may die and come back, its sandboxes stay."""
 
     def __init__(
-        self, home: Path, *, within: Sequence[str] = (), descriptors: int | None = None, **settings: str
+        self,
+        home: Path,
+        *,
+        within: Sequence[str] = (),
+        descriptors: int | None = None,
+        published: bool = False,
+        **settings: str,
     ) -> None:
         """``within``: a command that starts the server's in its own surroundings. ``descriptors``: as many open files
-        as it may have."""
+        as it may have. ``published``: other servers are told where it is reached."""
         self.home = home
         self._within = within
         self._command = _COMMAND if descriptors is None else (sys.executable, "-c", _LIMITED.format(descriptors))
@@ -50,6 +56,7 @@ class PaddockServer:
             "PADDOCK_SCHEDULER_INTERVAL": "0.1",
             "PADDOCK_QUOTA_LIVE": "0",
             "PADDOCK_QUOTA_RPS": "0",
+            **({"PADDOCK_INTERNAL_URL": self.url} if published else {}),
             **settings,
         }
         self._process: subprocess.Popen[bytes] | None = None

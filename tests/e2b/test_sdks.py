@@ -9,14 +9,21 @@ from typing import Any
 
 import pytest
 
+from tests.e2b import environments
 from tests.e2b.batches import SECONDS, Batch, Outcomes, batches
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(SECONDS + 360)]
 
 
+_SAMPLES = (
+    Batch(environments.PYTHON_OLDEST, "sync", "test_commands.py"),
+    Batch(environments.PYTHON_NEWEST, "async", "test_commands.py"),
+)
+
+
 def _case(batch: Batch, test: str) -> Any:
-    """Of the oldest SDK, one file in one voice stands for the others."""
-    sample = batch.environment.newest or (batch.voice, batch.file) == ("sync", "test_commands.py")
+    """Of the oldest SDK and of the asynchronous voice, one file stands for the others."""
+    sample = (batch.environment.newest and batch.voice != "async") or batch in _SAMPLES
     return pytest.param(batch, test, id=f"{batch.name}-{test}", marks=() if sample else pytest.mark.exhaustive)
 
 

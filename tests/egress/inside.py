@@ -47,7 +47,7 @@ def make_socket(kind: str, address: str, port: int) -> socket.socket:
 
 def run(asked: dict[str, Any]) -> list[Any]:
     done = subprocess.run(
-        asked["argv"], input=asked["stdin"], env=asked["env"], capture_output=True, text=True, timeout=30, check=False
+        asked["argv"], input=asked["stdin"], env=asked["env"], capture_output=True, text=True, timeout=120, check=False
     )
     return [done.returncode, done.stdout, done.stderr]
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-PATIENCE = 40.0
+from tests.support.waiting import PATIENCE_S
 
 
 class Namespace:
     def __init__(self, link: socket.socket) -> None:
         self._link = link
-        self._link.settimeout(PATIENCE)
+        self._link.settimeout(PATIENCE_S)
 
     async def listen(self, *sockets: tuple[str, str, int]) -> list[socket.socket]:
         """Sockets made inside, each ``(tcp|udp, address, port)``."""

@@ -14,18 +14,11 @@ from paddock.egress.limits import Limits
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.proxy import EgressProxy
 from paddock.egress.records import EgressRecord, Ledger
+from tests.support.waiting import PATIENCE_S, until
 
-PATIENCE = 20.0
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-async def until(reached: Callable[[], bool]) -> None:
-    """The proxy's side of an event comes a moment after ours."""
-    async with asyncio.timeout(PATIENCE):
-        while not reached():
-            await asyncio.sleep(0.005)
 
 
 class Names:
@@ -55,19 +48,19 @@ class Talk:
 
     async def send(self, data: bytes) -> None:
         self.writer.write(data)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_S):
             await self.writer.drain()
 
     async def head(self) -> str:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_S):
             return (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
 
     async def read(self, count: int) -> bytes:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_S):
             return await self.reader.readexactly(count)
 
     async def rest(self) -> bytes:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_S):
             return await self.reader.read()
 
     async def ask(self, data: bytes) -> tuple[str, bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.egress.outside import PATIENCE
+from tests.support.waiting import PATIENCE_S
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -19,7 +19,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """A small HTTP/1.1 server."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_S):
             while await _one(reader, writer):
                 pass
     except (asyncio.IncompleteReadError, ConnectionError):

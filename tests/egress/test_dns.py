@@ -16,7 +16,8 @@ from paddock.egress.gate import Gate
 from paddock.egress.limits import Limits
 from paddock.egress.policy import EgressPolicy
 from tests.egress.conftest import Make
-from tests.egress.outside import PATIENCE, Names
+from tests.egress.outside import Names
+from tests.support.waiting import PATIENCE_S, until
 
 MX, PTR, ANY = 15, 12, 255
 
@@ -120,12 +121,12 @@ async def test_it_answers_datagrams_and_streams(relay: Relay) -> None:
         client.connect(relay.udp_at)
         client.send(b"nonsense")
         client.send(question("good.test"))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_S):
             assert read(await loop.sock_recv(client, 600)) == (Code.OK, ["93.184.216.34"])
     reader, writer = await asyncio.open_connection(*relay.tcp_at)
     asked = question("good.test")
     writer.write((struct.pack("!H", len(asked)) + asked) * 2)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         for _ in range(2):
             size = struct.unpack("!H", await reader.readexactly(2))[0]
             assert read(await reader.readexactly(size)) == (Code.OK, ["93.184.216.34"])
@@ -155,9 +156,8 @@ async def test_questions_past_the_limit_are_dropped(relay: Relay, monkeypatch: p
         client.connect(relay.udp_at)
         for _ in range(20):
             client.send(question("good.test"))
-        async with asyncio.timeout(PATIENCE):
-            while waiting < 4:
-                await asyncio.sleep(0.005)
+        async with asyncio.timeout(PATIENCE_S):
+            await until(lambda: waiting >= 4)
             release.set()
             for _ in range(4):
                 await asyncio.get_running_loop().sock_recv(client, 600)

@@ -9,8 +9,9 @@ import httpx
 import pytest
 
 from tests.egress.conftest import Make, Serve
-from tests.egress.outside import PATIENCE, Sandbox, until
+from tests.egress.outside import Sandbox
 from tests.egress.sites import web
+from tests.support.waiting import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -248,7 +249,7 @@ async def test_curl_and_httpx_use_it(sandbox: Sandbox, site: str) -> None:
         env={"http_proxy": f"http://127.0.0.1:{sandbox.port}", "PATH": "/usr/bin:/bin"},
         stdout=subprocess.PIPE,
     )
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await curl.communicate())[0] == b"from curl"
 
     async def pieces() -> object:

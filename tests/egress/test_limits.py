@@ -9,8 +9,8 @@ import pytest
 
 from paddock.egress.limits import Limits
 from tests.egress.conftest import Make, Serve
-from tests.egress.outside import PATIENCE, until
 from tests.egress.sites import echo, web
+from tests.support.waiting import PATIENCE_S, until
 
 
 async def test_a_head_that_dribbles_in_is_given_up(make: Make) -> None:
@@ -119,5 +119,5 @@ async def test_an_address_that_refuses_is_passed_over_for_one_that_answers(make:
     sandbox = make()
     server = await serve(web)
     sandbox.names.say("two.test", ["127.0.0.9", "127.0.0.1"])
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         await sandbox.tunnel(f"two.test:{server.port}")

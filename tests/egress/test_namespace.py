@@ -10,8 +10,9 @@ from paddock.egress.policy import EgressPolicy
 from paddock.egress.variables import proxy_variables
 from tests.egress.conftest import Make, Serve
 from tests.egress.namespaces import Namespace, new_namespace
-from tests.egress.outside import Sandbox, until
+from tests.egress.outside import Sandbox
 from tests.egress.sites import web
+from tests.support.waiting import until
 
 PORT = 3128
 

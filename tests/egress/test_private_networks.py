@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from paddock.client import SyncSandboxClient
 from paddock.errors import Forbidden
 from tests.e2b.server import PaddockServer, delete_all
 from tests.support.private_network import PrivateNetwork, possible, private_network
+from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.skipif(not possible(), reason="a network of its own needs root, ip and unshare"),
@@ -121,10 +121,7 @@ def test_a_remote_mcp_server_is_no_way_around(
     """The server makes that connection in the sandbox's stead."""
     own = member.create_sandbox("mallory").sandbox_id
     member.put_mcp_server(own, "inner", {"url": f"http://{NAME}:{network.port}/mcp"})
-    deadline = time.monotonic() + 120
-    while member.get_mcp_server(own, "inner").status in ("starting", "idle"):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: member.get_mcp_server(own, "inner").status not in ("starting", "idle"))
     found = member.get_egress(own).latest
     assert found and not any(one.allowed for one in found)
 

@@ -14,8 +14,9 @@ from paddock.egress.addresses import Reach
 from paddock.egress.interfaces import HostAddresses, read_own_addresses
 from paddock.egress.policy import EgressPolicy
 from tests.egress.conftest import Make, Serve
-from tests.egress.outside import Sandbox, until
+from tests.egress.outside import Sandbox
 from tests.egress.sites import echo
+from tests.support.waiting import until
 
 ANYTHING = EgressPolicy(allow=("*", "0.0.0.0/0", "::/0"))
 NEVER = [

@@ -11,7 +11,7 @@ import pytest
 
 from paddock import errors
 from paddock.egress.resolve import HostResolver, look_up
-from tests.egress.outside import PATIENCE, until
+from tests.support.waiting import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ async def test_slow_names_of_one_sandbox_leave_threads_for_another(
     def slow(name: str, *_: object, **__: object) -> list[tuple[object, ...]]:
         if name == "slow.test":
             begun.append(name)
-            stuck.wait(PATIENCE)
+            stuck.wait(PATIENCE_S)
         return [(0, 0, 0, "", ("93.184.216.34", 0))]
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
@@ -77,7 +77,7 @@ async def test_slow_names_of_all_sandboxes_of_one_user_leave_threads_for_another
     def slow(name: str, *_: object, **__: object) -> list[tuple[object, ...]]:
         if name == "slow.test":
             begun.append(name)
-            stuck.wait(PATIENCE)
+            stuck.wait(PATIENCE_S)
         return [(0, 0, 0, "", ("93.184.216.34", 0))]
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)

@@ -22,8 +22,9 @@ from paddock.egress.records import Ledger
 from paddock.egress.transparent import NAME_SERVER, TransparentProxy, ruleset
 from tests.egress.conftest import Serve
 from tests.egress.namespaces import Namespace, new_namespace
-from tests.egress.outside import LOOPBACK, Names, until
+from tests.egress.outside import LOOPBACK, Names
 from tests.egress.sites import echo, web
+from tests.support.waiting import until
 
 TCP_PORT, DNS_PORT = 3129, 3153
 PUBLIC4, PUBLIC6 = "93.184.216.34", "2606:2800:220:1::1"

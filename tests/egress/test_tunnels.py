@@ -17,8 +17,9 @@ from paddock.egress.names import Address
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressTotals
 from tests.egress.conftest import Make, Serve
-from tests.egress.outside import PATIENCE, Sandbox, Talk, until
+from tests.egress.outside import Sandbox, Talk
 from tests.egress.sites import echo
+from tests.support.waiting import PATIENCE_S, until
 
 MIB = 1 << 20
 
@@ -49,7 +50,7 @@ async def test_a_server_that_has_ended_still_reads(sandbox: Sandbox, serve: Serv
     assert await talk.rest() == b"bye"
     await talk.send(b"one more thing")
     talk.end()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         assert await got == b"one more thing"
 
 
@@ -76,7 +77,7 @@ async def test_tls_passes_untouched(
     async with server:
         port = server.sockets[0].getsockname()[1]
         talk = await sandbox.tunnel(f"site.test:{port}")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_S):
             await talk.writer.start_tls(ssl.create_default_context(cafile=str(cert)), server_hostname="site.test")
         await talk.send(b"1234")
         assert await talk.read(11) == b"secret 1234"
@@ -117,7 +118,7 @@ async def test_a_big_transfer_is_whole_and_takes_no_memory(sandbox: Sandbox, ser
     talk = await sandbox.tunnel(f"site.test:{server.port}")
     before = _resident()
     got = 0
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while data := await talk.reader.read(MIB):
             assert data[0] == got % 256 and data[-1] == (got + len(data) - 1) % 256
             got += len(data)

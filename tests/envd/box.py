@@ -14,7 +14,6 @@ from typing import Any, Self
 import httpx
 
 ENVD = "49983"
-PATIENCE = 30.0
 HEAD = struct.Struct(">BI")
 
 

@@ -16,7 +16,8 @@ from paddock.lifecycle.house import House
 from paddock.providers.registry import build_providers
 from paddock.settings import Settings
 from tests.api.conftest import LiveServer, running
-from tests.envd.box import PATIENCE, Box
+from tests.envd.box import Box
+from tests.support.waiting import PATIENCE_S
 
 NewBox = Callable[..., Awaitable[Box]]
 
@@ -32,7 +33,7 @@ async def end_everything(settings: Settings) -> None:
             await provider.close()
 
 
-@pytest.fixture(scope="module", params=["fake", "local"])
+@pytest.fixture(scope="module", params=[pytest.param("fake", marks=pytest.mark.exhaustive), "local"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     home = tmp_path_factory.mktemp("envd")
     settings = Settings(
@@ -64,7 +65,7 @@ def provider(house: House) -> str:
 
 @pytest.fixture
 async def client(server: LiveServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as client:
         yield client
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.api.conftest import LiveServer
 from tests.envd.box import ENVD, Box, Events
 from tests.envd.conftest import NewBox
+from tests.support.waiting import PATIENCE_S
 
 CONNECT = "process.Process/Connect"
 
@@ -34,7 +35,7 @@ async def not_found(box: Box) -> None:
 async def broken(stream: Events) -> None:
     """The connection is cut: no last envelope, no last chunk."""
     with pytest.raises(httpx.RemoteProtocolError):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             items = await stream.rest()
             raise AssertionError(items)
 

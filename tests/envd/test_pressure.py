@@ -13,6 +13,7 @@ import pytest
 from tests.api.conftest import LiveServer
 from tests.envd.box import Box, envelope
 from tests.envd.conftest import NewBox
+from tests.support.waiting import PATIENCE_S
 
 
 def resident() -> int:
@@ -40,7 +41,7 @@ async def test_a_command_that_writes_for_ever_to_nobody_costs_nothing(server: Li
     kind = {"Content-Type": "application/connect+json"}
     _, writer = await raw_request(server, box, "POST", "/process.Process/Start", body, **kind)
     before = resident()
-    async with asyncio.timeout(60), server.client() as client:
+    async with asyncio.timeout(PATIENCE_S), server.client() as client:
         while not await _written(client, box, "head -c 300000000", 8 << 20):
             await asyncio.sleep(0.2)
         assert resident() - before < 64 << 20
@@ -75,7 +76,7 @@ async def test_an_upload_that_breaks_off_leaves_the_server_as_it_was(server: Liv
     for _ in range(5):
         _, writer = await raw_request(server, box, "POST", "/files?path=/workspace/half", b"x" * 5000, **kind)
         writer.close()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while (await box.get("/workspace/half")).status_code != 200:
             await asyncio.sleep(0.05)
         # One of the five may still be on its way, and what it brings is written over ours.
@@ -133,7 +134,7 @@ async def test_changes_that_nobody_asks_for_hold_little_however_long_their_paths
         seen = (await box.ok("filesystem.Filesystem/GetWatcherEvents", watcher))["events"]
         assert 0 < len(seen) < 1000
     assert resident() - before < 32 << 20
-    async with asyncio.timeout(60):  # what the agent has still to tell of the flood comes first
+    async with asyncio.timeout(PATIENCE_S):  # what the agent has still to tell of the flood comes first
         names: list[str] = []
         while "after" not in names:
             await box.run(f"rm -f {deep}/after; : > {deep}/after")

@@ -12,6 +12,7 @@ import pytest
 from tests.api.conftest import LiveServer
 from tests.envd.box import Box, collected, envelope, envelopes
 from tests.envd.conftest import NewBox
+from tests.support.waiting import PATIENCE_S
 
 START, CONNECT, LIST = "process.Process/Start", "process.Process/Connect", "process.Process/List"
 SIGNAL, INPUT = "process.Process/SendSignal", "process.Process/SendInput"
@@ -148,7 +149,7 @@ async def test_the_deadline_kills_and_is_told(box: Box) -> None:
 async def test_the_deadline_also_strikes_when_the_client_has_left(box: Box) -> None:
     async with box.running("echo $$ > pid; sleep 100", {"Connect-Timeout-Ms": "1000"}) as stream:
         await stream.pid()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while (await box.ok(LIST))["processes"]:
             await asyncio.sleep(0.1)
 
@@ -225,7 +226,7 @@ async def test_listed_are_those_that_run_with_what_was_asked_for(
         await box.ok(SIGNAL, {"process": {"pid": listed[1]["pid"]}, "signal": "SIGNAL_SIGKILL"})
         await box.ok(SIGNAL, {"process": {"tag": "mine"}, "signal": "SIGNAL_SIGKILL"})
         await stream.rest()
-    async with asyncio.timeout(30):  # the end of the other one, which nobody follows, is told a moment later
+    async with asyncio.timeout(PATIENCE_S):  # the end of the other one, which nobody follows, is told a moment later
         while (await box.ok(LIST))["processes"]:
             await asyncio.sleep(0.01)
 

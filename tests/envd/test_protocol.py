@@ -10,6 +10,7 @@ import pytest
 
 from tests.api.conftest import LiveServer
 from tests.envd.box import ENVD, HEAD, Box, envelope, envelopes
+from tests.support.waiting import PATIENCE_S
 
 START = "process.Process/Start"
 
@@ -88,7 +89,7 @@ async def test_a_client_may_leave_its_side_of_a_stream_open(box: Box, server: Li
     headers = {**box.headers(), "Content-Type": "application/connect+json", "Host": "x", "Transfer-Encoding": "chunked"}
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     writer.write(f"POST /{START} HTTP/1.1\r\n{head}\r\n{len(body):x}\r\n".encode() + body + b"\r\n")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         seen = b""
         while b'"end"' not in seen:
             seen += await reader.read(65536)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.envd.box import PATIENCE, Box
+from tests.envd.box import Box
+from tests.support.waiting import PATIENCE_S
 
 SERVICE = "filesystem.Filesystem/"
 WATCH, CREATE, NEWS, REMOVE = (
@@ -102,7 +103,7 @@ async def test_only_a_directory_that_is_there_can_be_watched(box: Box) -> None:
 async def test_a_stream_tells_as_it_happens(box: Box) -> None:
     await box.ok(SERVICE + "MakeDir", {"path": "w"})
     async with (
-        asyncio.timeout(PATIENCE),
+        asyncio.timeout(PATIENCE_S),
         box.stream(WATCH, {"path": "w"}, **{"Keepalive-Ping-Interval": "1"}) as stream,
     ):
         assert await anext(stream) == (0, {"start": {}})

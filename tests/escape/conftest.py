@@ -1,4 +1,4 @@
-"""Sandboxes of the local provider with the probe inside, canaries outside: one of each for all tests of a run."""
+"""Sandboxes with the probe inside, canaries outside: one of each, of one kind at a time, for all tests of a run."""
 
 from __future__ import annotations
 
@@ -8,24 +8,40 @@ import pytest
 import pytest_asyncio
 
 from paddock import errors
+from paddock.doctor.kinds import Kind
 from paddock.doctor.suite import Box, Suite, opened, probe_program
 from paddock.providers.local.probe import check
+from tests.escape.kinds import LOCAL, kind_named
 
 
 @pytest.fixture(scope="session")
-def possible() -> None:
-    """Skips where sandboxes cannot run, with the reason."""
-    if problems := check():
-        pytest.skip(" ".join(problems))
+def probe() -> None:
+    """Skips where it was not built."""
     try:
         probe_program()
     except errors.Unsupported as missing:
         pytest.skip(missing.message)
 
 
+@pytest.fixture(scope="session")
+def possible(probe: None) -> None:
+    """Skips where sandboxes of the local provider cannot run, with the reason."""
+    if problems := check():
+        pytest.skip(" ".join(problems))
+
+
+@pytest.fixture(scope="session")
+def kind(request: pytest.FixtureRequest, probe: None) -> Kind:
+    """Of the local provider where a test does not say."""
+    name: str = getattr(request, "param", LOCAL)
+    if name == LOCAL:
+        request.getfixturevalue("possible")
+    return kind_named(name)
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def suite(possible: None) -> AsyncIterator[Suite]:
-    async with opened() as made:
+async def suite(kind: Kind) -> AsyncIterator[Suite]:
+    async with opened(kind) as made:
         yield made
 
 

@@ -2,71 +2,72 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import AsyncIterator, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 import pytest_asyncio
 
-from paddock.doctor.server import SERVER_ATTACKS, Target, attack_server, server_started
+from paddock.doctor.kinds import Kind
+from paddock.doctor.server.attacks import SERVER_ATTACKS, attack_server
+from paddock.doctor.server.target import Target, outside_bound, server_started
+from tests.escape.kinds import EVERY
 from tests.escape.test_attempts import hold
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
-TOLD_OF = ["server-page", "server-private-network", "server-oversized", "server-undeletable", "server-secrets"]
-"""The other two are about time."""
+DESCRIPTORS = 128
+CARELESS = Path(__file__).with_name("careless.py")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def target(possible: None) -> AsyncIterator[Target]:
-    async with server_started() as started:
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def target(kind: Kind) -> AsyncIterator[Target]:
+    async with server_started(kind) as started:
         yield started
 
 
+@pytest.mark.parametrize("kind", EVERY, indirect=True, scope="session")
 @pytest.mark.parametrize("name", SERVER_ATTACKS)
 async def test_the_server_refuses(target: Target, name: str) -> None:
     hold(await attack_server(target, name))
 
 
-class _Careless(BaseHTTPRequestHandler):
-    """Does whatever it is asked, and writes all of it down."""
-
-    log: Path
-
-    def _answer(self) -> None:
-        asked = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        with self.log.open("ab") as log:
-            log.write(self.requestline.encode() + bytes(self.headers) + asked)
-        body = json.dumps({"sandbox_id": "alice_1", "key": "abc", "status": "running"}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_GET = do_POST = do_PUT = do_DELETE = _answer
-
-    def log_message(self, *args: object) -> None:
-        """Not on the terminal."""
+@pytest.mark.parametrize("kind", EVERY, indirect=True, scope="session")
+async def test_its_sandboxes_are_of_the_kind_that_is_tried(target: Target, kind: Kind) -> None:
+    made = await target.sandbox()
+    report = (await target.member.get(f"/sandboxes/{made['sandbox_id']}/isolation")).raise_for_status().json()
+    assert made["provider"] == kind.name
+    assert kind.level is None or report["level"] == kind.level.value
 
 
-@pytest.fixture
-def careless(tmp_path: Path) -> Iterator[str]:
-    handler = type("Handler", (_Careless,), {"log": tmp_path / "log"})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+@pytest_asyncio.fixture(loop_scope="session")
+async def careless(tmp_path: Path) -> AsyncIterator[Target]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(CARELESS), str(tmp_path / "log"), str(DESCRIPTORS)), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        url = f"http://127.0.0.1:{int(await process.stdout.readline())}"
+        client = partial(_client, url)
+        async with client("e2b_of_a_member") as member:
+            with outside_bound() as outside:
+                yield Target(url, member, member, tmp_path, client, process.pid, DESCRIPTORS, outside)
+    finally:
+        process.kill()
+        await process.wait()
 
 
-@pytest.mark.parametrize("name", TOLD_OF)
-async def test_a_careless_server_is_told_of(careless: str, tmp_path: Path, name: str) -> None:
-    async with httpx.AsyncClient(base_url=careless, headers={"X-API-Key": "e2b_of_a_member"}) as client:
-        outcome = await attack_server(Target(careless, client, client, tmp_path), name)
+def _client(url: str, key: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=url, headers={"X-API-Key": key})
+
+
+@pytest.mark.parametrize("name", SERVER_ATTACKS)
+async def test_a_careless_server_is_told_of(careless: Target, name: str) -> None:
+    outcome = await attack_server(careless, name)
     assert outcome.verdict.value == "not refused"
-    assert "did not answer" not in outcome.detail
+    for nothing_shown in ("did not answer", "nothing is known", "not tried"):
+        assert nothing_shown not in outcome.detail

@@ -21,6 +21,7 @@ from paddock.lifecycle.house import House
 from paddock.providers.registry import build_providers
 from paddock.settings import Settings
 from tests.client.server import free_port
+from tests.support.waiting import PATIENCE_S
 
 INSIDE = Path(__file__).with_name("inside.py").read_text()
 PORT = 3000
@@ -42,7 +43,7 @@ class Bed:
         return f"http://127.0.0.1:{self.port}"
 
     def api(self, key: str | None = None) -> httpx.Client:
-        return httpx.Client(base_url=self.url, headers={"X-API-Key": key or self.key}, timeout=60)
+        return httpx.Client(base_url=self.url, headers={"X-API-Key": key or self.key}, timeout=2 * PATIENCE_S)
 
     def new_key(self, name: str) -> str:
         """Of a user who is nobody in particular."""
@@ -89,7 +90,7 @@ class Box:
         given = {"Host": self.host(port), **headers}
         if key is not None:
             given["X-API-Key"] = self.bed.key if key == "own" else key
-        return httpx.Client(base_url=self.bed.url, headers=given, timeout=60)
+        return httpx.Client(base_url=self.bed.url, headers=given, timeout=PATIENCE_S)
 
     async def dial(self) -> Peer:
         return Peer(*await asyncio.open_connection("127.0.0.1", self.bed.port, limit=1 << 20), self)
@@ -122,7 +123,7 @@ class Peer:
         return await self.reply(head_only=line.startswith("HEAD"))
 
     async def reply(self, *, head_only: bool = False) -> Reply:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             raw = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             status = int(raw.split(" ", 2)[1])
             headers = dict(line.lower().split(": ", 1) for line in raw.split("\r\n")[1:] if line)
@@ -137,7 +138,7 @@ class Peer:
     async def at_end(self) -> bool:
         """Whether the other side has nothing more to say, and has said so."""
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 return not await self.reader.read(1)
         except ConnectionError:
             return True
@@ -182,7 +183,7 @@ def running(home: Path, provider: str, **options: Any) -> Iterator[Bed]:
         yield Bed(settings, key, app.state.house, server)
     finally:
         server.should_exit = True
-        thread.join(40)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive(), "the server did not stop"
         asyncio.run(_delete_machines(settings))
 

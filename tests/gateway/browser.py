@@ -13,6 +13,8 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
+from tests.support.waiting import PATIENCE_S
+
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
@@ -47,9 +49,9 @@ class Page:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    async def until(self, expression: str, seconds: float = 30) -> Any:
+    async def until(self, expression: str) -> Any:
         """Wait until it is true in the page, or in one that it goes to."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     if value := await self.evaluate(expression):
@@ -156,7 +158,7 @@ async def chromium_browser(profile: Path, program: str | None = CHROMIUM, *optio
     )
     try:
         assert process.stderr is not None
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while b"DevTools listening on " not in (line := await process.stderr.readline()):
                 assert line, "Chromium did not start"
         address = line.decode().partition("listening on ")[2].strip()

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from tests.gateway.bed import PORT, Bed, Box
 from tests.gateway.browser import Browser, Page
+from tests.support.waiting import PATIENCE_S
 
 ATTACKER = Path(__file__).with_name("attacker.py").read_text()
 
@@ -68,7 +69,7 @@ async def opened(browser: Browser, url: str) -> Page:
 async def caught(browser: Browser, attacker: Attacker) -> list[str]:
     """What pages told the attacker, once a later page's word has come."""
     await opened(browser, attacker.host + attacker.page("caught('the end')"))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while "the end" not in (told := await asyncio.to_thread(attacker.caught)):
             await asyncio.sleep(0.05)
     return [what for what in told if what != "the end"]

@@ -133,6 +133,19 @@ def test_a_locked_out_user_serves_nobody(bed: Bed) -> None:
     box.delete()
 
 
+def test_the_url_of_an_exposed_port_for_programs_is_opened_by_one(bed: Bed, box: Box, public_box: Box) -> None:
+    """Python resolves no names below localhost, and sends no key here."""
+    for each in (box, public_box):
+        with bed.api() as api:
+            body = {"sandbox_id": each.sandbox_id, "port": PORT}
+            exposed = api.post("/sandboxes/expose-port", json=body).raise_for_status().json()
+        program_url = httpx.URL(exposed["program_url"])
+        assert program_url.host == "localhost" and httpx.URL(exposed["url"]).host.endswith(".localhost")
+        assert seen(httpx.get(program_url, timeout=60))["host"]
+        stripped = program_url.copy_with(query=None)
+        assert (httpx.get(stripped, timeout=60).status_code == 200) is (each is public_box)
+
+
 def test_public_ports_are_open_to_everybody(public_box: Box) -> None:
     with public_box.visitor(key=None) as visitor:
         assert visitor.get("/seen").status_code == 200

@@ -9,6 +9,7 @@ import pytest
 
 from paddock.gateway import session
 from tests.gateway.bed import Box
+from tests.support.waiting import PATIENCE_S
 
 SMUGGLED = b"GET /seen?smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -147,7 +148,7 @@ async def test_slow_clients_do_not_hold_up_others(box: Box) -> None:
     try:
         for peer in slow:
             await peer.send(peer.head("POST /seen", "Content-Length: 1000")[:-3])
-        async with await box.dial() as quick, asyncio.timeout(10):
+        async with await box.dial() as quick, asyncio.timeout(PATIENCE_S):
             for _ in range(5):
                 assert (await quick.ask("GET /seen")).status == 200
     finally:

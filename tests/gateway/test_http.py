@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.gateway.bed import Box
+from tests.support.waiting import PATIENCE_S
 
 
 def test_a_request_arrives_as_it_was_sent(box: Box) -> None:
@@ -84,7 +85,7 @@ async def test_events_pass_as_soon_as_they_are_sent(box: Box) -> None:
         await peer.reader.readuntil(b"data: 0\n\n\r\n")
         for number in (1, 2, 3):
             assert (await other.ask("GET /next")).status == 200
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 await peer.reader.readuntil(b"data: %d\n\n\r\n" % number)
 
 

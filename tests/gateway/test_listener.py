@@ -9,6 +9,7 @@ from typing import Any
 
 from paddock.gateway.connections import ConnectionLimits, Connections, TrackedConnection
 from paddock.gateway.listener import Listener, bind
+from tests.support.waiting import PATIENCE_S, until
 
 
 class Short(socket.socket):
@@ -48,13 +49,29 @@ async def test_accepting_rests_and_goes_on() -> None:
     listener.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", listening.getsockname()[1])
     writer.write(b"hello")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         assert await reader.readexactly(5) == b"hello", "it waited in the queue"
     assert Short.tries <= 8, "a ready socket that cannot be accepted must not keep the loop busy"
     assert len(connections) == 1
     writer.close()
-    async with asyncio.timeout(30):
-        while len(connections):
-            await asyncio.sleep(0.01)
+    await until(lambda: not len(connections))
     listener.close()
     await listener.wait_closed()
+
+
+def test_another_server_speaks_for_more_clients_than_one_address_may_have() -> None:
+    connections = Connections(ConnectionLimits.derive(64, 2))
+    at_work = [connections.admit("10.0.0.5") for _ in range(2)]
+    for tracked in at_work:
+        assert tracked is not None
+        tracked.busy()
+        tracked.prove()
+    assert connections.admit("10.0.0.5") is None
+    assert at_work[0] is not None
+    at_work[0].trust()
+    newcomer = connections.admit("10.0.0.5")
+    assert newcomer is not None
+    for tracked in (*at_work, newcomer):
+        assert tracked is not None
+        tracked.end()
+    assert len(connections) == 0

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator
-from hashlib import sha256
 from pathlib import Path
-from urllib.parse import urlencode
 
 import pytest
 
 from tests.gateway.bed import PORT, Bed, Box
 from tests.gateway.browser import CHROMIUM, Browser, chromium_browser
 from tests.gateway.hostile import Attacker, box_of_attacker, caught, click, give_swagger_the_key, opened
-from tests.gateway.old_proxy import OldProxy, old_proxy
+from tests.gateway.old_proxy import OldProxy
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [
     pytest.mark.slow,
@@ -42,31 +39,6 @@ headers = {{
 request = urllib.request.Request(os.environ["PADDOCK_MCP_URL"], json.dumps(asked).encode(), headers)
 print(urllib.request.urlopen(request).read().decode())
 END"""
-
-
-@pytest.fixture
-def attackers_box(local_bed: Bed) -> Iterator[Box]:
-    """Open to everybody, so that no link is in the way of a trick."""
-    box = box_of_attacker(local_bed, public_ports=True)
-    yield box
-    box.delete()
-
-
-@pytest.fixture
-async def proxy(local_bed: Bed) -> AsyncIterator[OldProxy]:
-    async with old_proxy(local_bed.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture(params=["refused", "sandboxed"])
-def attacker(request: pytest.FixtureRequest, attackers_box: Box, proxy: OldProxy) -> Attacker:
-    return Attacker(attackers_box, attackers_box.bed.port if request.param == "refused" else proxy.port)
-
-
-@pytest.fixture
-async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
-    async with chromium_browser(tmp_path / "profile") as browser:
-        yield browser
 
 
 async def test_a_preview_page_cannot_steal_the_key_of_who_uses_the_docs(local_bed: Bed, browser: Browser) -> None:
@@ -194,7 +166,7 @@ async def test_no_element_loads_the_path_form_as_a_document_of_the_apis_origin(
             return 'all';
         }})()"""
     preview = await opened(browser, attacker.host + attacker.page(code, body="<body></body>"))
-    assert await preview.until("window.tried", seconds=120) == "all"
+    assert await preview.until("window.tried") == "all"
     assert await caught(browser, attacker) == []
 
 
@@ -331,7 +303,7 @@ async def test_cookies_for_the_whole_domain_lock_nobody_out(attackers_box: Box, 
     async with chromium_browser(tmp_path / "bombed", CHROMIUM, *options) as browser:
         attacker = Attacker(attackers_box, port)
         page = await opened(browser, f"http://{PORT}-{attackers_box.key}.{domain}{attacker.page(bomb)}")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while len(await browser.cookies()) < 100:  # they are stored a little later than they are set
                 await asyncio.sleep(0.05)
         await page.open(f"http://{domain}/docs")
@@ -339,41 +311,6 @@ async def test_cookies_for_the_whole_domain_lock_nobody_out(attackers_box: Box, 
         await page.open(f"http://{domain}/docs")
         await page.until("document.querySelector('.btn.authorize') !== null")
         assert await browser.cookies() == []
-
-
-FILES = {
-    "page.html": "<!doctype html><script>%s</script>",
-    "page.xhtml": "<html xmlns='http://www.w3.org/1999/xhtml'><script>%s</script></html>",
-    "picture.svg": "<svg xmlns='http://www.w3.org/2000/svg'><script>%s</script></svg>",
-    "note.txt": "<!doctype html><script>%s</script>",
-    "nothing": "<!doctype html><script>%s</script>",
-    "sheet.xml": "<?xml version='1.0'?><x xmlns:h='http://www.w3.org/1999/xhtml'><h:script>%s</h:script></x>",
-}
-
-
-@pytest.mark.parametrize("name", FILES)
-async def test_a_file_that_is_a_page_runs_nothing_where_it_is_shown(
-    attacker: Attacker, browser: Browser, name: str
-) -> None:
-    """E2B's signed URLs are shown in the browser, on the API's own host."""
-    box = attacker.box
-    path = f"/workspace/{name}"
-    code = attacker.code("caught('ran at ' + self.origin)")
-    with box.bed.api() as api:
-        put = api.put(
-            f"/sandboxes/{box.sandbox_id}/files", params={"path": path}, content=(FILES[name] % code).encode()
-        )
-        put.raise_for_status()
-    token = box.bed.house.tokens.access(box.key)
-    digest = b64encode(sha256(f"{path}:read:user:{token}".encode()).digest()).decode().rstrip("=")
-    query = urlencode({"path": path, "username": "user", "signature": f"v1_{digest}"})
-    for address in (f"/files?{query}", f"/p/{box.key}/49983/files?{query}"):
-        page = await browser.tab()
-        await page.open(attacker.api + address)
-        if name != "nothing":  # which is downloaded
-            await page.until(f"location.href.startsWith('{attacker.api}/') && document.readyState === 'complete'")
-            assert await page.evaluate("self.origin") == "null"
-    assert await caught(browser, attacker) == []
 
 
 async def test_on_its_own_host_a_page_may_do_what_pages_do(attackers_box: Box, browser: Browser) -> None:

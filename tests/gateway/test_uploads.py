@@ -12,6 +12,7 @@ import pytest
 
 from paddock.gateway.direct import LEAST, DirectBody
 from tests.gateway.bed import Bed, Box
+from tests.support.waiting import PATIENCE_S
 
 LARGE = os.urandom(1 << 16) * 80  # five megabytes
 
@@ -80,7 +81,7 @@ def test_a_client_that_waits_to_be_asked_is_asked(local_box: Box, poured: list[i
         f"PUT /sandboxes/{local_box.sandbox_id}/files?path=/workspace/expected HTTP/1.1\r\nHost: localhost\r\n"
         f"X-API-Key: {local_box.bed.key}\r\nContent-Length: {len(LARGE)}\r\nExpect: 100-continue\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", local_box.bed.port), timeout=30) as client:
+    with socket.create_connection(("127.0.0.1", local_box.bed.port), timeout=PATIENCE_S) as client:
         client.sendall(head.encode())
         assert client.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
         client.sendall(LARGE)
@@ -115,7 +116,7 @@ def test_a_client_that_leaves_in_the_middle_leaves_the_old_file(local_box: Box) 
         f"PUT /sandboxes/{local_box.sandbox_id}/files?path=/workspace/kept HTTP/1.1\r\nHost: localhost\r\n"
         f"X-API-Key: {local_box.bed.key}\r\nContent-Length: {2 * len(LARGE)}\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", local_box.bed.port), timeout=30) as client:
+    with socket.create_connection(("127.0.0.1", local_box.bed.port), timeout=PATIENCE_S) as client:
         client.sendall(head.encode() + LARGE)
         client.shutdown(socket.SHUT_WR)
         client.recv(1)  # until the server has seen it, too

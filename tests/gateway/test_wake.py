@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 
@@ -11,6 +10,7 @@ import pytest
 from paddock.gateway import visit
 from paddock.lifecycle import activity
 from tests.gateway.bed import Bed, Box
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -71,8 +71,7 @@ async def test_a_silent_tunnel_lets_the_sandbox_sleep_and_wakes_it_when_it_speak
     async with await fresh_box.dial() as peer:
         await peer.ask("GET /", "Connection: Upgrade", "Upgrade: my-protocol")
         assert inside(fresh_box.sandbox_id) is not None
-        while inside(fresh_box.sandbox_id) is not None:
-            await asyncio.sleep(0.01)
+        await until(lambda: inside(fresh_box.sandbox_id) is None)
         pause(fresh_box)
         await peer.send(b"wake up")
         assert await peer.reader.readexactly(7) == b"wake up"

@@ -17,6 +17,7 @@ from paddock.interpreter.client import _lines, _Stream
 from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Use
 from paddock.lifecycle.house import House, build_house
+from paddock.memory import unlimited
 from paddock.models import CodeResult, CreateSandbox, Role, RunCode
 from paddock.providers.base import Provider
 from paddock.providers.fake import FakeProvider
@@ -129,7 +130,7 @@ class Sandbox:
         """As they come. Leaving it early hangs up."""
         async with self.ask("POST", "/execute", {"code": code, **fields}) as response:
             assert response.status == 200, await response.aread()
-            async for line in _lines(response):
+            async for line in _lines(response, unlimited()):
                 assert line.isascii()
                 yield json.loads(line)
 

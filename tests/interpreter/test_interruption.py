@@ -8,6 +8,7 @@ from contextlib import aclosing
 import pytest
 
 from tests.interpreter.place import Sandbox, one, text_of
+from tests.support.waiting import PATIENCE_S
 
 ENDLESS = {
     "python": "import time; time.sleep(300)",
@@ -45,14 +46,14 @@ async def test_whoever_hangs_up_interrupts_the_code_and_loses_nothing(sandbox: S
     context = await sandbox.new_context(language)
     await sandbox.execute(remember, context_id=context)
     await hang_up_after(sandbox, ENDLESS[kind], 0.5, context_id=context)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert text_of(await sandbox.execute(recall, context_id=context)) == "42\n"
     await sandbox.call("DELETE", f"/contexts/{context}")
 
 
 async def test_a_client_of_three_seconds_on_a_sleep_of_three_hundred(sandbox: Sandbox) -> None:
     await hang_up_after(sandbox, "import time; time.sleep(300)", 3)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert one(await sandbox.execute("'works again'"), "result")["text"] == "works again"
 
 
@@ -73,7 +74,7 @@ async def test_code_that_catches_the_interrupt_is_interrupted_again(sandbox: San
         "    try:\n        time.sleep(300)\n    except KeyboardInterrupt:\n        pass\n"
     )
     await hang_up_after(sandbox, stubborn, 0.5, context_id=context)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         assert one(await sandbox.execute("n", context_id=context), "result")["text"] == "2"
 
 
@@ -90,7 +91,7 @@ async def test_an_interrupt_that_comes_too_late_hurts_nobody(sandbox: Sandbox, c
 )
 async def test_a_kernel_that_ends_is_told_and_replaced(sandbox: Sandbox, language: str, code: str) -> None:
     context = await sandbox.new_context(language)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         error = one(await sandbox.execute(code, context_id=context), "error")
     assert error["name"] == "ContextRestarting"
     assert "exit code 3" in error["value"]
@@ -110,10 +111,16 @@ async def test_a_kernel_that_is_killed_in_the_middle_is_told(sandbox: Sandbox, c
     assert (said[-2]["name"], "SIGKILL" in said[-2]["value"]) == ("ContextRestarting", True)
 
 
+async def test_code_that_ends_its_kernel_at_once_does_not_run_again(sandbox: Sandbox, context: str) -> None:
+    code = "import os\nwith open('/tmp/runs', 'a') as file: file.write('x')\nos._exit(3)"
+    await sandbox.execute(code, context_id=context)
+    assert await sandbox.shell("cat /tmp/runs; rm /tmp/runs") == "x"
+
+
 async def test_a_kernel_that_was_killed_between_two_executions_is_replaced(sandbox: Sandbox, context: str) -> None:
     pid = one(await sandbox.execute("import os; os.getpid()", context_id=context), "result")["text"]
     await sandbox.shell(f"kill -9 {pid}", user="root")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert one(await sandbox.execute("'new'", context_id=context), "result")["text"] == "new"
 
 
@@ -135,5 +142,5 @@ async def test_background_jobs_of_bash_are_not_held_up(sandbox: Sandbox) -> None
     context = await sandbox.new_context("bash")
     await sandbox.execute("(head -c 300000 /dev/zero | tr '\\0' 'a'; touch /tmp/through) &", context_id=context)
     wait = "while [ ! -e /tmp/through ]; do sleep 0.02; done; echo through"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         assert text_of(await sandbox.execute(wait, language="bash")) == "through\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -21,6 +20,7 @@ from paddock.client import (
     SyncSandboxClient,
 )
 from tests.client.server import RunningServer, running_server
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -99,18 +99,16 @@ async def test_what_cannot_be_run_is_refused(client: SandboxClient, box: str) ->
 
 
 async def test_code_is_interrupted_when_its_time_is_over(client: SandboxClient, box: str) -> None:
-    begun = time.monotonic()
     result = await client.run_code(box, "print('before', flush=True)\nimport time; time.sleep(300)", timeout=0.5)
-    assert time.monotonic() - begun < 10
     assert (result.status, result.stdout) == ("timed_out", "before\n")
-    assert (await client.run_code(box, "'fine'", timeout=10)).text == "fine"
+    assert (await client.run_code(box, "'fine'", timeout=PATIENCE_S)).text == "fine"
 
 
 async def test_a_caller_who_leaves_interrupts_the_code(client: SandboxClient, box: str) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
             await client.run_code(box, "import time; time.sleep(300)")
-    assert (await client.run_code(box, "'fine'", timeout=10)).text == "fine"
+    assert (await client.run_code(box, "'fine'", timeout=PATIENCE_S)).text == "fine"
 
 
 async def test_streamed_code(client: SandboxClient, box: str) -> None:
@@ -128,7 +126,7 @@ async def test_streamed_code(client: SandboxClient, box: str) -> None:
 async def test_who_stops_reading_a_stream_interrupts_the_code(client: SandboxClient, box: str) -> None:
     async with aclosing(client.stream_code(box, "import time; time.sleep(300)")) as events:  # type: ignore[type-var]
         assert isinstance(await anext(events), CodeStarted)
-    assert (await client.run_code(box, "'fine'", timeout=10)).text == "fine"
+    assert (await client.run_code(box, "'fine'", timeout=PATIENCE_S)).text == "fine"
 
 
 async def test_a_streams_refusal_has_a_status(client: SandboxClient, box: str) -> None:
@@ -163,7 +161,9 @@ def test_the_other_client(server: RunningServer, box: str) -> None:
 
 
 async def test_services_by_the_api(client: SandboxClient, box: str) -> None:
-    made = await client.put_service(box, "web", 8000, "python3 -m http.server 8000", ready_path="/", ready_timeout=10)
+    made = await client.put_service(
+        box, "web", 8000, "python3 -m http.server 8000", ready_path="/", ready_timeout=PATIENCE_S
+    )
     assert (made.name, made.port, made.cwd, made.running, made.process_id) == ("web", 8000, "/workspace", False, None)
     assert await client.list_services(box) == [made]
     assert await client.get_service(box, "web") == made

@@ -252,9 +252,19 @@ async def test_a_language_without_a_kernel_is_a_clear_error(sandbox: Sandbox) ->
         refused = await sandbox.call("POST", "/execute" if "code" in body else "/contexts", body)
         assert refused.status == 500
         assert "cobol" in refused.text
-    for language, program in (("r", "Rscript"), ("java", "default-jdk")):
-        assert program in (await sandbox.call("POST", "/contexts", {"language": language})).text
     assert "cobol" not in [context["language"] for context in (await sandbox.call("GET", "/contexts")).json]
+
+
+@pytest.mark.parametrize(("language", "program"), [("r", "R"), ("java", "jshell")], ids=["r", "java"])
+async def test_a_language_whose_addon_is_not_installed_says_which_command_installs_it(
+    sandbox: Sandbox, language: str, program: str
+) -> None:
+    if await sandbox.shell(f"command -v {program} || true"):
+        pytest.skip(f"this machine has {program} to show in a sandbox")
+    refused = await sandbox.call("POST", "/execute", {"language": language, "code": "1"})
+    assert refused.status == 500
+    assert f"`paddock addon install {language}`" in refused.text and "sudo apt-get" in refused.text
+    assert language not in [context["language"] for context in (await sandbox.call("GET", "/contexts")).json]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"code": 5}', b'{"code": "1", "env_vars": {"A": 1}}'])

@@ -114,6 +114,7 @@ async def test_a_saved_and_a_shown_image_are_results(science: Sandbox) -> None:
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="matplotlib 3.6 has no wheels for this Python")
+@pytest.mark.exhaustive
 async def test_a_plot_of_the_matplotlib_that_debian_12_has(house: House) -> None:
     """The backend that the kit brings is younger than it."""
     await asyncio.to_thread(prepare, MATPLOTLIB_3_6)

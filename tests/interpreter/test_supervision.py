@@ -27,7 +27,7 @@ async def test_killed_by_the_names_that_e2bs_have(fresh: Sandbox, pattern: str) 
 async def test_the_server_comes_back_by_itself_for_those_inside(fresh: Sandbox) -> None:
     await fresh.execute("1")
     await fresh.shell("pkill -9 -f '[u]vicorn main:app'", user="root")
-    ask = "import urllib.request; print(urllib.request.urlopen('http://0.0.0.0:49999/health', timeout=20).status)"
+    ask = "import urllib.request; print(urllib.request.urlopen('http://0.0.0.0:49999/health', timeout=60).status)"
     assert await fresh.shell(f'python3 -c "{ask}"') == "200\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from paddock.lifecycle.arrivals import Arrivals
+from tests.support.waiting import PATIENCE_S
 
 FOREVER = 3600.0
 
@@ -37,7 +38,7 @@ async def test_one_that_takes_its_time_keeps_nobody() -> None:
             await go.wait()
 
     tasks = [asyncio.create_task(slow()) for _ in range(5)]
-    async with asyncio.timeout(60), arrivals.turn():
+    async with asyncio.timeout(PATIENCE_S), arrivals.turn():
         pass
     go.set()
     await asyncio.gather(*tasks)
@@ -60,5 +61,5 @@ async def test_whoever_leaves_the_queue_or_fails_takes_no_turn_along() -> None:
     await asyncio.sleep(0)
     leaving[1].cancel()
     await asyncio.gather(holding, *leaving, return_exceptions=True)
-    async with asyncio.timeout(60), arrivals.turn():
+    async with asyncio.timeout(PATIENCE_S), arrivals.turn():
         pass

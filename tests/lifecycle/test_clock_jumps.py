@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -55,6 +57,50 @@ async def test_what_is_made_before_the_jump_is_noticed_is_counted_right_too(worl
     await world.pass_time(20)
     await world.house.scheduler.tick()
     assert await world.state(sandbox_id) is State.PAUSED
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+async def test_a_use_before_the_jump_that_is_written_after_it_counts_from_when_it_was(
+    world: World, jump: float
+) -> None:
+    sandbox_id = (await world.create(timeout=20)).sandbox.sandbox_id
+    await world.pass_time(15)
+    async with world.house.controller.use(world.alice, sandbox_id) as use:
+        await world.house.journal.settled(sandbox_id)
+        await world.pass_time(3)
+        await use.record(commands=1)
+        set_clock(world, jump)
+        await world.house.scheduler.tick()
+    await world.pass_time(19)
+    deadline = await world.deadline(sandbox_id)
+    assert deadline is not None and deadline.due_at == pytest.approx(world.clock.now() + 1)
+    await world.house.scheduler.tick()
+    assert await world.state(sandbox_id) is State.RUNNING
+    await world.pass_time(1)
+    await world.house.scheduler.tick()
+    assert await world.state(sandbox_id) is State.PAUSED
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+async def test_a_timeout_that_is_set_while_the_clock_is_lasts_as_long_as_it_says(
+    world: World, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    sandbox_id = (await world.create(timeout=1000)).sandbox.sandbox_id
+    write = world.house.store.write
+    waiting = [True]
+
+    @asynccontextmanager
+    async def wait_for_turn(**given: Any) -> AsyncIterator[Any]:
+        if waiting.pop() if waiting else False:
+            set_clock(world, jump)
+            await world.house.scheduler.tick()
+        async with write(**given) as connection:
+            yield connection
+
+    monkeypatch.setattr(world.house.store, "write", wait_for_turn)
+    await world.house.controller.set_timeout(world.alice, sandbox_id, 20)
+    deadline = await world.deadline(sandbox_id)
+    assert deadline is not None and deadline.due_at == world.clock.now() + 20
 
 
 async def test_the_time_of_day_is_followed(world: World) -> None:

@@ -27,6 +27,7 @@ from paddock.lifecycle.quotas import Quota
 from paddock.models import ChangeUser, CreateSandbox, QuotaChange, State, TimeoutAction
 from paddock.providers.base import Capacity
 from paddock.providers.fake import FakeProvider, FaultKind
+from tests.support.waiting import PATIENCE_S
 from tests.support.world import World
 
 
@@ -115,12 +116,13 @@ async def test_everything_at_once_on_one_sandbox_leaves_it_whole(world: World) -
 
 
 async def test_a_slow_sandbox_delays_no_other(small_world: World) -> None:
+    small_world.settings.provider_timeout = 2 * PATIENCE_S
     slow = (await small_world.create()).sandbox.sandbox_id
     small_world.faults.add("pause", FaultKind.HANG_BEFORE, sandbox_id=slow)
     hanging = asyncio.create_task(small_world.house.controller.pause(small_world.alice, slow))
     while await small_world.state(slow) is not State.PAUSING:
         await asyncio.sleep(0.005)
-    async with asyncio.timeout(4):
+    async with asyncio.timeout(PATIENCE_S):
         other = (await small_world.create()).sandbox.sandbox_id
         await small_world.house.controller.pause(small_world.alice, other)
     assert not hanging.done()
@@ -191,7 +193,7 @@ async def test_a_provider_that_hangs_is_not_waited_for_for_ever(tmp_path_factory
     with pytest.raises(ProviderTimeout):
         await world.house.controller.pause(world.alice, sandbox_id)
     assert await world.state(sandbox_id) is State.PAUSING
-    async with asyncio.timeout(60):  # on a busy machine the timeout may strike again, without a fault
+    async with asyncio.timeout(PATIENCE_S):  # on a busy machine the timeout may strike again, without a fault
         while await world.state(sandbox_id) is State.PAUSING:
             await world.house.reconciler.run_once()
             await world.pass_time(61)

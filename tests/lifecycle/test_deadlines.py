@@ -7,8 +7,10 @@ import itertools
 
 import pytest
 
+from paddock.errors import StoreUnavailable
 from paddock.models import State, TimeoutAction
 from paddock.providers.fake import FaultKind
+from paddock.store.records import Deadline
 from tests.support.world import World
 
 
@@ -155,6 +157,53 @@ async def test_two_servers_that_both_hold_it_fire_once(world: World) -> None:
     await asyncio.gather(world.house.scheduler.handle(claimed), other.scheduler.handle(claimed))
     assert (await world.event_types(sandbox_id)).count("pausing") == 1
     await other.close()
+
+
+async def test_what_a_dead_server_had_claimed_fires_when_it_is_known_to_be_dead(world: World) -> None:
+    sandbox_id = (await world.create(timeout=10)).sandbox.sandbox_id
+    await world.pass_time(10)
+    assert len(await world.house.scheduler.claim()) == 1
+    await world.restart()
+    if not world.house.store.sqlite:  # where it could be one of several, by its heartbeat
+        await world.house.scheduler.tick()
+        assert await world.state(sandbox_id) is State.RUNNING
+        await world.pass_time(world.settings.server_ttl + 1)
+    await world.house.scheduler.tick()
+    assert await world.state(sandbox_id) is State.PAUSED
+
+
+async def test_what_the_database_did_not_let_be_done_is_done_when_it_does(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox_id = (await world.create(timeout=10)).sandbox.sandbox_id
+    await world.pass_time(10)
+
+    async def fail(deadline: Deadline) -> bool:
+        raise StoreUnavailable("The disk is full.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.house.controller, "strike", fail)
+        assert await world.house.scheduler.tick() == 1
+    await world.house.scheduler.tick()
+    assert await world.state(sandbox_id) is State.PAUSED
+
+
+async def test_what_is_being_handled_is_not_begun_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.create(timeout=10)
+    await world.pass_time(10)
+    strike, may_go_on = world.house.controller.strike, asyncio.Event()
+
+    async def wait(deadline: Deadline) -> bool:
+        await may_go_on.wait()
+        return await strike(deadline)
+
+    monkeypatch.setattr(world.house.controller, "strike", wait)
+    claimed = await world.house.scheduler.claim()
+    first = asyncio.create_task(world.house.scheduler.handle(claimed[0]))
+    assert await world.house.scheduler.tick() == 0
+    may_go_on.set()
+    await first
+    assert await world.house.scheduler.tick() == 0
 
 
 async def test_a_pause_that_fails_is_tried_until_it_succeeds(world: World) -> None:

@@ -12,6 +12,7 @@ from paddock.lifecycle.states import DELETE, NEXT
 from paddock.models import State
 from paddock.providers.fake import FaultKind
 from paddock.store import sandboxes, servers
+from tests.support.waiting import PATIENCE_S
 from tests.support.world import World
 
 VIA = {"create": State.CREATING, "pause": State.PAUSING, "resume": State.RESUMING}
@@ -27,7 +28,7 @@ async def stuck(world: World, step: str, kind: FaultKind | None = None) -> tuple
         world.faults.add(step, kind)
     call = world.create() if step == "create" else getattr(control, step)(world.alice, sandbox_id)
     waiting = asyncio.create_task(call)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not (rows := (await control.list(world.admin, states=[VIA[step]])).sandboxes):
             await asyncio.sleep(0.005)
     return rows[0].sandbox_id, waiting

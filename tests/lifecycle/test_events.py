@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from tests.support.waiting import PATIENCE_S
 from tests.support.world import World
 
 
@@ -25,7 +26,7 @@ async def test_a_reader_gets_what_was_and_what_comes_until_the_end(world: World)
     reading = asyncio.create_task(read())
     await caught_up.wait()
     assert seen == ["running"]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await control.pause(world.alice, sandbox_id)
         await control.delete(world.alice, sandbox_id)
         await reading
@@ -38,7 +39,7 @@ async def test_a_reader_is_told_by_word_of_mouth_and_need_not_look(
     monkeypatch.setattr("paddock.lifecycle.events._LOOK_SECONDS", 3600)
     sandbox_id = (await small_world.create()).sandbox.sandbox_id
     pausing: asyncio.Task[object] | None = None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         async for event in small_world.house.events.stream(small_world.alice, sandbox_id, after=2):
             if event is not None:
                 assert event.type == "sandbox.pausing"

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.errors import StoreUnavailable
+from tests.support.waiting import PATIENCE_S
 from tests.support.world import World
 
 
@@ -62,7 +63,7 @@ async def test_while_the_database_is_away_nothing_is_lost_or_held_up(
     sandbox_id = (await small_world.create()).sandbox.sandbox_id
     commits = Commits(small_world, monkeypatch)
     commits.away = True
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):  # the database is not back before
         for _ in range(3):
             await use(small_world, sandbox_id)
     commits.away = False

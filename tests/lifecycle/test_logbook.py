@@ -13,6 +13,7 @@ from paddock.lifecycle import journal
 from paddock.lifecycle.logbook import Logbook
 from tests.lifecycle.test_journal import Commits, use
 from tests.support.postgres import Postgres
+from tests.support.waiting import PATIENCE_S
 from tests.support.world import World
 
 
@@ -164,7 +165,7 @@ class TestReadersSeeWhatWasAnswered:
         stream = small_world.house.events.stream(small_world.alice, sandbox_id, 2)
         assert await anext(stream) is None
         await use(small_world, sandbox_id)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while (event := await anext(stream)) is None:
                 pass
         assert event.type == "command.finished"

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from paddock.lifecycle.loop_watchdog import LoopWatchdog, Stall
+from tests.support.waiting import PATIENCE_S
 
 THRESHOLD = 0.3
-PATIENCE_S = 60
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from paddock import errors
 from paddock.models import State
 from paddock.providers.fake import FaultKind
 from paddock.store import mcp_servers
+from tests.support.waiting import PATIENCE_S
 from tests.support.world import World
 
 SERVERS = {"one": {"command": "python3", "args": ["one.py"]}, "two": {"url": "https://two.example/mcp"}}
@@ -23,7 +24,7 @@ async def names(world: World, sandbox_id: str) -> list[str]:
 async def test_servers_given_at_create_outlive_a_server_that_dies_in_the_middle_of_it(world: World) -> None:
     world.faults.add("create", FaultKind.HANG_BEFORE)
     doomed = asyncio.create_task(world.create(mcp_servers=SERVERS))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not (rows := (await world.house.controller.list(world.alice, states=[State.CREATING])).sandboxes):
             await asyncio.sleep(0.005)
     await world.restart()

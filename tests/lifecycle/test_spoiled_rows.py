@@ -14,6 +14,7 @@ from paddock.lifecycle.patience import backoff_seconds
 from paddock.models import State
 from paddock.providers.fake import FaultKind
 from paddock.store.tables import deadlines, sandboxes
+from tests.support.waiting import PATIENCE_S
 from tests.support.world import World
 
 SPOILED: Mapping[str, Mapping[str, Any]] = {
@@ -141,7 +142,7 @@ async def test_one_that_hangs_does_not_hold_up_the_next_round(world: World, monk
     await world.pass_time(60)
     begun = await world.house.reconciler._begin_finishing()
     assert len(begun) == 2, "the first still hangs"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while await world.state(ids[1]) is not State.PAUSED:
             await asyncio.sleep(0.01)
     assert await world.state(ids[0]) is State.PAUSING

@@ -77,7 +77,7 @@ class Outside:
 
 def fetch(url: str) -> str:
     """A script that prints what is there; it goes by the proxy where the environment names one."""
-    return f"python3 -c 'import urllib.request as u; print(u.urlopen(\"{url}\", timeout=10).read().decode())'"
+    return f"python3 -c 'import urllib.request as u; print(u.urlopen(\"{url}\", timeout=60).read().decode())'"
 
 
 def connect(host: str, port: int) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 import signal
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,8 @@ import pytest
 from paddock.providers.base import Layer, Resources, SandboxSpec
 from paddock.providers.ground.record import Record, Running, start_time
 from paddock.providers.local import LocalProvider
-from tests.conformance.shell import PATIENCE, Shell
+from tests.conformance.shell import Shell
+from tests.support.waiting import until
 
 PRIVILEGED = os.geteuid() == 0
 as_root = pytest.mark.skipif(not PRIVILEGED, reason="an ordinary user of the host cannot have this")
@@ -115,7 +114,7 @@ class Place:
         """Its processes, from outside, as a crash of the host would; nothing gets to be written or said."""
         pid = self.running(sandbox_id).pid
         os.kill(pid, signal.SIGKILL)
-        await eventually(lambda: start_time(pid) is None)
+        await until(lambda: start_time(pid) is None)
 
     def pretend_reboot(self, sandbox_id: str) -> None:
         """The record of another boot; what this boot gave it besides is taken away as a reboot does."""
@@ -128,13 +127,6 @@ class Place:
             record.running.group.remove()
         if record.running.uid_slot is not None:
             Path(f"/run/paddock/uids/{record.running.uid_slot}").unlink()
-
-
-async def eventually(what: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """The kernel lets go of some things a moment after it was told to."""
-    async with asyncio.timeout(seconds):
-        while not what():
-            await asyncio.sleep(0.01)
 
 
 def rm_rf(path: Path) -> None:

@@ -13,8 +13,9 @@ import pytest
 from paddock.client import SyncSandboxClient
 from paddock.providers.ground import pressure
 from paddock.providers.local import private_files
-from tests.local.place import Inside, Place, eventually
+from tests.local.place import Inside, Place
 from tests.support.serving import serving
+from tests.support.waiting import until
 
 FORK_BOMB = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass\n"
 MARK = b"\nmarked\n"
@@ -77,7 +78,7 @@ async def test_a_fork_bomb_is_ended_and_the_sandbox_is_used_again(place: Place, 
     place.provider.tell(notice)
     await inside.put("/workspace/bomb.py", FORK_BOMB)
     process = await inside.start("exec python3 bomb.py")
-    await eventually(lambda: bool(told), seconds=120)
+    await until(lambda: bool(told), seconds=120)
     sandbox_id, kind, data = told[0]
     assert (sandbox_id, kind) == (inside.sandbox_id, "processes.killed")
     assert (data["reason"], data["limit"]) == ("fork_bomb", 128)
@@ -98,7 +99,7 @@ async def test_who_does_it_again_is_not_felt_again(place: Place, inside: Inside)
     for _ in range(2):
         told.clear()
         process = await inside.start("exec python3 bomb.py")
-        await eventually(lambda: bool(told), seconds=120)
+        await until(lambda: bool(told), seconds=120)
         assert (await inside.finish(process)).code == 137
     running = place.running(inside.sandbox_id)
     if running.group is not None and "cpu" in running.group.limits:
@@ -135,16 +136,25 @@ async def test_one_that_meets_its_limit_and_waits_is_no_bomb(place: Place, insid
     assert told == []
 
 
+async def test_all_sandboxes_together_weigh_less_than_one_process_of_the_host(place: Place, inside: Inside) -> None:
+    await place.need(inside.sandbox_id, "CPU limit")
+    group = place.running(inside.sandbox_id).group
+    assert group is not None
+    if (path := group.v1.get("cpu")) is None:
+        pytest.skip("only control groups of version 1 weigh processes of the host and groups against each other")
+    assert int((path.parent / "cpu.shares").read_text()) < 1024
+
+
 async def test_one_that_computes_for_long_yields_until_it_stops(place: Place, inside: Inside) -> None:
     await place.need(inside.sandbox_id, "CPU limit")
     group = place.running(inside.sandbox_id).group
     other = await place.create()
     assert group is not None
     loops = [await one.start("exec sh -c 'while :; do :; done'") for one in (inside, other) for _ in range(2)]
-    await eventually(lambda: pressure.yields(group), seconds=60)
+    await until(lambda: pressure.yields(group), seconds=60)
     for one, process in zip((inside, inside, other, other), loops, strict=True):
         await one.machine.signal(process, 9)
-    await eventually(lambda: not pressure.yields(group), seconds=60)
+    await until(lambda: not pressure.yields(group), seconds=60)
 
 
 @pytest.mark.slow

@@ -16,7 +16,8 @@ from paddock.providers.ground.programs import Programs
 from paddock.providers.ground.record import start_time
 from paddock.providers.local import uids
 from tests.local import traces
-from tests.local.place import PRIVILEGED, Inside, Place, as_root, eventually
+from tests.local.place import PRIVILEGED, Inside, Place, as_root
+from tests.support.waiting import until
 
 NOTHING = traces.NOTHING
 
@@ -31,7 +32,7 @@ async def test_nothing_is_left(place: Place, inside: Inside) -> None:
         assert there.loops and there.groups and there.claims and there.processes
     await place.provider.delete(inside.sandbox_id)
     assert start_time(running.pid) is None
-    await eventually(lambda: traces.look(place.root) == NOTHING)
+    await until(lambda: traces.look(place.root) == NOTHING)
 
 
 async def test_it_may_be_repeated_and_be_at_once(place: Place, inside: Inside) -> None:
@@ -46,7 +47,7 @@ async def test_two_servers_may_delete_the_same_one_at_once(place: Place, inside:
     await asyncio.gather(place.provider.delete(inside.sandbox_id), other.delete(inside.sandbox_id))
     assert await place.provider.list() == await other.list() == []
     await other.close()
-    await eventually(lambda: traces.look(place.root) == NOTHING)
+    await until(lambda: traces.look(place.root) == NOTHING)
 
 
 async def test_a_delete_that_died_half_way_is_finished_by_the_next_server(place: Place, inside: Inside) -> None:
@@ -55,14 +56,14 @@ async def test_a_delete_that_died_half_way_is_finished_by_the_next_server(place:
     place.folder(inside.sandbox_id).rename(place.root / "trash" / "half.way")
     await place.restart()
     assert await place.provider.list() == []
-    await eventually(lambda: start_time(pid) is None)
-    await eventually(lambda: traces.look(place.root) == NOTHING)
+    await until(lambda: start_time(pid) is None)
+    await until(lambda: traces.look(place.root) == NOTHING)
 
 
 async def test_files_of_a_deleted_one_that_cannot_be_read_are_removed_too(place: Place, inside: Inside) -> None:
     await inside.says("mkdir -p d/e/f && touch d/e/f/g && chmod 000 d/e/f d/e d")
     await place.provider.delete(inside.sandbox_id)
-    await eventually(lambda: traces.look(place.root).folders == frozenset())
+    await until(lambda: traces.look(place.root).folders == frozenset())
 
 
 async def test_a_create_that_is_cancelled_leaves_nothing(place: Place) -> None:
@@ -73,16 +74,16 @@ async def test_a_create_that_is_cancelled_leaves_nothing(place: Place) -> None:
         attempt.cancel()
         await asyncio.wait([attempt])
     known = {f"sandboxes/{found.sandbox_id}" for found in await place.provider.list()}
-    await eventually(lambda: traces.look(place.root).folders == known)
+    await until(lambda: traces.look(place.root).folders == known)
     await place.delete_all()
-    await eventually(lambda: traces.look(place.root) == NOTHING)
+    await until(lambda: traces.look(place.root) == NOTHING)
 
 
 async def test_a_create_that_fails_leaves_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paddock.providers.local.plan.HOSTNAME", "x" * 100)  # longer than the kernel takes
     with pytest.raises(errors.ProviderRefused, match="hostname"):
         await place.provider.create(place.spec())
-    await eventually(lambda: traces.look(place.root) == NOTHING)
+    await until(lambda: traces.look(place.root) == NOTHING)
 
 
 @as_root
@@ -92,7 +93,7 @@ async def test_a_disk_that_cannot_be_mounted_is_refused_and_leaves_nothing(
     monkeypatch.setattr("paddock.providers.ground.disk.copy_sparse", lambda source, target: target.write_bytes(b""))
     with pytest.raises(errors.ProviderRefused, match="disk"):
         await place.provider.create(place.spec())
-    await eventually(lambda: traces.look(place.root) == NOTHING)
+    await until(lambda: traces.look(place.root) == NOTHING)
 
 
 @as_root

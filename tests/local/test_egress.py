@@ -11,7 +11,8 @@ import pytest
 from paddock import errors
 from paddock.egress.policy import EgressMode, EgressPolicy
 from tests.local.outside import LISTENING, Outside, connect, fetch
-from tests.local.place import Inside, Place, eventually
+from tests.local.place import Inside, Place
+from tests.support.waiting import PATIENCE_S, until
 
 NFT = shutil.which("nft", path="/usr/local/sbin:/usr/sbin:/sbin:/usr/bin")
 needs_nft = pytest.mark.skipif(NFT is None, reason="full egress needs nft, and is refused without it")
@@ -215,7 +216,7 @@ async def test_every_connection_is_counted_the_refused_ones_too(connected: Place
         totals = (await connected.provider.egress(inside.sandbox_id)).totals
         return totals.connections, totals.denied
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while await report() != (2, 1):
             await asyncio.sleep(0.01)
     found = await connected.provider.egress(inside.sandbox_id)
@@ -241,4 +242,4 @@ async def test_the_ports_of_the_way_out_are_taken_before_anything_of_the_users_r
     inside: Inside = await connected.create(egress=policy(EgressMode.PROXY))
     assert (await inside.run("python3 -c \"import socket; socket.create_server(('127.0.0.1', 3128))\"")).code != 0
     await connected.provider.delete(inside.sandbox_id)
-    await eventually(lambda: not connected.folder(inside.sandbox_id).exists())
+    await until(lambda: not connected.folder(inside.sandbox_id).exists())

@@ -5,8 +5,7 @@ Through a whole server whose home is a small file system of its own.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ import pytest
 from tests.e2b.server import PaddockServer
 from tests.local.place import as_root
 from tests.support.small_disk import SmallDisk, small_disk
+from tests.support.waiting import wait_until
 
 pytestmark = [as_root, pytest.mark.slow]
 
 _DISK_MB = 360
-_PATIENCE_S = 30.0
 
 
 TAKE_ALL = """n=0; while [ $n -lt 30 ]; do
@@ -70,13 +69,6 @@ class Api:
         return list(answer.json()["events"])
 
 
-def eventually(what: Callable[[], bool]) -> None:
-    until = time.monotonic() + _PATIENCE_S
-    while not what():
-        assert time.monotonic() < until, "it never came true"
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     with small_disk(tmp_path, _DISK_MB) as disk:
@@ -119,10 +111,10 @@ def test_several_at_once_fill_it_while_no_server_runs_and_none_is_damaged(api: A
         assert api.http.post("/sandboxes/run-command", json=body).status_code == 200
     api.server.kill()
     before = disk.free_mb
-    eventually(lambda: disk.free_mb < before - 40)  # no server is there to be asked
+    wait_until(lambda: disk.free_mb < before - 40)  # no server is there to be asked
     api.server.start()
     for sandbox_id in greedy:
-        eventually(lambda: api.run(sandbox_id, "test -e /tmp/done").json()["exit_code"] == 0)  # noqa: B023
+        wait_until(lambda: api.run(sandbox_id, "test -e /tmp/done").json()["exit_code"] == 0)  # noqa: B023
     assert disk.free_mb > 5
     for sandbox_id in (*greedy, neighbour):
         api.says(sandbox_id, "rm -f /workspace/all*; echo text > /workspace/file && sync -f /workspace")
@@ -132,14 +124,14 @@ def test_several_at_once_fill_it_while_no_server_runs_and_none_is_damaged(api: A
 def test_creates_are_refused_with_507_below_the_watermark_until_there_is_room(api: Api, disk: SmallDisk) -> None:
     sandbox = api.made()
     disk.fill(leave_mb=10)
-    eventually(lambda: api.http.get("/ready").status_code == 503)
+    wait_until(lambda: api.http.get("/ready").status_code == 503)
     refused = api.create()
     assert (refused.status_code, refused.json()["error"]["code"]) == (507, "host_disk_full"), refused.text
     assert "free" in refused.json()["error"]["message"]
     health = api.http.get("/health").json()
     assert (health["disk"], health["database"]) == ("low", "ok")
     disk.empty()
-    eventually(lambda: api.http.get("/ready").status_code == 200)
+    wait_until(lambda: api.http.get("/ready").status_code == 200)
     assert api.http.get("/health").json()["disk"] == "ok"
     api.says(api.made(), "dd if=/dev/zero of=/workspace/some bs=1M count=12 && sync -f /workspace")
     api.says(sandbox, "dd if=/dev/zero of=/workspace/some bs=1M count=12 && sync -f /workspace")
@@ -157,7 +149,7 @@ def test_a_disk_that_others_filled_to_the_last_byte_lets_everything_be_paused_an
         gone = api.delete(sandbox_id)
         assert gone.status_code == 200, gone.text
     assert api.http.get("/sandboxes").json()["sandboxes"] == []
-    eventually(lambda: disk.free_mb > 12)
+    wait_until(lambda: disk.free_mb > 12)
 
 
 def test_use_of_sandboxes_on_a_disk_that_others_filled_ends_well_when_there_is_room(api: Api, disk: SmallDisk) -> None:
@@ -175,7 +167,7 @@ def test_use_of_sandboxes_on_a_disk_that_others_filled_ends_well_when_there_is_r
             answer = api.write(sandbox_id, "/workspace/file", "x" * 5_000_000)
             assert answer.status_code in (200, 507), answer.text
     disk.empty()
-    eventually(lambda: api.http.get("/ready").status_code == 200)
+    wait_until(lambda: api.http.get("/ready").status_code == 200)
 
     def writes(sandbox_id: str) -> bool:
         answer = api.run(
@@ -185,14 +177,14 @@ def test_use_of_sandboxes_on_a_disk_that_others_filled_ends_well_when_there_is_r
 
     for sandbox_id in [*sandboxes, api.made()]:
         api.run(sandbox_id, "test -e /workspace/kept || echo kept > /workspace/kept")
-        eventually(lambda: writes(sandbox_id))  # noqa: B023 - called before the next round
+        wait_until(lambda: writes(sandbox_id))  # noqa: B023 - called before the next round
 
 
 def test_a_sandbox_whose_file_system_failed_is_repaired_with_its_files(api: Api, disk: SmallDisk) -> None:
     sandbox = api.made()
     api.says(sandbox, "echo kept > /workspace/kept && sync -f /workspace")
     break_disk(disk, f"sandboxes/{sandbox}")
-    eventually(lambda: any(event["type"] == "disk.repaired" for event in api.events(sandbox)))
+    wait_until(lambda: any(event["type"] == "disk.repaired" for event in api.events(sandbox)))
     assert api.says(sandbox, "echo new > /workspace/new && sync -f /workspace && cat /workspace/kept") == "kept\n"
     kinds = [event["type"] for event in api.events(sandbox)]
     assert kinds.index("disk.failed") < kinds.index("disk.repaired")
@@ -206,11 +198,11 @@ def test_a_failed_file_system_is_507_with_a_sentence_while_there_is_no_room(api:
     assert (refused.status_code, refused.json()["error"]["code"]) == (507, "disk_failed"), refused.text
     assert "repair" in refused.json()["error"]["message"]
     disk.empty()
-    eventually(lambda: api.write(sandbox, "/workspace/file", "text").status_code == 200)
+    wait_until(lambda: api.write(sandbox, "/workspace/file", "text").status_code == 200)
 
 
 def test_a_machine_made_in_advance_whose_disk_failed_is_never_handed_out(api: Api, disk: SmallDisk) -> None:
-    eventually(lambda: api.http.get("/health").json()["pool"]["ready"] == 1)
+    wait_until(lambda: api.http.get("/health").json()["pool"]["ready"] == 1)
     (warm,) = (disk.path / "home/local/warm").iterdir()
     break_disk(disk, f"warm/{warm.name}")
     sandbox = api.made()

@@ -13,9 +13,9 @@ from paddock.client import SyncSandboxClient
 from paddock.providers.ground.record import Record, Running
 from tests.e2b.server import PaddockServer
 from tests.local import traces
-from tests.local.place import eventually, rm_rf
+from tests.local.place import rm_rf
+from tests.support.waiting import until
 
-PATIENCE_S = 30.0
 COMMAND = (sys.executable, "-c", "from paddock.cli.app import main; main()")
 
 
@@ -30,10 +30,10 @@ def all_running(home: Path) -> list[Running]:
 
 
 async def nothing_left(home: Path, ran: list[Running]) -> None:
-    await eventually(lambda: not any(one.alive() for one in ran), PATIENCE_S)
-    await eventually(lambda: not traces._loops(home) and not traces._claims(home), PATIENCE_S)
+    await until(lambda: not any(one.alive() for one in ran))
+    await until(lambda: not traces._loops(home) and not traces._claims(home))
     groups = {path for one in ran if one.group is not None for path in one.group.paths()}
-    await eventually(lambda: not any(path.exists() for path in groups), PATIENCE_S)
+    await until(lambda: not any(path.exists() for path in groups))
 
 
 async def test_a_killed_server_leaves_nothing_after_rm_and_destroy(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ async def test_a_killed_server_leaves_nothing_after_rm_and_destroy(tmp_path: Pat
         client.create_sandbox("alice")
         paused = client.create_sandbox("alice").sandbox_id
         client.pause_sandbox(paused)
-    await eventually(lambda: any((home / "local/warm").iterdir()), PATIENCE_S)
+    await until(lambda: any((home / "local/warm").iterdir()))
     server.kill()
     ran, removed = all_running(home), home / "local/sandboxes" / paused
     assert len(ran) == 3

@@ -19,8 +19,9 @@ from paddock.providers.local.gvisor import bundle, door
 from tests.conformance.test_ports import ECHO
 from tests.local import gvisor, traces
 from tests.local.outside import REACHABLE, Outside, fetch
-from tests.local.place import Inside, Place, eventually
+from tests.local.place import Inside, Place
 from tests.local.test_reboot import reboot
+from tests.support.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.timeout(180)
 RESOURCES = Resources(cpu=1.0, memory_mb=512, disk_mb=128, pids=40)
@@ -92,7 +93,7 @@ async def test_it_stands_still_while_it_is_paused_and_its_connections_stay(guest
     done, _ = await asyncio.wait([answer], timeout=0.5)
     assert not done, "a paused guest answered"
     await guests.provider.resume(guest.sandbox_id)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         assert await answer == b"meanwhile"
     await connection.close()
     assert (await guest.machine.process(server)).running
@@ -120,8 +121,8 @@ async def test_deleting_it_leaves_nothing(guests: Guests, guest: Inside) -> None
     await guest.start("exec sleep 1000")
     pids = traces.look(guests.root).processes
     await guests.provider.delete(guest.sandbox_id)
-    await eventually(lambda: traces.look(guests.root) == traces.NOTHING)
-    await eventually(lambda: all(start_time(pid) is None for pid in pids))
+    await until(lambda: traces.look(guests.root) == traces.NOTHING)
+    await until(lambda: all(start_time(pid) is None for pid in pids))
 
 
 async def test_its_way_out_is_the_proxy_and_no_other(guests: Guests) -> None:
@@ -178,7 +179,7 @@ async def test_one_that_takes_too_much_memory_ends_and_starts_again_with_its_fil
     pid = guests.running(guest.sandbox_id).pid
     with pytest.raises((errors.ProviderUnavailable, AssertionError)):
         await guest.says("python3 -c 'b = bytearray(400 << 20)'")
-    await eventually(lambda: not Path(f"/proc/{pid}").exists())
+    await until(lambda: not Path(f"/proc/{pid}").exists())
     assert await (await guests.inside(guest.sandbox_id)).says("cat file") == "kept"
 
 

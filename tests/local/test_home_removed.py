@@ -14,9 +14,8 @@ from paddock.providers.base import Shape
 from paddock.providers.ground.record import RECORD, Running
 from paddock.providers.local.home_watcher import SOCKET
 from tests.local import traces
-from tests.local.place import Place, eventually, rm_rf
-
-PATIENCE_S = 30.0
+from tests.local.place import Place, rm_rf
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ async def place(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Asy
     if made.root.exists():
         await made.restart()
         await made.clear()
-    await eventually(lambda: not watchers(made), PATIENCE_S)
+    await until(lambda: not watchers(made))
 
 
 def watchers(place: Place) -> list[int]:
@@ -44,10 +43,10 @@ def watchers(place: Place) -> list[int]:
 
 async def gone(place: Place, *ran: Running) -> None:
     """All of them, and what the host gave them."""
-    await eventually(lambda: not any(running.alive() for running in ran), PATIENCE_S)
-    await eventually(lambda: not traces._loops(place.root) and not traces._claims(place.root), PATIENCE_S)
+    await until(lambda: not any(running.alive() for running in ran))
+    await until(lambda: not traces._loops(place.root) and not traces._claims(place.root))
     groups = {path for running in ran if running.group is not None for path in running.group.paths()}
-    await eventually(lambda: not any(path.parent.exists() for path in groups), PATIENCE_S)
+    await until(lambda: not any(path.parent.exists() for path in groups))
 
 
 async def test_they_end_without_a_server_running_paused_and_warm(place: Place) -> None:
@@ -72,10 +71,10 @@ async def test_one_is_enough_for_a_home_and_is_found_again(place: Place) -> None
     assert watchers(place) == first
     ran = place.running(inside.sandbox_id)
     os.kill(first[0], signal.SIGKILL)  # by whoever cleans up the machine
-    await eventually(lambda: bool(watchers(place)) and watchers(place) != first, PATIENCE_S)
+    await until(lambda: bool(watchers(place)) and watchers(place) != first)
     await place.provider.close()
     rm_rf(place.folder(inside.sandbox_id))
-    await eventually(lambda: not ran.alive(), PATIENCE_S)
+    await until(lambda: not ran.alive())
     await place.provider.start()
 
 
@@ -88,7 +87,7 @@ async def test_a_home_that_is_elsewhere_for_a_while_is_not_gone(place: Place, tm
     moved = tmp_path / "elsewhere" / "local" / "sandboxes"
     (moved / inside.sandbox_id).chmod(0)
     rm_rf(moved / removed.sandbox_id)
-    await eventually(lambda: not ends.alive(), PATIENCE_S)  # which has taken several looks
+    await until(lambda: not ends.alive())  # which has taken several looks
     assert ran.alive()
     (moved / inside.sandbox_id).chmod(0o700)
     (tmp_path / "elsewhere").rename(place.home)
@@ -102,7 +101,7 @@ async def test_what_is_left_of_a_folder_without_its_record_is_gone(place: Place)
     ran = place.running(inside.sandbox_id)
     await place.provider.close()
     (place.folder(inside.sandbox_id) / RECORD).unlink()
-    await eventually(lambda: not ran.alive(), PATIENCE_S)
+    await until(lambda: not ran.alive())
     assert place.running(other.sandbox_id).alive()
     rm_rf(place.folder(inside.sandbox_id))
     await place.provider.start()
@@ -128,7 +127,7 @@ async def test_nobody_watches_where_there_is_nothing_to_watch(place: Place) -> N
     inside = await place.create()
     await place.provider.delete(inside.sandbox_id)
     await place.provider.close()
-    await eventually(lambda: not watchers(place), PATIENCE_S)
+    await until(lambda: not watchers(place))
     assert (place.root / SOCKET).exists()
     await place.provider.start()
     assert len(watchers(place)) == 1

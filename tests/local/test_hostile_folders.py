@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.local.place import Inside, Place, as_ordinary_user, eventually
+from tests.local.place import Inside, Place, as_ordinary_user
+from tests.support.waiting import PATIENCE_S, until
 
 DEPTH = 1500
 """More than Python's recursion goes and than the descriptors of a process; the path is 300 KB long."""
@@ -36,14 +37,14 @@ class Heard:
         self.notices[sandbox_id] = data
 
     async def about(self, inside: Inside) -> dict[str, Any]:
-        await eventually(lambda: inside.sandbox_id in self.notices, 60)
+        await until(lambda: inside.sandbox_id in self.notices, 60)
         return self.notices[inside.sandbox_id]
 
 
 async def test_deeply_nested_directories_are_removed(place: Place, inside: Inside) -> None:
     await inside.says(NESTED)
     await place.provider.delete(inside.sandbox_id)
-    await eventually(lambda: not list((place.root / "trash").iterdir()), 60)
+    await until(lambda: not list((place.root / "trash").iterdir()), 60)
 
 
 async def test_a_server_starts_whatever_is_left_in_the_trash(place: Place, inside: Inside) -> None:
@@ -53,7 +54,7 @@ async def test_a_server_starts_whatever_is_left_in_the_trash(place: Place, insid
     place.folder(inside.sandbox_id).rename(place.root / "trash" / f"{inside.sandbox_id}.left")
     place.provider = place.build()
     await place.provider.start()
-    await eventually(lambda: not list((place.root / "trash").iterdir()), 60)
+    await until(lambda: not list((place.root / "trash").iterdir()), 60)
 
 
 @as_ordinary_user
@@ -84,6 +85,6 @@ async def test_what_left_its_session_is_ended_with_the_others(place: Place, insi
         "setsid sleep 4321 >/dev/null 2>&1 & head -c 100M /dev/zero > /tmp/a; head -c 100M /dev/zero > /tmp/b"
     )
     await heard.about(inside)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while "4321" in await inside.says("cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"):
             await asyncio.sleep(0.1)

@@ -15,7 +15,8 @@ import pytest
 from paddock import errors
 from paddock.providers.ground import disk
 from tests.local import traces
-from tests.local.place import PRIVILEGED, Inside, Place, eventually
+from tests.local.place import PRIVILEGED, Inside, Place
+from tests.support.waiting import PATIENCE_S, until
 
 PLACES = ("etc", "tmp", "run", "dev", "proc", "sys", "usr", "var", "home", "workspace", "mnt", "root", "bin", "lib64")
 
@@ -91,7 +92,7 @@ async def judge(place: Place, inside: Inside | None, canary: Canary) -> None:
     found = await place.provider.list()
     assert len(found) == 1, "it is still known"
     await place.provider.delete(found[0].sandbox_id)
-    await eventually(lambda: traces.look(place.root).folders == frozenset())
+    await until(lambda: traces.look(place.root).folders == frozenset())
     assert canary.is_untouched()
 
 
@@ -155,7 +156,9 @@ class Disk:
     def _debug(self, request: str) -> None:
         image = self._folder / disk.IMAGE
         with disk._unused(image):
-            done = subprocess.run(["debugfs", "-w", "-R", request, image], capture_output=True, text=True, timeout=30)
+            done = subprocess.run(
+                ["debugfs", "-w", "-R", request, image], capture_output=True, text=True, timeout=PATIENCE_S
+            )
         assert done.returncode == 0 and not done.stderr.strip().splitlines()[1:], done.stderr
 
     def _plain(self, name: str) -> Path:

@@ -8,7 +8,8 @@ import pytest
 
 from paddock.providers.base import Shape
 from tests.local import traces
-from tests.local.place import PRIVILEGED, Inside, Place, eventually
+from tests.local.place import PRIVILEGED, Inside, Place
+from tests.support.waiting import until
 
 CYCLES = 100
 AT_ONCE = 5
@@ -38,17 +39,15 @@ def network(place: Place, sandbox_id: str) -> str:
 async def test_a_hundred_sandboxes_leave_nothing(place: Place) -> None:
     networks: set[str] = set()
     await one(place, networks)
-    await eventually(lambda: traces.look(place.root) == NOTHING)
+    await until(lambda: traces.look(place.root) == NOTHING)
     before = traces.descriptors(), len(asyncio.all_tasks()), traces.threads()
     for _ in range(CYCLES // AT_ONCE):
         await asyncio.gather(*(one(place, networks) for _ in range(AT_ONCE)))
-    await eventually(lambda: traces.look(place.root) == NOTHING)
-    await eventually(lambda: traces.descriptors() <= before[0])
-    async with asyncio.timeout(20):
-        while len(asyncio.all_tasks()) > before[1]:
-            await asyncio.sleep(0.01)
+    await until(lambda: traces.look(place.root) == NOTHING)
+    await until(lambda: traces.descriptors() <= before[0])
+    await until(lambda: len(asyncio.all_tasks()) <= before[1])
     assert traces.threads() <= before[2] + 8, "threads of the pool are kept, no others"
-    await eventually(lambda: not networks & (traces.networks() | traces.pids()))
+    await until(lambda: not networks & (traces.networks() | traces.pids()))
 
 
 async def test_an_installation_without_sandboxes_leaves_no_group_behind(place: Place) -> None:
@@ -56,7 +55,7 @@ async def test_an_installation_without_sandboxes_leaves_no_group_behind(place: P
     assert not PRIVILEGED or traces.group_parents(place.root)
     await place.provider.delete(inside.sandbox_id)
     await place.provider.close()
-    await eventually(lambda: traces.group_parents(place.root) == [])
+    await until(lambda: traces.group_parents(place.root) == [])
     place.provider = place.build()
     await place.provider.start()
 
@@ -65,15 +64,15 @@ async def test_machines_made_in_advance_leave_nothing(place: Place) -> None:
     shape = Shape("host", 128)
     await place.provider.warm(shape)
     await place.provider.cool(shape, 1)
-    await eventually(lambda: traces.look(place.root) == NOTHING)
+    await until(lambda: traces.look(place.root) == NOTHING)
     before = traces.descriptors()
     for _ in range(10):
         await asyncio.gather(*(place.provider.warm(shape) for _ in range(3)))
         inside = await place.create()
         await place.provider.cool(shape, 3)
         await place.provider.delete(inside.sandbox_id)
-    await eventually(lambda: traces.look(place.root) == NOTHING)
-    await eventually(lambda: traces.descriptors() <= before)
+    await until(lambda: traces.look(place.root) == NOTHING)
+    await until(lambda: traces.descriptors() <= before)
 
 
 async def test_ending_and_starting_again_leaves_nothing(place: Place, inside: Inside) -> None:
@@ -89,4 +88,4 @@ async def test_ending_and_starting_again_leaves_nothing(place: Place, inside: In
     after = traces.look(place.root)
     assert len(after.loops) == len(before[0].loops) and len(after.claims) == len(before[0].claims)
     assert after.groups == before[0].groups and after.folders == before[0].folders
-    await eventually(lambda: traces.descriptors() <= before[1])
+    await until(lambda: traces.descriptors() <= before[1])

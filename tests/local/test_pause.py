@@ -15,7 +15,8 @@ from paddock.providers.base import MachineState, Resources
 from paddock.providers.ground.record import boot_id
 from tests.conformance.test_ports import ECHO
 from tests.local import traces
-from tests.local.place import Inside, Place, as_ordinary_user, eventually
+from tests.local.place import Inside, Place, as_ordinary_user
+from tests.support.waiting import PATIENCE_S, until
 
 
 def work(first: int) -> dict[int, int]:
@@ -48,7 +49,7 @@ async def test_processes_and_an_open_connection_go_on(place: Place, inside: Insi
     done, _ = await asyncio.wait([answer], timeout=0.5)
     assert not done, "a paused sandbox answered"
     await place.provider.resume(inside.sandbox_id)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         assert await answer == b"meanwhile"
     await connection.write(b"after")
     assert await connection.read() == b"after"
@@ -69,7 +70,7 @@ async def test_a_load_that_forks_all_the_time_stands_still(place: Place) -> None
         await asyncio.sleep(0.3)  # in which it would have forked hundreds of times
         assert work(pid).items() <= before.items(), "nobody came, and nobody worked; who was dying may be gone"
         await place.provider.resume(inside.sandbox_id)
-        await eventually(lambda seen=before: work(pid).keys() != seen.keys())  # type: ignore[misc]
+        await until(lambda seen=before: work(pid).keys() != seen.keys())  # type: ignore[misc]
     ended = await inside.machine.process(load)
     assert ended.running, (ended, await inside.read(load, Stream.STDERR))
 
@@ -163,18 +164,18 @@ async def test_without_a_freezer_every_process_but_the_agent_is_stopped(place: P
         return {Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[0] for one in work(pid)}
 
     assert len(work(pid)) >= 4
-    await eventually(lambda: states() == {"T"})  # a busy processor takes a moment to deliver a signal
+    await until(lambda: states() == {"T"})  # a busy processor takes a moment to deliver a signal
     assert place.running(inside.sandbox_id).stopped, "it is written down, for a server that comes later"
     await place.restart()
     found = await place.provider.inspect(inside.sandbox_id)
     assert found is not None and found.state is MachineState.PAUSED
     await place.provider.resume(inside.sandbox_id)
     assert (await (await place.inside(inside.sandbox_id)).machine.process(load)).running
-    await eventually(lambda: any(ticks > 5 for ticks in work(pid).values()))
+    await until(lambda: any(ticks > 5 for ticks in work(pid).values()))
 
 
 async def _until_says(inside: Inside, script: str, wanted: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while await inside.says(script) != wanted:
             await asyncio.sleep(0.01)
 

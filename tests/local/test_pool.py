@@ -16,7 +16,8 @@ from paddock.providers.ground.outlet import PROXY_PORT
 from paddock.providers.ground.record import Record, start_time
 from tests.local import traces
 from tests.local.outside import fetch
-from tests.local.place import PRIVILEGED, Inside, Place, eventually
+from tests.local.place import PRIVILEGED, Inside, Place
+from tests.support.waiting import until
 
 DISK = 96
 NOTHING = traces.NOTHING
@@ -166,22 +167,22 @@ async def test_what_died_while_no_server_was_there_is_cleared_away(place: Place)
     await place.provider.close()
     for pid in pids(records):
         os.kill(pid, signal.SIGKILL)
-    await eventually(lambda: not any(record.running and record.running.alive() for record in records))
+    await until(lambda: not any(record.running and record.running.alive() for record in records))
     place.provider = place.build()
     await place.provider.start()
     assert sum((await place.provider.warmed()).values()) == 0
-    await eventually(lambda: traces.look(place.root) == NOTHING)
+    await until(lambda: traces.look(place.root) == NOTHING)
 
 
 async def test_one_that_died_is_never_handed_out_and_leaves_nothing(place: Place) -> None:
     records = await warm(place, 2)
     [victim, other] = sorted(pids(records))
     os.kill(victim, signal.SIGKILL)
-    await eventually(lambda: start_time(victim) is None)
+    await until(lambda: start_time(victim) is None)
     inside = await place.create(resources=usual())
     assert place.running(inside.sandbox_id).pid == other
     assert await inside.says("echo alive") == "alive"
-    await eventually(lambda: traces.look(place.root).folders == {f"sandboxes/{inside.sandbox_id}"})
+    await until(lambda: traces.look(place.root).folders == {f"sandboxes/{inside.sandbox_id}"})
     assert sum((await place.provider.warmed()).values()) == 0
 
 
@@ -191,7 +192,7 @@ async def test_one_that_dies_in_the_moment_it_is_handed_out_lives_again_at_its_f
     inside = await place.create(resources=usual())
     assert record.running is not None
     os.kill(record.running.pid, signal.SIGKILL)
-    await eventually(lambda: record.running is not None and not record.running.alive())
+    await until(lambda: record.running is not None and not record.running.alive())
     again = await place.inside(inside.sandbox_id)
     assert await again.says("echo alive") == "alive"
 
@@ -225,8 +226,8 @@ async def test_a_claim_that_was_cut_short_by_a_crash_is_cleared_away_later(place
     os.utime(draft, (0, 0))
     place.provider = place.build()
     await place.provider.start()
-    await eventually(lambda: record.running is not None and not record.running.alive())
-    await eventually(lambda: traces.look(place.root) == NOTHING)
+    await until(lambda: record.running is not None and not record.running.alive())
+    await until(lambda: traces.look(place.root) == NOTHING)
 
 
 async def test_a_claim_whose_limits_are_refused_leaves_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +240,7 @@ async def test_a_claim_whose_limits_are_refused_leaves_nothing(place: Place, mon
         broken.setattr(Record, "save", refuse)
         await place.provider.create(place.spec(resources=usual()))
     assert await place.provider.list() == []
-    await eventually(lambda: traces.look(place.root) == NOTHING)
+    await until(lambda: traces.look(place.root) == NOTHING)
 
 
 async def test_cooling_ends_them_and_nothing_is_left(place: Place) -> None:
@@ -250,7 +251,7 @@ async def test_cooling_ends_them_and_nothing_is_left(place: Place) -> None:
     await place.provider.cool(SHAPE, 1)
     assert sum((await place.provider.warmed()).values()) == 0
     assert not [record for record in records if record.running and record.running.alive()]
-    await eventually(lambda: traces.look(place.root) == NOTHING)
+    await until(lambda: traces.look(place.root) == NOTHING)
 
 
 async def test_closing_leaves_them_ready_and_holds_nothing_open(place: Place) -> None:
@@ -267,4 +268,4 @@ async def test_closing_leaves_them_ready_and_holds_nothing_open(place: Place) ->
 async def test_a_machine_in_advance_that_cannot_be_made_leaves_nothing(place: Place) -> None:
     with pytest.raises(errors.TemplateNotFound):
         await place.provider.warm(Shape("no-such-template", DISK))
-    await eventually(lambda: traces.look(place.root) == NOTHING)
+    await until(lambda: traces.look(place.root) == NOTHING)

@@ -60,7 +60,7 @@ def test_a_folder_that_is_gone_meanwhile_is_no_trouble(tmp_path: Path) -> None:
 @as_root  # making a whiteout needs it
 def test_the_hiding_layer_has_a_whiteout_for_each_and_the_modes_of_their_folders(top: Path, tmp_path: Path) -> None:
     (top / "lib/open").chmod(0o751 | 0o004)
-    made = skeleton.make_hiding(tmp_path / "made" / "hiding", top)
+    made = skeleton.make_hiding(tmp_path / "made" / "hiding", top, skeleton.hidden_below(top))
     devices = {
         str(path.relative_to(made)): path.lstat().st_rdev
         for path in made.rglob("*")
@@ -75,9 +75,9 @@ def test_the_hiding_layer_has_a_whiteout_for_each_and_the_modes_of_their_folders
 
 @as_root
 def test_making_the_layer_again_keeps_the_first(top: Path, tmp_path: Path) -> None:
-    made = skeleton.make_hiding(tmp_path / "hiding", top)
+    made = skeleton.make_hiding(tmp_path / "hiding", top, skeleton.hidden_below(top))
     before = made.stat().st_ino
-    skeleton.make_hiding(tmp_path / "hiding", top)
+    skeleton.make_hiding(tmp_path / "hiding", top, skeleton.hidden_below(top))
     assert made.stat().st_ino == before
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
@@ -153,7 +153,7 @@ async def test_no_file_below_usr_that_is_closed_to_others_can_be_read_inside(ins
 
 @as_root
 def test_what_becomes_private_later_is_added_to_the_layer(top: Path, tmp_path: Path) -> None:
-    made = skeleton.make_hiding(tmp_path / "hiding", top)
+    made = skeleton.make_hiding(tmp_path / "hiding", top, skeleton.hidden_below(top))
     (top / "share/new").mkdir(parents=True)
     (top / "share/new/key").write_text("secret")
     (top / "share/new/key").chmod(0o600)
@@ -161,7 +161,7 @@ def test_what_becomes_private_later_is_added_to_the_layer(top: Path, tmp_path: P
     (top / "lib/secrets").chmod(0o755)
     (top / "lib/secrets/inner").chmod(0o600)
     for _ in range(2):
-        skeleton.hide_more(made, top)
+        skeleton.hide_more(made, top, skeleton.hidden_below(top))
         for path in ("share/new/key", "lib/open", "lib/secrets"):
             status = (made / path).lstat()
             assert (stat.S_ISCHR(status.st_mode), status.st_rdev) == (True, 0), path

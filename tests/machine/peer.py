@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from paddock.machine.agent import AgentMachine
 from paddock.machine.agent.wire import Answer, Request
 from paddock.machine.base import ProcessSpec
+from tests.support.waiting import until
 
 HEADER = struct.Struct("<IBBHI")
 MICROSECONDS = 1_700_000_000_000_000
@@ -145,9 +146,7 @@ def kinds(scene: Scene, connection: int = 0) -> list[Request]:
 
 async def settled(scene: Scene, *expected: Request) -> None:
     """Until the agent has got just these, after the greeting."""
-    async with asyncio.timeout(5):
-        while kinds(scene) != list(expected):
-            await asyncio.sleep(0.001)
+    await until(lambda: kinds(scene) == list(expected))
 
 
 async def chunks(*parts: bytes) -> AsyncIterator[bytes]:

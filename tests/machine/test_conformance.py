@@ -23,6 +23,7 @@ from tests.conformance.test_signals import *  # noqa: F403
 from tests.conformance.test_terminal import *  # noqa: F403
 from tests.conformance.test_watch import *  # noqa: F403
 from tests.machine.plain import PlainProvider
+from tests.support.waiting import PATIENCE_S
 
 __all__ = ["machine", "provider", "shell", "spec"]
 
@@ -54,6 +55,6 @@ async def test_everything_inside_can_be_stopped_and_goes_on(shell: Shell) -> Non
     sizes.add((await inside.process(ticking)).stdout_size)
     assert len(sizes) == 1
     assert await inside.continue_all() >= 1
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while (await inside.process(ticking)).stdout_size in sizes:
             await asyncio.sleep(0.01)

@@ -13,6 +13,7 @@ from paddock.machine.agent import AgentMachine
 from paddock.machine.agent.wire import Answer, ProtocolError, Request
 from paddock.machine.base import MAX_NOTE, OutputChunk, ProcessInfo, ProcessSpec
 from tests.machine.peer import PROCESS, SPEC, Peer, Script, agent_that, data, entry, hello, process, text
+from tests.support.waiting import PATIENCE_S
 
 Act = Callable[[AgentMachine], Awaitable[object]]
 
@@ -76,7 +77,7 @@ LIES: dict[str, tuple[Act, Script]] = {
 async def test_a_lie_is_a_protocol_error_and_ends_the_link(lie: str) -> None:
     act, script = LIES[lie]
     async with agent_that(script, greets=False) as scene:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(ProtocolError):
                 await act(scene.machine)
             await scene.peers[0].gone.wait()
@@ -89,7 +90,7 @@ async def test_a_process_is_begun_and_followed_in_one_request() -> None:
         (Answer.ENDED, process(PROCESS, 2, 0, stdout=3)),
     )
     async with agent_that(knowing(*answers), greets=False) as scene:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             first, chunk, last = await begun(scene.machine)
         assert isinstance(first, ProcessInfo) and isinstance(last, ProcessInfo)
         assert (first.running, last.exit_code) == (True, 0)
@@ -113,7 +114,7 @@ async def test_a_link_that_is_lost_on_the_way_is_taken_up_where_it_was() -> None
         await peer.closed()
 
     async with agent_that(breaks, goes_on, greets=False) as scene:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             items = await begun(scene.machine)
         assert b"".join(item.data for item in items if isinstance(item, OutputChunk)) == b"onetwo"
         assert not scene.failures
@@ -133,7 +134,7 @@ async def test_an_agent_of_the_first_version_is_not_asked_for_more() -> None:
 
     async with agent_that(old, greets=False) as scene:
         spec = ProcessSpec(PROCESS, ["true"], label="a label", note=b"a note", strict=True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             assert len([item async for item in scene.machine.begin(spec)]) == 2
             assert await scene.machine.note(PROCESS) == b""
             assert [chunk async for chunk in scene.machine.follow(PROCESS, linger=True)] == []
@@ -154,7 +155,7 @@ async def test_what_nobody_waits_for_any_more_is_cancelled() -> None:
 
     async with agent_that(script, greets=False) as scene:
         items = scene.machine.begin(SPEC)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await anext(items)
             await items.aclose()
             await cancelled.wait()
@@ -167,4 +168,4 @@ async def test_a_command_that_does_not_start_in_time_is_told() -> None:
 
     async with agent_that(silent, greets=False, reply_seconds=0.1) as scene:
         with pytest.raises(errors.ProviderTimeout):
-            await asyncio.wait_for(begun(scene.machine), 5)
+            await asyncio.wait_for(begun(scene.machine), PATIENCE_S)

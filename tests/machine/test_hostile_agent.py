@@ -30,6 +30,7 @@ from tests.machine.peer import (
     refusal,
     text,
 )
+from tests.support.waiting import PATIENCE_S
 
 
 async def watch(machine: AgentMachine) -> list[str]:
@@ -107,7 +108,7 @@ LIES: dict[str, tuple[Act, Script]] = {
 async def test_a_lie_is_a_protocol_error_and_ends_the_link(lie: str) -> None:
     act, script = LIES[lie]
     async with agent_that(script) as scene:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(ProtocolError):
                 await act(scene.machine)
             await scene.peers[0].gone.wait()
@@ -122,7 +123,7 @@ async def test_a_change_outside_of_what_is_watched_is_a_lie() -> None:
 
     async with agent_that(script) as scene:
         with pytest.raises(ProtocolError):
-            await asyncio.wait_for(watch(scene.machine), 5)
+            await asyncio.wait_for(watch(scene.machine), PATIENCE_S)
 
 
 async def test_the_same_output_twice_is_a_lie() -> None:
@@ -134,7 +135,7 @@ async def test_the_same_output_twice_is_a_lie() -> None:
 
     async with agent_that(script) as scene:
         with pytest.raises(ProtocolError):
-            await asyncio.wait_for(follow_all(scene.machine), 5)
+            await asyncio.wait_for(follow_all(scene.machine), PATIENCE_S)
 
 
 async def test_an_answer_with_the_number_of_no_request_fails_all_that_are_open() -> None:
@@ -145,7 +146,7 @@ async def test_an_answer_with_the_number_of_no_request_fails_all_that_are_open()
 
     async with agent_that(script) as scene:
         acts = (scene.machine.process(PROCESS), scene.machine.stat("/a"), scene.machine.wait(PROCESS))
-        results = await asyncio.wait_for(asyncio.gather(*acts, return_exceptions=True), 5)
+        results = await asyncio.wait_for(asyncio.gather(*acts, return_exceptions=True), PATIENCE_S)
         assert [type(result) for result in results] == [ProtocolError] * 3
         assert len({id(result) for result in results}) == 3
 
@@ -159,7 +160,7 @@ async def test_answering_twice_ends_the_link_but_not_what_was_answered() -> None
 
     async with agent_that(script) as scene:
         assert (await scene.machine.process(PROCESS)).running
-        await asyncio.wait_for(scene.peers[0].gone.wait(), 5)
+        await asyncio.wait_for(scene.peers[0].gone.wait(), PATIENCE_S)
         again = asyncio.create_task(scene.machine.process(PROCESS))
         assert (await again).running
         assert len(scene.peers) == 2
@@ -207,13 +208,13 @@ async def test_one_that_never_answers_times_out_and_the_link_stays() -> None:
 async def test_nothing_that_should_take_a_moment_waits_for_ever(act: Act) -> None:
     async with agent_that(Peer.closed, reply_seconds=0.05) as scene:
         with pytest.raises(errors.ProviderTimeout):
-            await asyncio.wait_for(act(scene.machine), 5)
+            await asyncio.wait_for(act(scene.machine), PATIENCE_S)
 
 
 async def test_one_that_does_not_even_greet_times_out() -> None:
     async with agent_that(Peer.closed, greets=False, reply_seconds=0.05) as scene:
         with pytest.raises(errors.ProviderTimeout):
-            await asyncio.wait_for(scene.machine.processes(), 5)
+            await asyncio.wait_for(scene.machine.processes(), PATIENCE_S)
 
 
 @pytest.mark.parametrize("cut", [0, 1, HEADER.size - 1, HEADER.size, HEADER.size + 10])
@@ -225,8 +226,8 @@ async def test_closing_in_the_middle_of_a_frame_is_told_as_a_lost_link(cut: int)
 
     async with agent_that(script) as scene:
         with pytest.raises(errors.ProviderUnavailable, match="closed"):
-            await asyncio.wait_for(scene.machine.signal(PROCESS, 15), 5)
+            await asyncio.wait_for(scene.machine.signal(PROCESS, 15), PATIENCE_S)
         assert len(scene.peers) == 1, "a signal must not be sent twice"
         with pytest.raises(errors.ProviderUnavailable, match="closed"):
-            await asyncio.wait_for(scene.machine.process(PROCESS), 5)
+            await asyncio.wait_for(scene.machine.process(PROCESS), PATIENCE_S)
         assert len(scene.peers) == 3, "asking for a process may be done again, once"

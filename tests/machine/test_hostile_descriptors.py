@@ -15,6 +15,7 @@ import pytest
 from paddock import errors
 from paddock.machine.agent.wire import Answer, ProtocolError, Request
 from tests.machine.peer import HEADER, PROCESS, Peer, Script, agent_that, chunks, entry, process, read_all, refusal
+from tests.support.waiting import PATIENCE_S
 
 
 def a_directory(folder: Path) -> int:
@@ -85,7 +86,7 @@ async def test_a_descriptor_that_is_no_file_is_refused(make: Callable[[Path], in
     async with agent_that(handing(make, tmp_path)) as scene:
         with pytest.raises(ProtocolError):
             await read_all(scene.machine)
-        await asyncio.wait_for(scene.peers[0].gone.wait(), 5)
+        await asyncio.wait_for(scene.peers[0].gone.wait(), PATIENCE_S)
     async with agent_that(handing(make, tmp_path)) as scene:
         with pytest.raises(ProtocolError):
             await scene.machine.write_file("/workspace/file", chunks(b"x"))
@@ -102,7 +103,7 @@ async def test_a_descriptor_that_is_no_connection_is_refused(make: Callable[[Pat
     async with agent_that(handing(make, tmp_path)) as scene:
         with pytest.raises(ProtocolError):
             await scene.machine.dial(8000)
-        await asyncio.wait_for(scene.peers[0].gone.wait(), 5)
+        await asyncio.wait_for(scene.peers[0].gone.wait(), PATIENCE_S)
 
 
 async def test_a_connection_that_is_over_already_is_a_closed_port(tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ async def test_descriptors_that_were_not_announced_are_closed(tmp_path: Path, co
 async def test_more_descriptors_than_announced_end_the_link_after_the_answer(tmp_path: Path, count: int) -> None:
     async with agent_that(handing(a_file, tmp_path, count)) as scene:
         assert await read_all(scene.machine) == b""
-        await asyncio.wait_for(scene.peers[0].gone.wait(), 5)
+        await asyncio.wait_for(scene.peers[0].gone.wait(), PATIENCE_S)
 
 
 async def test_a_descriptor_with_an_answer_that_takes_none_is_closed(tmp_path: Path) -> None:

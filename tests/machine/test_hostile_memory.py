@@ -13,6 +13,7 @@ import pytest
 from paddock import errors
 from paddock.machine.agent.wire import Answer, ProtocolError, Request
 from tests.machine.peer import HEADER, PROCESS, SPEC, Peer, agent_that, data, entry, hello, process, refusal, text
+from tests.support.waiting import PATIENCE_S, until
 
 
 async def test_an_endless_listing_is_cut_off() -> None:
@@ -26,7 +27,7 @@ async def test_an_endless_listing_is_cut_off() -> None:
         tracemalloc.start()
         try:
             with pytest.raises(ProtocolError):
-                await asyncio.wait_for(scene.machine.list_directory("/workspace"), 30)
+                await asyncio.wait_for(scene.machine.list_directory("/workspace"), PATIENCE_S)
             assert tracemalloc.get_traced_memory()[1] < 300 << 20
         finally:
             tracemalloc.stop()
@@ -50,8 +51,7 @@ async def test_endless_output_of_a_command_is_not_kept() -> None:
         tracemalloc.start()
         try:
             await scene.machine.spawn(SPEC)
-            while sent < 64 << 20:
-                await asyncio.sleep(0.005)
+            await until(lambda: sent >= 64 << 20)
             assert tracemalloc.get_traced_memory()[1] < 16 << 20
         finally:
             tracemalloc.stop()
@@ -90,8 +90,7 @@ async def test_a_consumer_that_does_not_read_makes_the_flow_stop_and_go_on_later
         try:
             flow = scene.machine.follow(PROCESS)
             given += (await anext(flow)).data
-            while len(scene.peers[0].asked) < 3:  # HELLO, FOLLOW, and the CANCEL while nobody reads
-                await asyncio.sleep(0.001)
+            await until(lambda: len(scene.peers[0].asked) >= 3)  # HELLO, FOLLOW, and the CANCEL while nobody reads
             assert tracemalloc.get_traced_memory()[1] < 6 << 20
             async for chunk in flow:
                 given += chunk.data
@@ -119,7 +118,7 @@ async def test_changes_that_nobody_takes_become_one() -> None:
         await scene.machine.process(PROCESS)
         await told.wait()
         seen: list[str] = []
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while "/workspace" not in seen:
                 seen.append((await anext(events)).path)
         assert set(seen[:-1]) == {"/workspace/a"}
@@ -174,4 +173,4 @@ async def test_what_was_taken_is_acknowledged_and_nothing_else() -> None:
     async with agent_that(script, greets=False) as scene:
         chunks = scene.machine.follow(PROCESS)
         assert len((await anext(chunks)).data) == 65_536
-        await asyncio.wait_for(taken.wait(), 30)
+        await asyncio.wait_for(taken.wait(), PATIENCE_S)

@@ -14,6 +14,7 @@ from paddock.machine.agent import AgentMachine
 from paddock.machine.agent.wire import Answer, Request
 from paddock.machine.base import ProcessSpec
 from tests.machine.peer import HEADER, PROCESS, SPEC, Peer, agent_that, answer_all, data, plain_answer, process, text
+from tests.support.waiting import PATIENCE_S
 
 
 async def hang_up(peer: Peer) -> None:
@@ -127,7 +128,7 @@ async def test_many_who_need_a_link_wait_for_the_same_one_and_fail_together() ->
         raise AssertionError
 
     machine = AgentMachine("tester_00000000", connect, dict, reply_seconds=0.1)
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(PATIENCE_S):
         results = await asyncio.gather(*(machine.processes() for _ in range(50)), return_exceptions=True)
     assert {type(result) for result in results} == {errors.ProviderTimeout}
     assert attempts == 1

@@ -15,8 +15,7 @@ from paddock.ids import new_process_id
 from paddock.machine.agent import AgentMachine
 from paddock.machine.base import ProcessSpec, ProcessStatus, Stream
 from tests.machine.plain import ENVIRONMENT, PlainAgent
-
-PATIENCE = 20
+from tests.support.waiting import PATIENCE_S, until
 
 
 def sh(script: str, **more: object) -> ProcessSpec:
@@ -27,7 +26,7 @@ def sh(script: str, **more: object) -> ProcessSpec:
 
 
 async def test_a_command_in_one_call(machine: AgentMachine) -> None:
-    info, stdout, stderr = await machine.run(sh("echo out; echo err >&2; exit 3"), PATIENCE)
+    info, stdout, stderr = await machine.run(sh("echo out; echo err >&2; exit 3"), PATIENCE_S)
     assert (info.status, info.exit_code) == (ProcessStatus.COMPLETED, 3)
     assert (stdout.data, stderr.data) == (b"out\n", b"err\n")
     assert (info.stdout_size, info.stderr_size) == (4, 4)
@@ -36,7 +35,7 @@ async def test_a_command_in_one_call(machine: AgentMachine) -> None:
 async def test_the_output_in_one_call_is_what_can_be_read_afterwards(machine: AgentMachine) -> None:
     for size in (0, 1, 65_535, 65_536, 65_537, 1 << 20, (1 << 20) + 1, 3 << 20):
         spec = sh(f"head -c {size} /dev/zero | tr '\\0' x")
-        info, stdout, _ = await machine.run(spec, PATIENCE, limit=4 << 20)
+        info, stdout, _ = await machine.run(spec, PATIENCE_S, limit=4 << 20)
         assert (info.stdout_size, stdout.offset, stdout.data) == (size, 0, b"x" * size)
         read = b""
         while (chunk := await machine.read_output(spec.process_id, Stream.STDOUT, len(read))).data:
@@ -50,14 +49,14 @@ async def test_a_command_that_runs_on_can_be_waited_for_again(machine: AgentMach
     assert info.running
     assert stdout.data == b"begun\n"
     await machine.write_stdin(spec.process_id, b"on\n")
-    assert (await machine.wait(spec.process_id, PATIENCE)).exit_code == 0
+    assert (await machine.wait(spec.process_id, PATIENCE_S)).exit_code == 0
     assert (await machine.read_output(spec.process_id, Stream.STDOUT)).data == b"begun\non\n"
 
 
 async def test_the_same_command_again_is_the_same_process(machine: AgentMachine, folder: Path) -> None:
     spec = sh(f"echo run >> {folder}/runs; cat {folder}/runs")
-    first = await machine.run(spec, PATIENCE)
-    assert await machine.run(spec, PATIENCE) == first
+    first = await machine.run(spec, PATIENCE_S)
+    assert await machine.run(spec, PATIENCE_S) == first
     assert (folder / "runs").read_text() == "run\n"
 
 
@@ -65,24 +64,24 @@ async def test_what_a_child_writes_after_the_end_is_not_hidden_by_what_is_kept(
     machine: AgentMachine, folder: Path
 ) -> None:
     spec = sh(f"(while [ ! -e {folder}/go ]; do sleep 0.01; done; echo late) & echo early")
-    _, stdout, _ = await machine.run(spec, PATIENCE)
+    _, stdout, _ = await machine.run(spec, PATIENCE_S)
     assert stdout.data == b"early\n"
     (folder / "go").touch()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         while (await machine.read_output(spec.process_id, Stream.STDOUT, 6)).data != b"late\n":
             await asyncio.sleep(0.01)
     assert (await machine.process(spec.process_id)).stdout_size == 11
 
 
 async def test_two_hundred_commands_at_once(machine: AgentMachine) -> None:
-    ran = await asyncio.gather(*(machine.run(sh(f"echo {n}; exit {n % 100}"), PATIENCE) for n in range(200)))
+    ran = await asyncio.gather(*(machine.run(sh(f"echo {n}; exit {n % 100}"), PATIENCE_S) for n in range(200)))
     assert [(info.exit_code, out.data) for info, out, _ in ran] == [(n % 100, b"%d\n" % n) for n in range(200)]
 
 
 async def test_the_environment_is_complete_and_the_commands_own_wins(agent: PlainAgent) -> None:
     machine = agent.machine({**ENVIRONMENT, "A": "sandbox", "B": "sandbox"})
     try:
-        _, stdout, _ = await machine.run(sh("echo $A $B", env={"B": "command"}), PATIENCE)
+        _, stdout, _ = await machine.run(sh("echo $A $B", env={"B": "command"}), PATIENCE_S)
         assert stdout.data == b"sandbox command\n"
     finally:
         await machine.aclose()
@@ -95,7 +94,7 @@ async def test_a_follower_that_pauses_misses_nothing(machine: AgentMachine) -> N
     spec = sh("seq -f %07.0f 1 1000000")  # eight megabytes
     await machine.spawn(spec)
     given = bytearray()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         async for chunk in machine.follow(spec.process_id):
             assert chunk.offset == len(given)
             if not given:
@@ -117,7 +116,7 @@ async def test_leaving_a_flow_and_a_wait_leaves_the_process_alone(machine: Agent
         await waiting
     assert (await machine.process(spec.process_id)).running
     await machine.signal(spec.process_id, 9)
-    assert (await machine.wait(spec.process_id, PATIENCE)).exit_code == 137
+    assert (await machine.wait(spec.process_id, PATIENCE_S)).exit_code == 137
 
 
 async def test_writing_to_one_that_does_not_read_can_be_given_up(machine: AgentMachine) -> None:
@@ -127,7 +126,7 @@ async def test_writing_to_one_that_does_not_read_can_be_given_up(machine: AgentM
         async with asyncio.timeout(0.3):
             await machine.write_stdin(spec.process_id, b"x" * (4 << 20))
     await machine.signal(spec.process_id, 9)
-    assert (await machine.wait(spec.process_id, PATIENCE)).exit_code == 137
+    assert (await machine.wait(spec.process_id, PATIENCE_S)).exit_code == 137
 
 
 # The link
@@ -164,7 +163,7 @@ async def cuts(agent: PlainAgent) -> AsyncIterator[tuple[AgentMachine, Cuts]]:
 async def test_commands_waits_and_flows_survive_a_link_that_is_cut(cuts: tuple[AgentMachine, Cuts]) -> None:
     machine, line = cuts
     spec = sh("echo one; read x; echo two; exit 4", stdin=True)
-    running = asyncio.create_task(machine.run(spec, PATIENCE))
+    running = asyncio.create_task(machine.run(spec, PATIENCE_S))
     flow = machine.follow((await _started(machine, spec)).process_id)
     assert (await anext(flow)).data == b"one\n"
     line.cut()
@@ -175,7 +174,7 @@ async def test_commands_waits_and_flows_survive_a_link_that_is_cut(cuts: tuple[A
 
 
 async def _started(machine: AgentMachine, spec: ProcessSpec) -> object:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             for info in await machine.processes():
                 if info.process_id == spec.process_id:
@@ -197,9 +196,7 @@ async def test_what_was_being_written_when_the_link_was_cut_is_not_there(
         await machine.write_file(str(folder / "file"), content())
     await machine.processes()
     assert (folder / "file").read_bytes() == b"old"
-    async with asyncio.timeout(PATIENCE):
-        while [entry.name for entry in folder.iterdir()] != ["file"]:
-            await asyncio.sleep(0.005)
+    await until(lambda: [entry.name for entry in folder.iterdir()] == ["file"])
 
 
 async def test_after_the_agents_own_restart_its_processes_are_lost_and_their_output_is_not(
@@ -208,7 +205,7 @@ async def test_after_the_agents_own_restart_its_processes_are_lost_and_their_out
     machine = agent.machine()
     try:
         ended, lost = sh("echo ended"), sh("echo running; exec sleep 1000")
-        await machine.run(ended, PATIENCE)
+        await machine.run(ended, PATIENCE_S)
         await machine.spawn(lost)
         async for _ in machine.follow(lost.process_id):
             break
@@ -238,7 +235,7 @@ async def test_a_sandbox_whose_agent_is_gone_is_unavailable_not_gone(agent: Plai
     agent.stop()
     os.kill(pid, 9)
     with pytest.raises(errors.ProviderUnavailable):
-        await asyncio.wait_for(waiting, PATIENCE)
+        await asyncio.wait_for(waiting, PATIENCE_S)
     with pytest.raises(errors.ProviderUnavailable):
         await machine.stat("/")
 
@@ -286,7 +283,7 @@ async def test_a_port_that_is_taken_says_so(machine: AgentMachine) -> None:
 
 
 async def test_usage_without_a_providers_own_numbers_is_the_agents(machine: AgentMachine) -> None:
-    await machine.run(sh("head -c 20000000 /dev/zero | cksum"), PATIENCE)
+    await machine.run(sh("head -c 20000000 /dev/zero | cksum"), PATIENCE_S)
     stats = await machine.stats()
     assert stats.cpu_count >= 1
     assert stats.memory_total > stats.memory_used >= 0

@@ -13,8 +13,7 @@ import pytest
 from paddock import errors
 from paddock.machine.agent import AgentMachine
 from paddock.machine.base import FileChange
-
-PATIENCE = 20
+from tests.support.waiting import PATIENCE_S
 
 
 async def once(data: bytes) -> AsyncIterator[bytes]:
@@ -92,7 +91,7 @@ async def test_a_failed_move_says_which_path_is_to_blame(machine: AgentMachine, 
 
 
 async def test_a_directory_that_is_removed_ends_its_watch(machine: AgentMachine, folder: Path) -> None:
-    async with machine.watch(str(folder)) as events, asyncio.timeout(PATIENCE):
+    async with machine.watch(str(folder)) as events, asyncio.timeout(PATIENCE_S):
         folder.rmdir()
         seen = [event async for event in events]
     assert (seen[-1].path, seen[-1].change) == (str(folder), FileChange.REMOVED)

@@ -14,6 +14,7 @@ from paddock.machine.agent import tails
 from paddock.machine.agent.wire import Answer, Request
 from paddock.machine.base import OutputChunk, ProcessSpec, ProcessStatus, Stream
 from tests.machine.peer import PROCESS, SPEC, Peer, agent_that, data, kinds, process, refusal, text
+from tests.support.waiting import PATIENCE_S, until
 
 
 def short_command(out: bytes, err: bytes = b"", then: list[tuple[Answer, bytes]] | None = None) -> object:
@@ -215,9 +216,7 @@ async def test_only_so_much_output_of_running_commands_is_kept() -> None:
         try:
             for n in range(24):
                 await scene.machine.spawn(ProcessSpec(f"p_{n:016x}", ["true"]))
-            async with asyncio.timeout(5):
-                while Request.CANCEL not in kinds(scene):
-                    await asyncio.sleep(0.001)
+            await until(lambda: Request.CANCEL in kinds(scene))
             assert tracemalloc.get_traced_memory()[0] < 20 << 20
         finally:
             tracemalloc.stop()
@@ -228,7 +227,7 @@ async def test_what_is_kept_is_let_go_of_after_a_while(monkeypatch: pytest.Monke
     output = bytes(8) + text("out")
     async with agent_that(short_command(b"out", then=[(Answer.OUTPUT, output)] * 1000)) as scene:
         await scene.machine.run(SPEC, 5)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while kinds(scene)[-1] is not Request.READ_OUTPUT:
                 assert (await scene.machine.read_output(PROCESS, Stream.STDOUT)).data == b"out"
                 await asyncio.sleep(0.005)

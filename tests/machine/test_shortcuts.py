@@ -12,8 +12,7 @@ from paddock.ids import new_process_id
 from paddock.machine.agent import AgentMachine
 from paddock.machine.agent.shortcuts import undisturbed
 from paddock.machine.base import ProcessSpec
-
-PATIENCE = 60
+from tests.support.waiting import PATIENCE_S
 
 
 def spec(command: str, words: list[str], cwd: Path, env: Mapping[str, str] | None = None) -> ProcessSpec:
@@ -23,7 +22,7 @@ def spec(command: str, words: list[str], cwd: Path, env: Mapping[str, str] | Non
 
 async def said(machine: AgentMachine, wanted: ProcessSpec) -> tuple[int | None, list[bytes], bytes]:
     """Lines in any order: that of the variables is nobody's business."""
-    info, stdout, stderr = await machine.run(wanted, PATIENCE)
+    info, stdout, stderr = await machine.run(wanted, PATIENCE_S)
     return info.exit_code, sorted(stdout.data.splitlines()), stderr.data
 
 
@@ -160,4 +159,4 @@ async def test_a_command_without_its_shell_is_shown_and_signalled_as_any(machine
     info = await machine.spawn(wanted)
     assert info.label == "sleep 600" and info.running
     await machine.signal(info.process_id, signal.SIGTERM)
-    assert (await machine.wait(info.process_id, PATIENCE)).exit_code == 128 + signal.SIGTERM
+    assert (await machine.wait(info.process_id, PATIENCE_S)).exit_code == 128 + signal.SIGTERM

@@ -7,8 +7,8 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -18,7 +18,8 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.mcp.world import ERAS, PATIENCE, PLAIN
+from tests.mcp.world import ERAS, PLAIN
+from tests.support.waiting import PATIENCE_S, wait_until
 
 COMMAND = (sys.executable, "-m", "paddock.mcp")
 
@@ -43,24 +44,25 @@ def address(workspace: Path) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
+
+        def listens() -> bool:
+            assert running.poll() is None, "it did not start"
+            with suppress(OSError):
                 socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                assert running.poll() is None and time.monotonic() < deadline, "it did not start"
-                time.sleep(0.05)
+                return True
+            return False
+
+        wait_until(listens)
         yield f"http://127.0.0.1:{port}"
     finally:
         running.terminate()
-        running.wait(PATIENCE)
+        running.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_it_serves_files_and_commands_of_this_machine_over_http(address: str, workspace: Path, era: str) -> None:
     async with (
-        httpx2.AsyncClient(headers={"Authorization": "Bearer open sesame"}, timeout=PATIENCE) as http,
+        httpx2.AsyncClient(headers={"Authorization": "Bearer open sesame"}, timeout=PATIENCE_S) as http,
         Client(streamable_http_client(f"{address}/mcp/", http_client=http), mode=era) as client,
     ):
         await client.call_tool("write_file", {"path": f"{era}.txt", "content": "here"})
@@ -75,9 +77,9 @@ async def test_it_serves_files_and_commands_of_this_machine_over_http(address: s
 def test_it_wants_its_token_on_every_route(address: str) -> None:
     for path in ("/mcp/", "/mcp", "/health"):
         for headers in ({}, {"Authorization": "Bearer wrong"}):
-            answer = httpx.post(address + path, headers=headers, json={}, timeout=PATIENCE)
+            answer = httpx.post(address + path, headers=headers, json={}, timeout=PATIENCE_S)
             assert answer.status_code == 401 and answer.json()["error"]["code"] == "unauthorized"
-    healthy = httpx.get(f"{address}/health", headers={"Authorization": "Bearer open sesame"}, timeout=PATIENCE)
+    healthy = httpx.get(f"{address}/health", headers={"Authorization": "Bearer open sesame"}, timeout=PATIENCE_S)
     assert healthy.json()["status"] == "ok"
 
 
@@ -105,10 +107,10 @@ async def test_an_agent_that_it_asks_may_not_do_everything_unasked(workspace: Pa
 
 
 def test_a_word_for_tools_that_means_nothing_is_said_at_the_start() -> None:
-    done = subprocess.run([*COMMAND, "--tools", "fils"], capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run([*COMMAND, "--tools", "fils"], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 1 and "names 'fils'" in done.stderr and "minimal" in done.stderr
 
 
 def test_a_user_that_there_is_not_is_said_so() -> None:
-    done = subprocess.run([*COMMAND, "--user", "nobody-here"], capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run([*COMMAND, "--user", "nobody-here"], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 1 and "no user 'nobody-here'" in done.stderr

@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from tests.e2b.server import PaddockServer
-from tests.mcp.world import ERAS, PATIENCE, Box
+from tests.mcp.world import ERAS, Box
+from tests.support.waiting import PATIENCE_S
 
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -23,7 +24,7 @@ def visitor(box: Box, token: str | None, **headers: str) -> httpx.Client:
     given = {**ACCEPT, **headers}
     if token is not None:
         given["Authorization"] = f"Bearer {token}"
-    return httpx.Client(base_url=box.mcp_url.removesuffix("mcp/"), headers=given, timeout=PATIENCE)
+    return httpx.Client(base_url=box.mcp_url.removesuffix("mcp/"), headers=given, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -50,10 +51,10 @@ def test_the_port_is_reached_by_host_name_and_by_routing_headers_too(box: Box) -
     by_header = {"E2b-Sandbox-Id": box.key, "E2b-Sandbox-Port": "6060"}
     for headers in (by_host, by_header):
         given = {**ACCEPT, "Authorization": f"Bearer {box.mcp_token}", **headers}
-        answer = httpx.post(f"{box.server.url}/mcp/", json=INITIALIZE, headers=given, timeout=PATIENCE)
+        answer = httpx.post(f"{box.server.url}/mcp/", json=INITIALIZE, headers=given, timeout=PATIENCE_S)
         assert answer.status_code == 200, answer.text
     named = httpx.get(
-        f"{box.server.url}/p/{box.sandbox_id}/6060/health", headers={"X-API-Key": box.server.key}, timeout=PATIENCE
+        f"{box.server.url}/p/{box.sandbox_id}/6060/health", headers={"X-API-Key": box.server.key}, timeout=PATIENCE_S
     )
     assert named.json()["sandbox_id"] == box.sandbox_id
 
@@ -77,7 +78,7 @@ def test_nothing_is_answered_without_a_token(box: Box, path: str) -> None:
 
 def test_an_owners_key_opens_it_and_tokens_for_other_things_do_not(box: Box, new_box: Callable[..., Box]) -> None:
     inside = box.run("echo -n $PADDOCK_MCP_TOKEN")
-    with httpx.Client(base_url=box.server.url, headers={"X-API-Key": box.server.key}, timeout=PATIENCE) as api:
+    with httpx.Client(base_url=box.server.url, headers={"X-API-Key": box.server.key}, timeout=PATIENCE_S) as api:
         stranger = api.post("/keys", json={"name": "stranger", "role": "member"}).raise_for_status().json()["key"]
     assert len(inside) == 64
     expected = {box.server.key: 200, inside: 401, new_box().mcp_token: 401, "wrong": 401, stranger: 404}
@@ -90,7 +91,7 @@ def test_a_stranger_cannot_tell_a_sandbox_that_is_there_from_one_that_is_not(box
     answers = []
     for name in (box.sandbox_id, "alice_00000000"):
         url = f"{box.server.url}/p/{name}/6060/mcp/"
-        answer = httpx.post(url, json=INITIALIZE, headers={**ACCEPT, "Authorization": "Bearer no"}, timeout=PATIENCE)
+        answer = httpx.post(url, json=INITIALIZE, headers={**ACCEPT, "Authorization": "Bearer no"}, timeout=PATIENCE_S)
         answers.append((answer.status_code, answer.json()["error"]["message"]))
     assert answers[0] == answers[1] and answers[0][0] == 401
 
@@ -113,5 +114,5 @@ def test_a_sandbox_that_was_deleted_has_no_port(paddock: PaddockServer, new_box:
 
 
 def test_lists_do_not_hold_tokens(box: Box) -> None:
-    page = httpx.get(f"{box.server.url}/sandboxes", headers={"X-API-Key": box.server.key}, timeout=PATIENCE)
+    page = httpx.get(f"{box.server.url}/sandboxes", headers={"X-API-Key": box.server.key}, timeout=PATIENCE_S)
     assert all(each["mcp_token"] is None for each in page.raise_for_status().json()["sandboxes"])

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.e2b.server import PaddockServer
-from tests.mcp.world import ERAS, PLAIN, Box, create, wait
+from tests.mcp.world import ERAS, PLAIN, Box, create
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -127,13 +128,13 @@ def test_servers_given_at_create_are_there_and_can_be_changed_and_removed(new_bo
         at = f"/{box.sandbox_id}/mcp-servers"
         shown = api.get(at).raise_for_status()
         assert [each["name"] for each in shown.json()["servers"]] == ["one"] and "hidden" not in shown.text
-        wait(lambda: "mcp_one_pid" in box.tools() or None)
+        wait_until(lambda: "mcp_one_pid" in box.tools())
         pid = box.call("mcp_one_pid")["text"]
         document = {"mcpServers": {"two": {"command": "python3", "args": ["/workspace/plain.py"]}}}
         assert len(api.put(at, json=document).raise_for_status().json()["servers"]) == 2
         api.delete(f"{at}/one").raise_for_status()
         assert api.get(f"{at}/one").status_code == 404
-        wait(lambda: box.run(f"test -d /proc/{pid} || echo gone").strip() or None)
+        wait_until(lambda: box.run(f"test -d /proc/{pid} || echo gone").strip())
         assert "mcp_two_echo" in box.tools() and "mcp_one_pid" not in box.tools()
         api.delete(at).raise_for_status()
         assert api.get(at).json()["servers"] == []

@@ -32,7 +32,23 @@ async def test_what_is_not_installed_is_not_shown_and_the_rest_costs_little(box:
     shown = await listed(box)
     assert shown.keys() >= TOOLS.keys() - NOT_INSTALLED and not shown.keys() & NOT_INSTALLED
     assert tokens(list(shown.values())) <= MOST_TOKENS
+    everything = await listed(box, "?tools=default,browser,agents")
+    assert everything.keys() >= TOOLS.keys() and tokens(list(everything.values())) <= MOST_TOKENS
     assert tokens(list((await listed(box, "?tools=minimal")).values())) <= MOST_TOKENS / 4
+
+
+async def test_what_an_argument_means_is_said_once_in_a_list_and_in_any_list(box: Box) -> None:
+    for query in ("?tools=browser", "?tools=browser_hover,browser_click", "?tools=browser_drag"):
+        shown = await listed(box, query)
+        parts = [
+            part
+            for tool in shown.values()
+            for part in (tool.input_schema, *tool.input_schema.get("$defs", {}).values())
+        ]
+        said = [
+            field.get("description") for part in parts for name, field in part["properties"].items() if name == "ref"
+        ]
+        assert said and said[0] and not any(said[1:])
 
 
 async def test_an_agent_that_is_installed_is_shown_from_then_on_also_while_the_sandbox_sleeps(
@@ -102,3 +118,20 @@ async def test_what_is_wrong_is_said_in_sentences_with_the_next_step(box: Box) -
         denied = await said(client, "write_file", path="/etc/passwd", content="")
         assert denied.startswith("Permission denied: '/etc/passwd'.") and "/workspace" in denied and "sudo" in denied
         assert "set literal" in await said(client, "grep_files", pattern="main(")
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_a_number_that_is_none_is_said_so(box: Box, number: str) -> None:
+    """Which JSON does not have, and many writers of JSON write."""
+    arguments = f'"arguments": {{"path": "a", "limit": {number}}}'
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    call = f'"method": "tools/call", "params": {{"name": "read_file", {arguments}}}'
+    fronts = {
+        box.mcp_url: f'{{"jsonrpc": "2.0", "id": 1, {call}}}',
+        f"{box.mcp_url}?tools=full": f'{{"tool": "read_file", {arguments}}}',
+        f"/{box.sandbox_id}/tools/read_file": f"{{{arguments}}}",
+    }
+    with box.api() as api:
+        for url, body in fronts.items():
+            answer = api.post(url, content=body, headers=headers)
+            assert answer.status_code < 500 and "`limit` must be a finite number" in answer.text, answer.text

@@ -10,7 +10,7 @@ import jsonschema_rs
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
-from mcp.types import ImageContent
+from mcp.types import ImageContent, ToolAnnotations
 
 from paddock import errors
 from paddock.mcp import server
@@ -18,6 +18,7 @@ from paddock.tools import catalogue
 from paddock.tools.bench import Progress
 from paddock.tools.selection import Selection
 from paddock.tools.tool import Outcome, Picture, Tool
+from tests.support.waiting import PATIENCE_S
 
 ERAS = ("legacy", "auto")
 
@@ -53,7 +54,7 @@ class Counter:
                     self.cancelled.set()
                     raise
             case {"until": "heard"}:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE_S):
                     await self.heard.wait()
             case _:
                 catalogue.find(name)
@@ -70,9 +71,9 @@ async def test_every_tool_is_listed_with_its_hints_and_all_of_its_arguments(era:
         assert found.input_schema["properties"].keys() == tool.input_schema["properties"].keys()
         assert found.input_schema.get("required") == tool.input_schema.get("required")
         jsonschema_rs.meta.validate(found.input_schema)
-        hints = found.annotations
-        assert hints is not None and bool(hints.read_only_hint) is tool.read_only
-        assert bool(hints.idempotent_hint) is tool.idempotent and found.description == tool.description
+        hints = found.annotations or ToolAnnotations()  # the protocol's own word for a tool with nothing special
+        assert bool(hints.read_only_hint) is tool.read_only and found.description == tool.description
+        assert bool(hints.idempotent_hint) is (tool.idempotent and not tool.read_only)
         assert (hints.destructive_hint is not False and not hints.read_only_hint) is tool.destructive
         assert (hints.open_world_hint is not False) is tool.open_world
 
@@ -138,5 +139,5 @@ async def test_a_call_that_its_client_gives_up_is_given_up_here() -> None:
     async with Client(server.serve(desk), mode="legacy") as client:
         with pytest.raises(MCPError):
             await client.call_tool("anything", {"wait": True}, read_timeout_seconds=0.2)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             await desk.cancelled.wait()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,8 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 
 from tests.e2b.server import PaddockServer, delete_all
-from tests.mcp.world import OUTSIDE, PATIENCE, Box, create, wait
+from tests.mcp.world import OUTSIDE, Box, create
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 def _application() -> Any:
@@ -42,15 +42,13 @@ def serving(listener: socket.socket) -> Iterator[str]:
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    deadline = time.monotonic() + PATIENCE
-    while not server.started:
-        assert thread.is_alive() and time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: server.started or not thread.is_alive())
+    assert server.started
     try:
         yield "http://{}:{}/sse".format(*listener.getsockname())
     finally:
         server.should_exit = True
-        thread.join(PATIENCE)
+        thread.join(PATIENCE_S)
 
 
 def test_a_servers_tools_are_relayed_with_its_headers(new_box: Callable[..., Box]) -> None:
@@ -75,7 +73,7 @@ def test_a_server_that_goes_away_is_taken_up_again_when_it_is_back(new_box: Call
     box.wait_for("older", "failed")
     assert "mcp_older_add" in box.tools()
     with serving(socket.create_server((OUTSIDE, port))):
-        wait(lambda: box.call("mcp_older_add", first=2, second=3)["data"])
+        wait_until(lambda: box.call("mcp_older_add", first=2, second=3)["data"])
         assert box.server_named("older")["status"] == "ready"
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +14,11 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.e2b.server import PaddockServer
+from tests.support.waiting import PATIENCE_S, wait_until
 
 OUTSIDE = "127.0.0.9"
 """An address of this host that sandboxes are let through to, unlike all its others."""
 PLAIN = (Path(__file__).parent / "servers" / "plain.py").read_text()
-PATIENCE = 120.0
 T = TypeVar("T")
 ERAS = ("legacy", "auto")
 
@@ -39,7 +38,7 @@ class Box:
 
     def api(self) -> httpx.Client:
         return httpx.Client(
-            base_url=f"{self.server.url}/sandboxes", headers={"X-API-Key": self.server.key}, timeout=PATIENCE
+            base_url=f"{self.server.url}/sandboxes", headers={"X-API-Key": self.server.key}, timeout=PATIENCE_S
         )
 
     def run(self, command: str) -> str:
@@ -83,7 +82,7 @@ class Box:
             return dict(api.get(f"/{self.sandbox_id}/mcp-servers/{name}").raise_for_status().json())
 
     def wait_for(self, name: str, status: str) -> dict[str, Any]:
-        return wait(lambda: found if (found := self.server_named(name))["status"] == status else None)
+        return wait_until(lambda: found if (found := self.server_named(name))["status"] == status else None)
 
     def delete(self) -> None:
         with self.api() as api:
@@ -94,21 +93,13 @@ class Box:
         self, mode: str = "auto", token: str | None = None, url: str | None = None
     ) -> AsyncIterator[Client]:
         headers = {"Authorization": f"Bearer {token or self.mcp_token}"}
-        async with httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http:
+        async with httpx2.AsyncClient(headers=headers, timeout=PATIENCE_S) as http:
             transport = streamable_http_client(url or self.mcp_url, http_client=http)
             async with Client(transport, mode=mode) as client:
                 yield client
 
 
 def create(server: PaddockServer, **fields: Any) -> Box:
-    with httpx.Client(base_url=server.url, headers={"X-API-Key": server.key}, timeout=PATIENCE) as api:
+    with httpx.Client(base_url=server.url, headers={"X-API-Key": server.key}, timeout=PATIENCE_S) as api:
         made = api.post("/sandboxes/create", json={"user_id": "alice", **fields}).raise_for_status().json()
     return Box(server, made["sandbox_id"], made["key"], made["mcp_url"], made["mcp_token"])
-
-
-def wait(look: Callable[[], T | None]) -> T:
-    deadline = time.monotonic() + PATIENCE
-    while (found := look()) is None:
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.05)
-    return found

@@ -57,6 +57,20 @@ async def test_a_timeout_by_its_place(local_server: PaddockServer, box: Sandbox)
         assert twin.schedule_timeout(box.sandbox_id, 1800).timeout == 1800
 
 
+async def test_methods_by_their_older_names(client: SandboxClient, local_server: PaddockServer, name: str) -> None:
+    sandbox_id = await client.create_sandbox("newcomer")
+    assert str(await client.run_cmd(sandbox_id, "echo hello")) == "hello\n"
+    assert (await client.get_sandbox_status(sandbox_id)).status == "running"
+    assert (await client.get_sandbox_info(sandbox_id)).template_id == "host"
+    await client.create_directory(sandbox_id, f"{name}/inner")
+    await client.upload_file(sandbox_id, f"{name}/inner/data", b"\x00\xff")
+    assert await client.download_file(sandbox_id, f"{name}/inner/data") == b"\x00\xff"
+    assert (await client.health_check()).status == "ok"
+    with SyncSandboxClient(local_server.url) as twin:
+        assert str(twin.run_cmd(sandbox_id, f"ls {name}")) == "inner\n"
+    await client.delete_sandbox(sandbox_id)
+
+
 async def test_no_content_makes_an_empty_file(
     local_server: PaddockServer, client: SandboxClient, box: Sandbox, name: str
 ) -> None:
@@ -91,7 +105,7 @@ def test_the_ports_of_mcp_and_vs_code_are_settings(tmp_path: Path) -> None:
             client.delete_sandbox(box.sandbox_id)
 
 
-@pytest.mark.parametrize("ports", [{"MCP_PORT": 9000}, {"VSCODE_PORT": 49983}])
+@pytest.mark.parametrize("ports", [{"MCP_PORT": 9000}, {"VSCODE_PORT": 49983}, {"MCP_PORT": 3128}, {"MCP_PORT": 53}])
 def test_a_port_of_another_service_is_refused(ports: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="choose another"):
         Settings(_env_file=None, **ports)  # type: ignore[arg-type]

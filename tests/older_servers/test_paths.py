@@ -14,6 +14,7 @@ import pytest
 from paddock import SandboxClient, SandboxSession, SyncSandboxClient, errors
 from paddock.client.answers import Sandbox
 from tests.e2b.server import PaddockServer
+from tests.support.waiting import PATIENCE_S
 
 
 def cli(*words: str, cwd: Path) -> str:
@@ -57,7 +58,7 @@ async def test_files_over_http(local_server: PaddockServer, box: Sandbox, name: 
 async def test_a_watch(client: SandboxClient, box: Sandbox, name: str) -> None:
     await client.make_directory(box.sandbox_id, name)
     changes = client.watch_files(box.sandbox_id, name)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         first = asyncio.ensure_future(anext(changes))
         while not first.done():  # until the watch is there
             await client.write_file(box.sandbox_id, f"{name}/seen", "x")

@@ -18,7 +18,8 @@ from paddock.clock import ManualClock
 from paddock.machine.base import ProcessStatus
 from paddock.providers.base import SandboxSpec
 from paddock.providers.fake import FakeProvider
-from tests.conformance.shell import PATIENCE, Shell
+from tests.conformance.shell import Shell
+from tests.support.waiting import PATIENCE_S, until
 
 SPEC = SandboxSpec("tester_0000000a", "key", "owner", "tester", "host")
 
@@ -52,10 +53,7 @@ def keepers(home: Path) -> list[int]:
 
 
 async def gone(home: Path) -> bool:
-    async with asyncio.timeout(PATIENCE):
-        while keepers(home):
-            await asyncio.sleep(0.01)
-    return True
+    return await until(lambda: not keepers(home))
 
 
 def run_server(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -71,7 +69,11 @@ def run_server(script: str, *arguments: object) -> subprocess.CompletedProcess[s
     code = textwrap.dedent(head) + textwrap.dedent(script)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=30, env=environment
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=environment,
     )
 
 
@@ -143,7 +145,7 @@ async def test_what_a_dead_keeper_left_is_lost_and_the_sandbox_goes_on(shell: Sh
     await shell.until(process, b"some")
     [keeper] = keepers(tmp_path)
     os.kill(keeper, signal.SIGKILL)
-    info = await shell.machine.wait(process, PATIENCE)
+    info = await shell.machine.wait(process, PATIENCE_S)
     assert (info.status, info.exit_code) == (ProcessStatus.LOST, None)
     assert await shell.read(process) == b"some\n"
     assert await shell.machine.process(done.process_id) == done
@@ -164,8 +166,8 @@ async def test_a_user_who_kills_everything_only_harms_himself(shell: Shell) -> N
     process = await shell.start("echo up; sleep 1000")
     await shell.until(process, b"up")
     await shell.start("kill -9 -1")
-    assert not (await shell.machine.wait(process, PATIENCE)).running
-    async with asyncio.timeout(PATIENCE):
+    assert not (await shell.machine.wait(process, PATIENCE_S)).running
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 assert (await shell.run("echo again")).text == "again"

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-import paddock.store.database as database
 from paddock.errors import StoreUnavailable
-from paddock.store import events, sandboxes, sqlite
+from paddock.store import database, events, sandboxes, sqlite, write_ahead_log
 from paddock.store.database import Store
 from paddock.store.records import Sandbox
 from tests.support.rows import a_sandbox
+from tests.support.waiting import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ async def test_a_lock_of_another_is_waited_for_without_stopping_the_loop(lite: S
     assert not writing.done()
     other.execute("ROLLBACK")
     other.close()
-    await asyncio.wait_for(writing, 5)
+    await asyncio.wait_for(writing, PATIENCE_S)
     assert await has(lite, row)
 
 
@@ -138,14 +138,15 @@ async def test_a_lock_that_stays_is_an_error_in_the_end(lite: Store, monkeypatch
 async def test_the_log_is_moved_into_the_database_now_and_then(lite: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite's own checkpoints are off: without ours the log would grow for ever."""
     assert lite.file is not None
-    monkeypatch.setattr(database, "_CHECKPOINT_COMMITS", 10)
+    monkeypatch.setattr(write_ahead_log, "_CHECKPOINT_COMMITS", 10)
     log = lite.file.with_name(lite.file.name + "-wal")
     sizes = []
     for _ in range(12):
         for _ in range(10):
             await add(lite, a_sandbox(metadata={"fill": "x" * 4000}))
-        if lite._checkpoint is not None:
-            await lite._checkpoint
+        assert lite._log is not None
+        if lite._log._checkpoint is not None:
+            await lite._log._checkpoint
         sizes.append(log.stat().st_size)
     assert max(sizes) < 3 * sizes[0], "a log that is moved is written from its beginning again"
 
@@ -156,8 +157,8 @@ async def test_the_log_stays_small_while_others_write_without_a_pause(
     """A log that is moved over while it grows is never moved over completely: it has to be emptied now and then."""
     assert lite.file is not None
     limit = 1 << 20
-    monkeypatch.setattr(database, "_CHECKPOINT_COMMITS", 20)
-    monkeypatch.setattr(database, "WAL_LIMIT_BYTES", limit)
+    monkeypatch.setattr(write_ahead_log, "_CHECKPOINT_COMMITS", 20)
+    monkeypatch.setattr(write_ahead_log, "LIMIT_BYTES", limit)
     largest = written = 0
 
     async def writer() -> None:
@@ -176,14 +177,12 @@ async def test_the_log_stays_small_while_others_write_without_a_pause(
 
 async def test_an_idle_database_has_an_empty_log(lite: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lite.file is not None
-    monkeypatch.setattr(database, "_IDLE_CHECKPOINT_S", 0.05)
+    monkeypatch.setattr(write_ahead_log, "_LOOK_INTERVAL_S", 0.05)
     rows = [a_sandbox(metadata={"fill": "x" * 4000}) for _ in range(20)]
     for row in rows:
         await add(lite, row)
     assert sqlite.wal_bytes(lite.file) > 0
-    async with asyncio.timeout(10):
-        while sqlite.wal_bytes(lite.file):
-            await asyncio.sleep(0.01)
+    await until(lambda: not sqlite.wal_bytes(lite.file or Path()))
     assert all([await has(lite, row) for row in rows])
 
 
@@ -192,8 +191,8 @@ async def test_heartbeats_do_not_keep_a_large_log(lite: Store, monkeypatch: pyte
     for row in [a_sandbox(metadata={"fill": "x" * 60_000}) for _ in range(40)]:
         await add(lite, row)
     assert sqlite.wal_bytes(lite.file) > 2 << 20
-    monkeypatch.setattr(database, "_IDLE_CHECKPOINT_S", 0.2)
-    async with asyncio.timeout(20):
+    monkeypatch.setattr(write_ahead_log, "_LOOK_INTERVAL_S", 0.2)
+    async with asyncio.timeout(PATIENCE_S):
         while sqlite.wal_bytes(lite.file) > 1 << 20:
             await add(lite, a_sandbox())
             await asyncio.sleep(0.05)

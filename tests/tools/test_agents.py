@@ -46,7 +46,10 @@ async def test_claude_code_is_asked_and_answers(fresh: Workbench) -> None:
     assert (answer["session_id"], answer["steps"], answer["cost_usd"]) == ("s-1", 1, 0.5)
     assert "ANTHROPIC_API_KEY" in await fresh.fails("claude_code", prompt="hello", model="broken")
     assert "it went wrong" in await fresh.fails("claude_code", prompt="hello", model="crash")
-    assert "'s-9'" in await fresh.fails("claude_code", prompt="hello", model="slow", timeout=15)
+    for seconds in (2, 30):  # to say how its session is called; the first is enough where nothing is busy
+        if "'s-9'" in (said := await fresh.fails("claude_code", prompt="hello", model="slow", timeout=seconds)):
+            break
+    assert "'s-9'" in said
 
 
 async def test_codex_is_asked_and_answers(fresh: Workbench) -> None:

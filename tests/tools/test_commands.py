@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from paddock import errors
+from tests.support.waiting import PATIENCE_S
 from tests.tools.workbench import Workbench
-
-PATIENCE = 60
 
 
 async def test_a_command_answers_with_output_and_exit_code(work: Workbench) -> None:
@@ -42,11 +41,11 @@ async def test_a_slow_command_becomes_a_task_that_goes_on(work: Workbench) -> No
     assert outcome.data["status"] == "running"
     assert "task_output" in outcome.text
     task = outcome.data["task_id"]
-    seen = await work.does("task_output", task_id=task, stdout_offset=0, wait=PATIENCE)
+    seen = await work.does("task_output", task_id=task, stdout_offset=0, wait=PATIENCE_S)
     assert seen["stdout"] == "waiting\n"
     await work.shell(f"echo go > {fifo}")
     ended = await work.does(
-        "task_output", task_id=task, stdout_offset=seen["stdout_offset"], wait=PATIENCE, until="end"
+        "task_output", task_id=task, stdout_offset=seen["stdout_offset"], wait=PATIENCE_S, until="end"
     )
     assert (ended["status"], ended["exit_code"], ended["stdout"]) == ("completed", 4, "go\n")
 
@@ -59,7 +58,7 @@ async def test_whoever_waits_hears_how_it_goes(work: Workbench) -> None:
             await work.does("delete_file", path=go)
 
     command = f"echo begun; while [ -e {go} ]; do sleep 0.1; done"
-    outcome = await work.call("run_command", heard=hear, command=command, timeout=PATIENCE)
+    outcome = await work.call("run_command", heard=hear, command=command, timeout=PATIENCE_S)
     assert outcome.data is not None
     assert outcome.data["status"] == "completed"
 
@@ -67,10 +66,10 @@ async def test_whoever_waits_hears_how_it_goes(work: Workbench) -> None:
 async def test_a_background_task_is_written_to_and_read(work: Workbench) -> None:
     started = await work.does("run_command", command="read a; echo got $a; cat", background=True, keep_input_open=True)
     task = started["task_id"]
-    answer = await work.does("task_input", task_id=task, text="ünïcode", wait=PATIENCE)
+    answer = await work.does("task_input", task_id=task, text="ünïcode", wait=PATIENCE_S)
     assert answer["stdout"] == "got ünïcode\n"
     await work.does("task_input", task_id=task, text="rest", press_enter=False, close=True, wait=0)
-    ended = await work.does("task_output", task_id=task, stdout_offset=0, wait=PATIENCE, until="end")
+    ended = await work.does("task_output", task_id=task, stdout_offset=0, wait=PATIENCE_S, until="end")
     assert (ended["stdout"], ended["exit_code"]) == ("got ünïcode\nrest", 0)
     assert "keep_input_open" in await work.fails("task_input", task_id=task, text="more")
 
@@ -82,13 +81,13 @@ async def test_a_task_is_stopped_by_force_if_it_must(work: Workbench) -> None:
     again = await work.does("task_stop", task_id=gentle["task_id"])
     assert again["status"] == "killed"
     deaf = await work.does("run_command", command="trap '' TERM; echo deaf; sleep 600", background=True)
-    await work.does("task_output", task_id=deaf["task_id"], stdout_offset=0, wait=PATIENCE)
+    await work.does("task_output", task_id=deaf["task_id"], stdout_offset=0, wait=PATIENCE_S)
     stopped = await work.does("task_stop", task_id=deaf["task_id"], grace=0.1)
     assert (stopped["status"], stopped["forced"]) == ("killed", True)
 
 
 async def test_a_hard_timeout_ends_it(work: Workbench) -> None:
-    data = await work.does("run_command", command="sleep 600", hard_timeout=0.5, timeout=PATIENCE)
+    data = await work.does("run_command", command="sleep 600", hard_timeout=0.5, timeout=PATIENCE_S)
     assert data["status"] == "timed_out"
 
 

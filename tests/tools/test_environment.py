@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
+from tests.gateway.bed import running
+from tests.support.waiting import PATIENCE_S
 from tests.tools.workbench import Workbench
-
-PATIENCE = 60
 
 
 async def test_a_variable_lasts_for_the_commands_of_later_tools(work: Workbench) -> None:
@@ -51,7 +52,7 @@ async def test_a_name_that_is_none_is_refused(work: Workbench) -> None:
 
 async def test_processes_are_listed_with_their_command_lines(work: Workbench) -> None:
     task = (await work.does("run_command", command="exec -a 'odd (name) \\ x' sleep 600", background=True))["task_id"]
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         while not (found := (await work.does("process_list", filter="odd (name)"))["processes"]):
             await asyncio.sleep(0.05)
     assert found[0]["command"] == "odd (name) \\ x 600"
@@ -68,7 +69,7 @@ async def test_ports_are_listed_with_their_addresses(work: Workbench) -> None:
     exposed = await work.does("expose_port", port=port)
     assert not exposed["listening"]
     task = (await work.does("run_command", command=f"python3 -m http.server {port}", background=True))["task_id"]
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         while not (await work.does("expose_port", port=port))["listening"]:
             await asyncio.sleep(0.05)
     [mine] = [each for each in (await work.does("port_list"))["ports"] if each["port"] == port]
@@ -86,3 +87,11 @@ async def test_ports_of_paddock_itself_are_not_listed_and_those_of_code_are(work
     exposed = await work.does("expose_port", port=3456)
     assert "/p/" in exposed["program_url"] and ".localhost" not in exposed["program_url"]
     await work.does("run_python", code="listener.close()")
+
+
+def test_mcp_at_another_port_is_not_listed_either(tmp_path: Path) -> None:
+    with running(tmp_path, "local", MCP_PORT=7070) as bed, bed.api() as api:
+        box = bed.create()
+        box.run("true")
+        listed = api.post(f"/sandboxes/{box.sandbox_id}/tools/port_list", json={}).raise_for_status().json()
+    assert listed["data"] == {"ports": []}

@@ -38,9 +38,12 @@ async def test_what_is_displayed_as_a_picture_is_a_picture(work: Workbench) -> N
 
 async def test_code_that_takes_too_long_is_interrupted(work: Workbench) -> None:
     await work.does("run_python", code="z = 0")
-    data = await work.does("run_python", code="z = 5\nimport time\ntime.sleep(600)", timeout=10)
-    assert data["timed_out"]
-    assert (await work.does("run_python", code="z"))["result"] == "5"
+    for seconds in (1, 30):  # to come to its sleep; the first is enough where nothing is busy
+        data = await work.does("run_python", code="z = 5\nimport time\ntime.sleep(600)", timeout=seconds)
+        assert data["timed_out"]
+        if (found := (await work.does("run_python", code="z"))["result"]) == "5":
+            break
+    assert found == "5"
 
 
 async def test_too_much_output_of_code_is_kept_in_a_file(work: Workbench) -> None:

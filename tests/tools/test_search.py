@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import subprocess
 import sys
@@ -9,11 +10,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from paddock.lifecycle.house import House
-from paddock.tools.globs import compile_glob
+from paddock.tools.globs import compile_glob, filtered
 from paddock.tools.tool import ToolFailed
 from tests.interpreter.place import Place, admin, create
 from tests.tools.workbench import Workbench
@@ -103,6 +104,22 @@ async def test_files_and_counts_are_other_modes(tree: Workbench) -> None:
     assert counted.text.splitlines() == [f"{tree.at('src/app.py')}: 1", f"{tree.at('src/deep/er/util.py')}: 1"]
 
 
+async def test_sets_of_a_glob_mean_the_same_for_files_and_for_lines(tree: Workbench) -> None:
+    await tree.shell(
+        "mkdir -p /workspace/sets/x && cd /workspace/sets && echo hit | tee x/y xby 1.c d.c '[' '!d.c' >&2"
+    )
+    expected = {
+        "x[!a]y": ["xby"], "x[+-a]y": [], "[z-a]": [], "[z-a1].c": ["1.c"], "[[:alpha:]].c": ["d.c"], "[": ["["],
+        "!d.c": ["!d.c"], "?[[:punct:]d].c": ["!d.c"], "{x[ab]y,[0-9].?}": ["1.c", "xby"], "{x": [],
+    }  # fmt: skip
+    for glob, names in expected.items():
+        paths = [f"/workspace/sets/{name}" for name in sorted(names)]
+        assert (await tree.does("glob_files", pattern=glob, path="/workspace/sets"))["files"] == paths, glob
+        found = await tree.does("grep_files", pattern="hit", path="/workspace/sets", mode="files", glob=glob)
+        assert [each["file"] for each in found["files"]] == paths, glob
+    assert "alnum" in await tree.fails("grep_files", pattern="hit", path="/workspace/sets", glob="[[:letter:]]")
+
+
 async def test_context_is_told_from_matches(tree: Workbench) -> None:
     found = await tree.does("grep_files", pattern="getpid", path="tree/src/app.py", context=1)
     assert [(each["line"], each["match"]) for each in found["lines"]] == [(4, False), (5, True)]
@@ -153,6 +170,19 @@ async def test_a_long_result_stays_within_its_room(tree: Workbench) -> None:
         ("[!a].c", ["b.c"], ["a.c"]),
         ("a.b+(c)", ["a.b+(c)"], ["axb+(c)"]),
         ("{,}", [""], []),
+        ("[^]*", ["[^]", "[^]a", "x/[^]"], ["a", "^]"]),
+        ("[!]", ["[!]"], ["a"]),
+        ("a[]b]", ["a]", "ab"], ["aa", "a[]b]"]),
+        ("[!]a]", ["b"], ["]", "a"]),
+        ("[[a^].c", ["[.c", "a.c", "^.c"], ["b.c"]),
+        ("[]", ["[]"], ["a"]),
+        ("x[!a]y", ["xby", "z/x-y"], ["x/y", "xay"]),
+        ("x[/]y", ["x[/]y"], ["x/y"]),
+        ("[+-a]", ["1"], ["/", "x/"]),
+        ("[z-a]", [], ["a", "z", "-"]),
+        ("[z-ac]", ["c"], ["a", "z"]),
+        ("[[:alpha:]].c", ["é.c", "x/B.c"], [":.c", "1.c", "[.c"]),
+        ("v[![:digit:].]", ["va"], ["v1", "v."]),
     ],
 )
 def test_patterns_mean_what_a_shell_means(pattern: str, fits: list[str], not_fits: list[str]) -> None:
@@ -161,13 +191,14 @@ def test_patterns_mean_what_a_shell_means(pattern: str, fits: list[str], not_fit
     assert [path for path in not_fits if compiled.matches(path)] == []
 
 
-def test_a_pattern_that_is_none_is_refused() -> None:
-    with pytest.raises(ToolFailed, match="no pattern"):
-        compile_glob("[z-a]")
+def test_a_class_that_is_none_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ToolFailed, match=r"\[:letter:\] is none of the classes alnum, alpha, .* xdigit"):
+        compile_glob("[[:letter:]]*")
 
 
-def _by_backtracking(pattern: str) -> re.Pattern[str]:
-    """What a pattern means, said by a regular expression: simple, and for short texts only."""
+def _as_expression(pattern: str) -> re.Pattern[str]:
+    """What a pattern means, said by a regular expression that backtracks: simple, and for short texts only. What a
+    set means is left to fnmatch, which knows no ``[^…]`` and no slashes."""
     pattern = pattern.removeprefix("./")
     pattern = pattern if "/" in pattern else f"**/{pattern}"
     out, at, braces = [], 0, 0
@@ -185,10 +216,10 @@ def _by_backtracking(pattern: str) -> re.Pattern[str]:
                 out.append("[^/]*")
         elif char == "?":
             out.append("[^/]")
-        elif char == "[" and (end := pattern.find("]", at + 1)) != -1:
-            inside = pattern[at:end].replace("\\", "\\\\")
-            out.append(f"[{'^' + inside[1:] if inside[0] in '!^' else inside}]")
-            at = end + 1
+        elif char == "[" and (found := re.compile(r"([!^]|(?![!^]))([^/][^]/]*)\]").match(pattern, at)):
+            anchored = fnmatch.translate(f"[{'!' if found[1] else ''}{found[2]}]")
+            out.append(f"(?!/){anchored[:-2]}")
+            at = found.end()
         elif char == "{" and "}" in pattern[at:]:
             out.append("(?:")
             braces += 1
@@ -202,8 +233,9 @@ def _by_backtracking(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(out), re.DOTALL)
 
 
-@pytest.mark.filterwarnings("ignore:Possible (nested set|set)")
 @settings(max_examples=1500, deadline=None)
+@example(pattern="[^]*", paths=["[^]", "a"])
+@example(pattern="a[!-b]b", paths=["a/b", "aab", "a-b"])
 @given(
     pattern=st.lists(st.sampled_from([*"ab/*?[]!{},^-\\", "**", "**/", "[ab]", "[!a]", "{a,b}"]), max_size=9).map(
         "".join
@@ -212,14 +244,60 @@ def _by_backtracking(pattern: str) -> re.Pattern[str]:
 )
 def test_matching_without_backtracking_means_the_same(pattern: str, paths: list[str]) -> None:
     try:
-        expected = _by_backtracking(pattern)
-    except re.error:
+        expected = _as_expression(pattern)
+    except re.error:  # a brace that is not closed
         with pytest.raises(ToolFailed):
             compile_glob(pattern)
         return
     compiled = compile_glob(pattern)
     for path in paths:
         assert compiled.matches(path) == (expected.fullmatch(path) is not None), path
+
+
+_PART = st.text(alphabet="ab-]!", min_size=1, max_size=4)
+
+
+@settings(max_examples=1500, deadline=None)
+@example(parts=["x[!a]y", "b"], path=["x", "y", "b"])
+@given(
+    parts=st.lists(
+        st.lists(st.sampled_from([*"ab*?[]!-", "[a", "[!a", "[b-a]"]), min_size=1, max_size=7)
+        .map("".join)
+        .filter(lambda part: "**" not in part),
+        min_size=2,
+        max_size=3,
+    ),
+    path=st.lists(_PART, min_size=2, max_size=3),
+)
+def test_each_part_of_a_path_fits_as_in_fnmatch(parts: list[str], path: list[str]) -> None:
+    """Which sees one part at a time, so that nothing of it can fit a slash."""
+    fits = len(parts) == len(path) and all(map(fnmatch.fnmatchcase, path, parts))
+    assert compile_glob("/".join(parts)).matches("/".join(path)) == fits
+
+
+_NAMES = [*"abzA19-!^[]:_", "x-y", "xay", "[a", "[:", ":]", "a]", "aa", "a b", "é"]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("[ab]", "[!ab]", "[^ab]", "[a-z]", "[z-a]", "[!z-a]", "[z-a1]", "[]]", "[]-a]", "[!]a]", "[a-]", "[-a]"),
+        *("[[:alpha:]]", "[![:alpha:]]", "[[:alpha:][:digit:]]", "[[:upper:]_]", "[[:punct:]]", "x[[:blank:]]y"),
+        *("[[:alpha:]", "[:alpha:]", "[[=a=]]", "[[.a.]-z]", "a[[:space:]]b", "[[:xdigit:]]"),
+        *("x[!a]y", "x[/]y", "x[a/]y", "[]", "[!]", "[[:print:]]", "[[:graph:]]", "?", "x?y"),
+    ],
+)
+def test_sets_fit_the_same_names_as_in_a_real_shell(pattern: str, tmp_path: Path) -> None:
+    tree = tmp_path / "d"
+    (tree / "x").mkdir(parents=True)
+    for name in [*_NAMES, "x/y"]:
+        (tree / name).touch()
+    shell = ["bash", "-O", "nullglob", "-c", f"for each in d/{pattern}; do echo $each; done"]
+    listed = subprocess.run(shell, cwd=tmp_path, capture_output=True, text=True, check=True, env={"LC_ALL": "C.UTF-8"})
+    paths = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")]
+    # Without a character of its own a word is itself, also where there is no such file.
+    expected = [line for line in listed.stdout.splitlines() if line in paths]
+    assert filtered(f"d/{pattern}", paths) == sorted(expected)
 
 
 def test_braces_that_stand_for_too_many_patterns_are_refused() -> None:

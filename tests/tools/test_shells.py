@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.support.waiting import PATIENCE_S
 from tests.tools.workbench import Workbench
-
-PATIENCE = 60
 
 
 async def test_directory_variables_and_functions_last(work: Workbench) -> None:
@@ -52,7 +51,7 @@ async def test_a_question_is_answered(work: Workbench) -> None:
     assert "busy" in await work.fails("shell_run", shell=shell, command="true")
     [listed] = [each for each in (await work.does("shell_list"))["shells"] if each["shell"] == shell]
     assert listed["busy"]
-    answered = await work.does("shell_send", shell=shell, text="Ada", wait=PATIENCE)
+    answered = await work.does("shell_send", shell=shell, text="Ada", wait=PATIENCE_S)
     assert answered["output"].endswith("Hello Ada\n")
     assert (answered["status"], answered["exit_code"]) == ("completed", 0)
     seen = await work.does("shell_view", shell=shell)
@@ -63,7 +62,7 @@ async def test_a_question_is_answered(work: Workbench) -> None:
 async def test_a_command_is_interrupted_and_the_shell_goes_on(work: Workbench) -> None:
     shell = work.folder[-8:]
     await work.does("shell_run", shell=shell, command="KEPT=1; sleep 600", timeout=2)
-    stopped = await work.does("shell_send", shell=shell, keys=["ctrl-c"], wait=PATIENCE)
+    stopped = await work.does("shell_send", shell=shell, keys=["ctrl-c"], wait=PATIENCE_S)
     assert (stopped["status"], stopped["exit_code"]) == ("completed", 130)
     assert (await work.does("shell_run", shell=shell, command="echo $KEPT"))["output"] == "1\n"
     await work.does("shell_close", shell=shell)
@@ -71,7 +70,7 @@ async def test_a_command_is_interrupted_and_the_shell_goes_on(work: Workbench) -
 
 async def test_a_shell_that_ends_is_said_so_and_opened_again(work: Workbench) -> None:
     shell = work.folder[-8:]
-    ended = await work.does("shell_run", shell=shell, command="echo bye; exit 3", timeout=PATIENCE)
+    ended = await work.does("shell_run", shell=shell, command="echo bye; exit 3", timeout=PATIENCE_S)
     assert (ended["status"], "bye" in ended["output"]) == ("ended", True)
     assert (await work.does("shell_run", shell=shell, command="echo again"))["output"] == "again\n"
     await work.does("shell_close", shell=shell)

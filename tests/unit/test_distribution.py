@@ -12,7 +12,8 @@ import pytest
 from paddock.distribution import DISTRIBUTION, install_command
 
 ROOT = Path(__file__).parents[2]
-PLACES = ("src", "docs", "examples", "scripts", "agent", "benchmarks", "README.md", "CONTRIBUTING.md", "SECURITY.md")
+FOLDERS = ("src", "docs", "examples", "scripts", "agent", "benchmarks")
+FILES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", "pyproject.toml")
 ENDINGS = {".md", ".py", ".sh", ".toml", ".txt", ".html", ".c", ".h", ".yml", ".yaml", ""}
 
 WRONG = (
@@ -25,7 +26,7 @@ WRONG = (
 
 
 def _texts() -> Iterator[tuple[Path, str]]:
-    for place in PLACES:
+    for place in (*FOLDERS, *FILES):
         for path in [ROOT / place, *sorted((ROOT / place).rglob("*"))]:
             if path.is_file() and path.suffix in ENDINGS and not {"vendor", "bin", "build"} & set(path.parts):
                 yield path, path.read_text(encoding="utf-8")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from paddock import errors, json_limits
+from paddock import errors, json_limits, large_json
 from paddock.api.compat.daytona.toolbox import files as daytona_files
+from paddock.api.compat.daytona.toolbox import git_output
 from paddock.api.compat.daytona.toolbox.charting import charts_of
-from paddock.api.compat.daytona.toolbox.git import read_status
 from paddock.api.compat.e2b.envd import connect
 from paddock.api.compat.e2b.envd.multipart import BadMultipart, Multipart, boundary_of
 from paddock.browser import client as browser
@@ -24,12 +24,14 @@ from paddock.interpreter import client as interpreter
 from paddock.lifecycle.shell import words_of
 from paddock.machine.lines import LineBuffer
 from paddock.mcp.relay import definitions
+from paddock.memory import unlimited
 from paddock.models import McpServer
 from paddock.tools import editing, excerpt, git, inspection, patching, searching, shells
 from paddock.tools.agents import _Lines
 from paddock.tools.globs import compile_glob
 from paddock.tools.kits.code import _Run
 from paddock.tools.tool import ToolFailed
+from paddock.workers import Workers
 from tests.support.growth import assert_linear
 
 Make = Callable[[int], Any]
@@ -63,7 +65,7 @@ async def every_part(data: bytes) -> None:
 
 
 async def every_message(data: bytes) -> None:
-    async for _ in connect.stream_messages(pieces(data, 1000)):  # type: ignore[arg-type]
+    async for _ in connect.stream_messages(pieces(data, 1000), Workers()):  # type: ignore[arg-type]
         pass
 
 
@@ -82,8 +84,8 @@ class _Streamed:
 
 
 async def interpreter_lines(data: bytes) -> None:
-    async for line in interpreter._lines(_Streamed(data)):  # type: ignore[arg-type]
-        await interpreter._json(line)
+    async for line in interpreter._lines(_Streamed(data), unlimited()):  # type: ignore[arg-type]
+        large_json.read(line)
 
 
 def hear_python(outputs: list[dict[str, Any]]) -> None:
@@ -138,7 +140,9 @@ CASES: dict[str, tuple[Make, Work, int]] = {
     "glob, many paths": (lambda n: b"./a/b.c\n" * n, glob("**/*.c"), SIZE // 8),
     "git, one word": (lambda n: "a" * n, git.masked, SIZE * 8),
     "git, many schemes": (lambda n: "a://" * n, git.masked, SIZE),
-    "git status": (lambda n: "? a\0" * n, read_status, SIZE),
+    "git status": (lambda n: b"? " + b"a" * n + b"\0? a\0" * (n // 20), refused(git_output.status), SIZE),
+    "git status, a number": (lambda n: b"# branch.ab +" + b"1" * n + b" -1\0", refused(git_output.status), SIZE),
+    "git history": (lambda n: b"\x1f" * n + b"a\x1fb\x1fc\x1f1\x1fd\0" * (n // 20), refused(git_output.history), SIZE),
     "shell, one line": (lambda n: "a" * n, shells.plain, SIZE * 4),
     "shell, returns": (lambda n: "a\r" * n, shells.plain, SIZE * 2),
     "shell, escapes": (lambda n: "\x1b[1;" * n, shells.plain, SIZE),

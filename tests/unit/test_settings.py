@@ -57,6 +57,22 @@ def test_settings_that_make_no_sense_are_refused(bad: dict[str, object]) -> None
         Settings(_env_file=None, **bad)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("host", "internal_url", "published"),
+    [
+        ("127.0.0.1", "", ""),
+        ("0.0.0.0", "", ""),
+        ("localhost", "", ""),
+        ("10.0.0.5", "", "http://10.0.0.5:8080"),
+        ("fd00::5", "", "http://[fd00::5]:8080"),
+        ("10.0.0.5", "https://node-5.internal/", "https://node-5.internal"),
+        ("0.0.0.0", "http://10.0.0.5:80", "http://10.0.0.5:80"),
+    ],
+)
+def test_other_servers_are_told_an_address_that_they_can_reach(host: str, internal_url: str, published: str) -> None:
+    assert Settings(HOST=host, PADDOCK_INTERNAL_URL=internal_url, _env_file=None).node_url == published
+
+
 def test_port_urls_have_the_form_that_browsers_resolve() -> None:
     settings = Settings(_env_file=None, PORT=8080)
     assert settings.port_url("iabc", 3000) == "http://3000-iabc.localhost:8080/"

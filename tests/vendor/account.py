@@ -17,6 +17,7 @@ from paddock.client import SyncSandboxClient
 from paddock.providers.vendor.provider import VendorProvider
 from tests.daytona.environments import SDK, Unavailable, prepare
 from tests.e2b.server import PaddockServer
+from tests.support.repository import REACHABLE
 
 LEASE = 600
 
@@ -71,7 +72,7 @@ def an_account(home: Path, kind: type[Account] = Account) -> Iterator[Account]:
         load_daytona()
     else:
         pytest.importorskip("e2b", reason="E2B's SDK is not installed")
-    server = PaddockServer(home)
+    server = PaddockServer(home, PADDOCK_EGRESS_REACHABLE=REACHABLE)
     server.start()
     account = kind(server)
     try:

@@ -17,9 +17,9 @@ from paddock import errors
 from paddock.machine.agent.bridge import Bridge, BridgeRefused, Endpoint
 from paddock.machine.base import ProcessSpec
 from tests.agent.conftest import build
+from tests.support.waiting import PATIENCE_S
 from tests.vendor.remote_agent import ORDINARY, RemoteAgent
 
-PATIENCE = 60.0
 ME = str(os.getuid())
 _KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 
@@ -57,7 +57,7 @@ def _line(visitor: socket.socket) -> bytes:
 
 async def works(agent: RemoteAgent) -> None:
     async with agent.machine() as machine:
-        info, stdout, _ = await machine.run(ProcessSpec("works", ["echo", "yes"], cwd="/", user=ME), PATIENCE)
+        info, stdout, _ = await machine.run(ProcessSpec("works", ["echo", "yes"], cwd="/", user=ME), PATIENCE_S)
         assert (info.exit_code, stdout.data) == (0, b"yes\n")
 
 
@@ -184,7 +184,7 @@ async def test_files_that_give_less_than_asked_for_are_read_to_their_end(agent: 
 async def test_root_acts_for_every_user(agent_of_root: RemoteAgent) -> None:
     async with agent_of_root.machine() as machine:
         for user, uid in (("root", "0"), (str(ORDINARY), str(ORDINARY))):
-            _, stdout, _ = await machine.run(ProcessSpec(f"p{uid}", ["id", "-u"], cwd="/", user=user), PATIENCE)
+            _, stdout, _ = await machine.run(ProcessSpec(f"p{uid}", ["id", "-u"], cwd="/", user=user), PATIENCE_S)
             assert stdout.data.decode().strip() == uid
         secret = agent_of_root.folder / "secret"
         secret.write_text("of root")
@@ -197,7 +197,7 @@ async def test_root_acts_for_every_user(agent_of_root: RemoteAgent) -> None:
 async def test_an_ordinary_user_acts_for_himself_and_nobody_else(agent_of_a_user: RemoteAgent) -> None:
     uid = str(agent_of_a_user.uid)
     async with agent_of_a_user.machine() as machine:
-        _, stdout, _ = await machine.run(ProcessSpec("mine", ["id", "-u"], cwd="/", user=uid), PATIENCE)
+        _, stdout, _ = await machine.run(ProcessSpec("mine", ["id", "-u"], cwd="/", user=uid), PATIENCE_S)
         assert stdout.data.decode().strip() == uid
         with pytest.raises(errors.Invalid):
             await machine.spawn(ProcessSpec("roots", ["id", "-u"], cwd="/", user=str(agent_of_a_user.uid + 1)))
@@ -211,6 +211,6 @@ async def test_what_runs_outlives_the_connection(agent: RemoteAgent) -> None:
     async with agent.machine() as machine:
         assert (await machine.process("lasting")).running
         await machine.write_stdin("lasting", b"two\n")
-        info = await machine.wait("lasting", PATIENCE)
+        info = await machine.wait("lasting", PATIENCE_S)
         chunks = [chunk.data async for chunk in machine.follow("lasting")]
     assert (info.exit_code, b"".join(chunks)) == (0, b"one\ntwo\n")

@@ -12,9 +12,8 @@ import pytest
 from paddock import errors
 from paddock.machine.agent.ports import Listening
 from tests.agent.client import names_in
+from tests.support.waiting import PATIENCE_S, until
 from tests.vendor.remote_agent import RemoteAgent
-
-PATIENCE = 60.0
 
 
 def free_port() -> int:
@@ -29,7 +28,7 @@ async def test_half_closing_lets_the_answer_come(agent: RemoteAgent) -> None:
 
     data = os.urandom(3 << 20)
     server = await asyncio.start_server(digest, "127.0.0.1", 0)
-    async with server, agent.machine() as machine, asyncio.timeout(PATIENCE):
+    async with server, agent.machine() as machine, asyncio.timeout(PATIENCE_S):
         connection = await machine.dial(server.sockets[0].getsockname()[1])
         await connection.write(data)
         await connection.end_write()
@@ -48,7 +47,7 @@ async def test_who_inside_closes_first_still_says_what_he_had_to_say(agent: Remo
         writer.close()
 
     server = await asyncio.start_server(speak, "127.0.0.1", 0)
-    async with server, agent.machine() as machine, asyncio.timeout(PATIENCE):
+    async with server, agent.machine() as machine, asyncio.timeout(PATIENCE_S):
         connection = await machine.dial(server.sockets[0].getsockname()[1])
         heard = b""
         while more := await connection.read():
@@ -71,7 +70,7 @@ async def test_whoever_does_not_read_holds_up_the_writer(agent: RemoteAgent) -> 
             writer.close()
 
     server = await asyncio.start_server(flood, "127.0.0.1", 0)
-    async with server, agent.machine() as machine, asyncio.timeout(PATIENCE):
+    async with server, agent.machine() as machine, asyncio.timeout(PATIENCE_S):
         connection = await machine.dial(server.sockets[0].getsockname()[1])
         assert await connection.read(1)
         held, same = -1, 0
@@ -95,7 +94,7 @@ async def test_a_port_where_nobody_listens_is_refused(agent: RemoteAgent) -> Non
 
 async def test_connections_made_inside_come_to_a_listener_outside(agent: RemoteAgent) -> None:
     loop = asyncio.get_running_loop()
-    async with agent.machine() as machine, asyncio.timeout(PATIENCE):
+    async with agent.machine() as machine, asyncio.timeout(PATIENCE_S):
         port = free_port()
         listener = await machine.listen_socket(port)
         for number in range(5):
@@ -130,7 +129,7 @@ async def test_connections_leave_nothing_behind(agent: RemoteAgent) -> None:
         return len(names_in(f"/proc/{agent.pid}/fd"))
 
     server = await asyncio.start_server(greet, "127.0.0.1", 0)
-    async with server, agent.machine() as machine, asyncio.timeout(PATIENCE):
+    async with server, agent.machine() as machine, asyncio.timeout(PATIENCE_S):
         port = server.sockets[0].getsockname()[1]
         await machine.usage()
         before = held()
@@ -139,5 +138,4 @@ async def test_connections_leave_nothing_behind(agent: RemoteAgent) -> None:
             if number % 2:
                 assert await connection.read() == b"hello"
             await connection.close()
-        while held() > before:
-            await asyncio.sleep(0.05)
+        await until(lambda: held() <= before)

@@ -12,6 +12,7 @@ from paddock import errors
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.providers.base import MachineState, Resources
 from paddock.providers.vendor.provider import VendorProvider
+from tests.support.waiting import PATIENCE_S
 from tests.vendor.account import Account
 from tests.vendor.road import Trouble, a_road_to
 from tests.vendor.test_faults import a_spec, run
@@ -100,4 +101,4 @@ async def test_a_daytona_that_says_later_is_asked_later(daytona: Account, tmp_pa
         road.closed = True
         with pytest.raises(errors.ProviderUnavailable):
             await provider.inspect("tester_00000000")
-        await asyncio.wait_for(provider.close(), 60)
+        await asyncio.wait_for(provider.close(), PATIENCE_S)

@@ -8,10 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.waiting import PATIENCE_S
 from tests.vendor.account import Account
 from tests.vendor.front import a_front
 from tests.vendor.road import Trouble, a_road_to
-from tests.vendor.test_faults import CREATE, PATIENCE
+from tests.vendor.test_faults import CREATE
 
 pytestmark = [pytest.mark.vendor, pytest.mark.timeout(300)]
 
@@ -24,7 +25,7 @@ async def test_a_machine_of_a_create_that_was_answered_as_failed_is_ended(accoun
             failed = await client.post("/sandboxes/create", json={"user_id": "alice"})
             assert failed.status_code == 503, failed.text
             assert sum(line.startswith("POST /e2b/v2/sandboxes ") for line in road.seen) == 1
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE_S):
                 while await asyncio.to_thread(_machines, account) or await _listed(client):
                     await asyncio.sleep(0.1)
 

@@ -17,12 +17,12 @@ from paddock.providers.base import MachineState, Mount, Resources, SandboxSpec
 from paddock.providers.registry import NoProvider, default_provider
 from paddock.providers.vendor.provider import VendorProvider
 from paddock.settings import Settings
+from tests.support.waiting import PATIENCE_S
 from tests.vendor.account import Account
 from tests.vendor.road import Road, Trouble, a_road_to
 
 pytestmark = [pytest.mark.vendor, pytest.mark.timeout(300)]
 
-PATIENCE = 60.0
 CREATE = r"^POST /e2b/v2/sandboxes "
 
 
@@ -74,7 +74,7 @@ async def the_only_one(account: Account, sandbox_id: str) -> str:
 async def run(provider: VendorProvider, sandbox_id: str, command: str, user: str = "user") -> str:
     machine = await provider.attach(sandbox_id)
     spec = ProcessSpec(secrets.token_hex(8), ["sh", "-c", command], cwd="/", user=user)
-    _, stdout, stderr = await machine.run(spec, PATIENCE)
+    _, stdout, stderr = await machine.run(spec, PATIENCE_S)
     return (stdout.data + stderr.data).decode().strip()
 
 
@@ -155,7 +155,7 @@ async def test_a_command_goes_on_when_the_network_is_cut(provider: VendorProvide
     await provider.create(spec)
     machine = await provider.attach(spec.sandbox_id)
     await machine.spawn(ProcessSpec("p", ["sh", "-c", "echo one; read x; echo $x; exit 7"], "/", stdin=True))
-    waiting = asyncio.create_task(machine.wait("p", PATIENCE))
+    waiting = asyncio.create_task(machine.wait("p", PATIENCE_S))
     await asyncio.sleep(0)
     road.cut()
     await machine.usage()  # what may be asked twice is, on a new connection
@@ -171,7 +171,7 @@ async def test_a_machine_deleted_behind_our_back_is_gone(provider: VendorProvide
     with account.owner() as client:
         await asyncio.to_thread(client.delete_sandbox, await the_only_one(account, spec.sandbox_id))
     with pytest.raises(errors.SandboxNotFound):
-        await asyncio.wait_for(_until_it_fails(machine), PATIENCE)
+        await asyncio.wait_for(_until_it_fails(machine), PATIENCE_S)
     assert await provider.inspect(spec.sandbox_id) is None
     await provider.delete(spec.sandbox_id)
     with pytest.raises(errors.SandboxNotFound):
@@ -194,7 +194,7 @@ async def test_a_machine_that_nobody_looks_after_is_paused_and_wakes_again(
     found = await provider.create(spec)
     await run(provider, spec.sandbox_id, "echo kept > /workspace/file")
     await account.vendor().renew(found.reference, 1)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         while (now := await provider.inspect(spec.sandbox_id)) and now.state is not MachineState.PAUSED:
             await asyncio.sleep(0.1)
     restarted = account.provider(tmp_path)
@@ -204,6 +204,19 @@ async def test_a_machine_that_nobody_looks_after_is_paused_and_wakes_again(
     await restarted.resume(spec.sandbox_id)
     assert await run(restarted, spec.sandbox_id, "cat /workspace/file") == "kept"
     await restarted.close()
+
+
+async def test_a_pause_does_not_wait_for_the_goodbye_of_a_machine_that_is_asleep(
+    provider: VendorProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paddock.machine.agent.bridge._CLOSE_SECONDS", 2 * PATIENCE_S)
+    spec = a_spec()
+    await provider.create(spec)
+    assert await run(provider, spec.sandbox_id, "echo up") == "up"
+    async with asyncio.timeout(PATIENCE_S):
+        await provider.pause(spec.sandbox_id)
+    await provider.resume(spec.sandbox_id)
+    assert await run(provider, spec.sandbox_id, "echo up again") == "up again"
 
 
 async def test_leases_are_renewed(provider: VendorProvider, account: Account) -> None:
@@ -226,7 +239,7 @@ async def test_an_agent_that_died_is_brought_again(provider: VendorProvider) -> 
     await machine.spawn(ProcessSpec("killer", ["sh", "-c", "read x; kill -9 $PPID"], "/", user="root", stdin=True))
     with suppress(errors.ProviderUnavailable):  # nobody may be left to say that it was heard
         await machine.write_stdin("killer", b"now\n")
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         while (await _status(machine, "long")) is not ProcessStatus.LOST:
             await asyncio.sleep(0.1)
     assert await run(provider, spec.sandbox_id, "echo up") == "up"
@@ -246,7 +259,7 @@ async def test_machines_outlive_a_crash_of_the_vendors_server(provider: VendorPr
     await machine.spawn(ProcessSpec("p", ["sh", "-c", "read x; echo $x"], "/", stdin=True))
     await asyncio.to_thread(account.server.restart)
     await machine.write_stdin("p", b"still here\n")
-    assert (await machine.wait("p", PATIENCE)).exit_code == 0
+    assert (await machine.wait("p", PATIENCE_S)).exit_code == 0
     assert b"".join([chunk.data async for chunk in machine.follow("p")]) == b"still here\n"
 
 

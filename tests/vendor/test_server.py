@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from paddock.client import SyncSandboxClient
 from tests.e2b.server import PaddockServer
+from tests.support.waiting import wait_until
 from tests.vendor.account import Account
 
 pytestmark = [pytest.mark.vendor, pytest.mark.timeout(300)]
@@ -55,11 +55,7 @@ def test_a_sandbox_lives_its_whole_life_at_the_vendor(
 
     client.run_command(made.sandbox_id, "python3 -m http.server 8000", background=True)
     address = f"{server.url}/p/{made.key}/8000/index.html"
-    deadline = time.monotonic() + 60
-    while (page := httpx.get(address, headers={"X-API-Key": server.key})).status_code != 200:
-        assert time.monotonic() < deadline, page.text
-        time.sleep(0.2)
-    assert page.text == "a page"
+    wait_until(lambda: httpx.get(address, headers={"X-API-Key": server.key}).text == "a page")
 
     client.delete_sandbox(made.sandbox_id)
     with account.owner() as owner:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from paddock.client import SyncSandboxClient
 from tests.daytona.environments import SDK
 from tests.e2b.server import PaddockServer
+from tests.support.waiting import wait_until
 from tests.vendor.account import Account
 
 pytestmark = [pytest.mark.vendor, pytest.mark.timeout(300)]
@@ -51,7 +51,8 @@ def test_ctrl_c_ends_cleanly_and_leaves_no_warm_machines(
 
 
 def _wait_for_warm(client: SyncSandboxClient) -> None:
-    deadline = time.monotonic() + 60
-    while (pool := client.health().pool) is None or not pool.wanted or pool.ready < pool.wanted:
-        assert time.monotonic() < deadline, "the pool did not fill"
-        time.sleep(0.1)
+    def is_full() -> bool:
+        pool = client.health().pool
+        return pool is not None and 0 < pool.wanted <= pool.ready
+
+    wait_until(is_full)

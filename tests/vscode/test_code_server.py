@@ -64,17 +64,17 @@ async def test_a_person_sees_the_files_edits_one_and_uses_a_terminal(bed: Bed, t
 
 
 async def _work(page: Page, box: Box) -> None:
-    await page.until(TREE, SECONDS)
+    await page.until(TREE)
     await page.click(FILE)
-    await page.until(EDITOR % "hello from the editor", SECONDS)
+    await page.until(EDITOR % "hello from the editor")
     await page.click("document.querySelector('.monaco-editor .view-lines')")
     await page.press("Home", ctrl=True)
     await page.write("# written in the browser\n")
     await page.press("s", ctrl=True)
     await _holds(box, "/workspace/hello.py", '# written in the browser\nprint("hello from the editor")')
     await page.press("`", ctrl=True)
-    await page.until("document.querySelector('.terminal .xterm-screen') !== null", SECONDS)
-    await page.until("document.activeElement?.classList.contains('xterm-helper-textarea')", SECONDS)
+    await page.until("document.querySelector('.terminal .xterm-screen') !== null")
+    await page.until("document.activeElement?.classList.contains('xterm-helper-textarea')")
     await page.write('echo "$(whoami) in $(pwd)" > from-the-terminal.txt')
     await page.press("Enter")
     await _holds(box, "/workspace/from-the-terminal.txt", "user in /workspace")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import httpx
 import pytest
 
 from tests.gateway.bed import Bed, Box
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -52,10 +52,8 @@ def test_while_it_starts_a_page_says_so_and_then_it_is_there(with_code_server: W
         assert "VS Code is starting" in page.text
         assert 'http-equiv="refresh"' in page.text
         box.run("touch /workspace/go")
-        deadline = time.monotonic() + 60
-        while (page := browser.get("/")).status_code == 503 and time.monotonic() < deadline:
-            time.sleep(0.2)
-    assert page.status_code == 200
+        page = wait_until(lambda: found if (found := browser.get("/")).status_code != 503 else None)
+    assert page is not None and page.status_code == 200
     words = page.text.split()
     assert {"--auth=none", "--disable-telemetry", "--bind-addr=127.0.0.1:9000"} <= set(words)
     assert words[-1] == "/workspace"
@@ -71,10 +69,8 @@ def test_a_program_waits_until_it_is_there(with_code_server: WithCodeServer) -> 
 def test_where_it_fails_a_page_has_its_last_words(with_code_server: WithCodeServer, person: Person) -> None:
     box = with_code_server(FAILS)
     with person(box) as browser:
-        deadline = time.monotonic() + 60
-        while (page := browser.get("/")).status_code == 503 and time.monotonic() < deadline:
-            time.sleep(0.2)
-    assert "VS Code did not start" in page.text
+        page = wait_until(lambda: found if (found := browser.get("/")).status_code != 503 else None)
+    assert page is not None and "VS Code did not start" in page.text
     assert "the extension folder is broken" in page.text
     assert "exit code 3" in page.text
 

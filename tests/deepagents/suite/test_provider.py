@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+
 import pytest
 from deepagents_code.integrations.sandbox_provider import SandboxError, SandboxNotFoundError
 
@@ -54,3 +58,21 @@ def test_an_option_that_does_not_exist_is_named() -> None:
 def test_a_template_that_does_not_exist_is_named() -> None:
     with pytest.raises(SandboxError, match="nonesuch"):
         PaddockProvider().get_or_create(snapshot="nonesuch")
+
+
+def test_what_a_process_made_is_deleted_with_it_however_it_ends() -> None:
+    program = (
+        "import sys\nfrom paddock.deepagents.dcode import PaddockProvider\n"
+        "print(PaddockProvider().get_or_create().id, flush=True)\nsys.stdin.read()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as made:
+        assert made.stdout is not None
+        sandbox_id = made.stdout.readline().decode().strip()
+        with SyncSandboxClient() as client:
+            assert client.get_status(sandbox_id).status == "running"
+        made.kill()
+    deadline = time.monotonic() + 60
+    with SyncSandboxClient() as client:
+        while client.get_status(sandbox_id).status != "deleted":
+            assert time.monotonic() < deadline
+            time.sleep(0.1)

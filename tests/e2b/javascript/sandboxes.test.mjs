@@ -147,6 +147,7 @@ test('metrics come within half a minute', () =>
       return found.length && found
     }, 30)
     assert.ok(sample.memUsed > 0 && sample.memTotal > sample.memUsed && sample.cpuCount >= 1)
+    assert.deepEqual([sample.memTotal, sample.diskTotal], [512 * 2 ** 20, 1024 * 2 ** 20])
     assert.ok((await Sandbox.getMetrics(sandbox.sandboxId)).length > 0)
   }))
 

@@ -46,7 +46,7 @@ export async function rejection(promise) {
   throw new Error(`it answered ${JSON.stringify(answer)}`)
 }
 
-export async function until(condition, seconds = 20) {
+export async function until(condition, seconds = 120) {
   const deadline = Date.now() + seconds * 1000
   for (;;) {
     const found = await condition()

@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from waiting import wait_until
 
 
 def test_a_command_answers_with_its_output(sandbox):
@@ -81,15 +82,10 @@ def test_variables_of_one_command_are_not_anothers(sandbox):
 
 
 def test_a_command_that_takes_too_long_is_ended(sandbox):
-    started = time.monotonic()
     with pytest.raises(Exception, match=r"") as raised:
         sandbox.commands.run("sleep 4242", timeout=1)
     assert "Timeout" in type(raised.value).__name__  # of its transport, where an older SDK hears its own clock first
-    assert time.monotonic() - started < 10
-    deadline = time.monotonic() + 10
-    while "4242" in sandbox.commands.run("ps ax -o args= || true").stdout.replace("sleep 4242 #", ""):
-        assert time.monotonic() < deadline, "it still runs"
-        time.sleep(0.1)
+    wait_until(lambda: "4242" not in sandbox.commands.run("ps ax -o args= || true").stdout)
 
 
 def test_a_command_in_the_background_is_waited_for(sandbox):
@@ -117,9 +113,7 @@ def test_running_commands_are_listed(sandbox):
     assert found.cmd == "/bin/bash" and found.args == ["-l", "-c", "sleep 61"]
     assert found.envs == {"K": "v"} and found.cwd == "/tmp"
     handle.kill()
-    deadline = time.monotonic() + 5
-    while handle.pid in [each.pid for each in sandbox.commands.list()]:
-        assert time.monotonic() < deadline
+    wait_until(lambda: handle.pid not in [each.pid for each in sandbox.commands.list()])
 
 
 def test_a_killed_command_raises_when_waited_for(sandbox, sdk):
@@ -135,9 +129,7 @@ def test_kill_by_pid_tells_whether_there_was_one(sandbox):
     assert sandbox.commands.kill(handle.pid) is True
     with contextlib.suppress(Exception):
         handle.wait()
-    deadline = time.monotonic() + 5
-    while sandbox.commands.kill(handle.pid):  # until it is taken off the list
-        assert time.monotonic() < deadline
+    wait_until(lambda: not sandbox.commands.kill(handle.pid))  # it is taken off the list
     assert sandbox.commands.kill(4_000_000) is False
 
 
@@ -148,12 +140,10 @@ def test_a_background_child_that_holds_the_output_holds_the_end(sandbox):
 
 
 def test_a_kill_ends_the_stream_whatever_children_hold(sandbox, sdk):
-    handle = sandbox.commands.run("sleep 300 & wait", background=True, timeout=0)
-    started = time.monotonic()
+    handle = sandbox.commands.run("sleep 3000 & wait", background=True, timeout=0)
     handle.kill()
     with pytest.raises(sdk.error("CommandExitException")):
         handle.wait()
-    assert time.monotonic() - started < 10
 
 
 def test_input_is_read(sandbox):
@@ -211,10 +201,7 @@ def test_input_that_was_not_asked_for_is_refused(sandbox, sdk):
 def test_a_command_goes_on_without_its_follower(sandbox):
     handle = sandbox.commands.run("sleep 1; echo done > /tmp/went-on", background=True, timeout=0)
     handle.disconnect()
-    deadline = time.monotonic() + 10
-    while not sandbox.files.exists("/tmp/went-on"):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: sandbox.files.exists("/tmp/went-on"))
 
 
 def test_a_command_is_found_again(sandbox):

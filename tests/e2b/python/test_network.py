@@ -2,11 +2,11 @@
 
 import json
 import os
-import time
 import urllib.error
 import urllib.request
 
 import pytest
+from waiting import wait_until
 
 
 def ask(sandbox, port, headers=None, path="/"):
@@ -23,13 +23,8 @@ def ask(sandbox, port, headers=None, path="/"):
 def serve(sandbox, port, script):
     sandbox.files.write("/tmp/serve.py", script)
     sandbox.commands.run(f"python3 /tmp/serve.py {port}", background=True, timeout=0)
-    deadline = time.monotonic() + 20
-    while (
-        "open"
-        not in sandbox.commands.run(f"(echo > /dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo open || true").stdout
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    look = f"(echo > /dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo open || true"
+    wait_until(lambda: "open" in sandbox.commands.run(look).stdout)
 
 
 ECHO_HOST = """

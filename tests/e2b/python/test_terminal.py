@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+from waiting import wait_until
 
 
 class Terminal:
@@ -28,10 +29,7 @@ class Terminal:
         self._sandbox.pty.send_stdin(self.pid, text.encode())
 
     def wait_for(self, text):
-        deadline = time.monotonic() + 15
-        while text.encode() not in self.said:
-            assert time.monotonic() < deadline, self.said
-            time.sleep(0.02)
+        wait_until(lambda: text.encode() in self.said)
 
     def _hear(self, part):
         self.said += part
@@ -74,10 +72,7 @@ def test_control_c_interrupts(terminal):
 def test_a_terminal_ends_with_its_shell(sandbox, sdk):
     made = Terminal(sandbox, sdk)
     made.type("exit\n")
-    deadline = time.monotonic() + 15
-    while made.pid in [each.pid for each in sandbox.commands.list()]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: made.pid not in [each.pid for each in sandbox.commands.list()])
 
 
 def test_kill_tells_whether_there_was_a_terminal(sandbox, sdk):

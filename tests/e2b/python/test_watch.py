@@ -1,9 +1,9 @@
 """Watching a folder. The blocking SDK asks for events, the other one is told."""
 
 import contextlib
-import time
 
 import pytest
+from waiting import wait_until
 
 
 class Watch:
@@ -23,10 +23,7 @@ class Watch:
         return [(event.name, event.type.value) for event in self.events]
 
     def until(self, *expected):
-        deadline = time.monotonic() + 10
-        while not set(expected) <= set(self.seen()):
-            assert time.monotonic() < deadline, self.seen()
-            time.sleep(0.02)
+        wait_until(lambda: set(expected) <= set(self.seen()))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-_SECONDS = 50
+_SECONDS = 250
 _TALKERS = {
     "CommandHandle",
     "CommandInputHandle",

@@ -16,6 +16,8 @@ _LONGEST_LINE = 4096
 _WINDOW = 64
 """Bytes that are looked at for the end of a line. Most are a few bytes long, and a body may have very many."""
 _MOST_TRAILERS = 64
+_LINES_AT_ONCE = 1_000
+"""Lines of framing that one call reads: about a millisecond, however small the chunks are."""
 
 
 class _Expect(Enum):
@@ -30,7 +32,8 @@ class End(Protocol):
     def done(self) -> bool: ...
 
     def feed(self, data: memoryview) -> int:
-        """How many of these bytes belong to the body: all of them, unless it ends among them."""
+        """How many of these bytes belong to the body: all of them, unless it ends among them, or so much of it is
+        framing that the rest is for a later turn."""
 
 
 def end_of(body: Body) -> End:
@@ -85,8 +88,8 @@ class ChunkedEnd:
         self._trailers = 0
 
     def feed(self, data: memoryview) -> int:
-        at = 0
-        while at < len(data) and not self.done:
+        at = lines = 0
+        while at < len(data) and not self.done and lines < _LINES_AT_ONCE:
             if self._expect is _Expect.DATA:
                 step = min(self._left, len(data) - at)
                 at += step
@@ -95,6 +98,7 @@ class ChunkedEnd:
                     self._expect = _Expect.END
             else:
                 at = self._read_line(data, at)
+                lines += 1
         return at
 
     def _read_line(self, data: memoryview, at: int) -> int:

@@ -12,7 +12,16 @@ from typing import Protocol
 
 from paddock import errors
 from paddock.egress.body import move_body
-from paddock.egress.head import NO_BODY, Body, Framing, RequestHead, ResponseHead, parse_response, write_head
+from paddock.egress.head import (
+    MAX_INTERIM_RESPONSES,
+    NO_BODY,
+    Body,
+    Framing,
+    RequestHead,
+    ResponseHead,
+    parse_response,
+    write_head,
+)
 from paddock.egress.wire import CHUNK, Wire
 from paddock.gateway.address import Form
 from paddock.gateway.client import gone, hung_up
@@ -177,7 +186,7 @@ class Exchange:
 
     async def _final_head(self) -> ResponseHead:
         """The head of the answer proper; what the server says meanwhile (100, 103) is passed on."""
-        while True:
+        for _ in range(MAX_INTERIM_RESPONSES):
             try:
                 data = await self._server.head(HEAD_BYTES)
             except OSError as trouble:
@@ -190,6 +199,7 @@ class Exchange:
                 return response
             if self._request.head.minor == 1 and (response.status == 100 or self._passes_hints()):
                 await self._client.send(_encode(response, self._present(response)))
+        raise BadAnswer(f"sent {MAX_INTERIM_RESPONSES} interim responses and no answer")
 
     async def _respond(self, response: ResponseHead) -> None:
         body = response.body(self._request.head.method)

@@ -15,6 +15,7 @@ from typing import Any
 
 import httptools
 import structlog
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from paddock import errors
@@ -43,7 +44,19 @@ _OTHER_UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:(?![ \t]*websocket[ \t]*\r\n)[^
 log = structlog.get_logger(__name__)
 
 
+class _Flow(FlowControl):
+    """Reads nothing more while a part of what was read waits for its turn, whoever else wants to go on."""
+
+    backlog = False
+
+    def resume_reading(self) -> None:
+        if not self.backlog:
+            super().resume_reading()
+
+
 class FrontDoor(HttpToolsProtocol):
+    flow: _Flow
+
     def __init__(self, gateway: Gateway, *arguments: Any, tracked: TrackedConnection, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._gateway = gateway
@@ -74,6 +87,7 @@ class FrontDoor(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = _Flow(transport)
         self.tracked.close = self._make_room
         if self.tracked.ended:  # it was let go of after it was accepted, when nothing could be closed yet
             transport.abort()
@@ -159,14 +173,31 @@ class FrontDoor(HttpToolsProtocol):
     def _advance(self) -> None:
         """Give away what is held, as far as it is known whose it is and its reader is ready for it."""
         while self._held and self._session is None and not self.transport.is_closing():
+            if self.flow.backlog:
+                return
             if self._body_left or self._chunks is not None:
                 self._hand_on_the_body()
+                if self._chunks is not None and self._held:
+                    self._go_on_later()
             elif self.cycle is not None and not self.cycle.response_complete:
                 # Sent ahead. Answers keep the order of their requests, whoever gives them, so this one waits.
                 self.flow.pause_reading()
                 return
             elif not self._route():
                 return
+
+    def _go_on_later(self) -> None:
+        """After others had their turn: the chunks of this body are so small that they take their time."""
+        self.flow.backlog = True
+        self.flow.pause_reading()
+        self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self.flow.backlog = False
+        self._advance()
+        unread = self.cycle is not None and len(self.cycle.body) > HIGH_WATER_LIMIT
+        if not (self._held or unread or self._session is not None):
+            self.flow.resume_reading()
 
     def _route(self) -> bool:
         """Whether there was a whole head, and it went somewhere. Empty lines before one are nothing (RFC 9112, 2.2)."""

@@ -26,6 +26,8 @@ _BEATS = 2
 """Per threshold."""
 _STACK_LINES = 12
 _KEPT_STALLS = 32
+_LONG_STALL_S = 2.0
+"""So long that it may never end: it is logged while it lasts, and again each time it has doubled."""
 
 
 _Place = tuple[str, int, str, str | None]
@@ -137,12 +139,24 @@ class LoopWatchdog:
 
     # In a thread
 
+    def _log_unfinished(self, late: float) -> None:
+        """From this thread: the loop, which records what is over, may not come to it."""
+        stack = "".join(traceback.format_list(_places(sys._current_frames().get(self._thread))))
+        log.error("the event loop is blocked", seconds=round(late, 3), stack=stack or "not seen")
+
     def _sample(self) -> None:
         """While C code holds the interpreter's lock this thread does not run either; when it does, the loop's thread
         is still in the function that made the call. Ends with the loop, also where nobody stopped it."""
         pause = self._interval
+        logged = 0.0
         while not self._stop.wait(pause) and not self._loop.is_closed():
             due = self._due
+            late = time.monotonic() - due
+            if late < self._threshold:
+                logged = 0.0
+            elif late > max(_LONG_STALL_S, 2 * logged):
+                logged = late
+                self._log_unfinished(late)
             left = due + self._threshold - time.monotonic()
             pause = max(left, self._interval)
             if left >= 0 or (self._seen is not None and self._seen[0] == due):

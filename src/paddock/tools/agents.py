@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from paddock import errors, json_limits
 from paddock.ids import new_process_id
+from paddock.loop_turns import give_turn
 from paddock.machine.base import ProcessInfo, ProcessSpec, Stream
 from paddock.machine.lines import LineBuffer
 from paddock.tools import environment, running
@@ -118,6 +119,7 @@ class _Lines:
     async def feed(self, data: bytes) -> str | None:
         news = None
         for line in self._lines.feed(data):
+            await give_turn()
             try:
                 event = await json_limits.loads_large(line)
             except (ValueError, errors.Invalid):  # a warning, a banner, or more than anybody reads

@@ -73,9 +73,10 @@ class McpPort:
 
     async def _from_inside(self, sandbox_id: str, token: str) -> Sandbox:
         sandbox = await self._house.rows.get(sandbox_id)
+        if sandbox is not None:  # it is known who asks before any token is: wrong ones count as well
+            self._limiter.take(await self._house.accounts.stand_for(sandbox.owner_id))
         if sandbox is None or not self._house.tokens.check_mcp_inside(sandbox.key, token):
             raise errors.Unauthorized("Give the token from PADDOCK_MCP_TOKEN, as `Authorization: Bearer <token>`.")
-        self._limiter.take(await self._house.accounts.stand_for(sandbox.owner_id))
         return sandbox
 
     async def _named(self, destination: Destination) -> Sandbox | None:

@@ -10,6 +10,7 @@ import stat
 from enum import IntEnum
 
 from paddock import errors
+from paddock.loop_turns import begin_turn, give_turn
 from paddock.machine.agent import failures
 from paddock.machine.agent.exchange import Handover
 from paddock.machine.agent.failures import Refusal
@@ -86,6 +87,7 @@ class SocketConnection:
         self._closed = False
 
     async def read(self, limit: int = 65536) -> bytes:
+        await give_turn()
         async with self._turn_to_read:
             while not self._closed:
                 try:
@@ -97,6 +99,7 @@ class SocketConnection:
         return b""
 
     async def write(self, data: bytes) -> None:
+        await give_turn()
         async with self._turn_to_write:
             rest = memoryview(data)
             while rest:
@@ -134,6 +137,7 @@ class SocketConnection:
             await self._reading
         finally:
             self._reading = None
+            begin_turn()
             if not self._closed:
                 self._loop.remove_reader(self._socket)
 
@@ -144,6 +148,7 @@ class SocketConnection:
             await self._writing
         finally:
             self._writing = None
+            begin_turn()
             if not self._closed:
                 self._loop.remove_writer(self._socket)
 

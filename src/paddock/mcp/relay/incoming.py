@@ -13,6 +13,7 @@ from contextlib import aclosing
 from typing import Final
 
 from paddock import errors, json_limits
+from paddock.loop_turns import give_turn
 from paddock.machine.lines import LineBuffer
 from paddock.memory import Memory
 
@@ -95,6 +96,7 @@ class _EventReader:
         if self._return:
             text = text[:-1]
         for line in self._lines.feed(text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")):
+            await give_turn()
             if line:
                 self._take(line)
             elif self._data or self._fields:

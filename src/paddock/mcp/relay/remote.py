@@ -25,6 +25,8 @@ from paddock.memory import Hold, Memory
 
 CONNECT_SECONDS = 20.0
 _READ_SECONDS = 300.0
+_PIECE = 16 * 1024
+"""What is parsed at once: an answer may begin with interim responses without end."""
 _EVENTS = "text/event-stream"
 _JSON = "application/json"
 _SMALL_REQUEST = 64 << 10
@@ -100,7 +102,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         with _as(httpcore2.ReadTimeout, httpcore2.ReadError), anyio.fail_after(timeout):
             try:
-                return await self._stream.receive(max_bytes)
+                return await self._stream.receive(min(max_bytes, _PIECE))
             except anyio.EndOfStream:
                 return b""
 

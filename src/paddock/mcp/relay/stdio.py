@@ -22,6 +22,7 @@ import structlog
 from mcp.shared.message import SessionMessage
 
 from paddock import errors
+from paddock.loop_turns import give_turn
 from paddock.machine.base import Machine, ProcessInfo, ProcessSpec, Stream
 from paddock.machine.lines import LineBuffer
 from paddock.mcp.relay import incoming
@@ -122,6 +123,7 @@ class StdioWire:
                     self._error = (self._error + chunk.data)[-_TAIL:]
                     continue
                 for each in lines.feed(chunk.data):
+                    await give_turn()
                     if (message := await self._message(each.strip())) is not None:
                         await to_client.send(message)
                 if len(lines) > incoming.MAX_ANSWER:

@@ -95,6 +95,6 @@ async def test_an_unexpected_failure_is_a_500_that_says_nothing_of_the_inside(
     async def broken(*words: object) -> None:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr(daytona.world.house.stopping, "page", broken)
+    monkeypatch.setattr(daytona.world.context.stopping, "page", broken)
     body = refused(await daytona.http.get("/api/sandbox"), 500, "")
     assert "secret" not in body["message"]

@@ -55,7 +55,7 @@ def endless(local_bed: Bed) -> Iterator[Box]:
 
 @contextmanager
 def free_loop(bed: Bed) -> Iterator[None]:
-    watchdog = bed.house.watchdog
+    watchdog = bed.context.watchdog
     watchdog.stalls.clear()
     yield
     worst = max(watchdog.stalls, key=lambda stall: stall.cpu_seconds, default=None)

@@ -1,8 +1,8 @@
 """What every command shares: the server it talks to, how it answers, and how it fails.
 
-``@command`` gives a function a :class:`Session` and the options ``--json``, ``--server`` and ``--api-key``, which are
-also taken before the command's name. A parameter whose type is a dataclass stands for its fields: options that several
-commands share. An expected failure ends in one line and exit code 1, never in a traceback.
+``@command`` gives a function a :class:`CliSession` and the options ``--json``, ``--server`` and ``--api-key``, which
+are also taken before the command's name. A parameter whose type is a dataclass stands for its fields: options that
+several commands share. An expected failure ends in one line and exit code 1, never in a traceback.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ApiKey = Annotated[str | None, typer.Option("--api-key", metavar="KEY", help="Th
 Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON document, for machines.")]
 
 
-class Session:
+class CliSession:
     def __init__(self, server: str | None = None, api_key: str | None = None, json: bool = False) -> None:
         self.server = server
         self.api_key = api_key
@@ -77,13 +77,15 @@ class Session:
         self._open.close()
 
 
-def command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
+def command(function: Callable[Concatenate[CliSession, P], None]) -> Callable[..., None]:
     """Turn ``function(session, …)`` into a command for Typer."""
 
     @functools.wraps(function)
     def run(ctx: typer.Context, json: bool, server: str | None, api_key: str | None, **arguments: Any) -> None:
         root = ctx.find_root().params
-        session = Session(server or root.get("server"), api_key or root.get("api_key"), json or bool(root.get("json")))
+        session = CliSession(
+            server or root.get("server"), api_key or root.get("api_key"), json or bool(root.get("json"))
+        )
         try:
             function(session, **_gathered(groups, arguments))  # type: ignore[call-arg]
         except PaddockError as error:

@@ -9,7 +9,7 @@ import websockets.asyncio.client
 import websockets.sync.client
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
-from paddock.client.connection import Connection
+from paddock.client.connection import HttpConnection
 from paddock.client.errors import ServerUnreachable, UnexpectedAnswer
 from paddock.client.terminal import TerminalCall, TerminalProgress, connect_options, pieces, resize_frame, signal_frame
 from paddock.errors import PaddockError, error_for
@@ -18,7 +18,7 @@ from paddock.errors import PaddockError, error_for
 class _Opened:
     """What is the same for both."""
 
-    def __init__(self, connection: Connection, call: TerminalCall) -> None:
+    def __init__(self, connection: HttpConnection, call: TerminalCall) -> None:
         self._connection = connection
         self._uri = call.uri(connection)
         self._progress = TerminalProgress(call.params.get("process_id", ""), call.params.get("offset", 0))

@@ -7,7 +7,7 @@ from ipaddress import IPv6Address
 
 from paddock import errors
 from paddock.egress.body import move_body
-from paddock.egress.gate import Connection
+from paddock.egress.gate import EgressConnection
 from paddock.egress.head import (
     MAX_INTERIM_RESPONSES,
     NO_BODY,
@@ -24,10 +24,10 @@ from paddock.egress.relay import Idle
 from paddock.egress.wire import Wire
 
 
-class Exchange:
+class ProxyExchange:
     """Run it once; then its attributes say what became of the two connections."""
 
-    def __init__(self, client: Wire, connection: Connection, request: RequestHead, limits: Limits) -> None:
+    def __init__(self, client: Wire, connection: EgressConnection, request: RequestHead, limits: Limits) -> None:
         self.answered = False
         """Whether the client has got any part of a response: after that no other answer can be given."""
         self.switched = False

@@ -19,7 +19,7 @@ from paddock.interpreter import PORT
 from paddock.loop_turns import give_turn
 from paddock.machine.base import Connection
 from paddock.machine.lines import LineBuffer
-from paddock.memory import Hold, Memory
+from paddock.memory import Hold, MemoryReservation
 from paddock.workers import Workers
 
 MAX_LINE = 32 << 20
@@ -181,7 +181,7 @@ class _Stream(httpcore.AsyncNetworkStream):
         return False if info == "is_readable" else None
 
 
-async def _lines(response: httpcore.Response, memory: Memory) -> AsyncGenerator[bytes, None]:
+async def _lines(response: httpcore.Response, memory: MemoryReservation) -> AsyncGenerator[bytes, None]:
     lines = LineBuffer()
     async for chunk in response.aiter_stream():
         for line in lines.feed(chunk):

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from paddock.accounts.accounts import Principal
 from paddock.clock import Clock
 from paddock.errors import Conflict, Invalid, SandboxNotFound
-from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.journal import Journal
@@ -28,7 +28,7 @@ from paddock.models import State, TimeoutAction
 from paddock.settings import Settings
 from paddock.store import deadlines, sandboxes, search
 from paddock.store.database import Store
-from paddock.store.records import DeadlineKind, Sandbox
+from paddock.store.records import DeadlineKind, SandboxRow
 
 MAX_AUTO_ARCHIVE = 30 * 24 * 60
 _MINUTE = 60
@@ -91,7 +91,7 @@ class Intervals:
         return self
 
 
-def intervals_of(sandbox: Sandbox) -> Intervals:
+def intervals_of(sandbox: SandboxRow) -> Intervals:
     """As they were set, or what those of a sandbox that was made otherwise come to."""
     if sandbox.daytona is not None:
         known = {each.name for each in fields(Intervals)}
@@ -127,10 +127,10 @@ class Stopping:
         self._engine = engine
         self._journal = journal
 
-    async def find(self, who: Principal, id_or_name: str) -> Sandbox:
+    async def find(self, who: Principal, id_or_name: str) -> SandboxRow:
         """By its key, or by the name that the caller gave it. One that is gone has neither any more."""
         try:
-            found: Sandbox | None = await self._controller.by_key(id_or_name)
+            found: SandboxRow | None = await self._controller.by_key(id_or_name)
         except SandboxNotFound:
             found = None
         if found is None and "\0" not in id_or_name:
@@ -140,10 +140,10 @@ class Stopping:
             raise SandboxNotFound(f"Sandbox with ID or name {id_or_name[:200]} not found")
         return found
 
-    async def page(self, wanted: search.Wanted) -> tuple[list[Sandbox], str | None]:
+    async def page(self, wanted: search.SearchFilter) -> tuple[list[SandboxRow], str | None]:
         return await search.page(self._store, wanted)
 
-    async def stop(self, who: Principal, sandbox_id: str) -> Sandbox:
+    async def stop(self, who: Principal, sandbox_id: str) -> SandboxRow:
         """Its files stay; an ephemeral one is deleted."""
         sandbox = await self._alive(who, sandbox_id)
         await self._journal.settled(sandbox_id)
@@ -154,13 +154,13 @@ class Stopping:
             return await self._transitions.in_turn(sandbox_id, self._drop_memory)
         return await self._transitions.reach(sandbox_id, PAUSE, memory_kept=False)
 
-    async def pause(self, who: Principal, sandbox_id: str) -> Sandbox:
+    async def pause(self, who: Principal, sandbox_id: str) -> SandboxRow:
         """Its memory stays, too."""
         await self._alive(who, sandbox_id)
         await self._journal.settled(sandbox_id)
         return await self._transitions.reach(sandbox_id, PAUSE, memory_kept=True)
 
-    async def start(self, who: Principal, sandbox_id: str) -> Sandbox:
+    async def start(self, who: Principal, sandbox_id: str) -> SandboxRow:
         sandbox = await self._alive(who, sandbox_id)
         if sandbox.state is State.FAILED:
             await self._transitions.compare(sandbox_id)
@@ -169,7 +169,7 @@ class Stopping:
             return started
         return await self.change(who, sandbox_id, lambda known: replace(known, archived_at=None))
 
-    async def archive(self, who: Principal, sandbox_id: str) -> Sandbox:
+    async def archive(self, who: Principal, sandbox_id: str) -> SandboxRow:
         sandbox = await self._alive(who, sandbox_id)
         if sandbox.state is not State.PAUSED:
             raise Conflict("Only a stopped sandbox can be archived. Stop it first.")
@@ -177,7 +177,7 @@ class Stopping:
             await self.stop(who, sandbox_id)
         return await self.change(who, sandbox_id, lambda known: replace(known, archived_at=self._clock.now()))
 
-    async def delete(self, who: Principal, sandbox_id: str) -> Sandbox:
+    async def delete(self, who: Principal, sandbox_id: str) -> SandboxRow:
         sandbox = await self._alive(who, sandbox_id)
         await self._journal.settled(sandbox_id)
         deleted, _ = await self._transitions.move(sandbox.sandbox_id, DELETE)
@@ -190,7 +190,7 @@ class Stopping:
         if sandbox.state is State.RUNNING:
             await self._journal.touch(sandbox, now=True)
 
-    async def set_ttl(self, who: Principal, sandbox_id: str, minutes: int) -> Sandbox:
+    async def set_ttl(self, who: Principal, sandbox_id: str, minutes: int) -> SandboxRow:
         """Counted from its creation; 0 turns it off."""
         if not 0 <= minutes <= _MOST_MINUTES:
             raise Invalid("The time to live must be a non-negative integer, in minutes.")
@@ -198,19 +198,19 @@ class Stopping:
         ends_at = sandbox.created_at + minutes * _MINUTE if minutes else None
         return await self._write(sandbox_id, lambda _: {"ends_at": ends_at})
 
-    async def set_labels(self, who: Principal, sandbox_id: str, labels: Mapping[str, str]) -> Sandbox:
+    async def set_labels(self, who: Principal, sandbox_id: str, labels: Mapping[str, str]) -> SandboxRow:
         await self._alive(who, sandbox_id)
         return await self._write(sandbox_id, lambda _: {"metadata": dict(labels)})
 
-    async def set_public(self, who: Principal, sandbox_id: str, public: bool) -> Sandbox:
+    async def set_public(self, who: Principal, sandbox_id: str, public: bool) -> SandboxRow:
         await self._alive(who, sandbox_id)
         return await self._write(sandbox_id, lambda _: {"public_ports": public})
 
-    async def change(self, who: Principal, sandbox_id: str, how: Callable[[Intervals], Intervals]) -> Sandbox:
+    async def change(self, who: Principal, sandbox_id: str, how: Callable[[Intervals], Intervals]) -> SandboxRow:
         """Set intervals, or what else is kept with them. They count from the last use, or from the stop."""
         await self._alive(who, sandbox_id)
 
-        def columns(sandbox: Sandbox) -> dict[str, Any]:
+        def columns(sandbox: SandboxRow) -> dict[str, Any]:
             before = intervals_of(sandbox)
             after = how(before).checked(self._settings)
             changed = after.columns()
@@ -221,7 +221,7 @@ class Stopping:
 
         return await self._write(sandbox_id, columns)
 
-    async def _write(self, sandbox_id: str, columns: Callable[[Sandbox], Mapping[str, Any]]) -> Sandbox:
+    async def _write(self, sandbox_id: str, columns: Callable[[SandboxRow], Mapping[str, Any]]) -> SandboxRow:
         """The row, and the deadlines that follow from it, in one transaction."""
         async with self._store.write() as connection:
             before = await sandboxes.get(connection, sandbox_id, lock=True)
@@ -241,7 +241,7 @@ class Stopping:
                 await deadlines.remove(connection, sandbox_id, DeadlineKind.END)
             return after
 
-    async def _drop_memory(self, sandbox: Sandbox) -> Sandbox:
+    async def _drop_memory(self, sandbox: SandboxRow) -> SandboxRow:
         if sandbox.state is not State.PAUSED or not sandbox.memory_kept:
             return sandbox
         provider = self._engine.provider_of(sandbox)
@@ -250,7 +250,7 @@ class Stopping:
             await sandboxes.patch(connection, sandbox.sandbox_id, memory_kept=False)
         return replace(sandbox, memory_kept=False)
 
-    async def _alive(self, who: Principal, sandbox_id: str) -> Sandbox:
+    async def _alive(self, who: Principal, sandbox_id: str) -> SandboxRow:
         sandbox = (await self._controller.get(who, sandbox_id)).sandbox
         if sandbox.state is State.DELETED:
             raise SandboxNotFound.by_id(sandbox_id)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from paddock.accounts.accounts import Principal
 from paddock.clock import Clock
 from paddock.errors import SandboxFailed, SandboxGone, SandboxNotFound
-from paddock.lifecycle.accounts import Principal
-from paddock.lifecycle.controller import Controller, Seen
-from paddock.lifecycle.due import due
+from paddock.lifecycle.controller import Controller, SandboxView
+from paddock.lifecycle.deadlines import due
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME
@@ -20,7 +20,7 @@ from paddock.lifecycle.transitions import Transitions, cannot
 from paddock.models import State, TimeoutAction, TimeoutFrom
 from paddock.store import deadlines, sandboxes
 from paddock.store.database import Store
-from paddock.store.records import DeadlineKind, Sandbox
+from paddock.store.records import DeadlineKind, SandboxRow
 
 _TRIES = 3
 
@@ -50,7 +50,7 @@ class Terms:
         *,
         keep_memory: bool = True,
         on_timeout: TimeoutAction | None = None,
-    ) -> tuple[Seen, bool]:
+    ) -> tuple[SandboxView, bool]:
         """Wake it, with an end ``seconds`` from now; or, where it runs already, put its end off but never forward.
 
         Also whether it was this call that woke it. ``keep_memory=False`` wakes it from its files alone.
@@ -84,7 +84,7 @@ class Terms:
         if seen is None:
             raise SandboxNotFound.by_id(sandbox_id)
         if seconds <= 0 and seen.expires is not None:
-            await self._controller.strike(seen.expires)
+            await self._controller.expire_deadline(seen.expires)
 
     async def pause(self, who: Principal, sandbox_id: str, *, keep_memory: bool = True) -> bool:
         """False: it was paused already."""
@@ -103,13 +103,13 @@ class Terms:
         self._journal.forget(sandbox_id)
         return ended
 
-    async def _alive(self, who: Principal, sandbox_id: str) -> Sandbox:
+    async def _alive(self, who: Principal, sandbox_id: str) -> SandboxRow:
         sandbox = (await self._controller.get(who, sandbox_id)).sandbox
         if sandbox.state in {State.DELETED, State.FAILED}:
             raise SandboxNotFound.by_id(sandbox_id)
         return sandbox
 
-    async def _drop_memory(self, sandbox: Sandbox) -> None:
+    async def _drop_memory(self, sandbox: SandboxRow) -> None:
         if sandbox.state is not State.PAUSED or not sandbox.memory_kept:
             return
         provider = self._engine.provider_of(sandbox)
@@ -119,7 +119,7 @@ class Terms:
 
     async def _put_end(
         self, sandbox_id: str, seconds: int, *, only_later: bool, on_timeout: TimeoutAction | None = None
-    ) -> Seen | None:
+    ) -> SandboxView | None:
         """None where it does not run: then it has no end to put anywhere."""
         async with self._store.write() as connection:
             sandbox = await sandboxes.get(connection, sandbox_id, lock=True)
@@ -130,7 +130,7 @@ class Terms:
             action = on_timeout or sandbox.on_timeout
             due_at, warn_at = due(now, max(0, seconds))
             if only_later and found is not None and found.due_at >= due_at:
-                return Seen(sandbox, found)
+                return SandboxView(sandbox, found)
             await deadlines.put(connection, sandbox_id, DeadlineKind.IDLE, action, due_at, warn_at)
             changed = replace(sandbox, on_timeout=action)
             if sandbox.timeout_from is TimeoutFrom.ACTIVITY:
@@ -139,4 +139,4 @@ class Terms:
             if changed != sandbox:
                 names = ("on_timeout", "timeout", "last_activity_at")
                 await sandboxes.patch(connection, sandbox_id, **{name: getattr(changed, name) for name in names})
-            return Seen(changed, await deadlines.get(connection, sandbox_id, DeadlineKind.IDLE))
+            return SandboxView(changed, await deadlines.get(connection, sandbox_id, DeadlineKind.IDLE))

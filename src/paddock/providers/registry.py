@@ -79,7 +79,7 @@ def docker_problem(settings: Settings) -> str | None:
     """What keeps the Docker provider from working; None when an engine answers."""
     from paddock.providers.docker import probe
 
-    return probe.check(probe.Asked.of(settings)).problem
+    return probe.check(probe.EngineOptions.of(settings)).problem
 
 
 def _build(name: str, settings: Settings, clock: Clock) -> Provider:

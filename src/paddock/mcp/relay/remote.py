@@ -21,7 +21,7 @@ from httpcore2 import AnyIOBackend
 
 from paddock import errors
 from paddock.mcp.relay import incoming
-from paddock.memory import Hold, Memory
+from paddock.memory import Hold, MemoryReservation
 
 CONNECT_SECONDS = 20.0
 _READ_SECONDS = 300.0
@@ -173,7 +173,7 @@ class _Transport(httpx2.AsyncBaseTransport):
 class _Body(httpx2.AsyncByteStream):
     """The bytes of an answer as they come, and the memory that what is made of them takes."""
 
-    def __init__(self, stream: Any, memory: Memory) -> None:
+    def __init__(self, stream: Any, memory: MemoryReservation) -> None:
         self._stream = stream
         self.memory = memory
 

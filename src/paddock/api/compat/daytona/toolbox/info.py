@@ -75,9 +75,9 @@ async def port_in_use(inside: InsideHere, port: Annotated[int, Path(ge=1, le=655
 
 @router.get("/system/metrics")
 async def metrics(inside: InsideHere) -> dict[str, Any]:
-    sandbox, house = inside.sandbox, inside.caller.house
+    sandbox, context = inside.sandbox, inside.caller.context
     stats = await inside.machine.stats()
-    sample = await house.sampling.latest(sandbox)
+    sample = await context.usage_sampler.latest(sandbox)
     return {
         "cpuCount": max(1, math.ceil(sandbox.cpu)),
         "cpuUsedPct": sample.cpu_percent if sample else 0.0,
@@ -107,8 +107,8 @@ async def update_env(inside: InsideHere, body: UpdateEnv) -> dict[str, Any]:
             raise DaytonaError(400, f"all variables together must stay under {MAX_ENV} characters", source=DAEMON)
         return replace(known, env=env, unset=tuple(sorted(unset)))
 
-    house, who = inside.caller.house, inside.caller.who
-    await house.stopping.change(who, inside.sandbox.sandbox_id, change)
+    context, who = inside.caller.context, inside.caller.who
+    await context.stopping.change(who, inside.sandbox.sandbox_id, change)
     return {}
 
 

@@ -6,10 +6,10 @@ import re
 
 from paddock.api.auth import Authenticated
 from paddock.api.compat.daytona.control import network
+from paddock.api.compat.daytona.control.lifecycle import Intervals
 from paddock.api.compat.daytona.control.requests import CreateOptions
 from paddock.api.compat.daytona.control.shapes import DAYTONA_USER
 from paddock.api.compat.daytona.errors import DaytonaError, not_available
-from paddock.lifecycle.intervals import Intervals
 from paddock.lifecycle.planning import CreateTraits
 from paddock.machine.base import DEFAULT_USER
 from paddock.models import CreateSandbox, ResourceRequest

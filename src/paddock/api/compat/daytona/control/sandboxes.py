@@ -27,9 +27,9 @@ _BUSY = frozenset({State.CREATING, State.DELETING})
 
 @router.post("/sandbox")
 async def create_sandbox(
-    caller: Calling, request: Request, body: requests.CreateOptions | None = None
+    caller: Calling, request: Request, body: requests.DaytonaCreate | None = None
 ) -> dict[str, Any]:
-    return shown(await create(caller, body or requests.CreateOptions()), caller, request)
+    return shown(await create(caller, body or requests.DaytonaCreate()), caller, request)
 
 
 @router.get("/sandbox/{sandbox_id}")

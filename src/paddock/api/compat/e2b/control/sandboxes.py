@@ -29,14 +29,14 @@ _GONE = frozenset({State.CREATING, State.DELETING, State.DELETED, State.FAILED})
 
 @router.post("/v2/sandboxes")
 async def create_v2(
-    body: requests.CreateOptions, caller: Calling, request: Request, key: IdempotencyKey = None
+    body: requests.E2BCreate, caller: Calling, request: Request, key: IdempotencyKey = None
 ) -> Response:
     return await _create(caller, body, request, key, requests.DEFAULT_TIMEOUT)
 
 
 @router.post("/sandboxes")
 async def create_v1(
-    body: requests.CreateOptions, caller: Calling, request: Request, key: IdempotencyKey = None
+    body: requests.E2BCreate, caller: Calling, request: Request, key: IdempotencyKey = None
 ) -> Response:
     """Always secured, whether `secure` was asked for or not."""
     return await _create(caller, body, request, key, requests.V1_TIMEOUT)
@@ -122,7 +122,7 @@ async def update_network(sandbox: SandboxHere, caller: Calling, body: requests.U
 
 
 async def _create(
-    caller: Authenticated, body: requests.CreateOptions, request: Request, key: str | None, default_timeout: int
+    caller: Authenticated, body: requests.E2BCreate, request: Request, key: str | None, default_timeout: int
 ) -> Response:
     replay: Replay = request.app.state.replay
     sandbox = await create(caller, body, default_timeout=default_timeout, key=key, replay=replay)

@@ -44,9 +44,9 @@ def test_a_provider_of_another_package_makes_sandboxes(package: Path, tmp_path: 
 
 
 def test_one_that_cannot_be_loaded_is_told_of_with_its_package(package: Path, tmp_path: Path) -> None:
-    with pytest.raises(NoProvider, match="'broken' of the package acme-sandboxes cannot be loaded"):
-        with running(tmp_path / "home", "broken"):
-            pass
+    problem = "'broken' of the package acme-sandboxes cannot be loaded"
+    with pytest.raises(NoProvider, match=problem), running(tmp_path / "home", "broken"):
+        pass
 
 
 def test_a_package_cannot_take_a_name_of_ours(package: Path, tmp_path: Path) -> None:
@@ -55,5 +55,5 @@ def test_a_package_cannot_take_a_name_of_ours(package: Path, tmp_path: Path) -> 
 
 
 def test_an_unknown_name_is_answered_with_those_that_are_installed(package: Path) -> None:
-    with pytest.raises(NoProvider, match="Known: .*acme"):
+    with pytest.raises(NoProvider, match=r"Known: .*acme"):
         default_provider(Settings(SANDBOX_PROVIDER="nobody", _env_file=None))

@@ -322,9 +322,7 @@ class DockerProvider(Provider):
                 await self._registry.adopt(handle)
             if handle.alive():
                 return handle
-            self._registry.handles.pop(
-                spec.sandbox_id, None
-            )  # it ended in this moment, with nothing of anybody's in it
+            self._registry.handles.pop(spec.sandbox_id, None)  # it ended in this moment, and nobody had used it
             await self._registry.drop(folder, handle)
         return None
 

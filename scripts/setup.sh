@@ -53,5 +53,5 @@ if ! "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-
   exit 1
 fi
 # Bytecode of what a server imports, also for those who may not write into the environment.
-"$venv/bin/python" -c 'import paddock.api.app, paddock.mcp.server'
+"$venv/bin/python" -c 'import paddock.api.app, paddock.cli.app, paddock.client, paddock.mcp.server'
 say "ready"

@@ -23,7 +23,7 @@ from paddock.ids import new_process_id, new_sandbox_id, new_sandbox_key
 from paddock.machine.base import Machine, ProcessSpec
 from paddock.providers.base import IsolationLevel, SandboxSpec
 from paddock.providers.local import LocalProvider
-from paddock.providers.local.gvisor.runsc import Wanted
+from paddock.providers.local.gvisor.runsc import RunscSettings
 
 _LEVELS = {"ordinary": None, "gVisor": IsolationLevel.HARDENED}
 _COMMANDS = {
@@ -49,7 +49,7 @@ async def run(machine: Machine, argv: list[str]) -> None:
 
 
 async def measure(rounds: int, home: Path) -> None:
-    wanted = Wanted(os.environ.get("PADDOCK_RUNSC", ""), os.environ.get("PADDOCK_RUNSC_PLATFORM", ""))
+    wanted = RunscSettings(os.environ.get("PADDOCK_RUNSC", ""), os.environ.get("PADDOCK_RUNSC_PLATFORM", ""))
     provider = LocalProvider(home / "local", runsc=wanted)
     await provider.start()
     taken: dict[tuple[str, str], list[float]] = defaultdict(list)

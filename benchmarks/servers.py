@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sqlalchemy import insert
 
-from paddock.lifecycle.bootstrap import first_key
+from paddock.accounts.first_key import first_key
 from paddock.models import State
 from paddock.settings import Settings
 from paddock.store.database import Store

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 
-class Memory(Protocol):
+class MemoryReservation(Protocol):
     """A ``Holding`` of the server's byte budget, seen from below."""
 
     def reserve(self, size: int) -> None:
@@ -22,9 +22,9 @@ class _Unlimited:
     def release(self) -> None: ...
 
 
-Hold = Callable[[], Memory]
+Hold = Callable[[], MemoryReservation]
 
 
-def unlimited() -> Memory:
+def unlimited() -> MemoryReservation:
     """Where this process serves one user alone."""
     return _Unlimited()

@@ -23,7 +23,7 @@ from typing import ParamSpec, Self, TypeVar
 import structlog
 
 from paddock import errors
-from paddock.fair_turns import FairTurns
+from paddock.fair_semaphore import FairSemaphore
 from paddock.worker_process import HEAD
 
 Args = ParamSpec("Args")
@@ -79,7 +79,7 @@ class Workers:
 class _Pool:
     def __init__(self, count: int, memory_bytes: int) -> None:
         self._memory_bytes = memory_bytes
-        self._turns = FairTurns(count, max(1, count - 1))
+        self._locks = FairSemaphore(count, max(1, count - 1))
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
         self._closed = False
@@ -92,13 +92,13 @@ class _Pool:
     async def turn(self, user_id: str) -> AsyncIterator[_Worker]:
         try:
             async with asyncio.timeout(_QUEUE_SECONDS):
-                await self._turns.acquire(user_id)
+                await self._locks.acquire(user_id)
         except TimeoutError:
             raise errors.Unavailable("The server is busy with other large inputs; try again.", retry_after=5) from None
         try:
             yield await self._take()
         finally:
-            self._turns.release(user_id)
+            self._locks.release(user_id)
 
     async def close(self) -> None:
         self._closed = True

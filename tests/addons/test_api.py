@@ -16,7 +16,7 @@ from paddock import errors
 from paddock.addons.vscode import VsCode
 from paddock.client import SyncSandboxClient
 from paddock.client.answers import AddonEnded
-from paddock.lifecycle import addons
+from paddock.server import addon_installs
 from tests.addons.packed import VERSION, pack_vscode
 from tests.cli.conftest import Paddock
 from tests.gateway.bed import Bed, running
@@ -123,7 +123,7 @@ def test_a_line_that_is_not_the_installers_is_a_detail(
 ) -> None:
     (slow_npm / "npm").write_text("#!/bin/sh\nexit 1\n")
     program = f"print({printed}, flush=True); from paddock.addons.installer import main; main()"
-    monkeypatch.setattr(addons, "PROGRAM", (sys.executable, "-c", program))
+    monkeypatch.setattr(addon_installs, "PROGRAM", (sys.executable, "-c", program))
     with bed.api() as api, api.stream("POST", "/addons/browser/install", json={"stream": True}) as events:
         said = [json.loads(line[6:]) for line in events.iter_lines() if line.startswith("data: ")]
     assert detail in [each.get("detail") for each in said]

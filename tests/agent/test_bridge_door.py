@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.machine.agent.bridge import TOKEN_HEADER, Bridge, BridgeRefused, Endpoint
+from paddock.machine.agent.bridge import TOKEN_HEADER, AgentBridge, BridgeEndpoint, BridgeRefused
 from paddock.machine.agent.machine import AgentMachine
 from paddock.machine.base import ProcessSpec
 from tests.support.waiting import PATIENCE_S
@@ -61,10 +61,10 @@ class Kernel:
 
     @asynccontextmanager
     async def machine(self, token: str = TOKEN) -> AsyncIterator[AgentMachine]:
-        async def endpoint() -> Endpoint:
-            return Endpoint("ws://agent", {TOKEN_HEADER: token}, self.connect)
+        async def endpoint() -> BridgeEndpoint:
+            return BridgeEndpoint("ws://agent", {TOKEN_HEADER: token}, self.connect)
 
-        bridge = Bridge(endpoint)
+        bridge = AgentBridge(endpoint)
         environment = {"PATH": os.environ["PATH"]}
         machine = AgentMachine("inside", bridge.link, lambda: environment, bridge=bridge, reply_seconds=PATIENCE_S)
         try:
@@ -115,13 +115,13 @@ async def test_it_is_a_machine_like_any_other(kernel: Kernel) -> None:
 async def test_it_says_that_it_listens_before_anybody_comes(kernel: Kernel) -> None:
     await _started(kernel)
 
-    async def endpoint() -> Endpoint:
-        return Endpoint("ws://agent", {TOKEN_HEADER: TOKEN}, kernel.connect)
+    async def endpoint() -> BridgeEndpoint:
+        return BridgeEndpoint("ws://agent", {TOKEN_HEADER: TOKEN}, kernel.connect)
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    bridge, listens = Bridge(endpoint), asyncio.Event()
+    bridge, listens = AgentBridge(endpoint), asyncio.Event()
     waiting = asyncio.create_task(bridge.accept(port, 0, listens.set))
     try:
         async with asyncio.timeout(PATIENCE_S):

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from paddock import errors
-from paddock.machine.agent.bridge import TOKEN_HEADER, Bridge, Endpoint
+from paddock.machine.agent.bridge import TOKEN_HEADER, AgentBridge, BridgeEndpoint
 from paddock.machine.agent.machine import AgentMachine
-from paddock.machine.agent.trunk import CHANNELS, WINDOW, Trunk
+from paddock.machine.agent.multiplexer import CHANNELS, WINDOW, Multiplexer
 from paddock.machine.agent.wire import ProtocolError
 from paddock.machine.base import ProcessSpec
 from tests.agent.conftest import build
@@ -50,18 +50,18 @@ class Inner:
         await self.process.wait()
 
 
-async def opened(binary: Path, door: Path) -> tuple[Trunk, Inner]:
+async def opened(binary: Path, door: Path) -> tuple[Multiplexer, Inner]:
     process = await asyncio.create_subprocess_exec(
         binary, "trunk", str(door), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     inner = Inner(process)
-    trunk = Trunk(inner)
+    trunk = Multiplexer(inner)
     await trunk.start()
     return trunk, inner
 
 
 @asynccontextmanager
-async def between(binary: Path, folder: Path, guest: Guest) -> AsyncIterator[Trunk]:
+async def between(binary: Path, folder: Path, guest: Guest) -> AsyncIterator[Multiplexer]:
     """A trunk to a socket where ``guest`` answers."""
     door = folder / "door"
     server = await asyncio.start_unix_server(guest, door, backlog=CHANNELS)
@@ -222,22 +222,22 @@ async def test_whoever_begins_otherwise_is_no_trunk(wrong: bytes) -> None:
             pass
 
     with pytest.raises((ProtocolError, errors.ProviderUnavailable)):
-        await Trunk(Other()).start()
+        await Multiplexer(Other()).start()
 
 
 async def test_a_whole_machine_over_it_also_after_it_was_cut(kernel: Kernel) -> None:  # noqa: F811
     await _started(kernel)
-    trunks: list[tuple[Trunk, Inner]] = []
+    trunks: list[tuple[Multiplexer, Inner]] = []
 
     async def connect() -> socket.socket:
         if not trunks or not trunks[-1][0].alive:
             trunks.append(await opened(kernel.binary, kernel.door))
         return await trunks[-1][0].connect()
 
-    async def endpoint() -> Endpoint:
-        return Endpoint("ws://agent", {TOKEN_HEADER: TOKEN}, connect)
+    async def endpoint() -> BridgeEndpoint:
+        return BridgeEndpoint("ws://agent", {TOKEN_HEADER: TOKEN}, connect)
 
-    bridge = Bridge(endpoint)
+    bridge = AgentBridge(endpoint)
     environment = {"PATH": os.environ["PATH"]}
     machine = AgentMachine("inside", bridge.link, lambda: environment, bridge=bridge, reply_seconds=PATIENCE_S)
 

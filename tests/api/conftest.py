@@ -16,12 +16,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from paddock.accounts.first_key import first_key
 from paddock.api.app import create_app
 from paddock.api.server import Server, make_server
 from paddock.clock import SystemClock
-from paddock.lifecycle.bootstrap import first_key
-from paddock.lifecycle.house import House
 from paddock.providers.registry import build_providers
+from paddock.server.context import ServerContext
 from paddock.settings import Settings
 from tests.support import leaks
 from tests.support.waiting import PATIENCE_S
@@ -68,9 +68,9 @@ async def app(settings: Settings, key: str) -> AsyncIterator[FastAPI]:
 
 
 @pytest.fixture
-def house(app: FastAPI) -> House:
-    house: House = app.state.house
-    return house
+def context(app: FastAPI) -> ServerContext:
+    context: ServerContext = app.state.context
+    return context
 
 
 @asynccontextmanager

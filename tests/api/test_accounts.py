@@ -9,10 +9,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from paddock.accounts.accounts import Principal
+from paddock.accounts.quotas import Quota
 from paddock.api.auth import RateLimiter
 from paddock.errors import TooManyRequests
-from paddock.lifecycle.accounts import Principal
-from paddock.lifecycle.quotas import Quota
 from paddock.models import Role
 from tests.api.conftest import MakeSandbox, assert_error, speaking_to
 from tests.support.waiting import PATIENCE_S

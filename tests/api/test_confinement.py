@@ -10,9 +10,9 @@ import pytest
 
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.records import EgressRecord, EgressReport, EgressTotals
-from paddock.lifecycle.house import House
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer
 from paddock.providers.fake import FakeProvider
+from paddock.server.context import ServerContext
 from tests.api.conftest import MakeSandbox, assert_error
 from tests.support.waiting import PATIENCE_S
 
@@ -146,8 +146,8 @@ async def test_a_stranger_sees_none_of_it(member: httpx.AsyncClient, sandbox: st
         assert_error(answer, 404, "sandbox_not_found")
 
 
-async def test_health_says_what_stands_ready(client: httpx.AsyncClient, house: House) -> None:
-    await house.pool.tick()
+async def test_health_says_what_stands_ready(client: httpx.AsyncClient, context: ServerContext) -> None:
+    await context.pool.tick()
     async with asyncio.timeout(PATIENCE_S):  # the pool's own loop may be in the middle of a look
         while (pool := (await client.get("/health")).json()["pool"]) != {"ready": 2, "wanted": 2}:
             assert pool["wanted"] == 2

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 import paddock.store.database
-from paddock.lifecycle.house import House
+from paddock.server.context import ServerContext
 from paddock.settings import Settings
 from tests.api.conftest import assert_error
 
@@ -51,12 +51,12 @@ async def locked(settings: Settings) -> AsyncIterator[None]:
         other.close()
 
 
-async def machines(house: House) -> set[str]:
-    return {found.sandbox_id for found in await house.providers["fake"].list()}
+async def machines(context: ServerContext) -> set[str]:
+    return {found.sandbox_id for found in await context.providers["fake"].list()}
 
 
-async def test_gone(client: httpx.AsyncClient, sandbox: str, settings: Settings, house: House) -> None:
-    before = await machines(house)
+async def test_gone(client: httpx.AsyncClient, sandbox: str, settings: Settings, context: ServerContext) -> None:
+    before = await machines(context)
     with gone(settings):
         for _ in range(3):
             assert_error(await client.post("/sandboxes/create", json=CREATE), 503, "database_unavailable")
@@ -66,29 +66,29 @@ async def test_gone(client: httpx.AsyncClient, sandbox: str, settings: Settings,
         health = await client.get("/health")
         assert (health.status_code, health.json()["status"]) == (503, "degraded")
         assert not Path(settings.home / "paddock.db").exists()
-    assert await machines(house) == before, "a create that was refused must leave nothing behind"
+    assert await machines(context) == before, "a create that was refused must leave nothing behind"
     assert (await client.get(f"/sandboxes/{sandbox}/status")).json()["status"] == "running"
     made = await client.post("/sandboxes/create", json=CREATE)
     assert made.status_code == 200
     await client.delete(f"/sandboxes/{made.json()['sandbox_id']}")
 
 
-async def test_locked(client: httpx.AsyncClient, sandbox: str, settings: Settings, house: House) -> None:
-    before = await machines(house)
+async def test_locked(client: httpx.AsyncClient, sandbox: str, settings: Settings, context: ServerContext) -> None:
+    before = await machines(context)
     async with locked(settings):
         refused = await client.post("/sandboxes/create", json=CREATE)
         assert_error(refused, 503, "database_unavailable")
         assert refused.headers["retry-after"]
         assert (await client.get(f"/sandboxes/{sandbox}/status")).status_code == 200, "reading goes on"
-    assert await machines(house) == before
+    assert await machines(context) == before
     assert (await client.post("/sandboxes/pause", json={"sandbox_id": sandbox})).status_code == 200
 
 
-async def test_full(client: httpx.AsyncClient, sandbox: str, house: House) -> None:
-    async with house.store.write(swift=True) as connection:
+async def test_full(client: httpx.AsyncClient, sandbox: str, context: ServerContext) -> None:
+    async with context.store.write(inline=True) as connection:
         pages = (await connection.execute(text("PRAGMA page_count"))).scalar_one()
         await connection.execute(text(f"PRAGMA max_page_count={pages}"))
-    before = await machines(house)
+    before = await machines(context)
     refused = 0
     for number in range(40):
         body = {**CREATE, "metadata": {"fill": "x" * 15_000, "n": number}}
@@ -97,11 +97,11 @@ async def test_full(client: httpx.AsyncClient, sandbox: str, house: House) -> No
             assert_error(answer, 503, "database_unavailable")
             refused += 1
     assert refused, "the database never was full: the test needs more"
-    async with house.store.write(swift=True) as connection:
+    async with context.store.write(inline=True) as connection:
         await connection.execute(text("PRAGMA max_page_count=1000000"))
-    await house.reconciler.run_once()
+    await context.reconciler.run_once()
     listed = (await client.get("/sandboxes")).json()["sandboxes"]
     assert {box["status"] for box in listed} == {"running"}
-    assert await machines(house) == {box["sandbox_id"] for box in listed} >= before
+    assert await machines(context) == {box["sandbox_id"] for box in listed} >= before
     for box in listed:
         await client.delete(f"/sandboxes/{box['sandbox_id']}")

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from structlog.testing import capture_logs
 
 from paddock import errors
-from paddock.lifecycle.house import House
+from paddock.server.context import ServerContext
 from paddock.store.database import Store
 from tests.api.conftest import assert_error
 
@@ -36,10 +36,10 @@ async def test_health_needs_no_key(stranger: httpx.AsyncClient) -> None:
 
 
 async def test_health_tells_how_large_the_databases_log_is(
-    stranger: httpx.AsyncClient, house: House, sandbox: str
+    stranger: httpx.AsyncClient, context: ServerContext, sandbox: str
 ) -> None:
-    assert house.store.file is not None
-    log = house.store.file.with_name(house.store.file.name + "-wal")
+    assert context.store.file is not None
+    log = context.store.file.with_name(context.store.file.name + "-wal")
     with log.open("ab") as grown:  # what follows the last commit is not read by anybody
         grown.write(bytes(1 << 20))
     smallest = log.stat().st_size
@@ -52,13 +52,13 @@ def test_of_postgresql_there_is_no_log_to_tell() -> None:
 
 
 async def test_health_is_degraded_when_the_database_is_gone(
-    stranger: httpx.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch
+    stranger: httpx.AsyncClient, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def gone() -> bool:
         return False
 
     with monkeypatch.context() as patched:
-        patched.setattr(house, "healthy", gone)
+        patched.setattr(context, "healthy", gone)
         answer = await stranger.get("/health")
     assert (answer.status_code, answer.json()["status"], answer.json()["database"]) == (503, "degraded", "unavailable")
 
@@ -309,13 +309,13 @@ async def test_a_request_id_is_kept_if_it_is_one(client: httpx.AsyncClient) -> N
 
 
 async def test_a_defect_of_ours_is_a_500_in_the_same_shape(
-    client: httpx.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: object) -> None:
         raise ZeroDivisionError("secret")
 
     with monkeypatch.context() as patched, capture_logs() as logs:
-        patched.setattr(house.accounts, "list_keys", broken)
+        patched.setattr(context.accounts, "list_keys", broken)
         answer = await client.get("/keys")
     error = assert_error(answer, 500, "internal_error")
     assert "secret" not in answer.text
@@ -325,7 +325,7 @@ async def test_a_defect_of_ours_is_a_500_in_the_same_shape(
 
 
 async def test_when_to_try_again_is_said_in_the_header(
-    client: httpx.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def down(*_: object) -> None:
         raise errors.StoreUnavailable(
@@ -333,7 +333,7 @@ async def test_when_to_try_again_is_said_in_the_header(
         )
 
     with monkeypatch.context() as patched:
-        patched.setattr(house.accounts, "list_keys", down)
+        patched.setattr(context.accounts, "list_keys", down)
         answer = await client.get("/keys")
     assert_error(answer, 503, "database_unavailable")
     assert answer.headers["retry-after"] == "2"
@@ -341,7 +341,7 @@ async def test_when_to_try_again_is_said_in_the_header(
 
 @pytest.mark.parametrize("kind", [errors.HostDiskFull, errors.Unsupported, errors.StoreUnavailable])
 async def test_what_is_refused_for_a_known_reason_is_no_defect(
-    client: httpx.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch, kind: type[errors.PaddockError]
+    client: httpx.AsyncClient, context: ServerContext, monkeypatch: pytest.MonkeyPatch, kind: type[errors.PaddockError]
 ) -> None:
     """Or whoever asks again while the disk is full fills it with tracebacks."""
 
@@ -349,7 +349,7 @@ async def test_what_is_refused_for_a_known_reason_is_no_defect(
         raise kind("There is no room.")
 
     with monkeypatch.context() as patched, capture_logs() as logs:
-        patched.setattr(house.accounts, "list_keys", refused)
+        patched.setattr(context.accounts, "list_keys", refused)
         answer = await client.get("/keys")
     assert_error(answer, kind.status, kind.code)
     assert [line["event"] for line in logs] == ["request"]

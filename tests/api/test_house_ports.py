@@ -9,7 +9,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from paddock import errors
-from paddock.api.house_ports import HousePorts
+from paddock.api.builtin_ports import BuiltinPorts
 from paddock.gateway.address import Destination
 
 KEY = "i0123456789abcdefghij"
@@ -31,7 +31,7 @@ class Recorder:
 class Apps:
     def __init__(self) -> None:
         self.api, self.envd, self.mcp = Recorder("api"), Recorder("envd"), Recorder("mcp")
-        self._door = HousePorts(self.api, envd=self.envd, mcp=self.mcp, mcp_port=6060)
+        self._door = BuiltinPorts(self.api, envd=self.envd, mcp=self.mcp, mcp_port=6060)
 
     async def get(self, path: str, host: str = "localhost", **headers: str) -> str:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(self._door), base_url="http://x") as client:

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from paddock.accounts.byte_budget import SMALL, ByteBudget, Reservation
 from paddock.errors import Overloaded, TooManyBytes
-from paddock.lifecycle.in_flight import SMALL, ByteBudget, Holding
 from paddock.settings import Settings
 from tests.api.conftest import LiveServer, running
 from tests.api.test_connections import changed, dial, post
@@ -194,7 +194,7 @@ class _Entered:
 
 def test_a_budget_is_for_all_and_for_each() -> None:
     budget = ByteBudget(in_all=3 * _MIB, per_user=2 * _MIB)
-    alice, bob = Holding(budget), Holding(budget)
+    alice, bob = Reservation(budget), Reservation(budget)
     alice.belongs_to("alice")
     bob.belongs_to("bob")
     alice.reserve(2 * _MIB)

@@ -10,10 +10,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from paddock.lifecycle import reconciler, services
-from paddock.lifecycle.accounts import MOST_KEYS, Principal
-from paddock.lifecycle.house import House
+from paddock.accounts.accounts import MOST_KEYS, Principal
+from paddock.lifecycle import reconciler
 from paddock.machine.base import FileInfo
+from paddock.runtime import services
+from paddock.server.context import ServerContext
 from paddock.store import events, idempotency, sandboxes
 from tests.api.conftest import assert_error
 from tests.support.waiting import PATIENCE_S, until
@@ -82,31 +83,31 @@ async def test_keys_of_a_user(member: httpx.AsyncClient, client: httpx.AsyncClie
     assert (await client.post("/keys", json={"name": "more", "user_id": "mallory"})).status_code == 200
 
 
-async def test_events_of_a_sandbox(member: httpx.AsyncClient, house: House) -> None:
+async def test_events_of_a_sandbox(member: httpx.AsyncClient, context: ServerContext) -> None:
     sandbox_id = await own_sandbox(member)
-    house.settings.events_kept = 20
+    context.settings.events_kept = 20
     for number in range(30):
         await member.post("/sandboxes/write-file", json={"sandbox_id": sandbox_id, "path": f"/tmp/{number}"})
         await member.post("/sandboxes/run-command", json={"sandbox_id": sandbox_id, "command": f"echo {number}"})
     before = (await member.get(f"/sandboxes/{sandbox_id}/events", params={"limit": 100})).json()["events"]
     assert len(before) > 30
-    await house.reconciler.sweep()
+    await context.reconciler.sweep()
     after = (await member.get(f"/sandboxes/{sandbox_id}/events", params={"limit": 100})).json()["events"]
     assert after == before[-20:], "the latest are kept, under their numbers"
 
 
-async def test_events_of_all_sandboxes_of_a_user(member: httpx.AsyncClient, house: House) -> None:
+async def test_events_of_all_sandboxes_of_a_user(member: httpx.AsyncClient, context: ServerContext) -> None:
     """Those with few keep them; those with many share what is left, whether or not they are deleted."""
-    house.settings.user_events_kept = 50
+    context.settings.user_events_kept = 50
     busy, deleted, quiet = [await own_sandbox(member) for _ in range(3)]
     for sandbox_id in (busy, deleted):
         for number in range(40):
             await member.post("/sandboxes/run-command", json={"sandbox_id": sandbox_id, "command": f"echo {number}"})
     few = (await member.get(f"/sandboxes/{quiet}/events")).json()["events"]
     await member.delete(f"/sandboxes/{deleted}")
-    await house.reconciler.sweep()
-    await house.reconciler.sweep()
-    async with house.store.read() as connection:
+    await context.reconciler.sweep()
+    await context.reconciler.sweep()
+    async with context.store.read() as connection:
         left = [len(await events.after(connection, each, 0, 1000)) for each in (busy, deleted, quiet)]
     assert sum(left) <= 50 and left[0] == left[1] > 20 and left[2] == len(few), left
 
@@ -127,10 +128,10 @@ async def test_data_of_an_event(member: httpx.AsyncClient) -> None:
 
 
 async def test_records_of_deleted_sandboxes_and_keys(
-    member: httpx.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch
+    member: httpx.AsyncClient, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever creates and deletes all day fills no disk with it."""
-    house.settings.deleted_kept = 3
+    context.settings.deleted_kept = 3
     monkeypatch.setattr(reconciler, "REMEMBERED_KEYS", 4)
     made = []
     for number in range(6):
@@ -138,10 +139,10 @@ async def test_records_of_deleted_sandboxes_and_keys(
         answer = await member.post("/sandboxes/create", json=body, headers={"Idempotency-Key": f"key {number}"})
         made.append(answer.json()["sandbox_id"])
         await member.delete(f"/sandboxes/{made[-1]}")
-    await house.reconciler.sweep()
+    await context.reconciler.sweep()
     statuses = [(await member.get(f"/sandboxes/{sandbox_id}")).status_code for sandbox_id in made]
     assert statuses[:3] == [404] * 3
-    async with house.store.read() as connection:
+    async with context.store.read() as connection:
         kept = [await idempotency.find(connection, "mallory", f"key {number}") for number in range(6)]
         left = [await sandboxes.get(connection, sandbox_id) for sandbox_id in made]
     assert [one is not None for one in kept] == [False, False, True, True, True, True]
@@ -149,26 +150,26 @@ async def test_records_of_deleted_sandboxes_and_keys(
 
 
 async def test_commands_that_were_counted(
-    member: httpx.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch
+    member: httpx.AsyncClient, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(idempotency, "MAX_COUNTED", 4)
     sandbox_id = await own_sandbox(member)
     for number in range(8):
         body, headers = {"sandbox_id": sandbox_id, "command": "true"}, {"Idempotency-Key": f"command {number}"}
         assert (await member.post("/sandboxes/run-command", json=body, headers=headers)).status_code == 200
-        await house.journal.all_settled()
-    await house.reconciler.sweep()
-    async with house.store.read() as connection:
+        await context.journal.all_settled()
+    await context.reconciler.sweep()
+    async with context.store.read() as connection:
         assert (await connection.exec_driver_sql("SELECT count(*) FROM counted_commands")).scalar_one() == 4
 
 
 async def test_requests_to_envd_count_as_requests(
-    app: FastAPI, client: httpx.AsyncClient, member: httpx.AsyncClient, house: House
+    app: FastAPI, client: httpx.AsyncClient, member: httpx.AsyncClient, context: ServerContext
 ) -> None:
     sandbox_id = await own_sandbox(member)
     await client.patch("/users/mallory", json={"quota": {"requests_per_second": 1}})
-    key = (await house.rows.get(sandbox_id)).key  # type: ignore[union-attr]
-    headers = {"E2b-Sandbox-Id": key, "E2b-Sandbox-Port": "49983", "X-Access-Token": house.tokens.access(key)}
+    key = (await context.row_cache.get(sandbox_id)).key  # type: ignore[union-attr]
+    headers = {"E2b-Sandbox-Id": key, "E2b-Sandbox-Port": "49983", "X-Access-Token": context.tokens.access(key)}
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as envd:
         answers = [await envd.post("/process.Process/List", json={}) for _ in range(8)]
@@ -178,11 +179,11 @@ async def test_requests_to_envd_count_as_requests(
 
 
 async def test_directories_that_are_listed_at_a_time(
-    member: httpx.AsyncClient, client: httpx.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch
+    member: httpx.AsyncClient, client: httpx.AsyncClient, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """How much memory one takes is known at its end only: one user's wait for each other, and nobody else does."""
     sandbox_id, other = await own_sandbox(member), await client.post("/sandboxes/create", json={"user_id": "alice"})
-    stuck, begun, real = asyncio.Event(), [], house.files.list_directory
+    stuck, begun, real = asyncio.Event(), [], context.files.list_directory
 
     async def slow(who: Principal, *args: Any, **more: Any) -> list[FileInfo]:
         begun.append(who.user_id)
@@ -190,7 +191,7 @@ async def test_directories_that_are_listed_at_a_time(
             await stuck.wait()
         return await real(who, *args, **more)
 
-    monkeypatch.setattr(house.files, "list_directory", slow)
+    monkeypatch.setattr(context.files, "list_directory", slow)
     route = "/sandboxes/{}/files/list"
     async with asyncio.timeout(PATIENCE_S):
         many = [asyncio.create_task(member.get(route.format(sandbox_id))) for _ in range(20)]

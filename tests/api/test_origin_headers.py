@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from paddock.gateway.origin import API_HEADERS, FILE_POLICY
-from paddock.lifecycle.house import House
+from paddock.server.context import ServerContext
 from tests.api.all_routes import all_routes
 
 PAGE = b"<!doctype html><script>alert(document.domain)</script>"
@@ -49,7 +49,7 @@ async def test_neither_does_a_failure(stranger: httpx.AsyncClient, target: str) 
 
 
 async def test_a_page_that_is_downloaded_is_none_here(
-    client: httpx.AsyncClient, sandbox: str, house: House, key: str
+    client: httpx.AsyncClient, sandbox: str, context: ServerContext, key: str
 ) -> None:
     where = {"path": "/workspace/page.html"}
     (await client.put(f"/sandboxes/{sandbox}/files", params=where, content=PAGE)).raise_for_status()
@@ -60,7 +60,7 @@ async def test_a_page_that_is_downloaded_is_none_here(
         f"/daytona/toolbox/{sandbox_key}/files/download", params=where, headers={"Authorization": f"Bearer {key}"}
     )
     assert daytona.headers["content-disposition"].startswith("attachment")
-    token = {"X-Access-Token": house.tokens.access(sandbox_key)}
+    token = {"X-Access-Token": context.tokens.access(sandbox_key)}
     by_path = await client.get(f"/p/{sandbox_key}/49983/files", params=where, headers=token)
     named = {"E2b-Sandbox-Id": sandbox_key, "E2b-Sandbox-Port": "49983"}
     by_header = await client.get("/files", params=where, headers={**token, **named})

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from paddock.egress.policy import EgressPolicy
-from paddock.lifecycle.house import House
+from paddock.server.context import ServerContext
 from tests.api.conftest import MakeSandbox, assert_error
 
 PRIVATE = [
@@ -117,17 +117,17 @@ async def test_a_member_keeps_of_an_opening_what_its_own_list_names_again(
 
 
 async def test_what_a_member_had_put_into_a_list_before_opens_nothing(
-    client: httpx.AsyncClient, member: httpx.AsyncClient, own: str, house: House
+    client: httpx.AsyncClient, member: httpx.AsyncClient, own: str, context: ServerContext
 ) -> None:
     """As an older server left it: at the provider, and in the row."""
     before = EgressPolicy.from_json({"mode": "proxy", "allow": ["10.0.0.0/8"], "deny": []})
-    await house.providers["fake"].set_egress(own, before)
+    await context.providers["fake"].set_egress(own, before)
     assert (await lists(member, own)) == {"allow": ["10.0.0.0/8"], "deny": [], "private": []}
     assert (await member.put(f"/sandboxes/{own}/egress", json={"deny": ["a.test"]})).json()["private"] == []
     assert_error(await member.put(f"/sandboxes/{own}/egress", json={"allow": ["10.0.0.0/8"]}), 403)
 
 
-async def test_words_that_a_member_chooses_open_nothing(member: httpx.AsyncClient, house: House) -> None:
+async def test_words_that_a_member_chooses_open_nothing(member: httpx.AsyncClient, context: ServerContext) -> None:
     forged = '{"egress": {"mode": "proxy", "allow": [], "deny": [], "private": ["10.0.0.0/8"]}}'
     body = {"user_id": "bob", "metadata": {"paddock.sandbox": forged, "private": "10.0.0.0/8"}, "env": {"private": "*"}}
     made = (await member.post("/sandboxes/create", json=body)).json()["sandbox_id"]
@@ -149,9 +149,9 @@ async def test_an_idempotency_key_of_an_admin_is_not_a_members(
 
 
 async def test_what_the_settings_open_is_open_to_the_lists_of_members(
-    member: httpx.AsyncClient, own: str, house: House
+    member: httpx.AsyncClient, own: str, context: ServerContext
 ) -> None:
-    house.settings.egress_reachable = ("10.1.0.0/16", ".corp.test")
+    context.settings.egress_reachable = ("10.1.0.0/16", ".corp.test")
     route = f"/sandboxes/{own}/egress"
     answer = await member.put(route, json={"allow": ["10.1.2.0/24:80", "db.corp.test"]})
     assert (answer.status_code, answer.json()["private"]) == (200, [])

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from paddock.ids import is_sandbox_id
-from paddock.lifecycle.house import House
+from paddock.server.context import ServerContext
 from tests.api.conftest import MakeSandbox, assert_error
 
 
@@ -150,10 +150,10 @@ async def test_resume_gives_the_whole_timeout_again_as_connect_does(client: http
 
 
 async def test_setting_the_systems_clock_changes_no_span(
-    client: httpx.AsyncClient, sandbox: str, house: House, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, sandbox: str, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def timed() -> tuple[datetime, float]:
-        await house.scheduler.tick()
+        await context.scheduler.tick()
         info = (await client.get(f"/sandboxes/{sandbox}")).json()
         used = (await client.get(f"/sandboxes/{sandbox}/usage")).json()
         return datetime.fromisoformat(info["expires_at"]), used["total"]["seconds"]

@@ -55,8 +55,8 @@ def sandbox(server: LiveServer) -> str:
 @pytest.fixture(scope="session")
 def document() -> dict[str, Any]:
     """Made without a house: nothing is opened for it."""
-    house: Any = SimpleNamespace(settings=Settings(_env_file=None), in_flight=None)
-    return create_app(house=house).openapi()
+    context: Any = SimpleNamespace(settings=Settings(_env_file=None), in_flight=None)
+    return create_app(context=context).openapi()
 
 
 def operations() -> list[str]:

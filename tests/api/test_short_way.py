@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from paddock.lifecycle.accounts import Principal
+from paddock.accounts.accounts import Principal
 
 SHORT, LONG = "application/json", "application/json; charset=utf-8"
 COMMAND, CREATE = "/sandboxes/run-command", "/sandboxes/create"

@@ -14,9 +14,9 @@ from fastapi import FastAPI
 
 from paddock.api.app import create_app
 from paddock.errors import PaddockError, ProviderUnavailable
-from paddock.lifecycle import house as houses
-from paddock.lifecycle.house import House
 from paddock.providers.base import Storage
+from paddock.server import context as houses
+from paddock.server.context import ServerContext
 from paddock.settings import Settings
 from tests.api.conftest import delete_machines, speaking_to
 from tests.support.small_disk import SmallDisk, small_disk
@@ -74,8 +74,8 @@ async def caller(app_on: FastAPI, settings_on: Settings) -> AsyncIterator[httpx.
 
 
 async def machines(app: FastAPI) -> set[str]:
-    house: House = app.state.house
-    return {found.sandbox_id for found in await house.providers["fake"].list()}
+    context: ServerContext = app.state.context
+    return {found.sandbox_id for found in await context.providers["fake"].list()}
 
 
 async def test_a_full_disk_is_told_and_sandboxes_can_be_ended(
@@ -83,8 +83,8 @@ async def test_a_full_disk_is_told_and_sandboxes_can_be_ended(
 ) -> None:
     made = [(await caller.post("/sandboxes/create", json=CREATE)).json()["sandbox_id"] for _ in range(3)]
     disk.fill()
-    house: House = app_on.state.house
-    await house.disk_room.look()
+    context: ServerContext = app_on.state.context
+    await context.disk_monitor.look()
     for number in range(20):  # what little the log still has room for
         if (await caller.get("/health")).status_code == 503:
             break
@@ -101,7 +101,7 @@ async def test_a_full_disk_is_told_and_sandboxes_can_be_ended(
         assert gone.status_code == 200, gone.text
     assert await machines(app_on) == set()
     disk.empty()
-    await house.disk_room.look()
+    await context.disk_monitor.look()
     assert (await caller.get("/health")).status_code == 200
     assert (await caller.get("/ready")).status_code == 200
     again = await caller.post("/sandboxes/create", json=CREATE)
@@ -112,22 +112,22 @@ async def test_a_full_disk_is_told_and_sandboxes_can_be_ended(
 async def test_a_disk_without_inodes_refuses_creates_until_there_are_some(
     caller: httpx.AsyncClient, app_on: FastAPI, disk: SmallDisk
 ) -> None:
-    house: House = app_on.state.house
+    context: ServerContext = app_on.state.context
     disk.fill_inodes()
-    await house.disk_room.look()
+    await context.disk_monitor.look()
     refused = await caller.post("/sandboxes/create", json=CREATE)
     assert (refused.status_code, refused.json()["error"]["code"]) == (507, "host_disk_full"), refused.text
     assert "inodes" in refused.json()["error"]["message"]
     assert (await caller.get("/ready")).status_code == 503
     disk.empty()
-    await house.disk_room.look()
+    await context.disk_monitor.look()
     assert (await caller.post("/sandboxes/create", json=CREATE)).status_code == 200
 
 
 async def test_a_disk_that_cannot_be_looked_at_is_taken_for_what_it_was(
-    client: httpx.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    provider = house.providers["fake"]
+    provider = context.providers["fake"]
     seen: list[Storage | PaddockError] = [Storage(1, 50, 0, "Only 1 MB is free.")]
 
     async def storage() -> Storage:
@@ -136,7 +136,7 @@ async def test_a_disk_that_cannot_be_looked_at_is_taken_for_what_it_was(
         return seen[-1]
 
     async def created() -> int:
-        await house.disk_room.look()
+        await context.disk_monitor.look()
         ready = (await client.get("/ready")).status_code
         status = (await client.post("/sandboxes/create", json=CREATE)).status_code
         assert (ready == 200) == (status == 200)
@@ -166,19 +166,19 @@ async def test_a_read_only_disk_is_told_and_a_create_leaves_nothing(
 
 @pytest.mark.parametrize("table", ["sandboxes", "events", "deadlines"])
 async def test_a_damaged_database_is_told_and_a_create_leaves_nothing(
-    client: httpx.AsyncClient, app: FastAPI, house: House, table: str
+    client: httpx.AsyncClient, app: FastAPI, context: ServerContext, table: str
 ) -> None:
-    assert house.store.file is not None
+    assert context.store.file is not None
     made = (await client.post("/sandboxes/create", json=CREATE)).json()["sandbox_id"]
-    await house.store.close()
-    spoil(house.store.file, table)
-    await house.store.open()
+    await context.store.close()
+    spoil(context.store.file, table)
+    await context.store.open()
     refused = await client.post("/sandboxes/create", json=CREATE)
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "database_unavailable"), refused.text
     assert await machines(app) == {made}, "a create that was refused must leave nothing behind"
     health = await client.get("/health")
     assert (health.status_code, health.json()["database"]) == (503, "unavailable")
-    await house.providers["fake"].delete(made)
+    await context.providers["fake"].delete(made)
 
 
 def spoil(database: Path, table: str) -> None:

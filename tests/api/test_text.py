@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.lifecycle.output import Output, cut_tail, whole_characters
 from paddock.machine.base import OutputChunk, ProcessInfo, ProcessStatus, Stream
+from paddock.runtime.output import Output, cut_tail, whole_characters
 
 ENDED = ProcessInfo("p", ProcessStatus.COMPLETED, 0, 1, "", 0.0, 1.0, 0, 0, False)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.lifecycle.bootstrap import first_key
+from paddock.accounts.first_key import first_key
 from paddock.providers.base import Provider
 from paddock.providers.docker import DockerProvider
 from paddock.providers.fake import FakeProvider

@@ -19,7 +19,7 @@ from pathlib import Path
 import asyncpg
 
 from paddock import errors
-from paddock.providers.ground.record import Record
+from paddock.providers.common.record import SandboxRecord
 from tests.chaos.clock import HOUR, SharedClock
 from tests.chaos.slot import Slot
 from tests.chaos.timeline import Spans
@@ -109,9 +109,9 @@ class Faults:
             return True
         return False
 
-    def _some_local(self) -> Record | None:
+    def _some_local(self) -> SandboxRecord | None:
         folders = list((self.home / "local" / "sandboxes").glob("*"))
-        return Record.load(self.rng.choice(folders)) if folders else None
+        return SandboxRecord.load(self.rng.choice(folders)) if folders else None
 
     async def _set_clock(self) -> bool:
         """By hours, ahead or back. Of one server it is waited for until it goes by the new time."""

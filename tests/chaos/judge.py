@@ -12,7 +12,7 @@ from paddock.lifecycle.states import NEXT, OPERATIONS
 from paddock.models import State
 from paddock.store import deadlines, events, sandboxes, write_ahead_log
 from paddock.store.database import Store
-from paddock.store.records import Event, Sandbox
+from paddock.store.records import EventRow, SandboxRow
 from tests.chaos.clock import HOUR
 from tests.chaos.scene import Scene
 from tests.chaos.timeline import Span, overslept, seconds
@@ -108,7 +108,7 @@ async def judge_log(scene: Scene) -> None:
         await asyncio.sleep(0.1)
 
 
-async def _settled(scene: Scene) -> tuple[dict[str, Sandbox], dict[str, str]]:
+async def _settled(scene: Scene) -> tuple[dict[str, SandboxRow], dict[str, str]]:
     """All rows, and the states of those that live."""
     keys = scene.herd.keys
     try:
@@ -132,9 +132,9 @@ async def _settled(scene: Scene) -> tuple[dict[str, Sandbox], dict[str, str]]:
         )
 
 
-async def _everything(store: Store) -> tuple[dict[str, Sandbox], dict[str, float]]:
+async def _everything(store: Store) -> tuple[dict[str, SandboxRow], dict[str, float]]:
     async with store.read() as connection:
-        rows: dict[str, Sandbox] = {}
+        rows: dict[str, SandboxRow] = {}
         for states in (None, [State.DELETED]):
             cursor = None
             while True:
@@ -148,12 +148,12 @@ async def _everything(store: Store) -> tuple[dict[str, Sandbox], dict[str, float
     return rows, due
 
 
-async def _history(store: Store, sandbox_id: str) -> list[Event]:
+async def _history(store: Store, sandbox_id: str) -> list[EventRow]:
     async with store.read() as connection:
         return await events.after(connection, sandbox_id, 0, 100_000)
 
 
-def _check_history(scene: Scene, row: Sandbox, history: list[Event]) -> None:
+def _check_history(scene: Scene, row: SandboxRow, history: list[EventRow]) -> None:
     """The events of one life: without gaps, along the state table, no deadline early, none twice."""
     assert [event.seq for event in history] == list(range(1, len(history) + 1))
     state, woke_at = None, 0.0
@@ -174,7 +174,7 @@ def _check_history(scene: Scene, row: Sandbox, history: list[Event]) -> None:
     assert state is row.state
 
 
-def _running(scene: Scene, history: list[Event]) -> list[Span]:
+def _running(scene: Scene, history: list[EventRow]) -> list[Span]:
     spans: list[Span] = []
     since = None
     for event in history:

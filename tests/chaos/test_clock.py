@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from paddock.lifecycle.bootstrap import first_key
+from paddock.accounts.first_key import first_key
 from paddock.providers.fake import FakeProvider
 from paddock.settings import Settings
 from tests.chaos.clock import HOUR, SharedClock

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from paddock.cli.attached import Attached
-from paddock.cli.exec import Wanted
+from paddock.cli.exec import ExecRequest
 from tests.client.script import script
 from tests.client.test_streams import EXIT, STARTED, output, stream
 
-WANTED = Wanted("alice_1f2e3d4c", "echo hi", None, None, None, None, None, interactive=False)
+WANTED = ExecRequest("alice_1f2e3d4c", "echo hi", None, None, None, None, None, interactive=False)
 
 
 async def test_output_that_went_missing_is_owned_up_to(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -17,7 +17,7 @@ from paddock.addons.cache import Cache, default_folder
 from paddock.addons.recipe import Made
 from paddock.errors import Invalid
 from paddock.home import RECORD
-from paddock.lifecycle.teardown import require_home
+from paddock.server.teardown import require_home
 from tests.cli.conftest import Paddock
 from tests.cli.terminals import screen
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paddock.accounts.first_key import first_key
 from paddock.api.app import create_app
 from paddock.api.server import make_server
-from paddock.lifecycle.bootstrap import first_key
 from paddock.settings import Settings
 from tests.support.waiting import PATIENCE_S
 

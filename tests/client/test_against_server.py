@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from paddock import errors
+from paddock.accounts.first_key import first_key
 from paddock.api.app import create_app
 from paddock.client import Output, SandboxClient, SyncSandboxClient
-from paddock.lifecycle.bootstrap import first_key
 from paddock.settings import Settings
 from tests.addons.packed import VERSION, pack_vscode
 from tests.client.server import RunningServer, running_server

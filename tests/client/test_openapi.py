@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paddock.api.app import create_app
-from paddock.client.call import Call, Operation, StreamCall, StreamOperation
+from paddock.client.call import ApiCall, ApiOperation, StreamCall, StreamOperation
 from paddock.client.operations import Operations
 from paddock.settings import Settings
 
@@ -79,11 +79,11 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, found in vars(Operations).items() if isinstance(found, Operation | StreamOperation)]
+    "name", [name for name, found in vars(Operations).items() if isinstance(found, ApiOperation | StreamOperation)]
 )
 def test_the_call_has_a_route(name: str, routes: dict[str, set[str]]) -> None:
     made = vars(Operations)[name].build(*ARGUMENTS.get(name, (BOX,)))
-    call: Call[Any] = made.call if isinstance(made, StreamCall) else made
+    call: ApiCall[Any] = made.call if isinstance(made, StreamCall) else made
     fitting = [
         methods for path, methods in routes.items() if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", path), call.path)
     ]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paddock.client import SandboxClient, SyncSandboxClient
-from paddock.client.call import Operation, StreamOperation
+from paddock.client.call import ApiOperation, StreamOperation
 from paddock.client.operations import Operations
 
 
@@ -47,5 +47,5 @@ async def test_methods_are_awaited_on_one_and_plain_on_the_other() -> None:
 
 def test_every_operation_is_named_as_its_function() -> None:
     for name, operation in vars(Operations).items():
-        if isinstance(operation, Operation | StreamOperation):
+        if isinstance(operation, ApiOperation | StreamOperation):
             assert operation.build.__name__ == name

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from paddock.accounts.accounts import Principal
 from paddock.api.app import create_app
 from paddock.clock import ManualClock
-from paddock.lifecycle.accounts import Principal
 from paddock.models import CreateKey, Role
 from tests.support.world import World
 
@@ -63,7 +63,7 @@ class Daytona:
     async def pass_time(self, seconds: float) -> None:
         """And let what is due strike."""
         await self.world.pass_time(seconds)
-        await self.world.house.scheduler.tick()
+        await self.world.context.scheduler.tick()
 
 
 def refused(answer: httpx.Response, status: int, message: str, code: str | None = None) -> Json:
@@ -81,10 +81,10 @@ def refused(answer: httpx.Response, status: int, message: str, code: str | None 
 
 
 async def _daytona(world: World, name: str, role: Role = Role.MEMBER) -> AsyncIterator[Daytona]:
-    accounts = world.house.accounts
+    accounts = world.context.accounts
     root = Principal("root", Role.ADMIN, 0, world.admin.quota)
     _, secret = await accounts.create_key(root, CreateKey(name=name, role=role))
-    transport = httpx.ASGITransport(create_app(house=world.house))
+    transport = httpx.ASGITransport(create_app(context=world.context))
     headers = {"Authorization": f"Bearer {secret}"}
     base = "http://paddock.test/daytona"
     async with httpx.AsyncClient(transport=transport, base_url=base, headers=headers, timeout=60) as http:
@@ -97,7 +97,7 @@ async def _world(home: Path, database_url: str) -> AsyncIterator[World]:
     await world.make_accounts()
     yield world
     for sandbox_id in await world.machines():
-        await world.house.providers["fake"].delete(sandbox_id)
+        await world.context.providers["fake"].delete(sandbox_id)
     await world.stop()
 
 

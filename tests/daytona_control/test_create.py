@@ -148,7 +148,7 @@ async def test_what_makes_no_sense_is_a_bad_request(daytona: Daytona, fields: di
 
 
 async def test_quotas_hold_here_too(daytona: Daytona) -> None:
-    daytona.world.house.settings.quota_live = 1
+    daytona.world.context.settings.quota_live = 1
     await daytona.new()
     body = refused(await daytona.create(), 429, "")
     assert body["error"] == "Too Many Requests"
@@ -157,7 +157,7 @@ async def test_quotas_hold_here_too(daytona: Daytona) -> None:
 async def test_network_settings_become_an_egress_policy(daytona: Daytona) -> None:
     made = await daytona.new(domainAllowList="example.org, *.example.com")
     assert made["domainAllowList"] == "example.org, *.example.com"
-    row = await daytona.world.house.controller.by_key(made["id"])
+    row = await daytona.world.context.controller.by_key(made["id"])
     assert row.egress["allow"] == ["example.org", "*.example.com"]
     blocked = await daytona.new(networkBlockAll=True)
     assert blocked["networkBlockAll"] is True

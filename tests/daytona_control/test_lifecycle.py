@@ -181,7 +181,7 @@ async def test_auto_stop_and_auto_pause_exclude_each_other(daytona: Daytona) -> 
 
 async def test_intervals_outlive_a_crash_of_the_server(daytona: Daytona) -> None:
     made = await daytona.new(name="lasting", autoStopInterval=5, autoDeleteInterval=10, ttlMinutes=600)
-    sandbox_id = (await daytona.world.house.controller.by_key(made["id"])).sandbox_id
+    sandbox_id = (await daytona.world.context.controller.by_key(made["id"])).sandbox_id
     await daytona.world.crash()
     await daytona.world.start()
     await daytona.pass_time(6 * MINUTE)
@@ -193,11 +193,11 @@ async def test_intervals_outlive_a_crash_of_the_server(daytona: Daytona) -> None
 
 async def test_a_sandbox_whose_row_was_lost_is_adopted_with_its_name_and_intervals(daytona: Daytona) -> None:
     made = await daytona.new(name="found", autoDeleteInterval=10, autoStopInterval=0)
-    sandbox_id = (await daytona.world.house.controller.by_key(made["id"])).sandbox_id
-    async with daytona.world.house.store.write() as connection:
+    sandbox_id = (await daytona.world.context.controller.by_key(made["id"])).sandbox_id
+    async with daytona.world.context.store.write() as connection:
         await connection.exec_driver_sql("DELETE FROM sandboxes")
         await connection.exec_driver_sql("DELETE FROM deadlines")
-    await daytona.world.house.reconciler.sweep()
+    await daytona.world.context.reconciler.sweep()
     row = await daytona.world.row(sandbox_id)
     assert (row.name, row.retention, row.timeout) == ("found", 10 * MINUTE, NEVER)
 
@@ -236,7 +236,7 @@ async def test_only_what_failed_can_be_recovered(daytona: Daytona) -> None:
 
 
 async def test_a_sandbox_of_the_native_api_is_seen_with_its_own_timeout(daytona: Daytona) -> None:
-    seen = await daytona.world.house.controller.create(daytona.who, CreateSandbox(user_id="erin", timeout=600))
+    seen = await daytona.world.context.controller.create(daytona.who, CreateSandbox(user_id="erin", timeout=600))
     shown = await daytona.info(seen.sandbox.key)
     assert (shown["autoPauseInterval"], shown["autoStopInterval"]) == (10, 0)
     assert (await daytona.act(seen.sandbox.key, "public/true")).json()["public"] is True

@@ -10,7 +10,7 @@ async def test_a_preview_has_the_address_of_the_port_and_a_token(daytona: Dayton
     body = (await daytona.http.get(f"/api/sandbox/{made['id']}/ports/3000/preview-url")).json()
     assert body["url"] == f"http://3000-{made['id']}.box.test"
     assert body["sandboxId"] == made["id"]
-    assert daytona.world.house.tokens.check_traffic(made["id"], body["token"])
+    assert daytona.world.context.tokens.check_traffic(made["id"], body["token"])
 
 
 async def test_a_signed_preview_is_good_until_it_is_called_back(daytona: Daytona) -> None:
@@ -20,7 +20,7 @@ async def test_a_signed_preview_is_good_until_it_is_called_back(daytona: Daytona
     assert set(body) == {"sandboxId", "port", "token", "url"}
     assert body["token"] in body["url"]
     assert (await daytona.http.post(f"{where}/{body['token']}/expire")).status_code == 200
-    row = await daytona.world.house.controller.by_key(made["id"])
+    row = await daytona.world.context.controller.by_key(made["id"])
     assert row.daytona is not None
     assert len(row.daytona["ended_links"]) == 1
     refused(await daytona.http.post(f"{where}/nonsense/expire"), 404, "not found")

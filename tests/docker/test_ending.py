@@ -45,7 +45,7 @@ async def test_an_agent_that_does_nothing_any_more_is_ended(place: Place, harm: 
 
 async def test_a_record_that_cannot_be_read_keeps_no_other_from_being_served(place: Place) -> None:
     bad, other = await place.create(), await place.create()
-    path = place.provider._yard.folder(bad.sandbox_id) / "record.json"
+    path = place.provider._dirs.folder(bad.sandbox_id) / "record.json"
     kept = path.read_bytes()
     path.write_text("{ half a rec")
     for _ in range(2):

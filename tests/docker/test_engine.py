@@ -9,7 +9,7 @@ import pytest
 
 from paddock import errors
 from paddock.providers.docker.address import Address
-from paddock.providers.docker.engine import Engine, Missing
+from paddock.providers.docker.engine import DockerEngine, EngineNotFound
 from tests.docker.fake_engine import HANG_UP, SILENCE, FakeEngine, Said
 
 
@@ -20,8 +20,8 @@ def fake(tmp_path: Path) -> Iterator[FakeEngine]:
 
 
 @pytest.fixture
-async def engine(fake: FakeEngine) -> AsyncIterator[Engine]:
-    made = Engine(Address.parse(fake.host), seconds=20)
+async def engine(fake: FakeEngine) -> AsyncIterator[DockerEngine]:
+    made = DockerEngine(Address.parse(fake.host), seconds=20)
     yield made
     await made.close()
 
@@ -53,7 +53,7 @@ def test_one_that_speaks_tls_without_certificates_is_refused_with_the_place(tmp_
     address = Address.parse("tcp://engine.example", tls_verify="1", cert_path=str(tmp_path))
     assert address == Address(None, "https://engine.example:2376", tmp_path)
     with pytest.raises(errors.ProviderRefused, match=f"ca.pem, cert.pem and key.pem. In {tmp_path}"):
-        Engine(address)
+        DockerEngine(address)
 
 
 @pytest.mark.parametrize("given", ["ssh://me@engine", "npipe://x", "nonsense", "unix://", "tcp://"])
@@ -70,7 +70,7 @@ def test_an_address_that_is_none_is_refused(given: str) -> None:
     ],
 )
 async def test_old_and_new_engines_are_spoken_to_in_what_both_know(
-    fake: FakeEngine, engine: Engine, said: dict[str, str], spoken: tuple[int, int]
+    fake: FakeEngine, engine: DockerEngine, said: dict[str, str], spoken: tuple[int, int]
 ) -> None:
     fake.answers["GET /version"] = (200, said)
     fake.answers["GET /info"] = (200, {"ID": "x"})
@@ -81,7 +81,7 @@ async def test_old_and_new_engines_are_spoken_to_in_what_both_know(
 
 @pytest.mark.parametrize("said", [{"ApiVersion": "1.30"}, {"ApiVersion": "2.1", "MinAPIVersion": "2.0"}, {}])
 async def test_an_engine_that_is_too_old_or_too_new_is_refused(
-    fake: FakeEngine, engine: Engine, said: dict[str, str]
+    fake: FakeEngine, engine: DockerEngine, said: dict[str, str]
 ) -> None:
     fake.answers["GET /version"] = (200, said)
     with pytest.raises(errors.ProviderRefused, match=r"Docker 20\.10"):
@@ -91,7 +91,7 @@ async def test_an_engine_that_is_too_old_or_too_new_is_refused(
 @pytest.mark.parametrize(
     ("said", "kind", "words"),
     [
-        ((404, {"message": "No such container: x"}), Missing, "No such container"),
+        ((404, {"message": "No such container: x"}), EngineNotFound, "No such container"),
         ((409, {"message": "is already paused"}), errors.Conflict, "already paused"),
         ((500, {"message": "x: container state improper"}), errors.Conflict, "state improper"),
         ((400, {"message": "invalid mount"}), errors.ProviderRefused, "invalid mount"),
@@ -105,7 +105,7 @@ async def test_an_engine_that_is_too_old_or_too_new_is_refused(
     ],
 )
 async def test_every_answer_is_a_definite_no_or_an_open_question(
-    fake: FakeEngine, engine: Engine, said: Said, kind: type[errors.PaddockError], words: str
+    fake: FakeEngine, engine: DockerEngine, said: Said, kind: type[errors.PaddockError], words: str
 ) -> None:
     fake.answers["POST /containers/x/start"] = said
     with pytest.raises(kind, match=words) as caught:
@@ -116,25 +116,25 @@ async def test_every_answer_is_a_definite_no_or_an_open_question(
 
 async def test_an_engine_that_hangs_is_not_waited_for_for_ever(fake: FakeEngine) -> None:
     fake.answers["GET /containers/x/json"] = SILENCE
-    engine = Engine(Address.parse(fake.host), seconds=0.3)
+    engine = DockerEngine(Address.parse(fake.host), seconds=0.3)
     with pytest.raises(errors.ProviderTimeout):
         await engine.inspect("x")
     await engine.close()
 
 
 async def test_an_engine_that_is_not_there_is_unknown_not_empty(tmp_path: Path) -> None:
-    engine = Engine(Address.parse(f"unix://{tmp_path}/nobody.sock"))
+    engine = DockerEngine(Address.parse(f"unix://{tmp_path}/nobody.sock"))
     with pytest.raises(errors.ProviderUnavailable, match=r"nobody\.sock does not answer"):
         await engine.containers("label")
     await engine.close()
 
 
-async def test_a_container_that_is_not_there_is_a_definite_answer(engine: Engine) -> None:
+async def test_a_container_that_is_not_there_is_a_definite_answer(engine: DockerEngine) -> None:
     assert await engine.inspect("x") is None
     await engine.remove("x")
 
 
-async def test_a_pull_that_fails_in_the_middle_says_why(fake: FakeEngine, engine: Engine) -> None:
+async def test_a_pull_that_fails_in_the_middle_says_why(fake: FakeEngine, engine: DockerEngine) -> None:
     fake.answers["POST /images/create"] = (200, '{"status": "Pulling"}\n{"error": "manifest unknown"}\n')
     with pytest.raises(errors.ProviderRefused, match="manifest unknown"):
         await engine.pull("registry.example:5000/team/image")

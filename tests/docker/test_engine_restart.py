@@ -13,12 +13,12 @@ import pytest
 
 from paddock import errors
 from paddock.clock import SystemClock
-from paddock.lifecycle.house import House, build_house
-from paddock.machine.agent import trunk
+from paddock.machine.agent import multiplexer
 from paddock.machine.base import ProcessStatus
 from paddock.models import State
 from paddock.providers.base import MachineState
-from paddock.providers.docker import DockerProvider, way
+from paddock.providers.docker import DockerProvider, agent_transport
+from paddock.server.context import ServerContext, build_context
 from tests.docker.own_engine import IMAGE, OwnEngine
 from tests.docker.place import Place
 from tests.docker.test_server import Contained
@@ -103,8 +103,8 @@ async def test_sandboxes_outlive_their_engine(place: Place, fall: Fall, own: Own
 async def test_what_carried_the_way_to_an_agent_does_not_pile_up(
     place: Place, fall: Fall, own: OwnEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(way, "FAR_COMMAND", (*way.FAR_COMMAND[:-1], "3"))
-    monkeypatch.setattr(trunk, "_PING_SECONDS", 0.5)
+    monkeypatch.setattr(agent_transport, "FAR_COMMAND", (*agent_transport.FAR_COMMAND[:-1], "3"))
+    monkeypatch.setattr(multiplexer, "_PING_SECONDS", 0.5)
     inside = await place.create()
     for _ in range(2):
         own.stop(fall.how)
@@ -122,9 +122,9 @@ class Fallible(Contained):
 
     own: OwnEngine
 
-    def another_house(self) -> House:
+    def another_house(self) -> ServerContext:
         provider = DockerProvider(self.home / "docker", address=self.own.address, images=[IMAGE])
-        return build_house(self.settings, clock=self.clock, providers={"docker": provider})
+        return build_context(self.settings, clock=self.clock, providers={"docker": provider})
 
 
 @pytest.fixture
@@ -135,8 +135,8 @@ async def world(fall: Fall, own: OwnEngine, tmp_path: Path) -> AsyncIterator[Fal
     await made.start()
     await made.make_accounts()
     yield made
-    for sandbox in (await made.house.controller.list(made.admin)).sandboxes:
-        await made.house.controller.delete(made.admin, sandbox.sandbox_id)
+    for sandbox in (await made.context.controller.list(made.admin)).sandboxes:
+        await made.context.controller.delete(made.admin, sandbox.sandbox_id)
     await made.stop()
 
 
@@ -144,10 +144,10 @@ async def test_rows_stay_and_the_next_use_wakes_what_was_stopped(world: Fallible
     sandbox_id = (await world.create()).sandbox.sandbox_id
     assert await world.says(sandbox_id, "echo kept > file; cat file") == "kept"
     own.stop(fall.how)
-    await world.house.reconciler.sweep()  # while nobody answers, nothing is called gone
+    await world.context.reconciler.sweep()  # while nobody answers, nothing is called gone
     assert await world.state(sandbox_id) is State.RUNNING
     own.start(live_restore=fall.live_restore)
-    await world.house.reconciler.sweep()
+    await world.context.reconciler.sweep()
     assert await world.state(sandbox_id) is (State.RUNNING if fall.live_restore else State.PAUSED)
     assert await world.says(sandbox_id, "cat file") == "kept"
     assert await world.state(sandbox_id) is State.RUNNING

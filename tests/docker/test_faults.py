@@ -20,7 +20,7 @@ async def swept(place: Place) -> None:
         os.utime(path, (time.time() - 1000,) * 2)
     for _ in range(3):
         await place.provider.list()
-        await place.provider._chores.finish()
+        await place.provider._cleanup.finish()
 
 
 @pytest.mark.parametrize("step", ["/containers/create", "/start", "/images/"])

@@ -45,7 +45,7 @@ async def test_a_container_that_was_stopped_is_paused_and_starts_afresh_on_its_f
     process = await inside.start("echo before; exec sleep 1000")
     await inside.until(process, b"before")
     engine.call("POST", f"/containers/{await place.container(inside.sandbox_id)}/kill")
-    await until(lambda: not place.provider._lives.living[inside.sandbox_id].alive(), 60)
+    await until(lambda: not place.provider._registry.handles[inside.sandbox_id].alive(), 60)
     await place.restart()
     assert [found.state for found in await place.provider.list()] == [MachineState.PAUSED]
     with pytest.raises(errors.Conflict, match="resume it first"):
@@ -92,7 +92,7 @@ async def test_deleting_leaves_nothing_whatever_state_it_is_in(place: Place) -> 
     await place.provider.pause(stopped.sandbox_id, keep_memory=False)
     for inside in (running, frozen, stopped):
         await place.provider.delete(inside.sandbox_id)
-    await place.provider._chores.finish()
+    await place.provider._cleanup.finish()
     assert place.leftovers() == []
 
 
@@ -103,7 +103,7 @@ async def test_two_installations_leave_each_other_alone(place: Place, tmp_path: 
     assert await other.provider.list() == []
     for _ in range(3):
         await other.provider.list()
-        await other.provider._chores.finish()
+        await other.provider._cleanup.finish()
     assert await inside.says("echo alive") == "alive"
     await other.provider.close()
 
@@ -118,7 +118,7 @@ async def test_what_crashes_left_is_removed_and_nothing_that_is_somebodys(place:
     await place.restart()
     for _ in range(2):  # one look is not enough to call a container nobody's
         await place.provider.list()
-        await place.provider._chores.finish()
+        await place.provider._cleanup.finish()
     assert orphan not in place.containers()
     assert not (place.root / "births" / orphan).exists()
     assert len(place.containers()) == 2
@@ -153,6 +153,6 @@ async def test_what_stands_ready_is_found_by_the_next_server_and_one_that_died_i
     assert await place.provider.warmed() == {SHAPE: 2}
     first = place.containers()[0]
     engine.call("POST", f"/containers/{first}/kill")
-    await until(lambda: sum(place.provider._stock.counts().values()) == 1, 60)
+    await until(lambda: sum(place.provider._warm_machines.counts().values()) == 1, 60)
     inside = await place.create()
     assert await place.container(inside.sandbox_id) != first

@@ -10,7 +10,7 @@ import pytest
 
 from paddock import errors
 from paddock.providers.docker.address import Address
-from paddock.providers.docker.engine import Engine, Missing
+from paddock.providers.docker.engine import DockerEngine, EngineNotFound
 from paddock.providers.docker.shared_directory import engine_sees
 from tests.docker.fake_engine import FakeEngine, Said
 
@@ -39,7 +39,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Path]:
 
 
 async def _asked(fake: FakeEngine, folder: Path) -> bool:
-    engine = Engine(Address.parse(fake.host))
+    engine = DockerEngine(Address.parse(fake.host))
     try:
         return await engine_sees(engine, "installation", folder, "python:3.12")
     finally:
@@ -64,7 +64,7 @@ async def test_an_engine_without_the_directory_does_not_see_it(tmp_path: Path, f
 
 @pytest.mark.parametrize(
     ("create", "error"),
-    [((404, {"message": "No such image"}), Missing), ((500, {"message": "boom"}), errors.ProviderUnavailable)],
+    [((404, {"message": "No such image"}), EngineNotFound), ((500, {"message": "boom"}), errors.ProviderUnavailable)],
 )
 async def test_other_trouble_tells_nothing(
     tmp_path: Path, folder: Path, create: Any, error: type[errors.PaddockError]

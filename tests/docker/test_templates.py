@@ -12,8 +12,8 @@ from paddock import errors
 from paddock.providers.base import Resources, SandboxSpec
 from paddock.providers.docker import container
 from paddock.providers.docker.address import Address
-from paddock.providers.docker.engine import Engine
-from paddock.providers.docker.images import Images
+from paddock.providers.docker.engine import DockerEngine
+from paddock.providers.docker.images import EngineImages
 from tests.cli.conftest import Paddock
 from tests.docker.fake_engine import FakeEngine
 from tests.support.serving import serving
@@ -34,33 +34,33 @@ def fake(tmp_path: Path) -> Iterator[FakeEngine]:
 
 
 @pytest.fixture
-async def engine(fake: FakeEngine) -> AsyncIterator[Engine]:
-    made = Engine(Address.parse(fake.host))
+async def engine(fake: FakeEngine) -> AsyncIterator[DockerEngine]:
+    made = DockerEngine(Address.parse(fake.host))
     yield made
     await made.close()
 
 
-async def test_the_first_that_is_listed_is_the_default_and_nothing_else_is_one(engine: Engine) -> None:
-    images = Images(engine, LISTED, any_local=False, pull=False)
+async def test_the_first_that_is_listed_is_the_default_and_nothing_else_is_one(engine: DockerEngine) -> None:
+    images = EngineImages(engine, LISTED, any_local=False, pull=False)
     assert await images.names() == ["python:3.12", "team/own:1"]
     await images.require("python:3.12")
     with pytest.raises(errors.TemplateNotFound, match="no template 'other:2'"):
         await images.require("other:2")
 
 
-async def test_with_leave_every_image_of_the_engine_is_one(engine: Engine) -> None:
-    images = Images(engine, LISTED, any_local=True, pull=False)
+async def test_with_leave_every_image_of_the_engine_is_one(engine: DockerEngine) -> None:
+    images = EngineImages(engine, LISTED, any_local=True, pull=False)
     assert await images.names() == ["python:3.12", "team/own:1", "other:2"]
 
 
-async def test_an_image_that_the_engine_has_not_is_missing_with_what_to_do(engine: Engine) -> None:
-    images = Images(engine, LISTED, any_local=False, pull=False)
+async def test_an_image_that_the_engine_has_not_is_missing_with_what_to_do(engine: DockerEngine) -> None:
+    images = EngineImages(engine, LISTED, any_local=False, pull=False)
     with pytest.raises(errors.TemplateNotFound, match=r"docker pull team/own:1.*PADDOCK_DOCKER_PULL"):
         await images.require("team/own:1")
 
 
-async def test_it_is_fetched_where_that_is_allowed(fake: FakeEngine, engine: Engine) -> None:
-    images = Images(engine, LISTED, any_local=False, pull=True)
+async def test_it_is_fetched_where_that_is_allowed(fake: FakeEngine, engine: DockerEngine) -> None:
+    images = EngineImages(engine, LISTED, any_local=False, pull=True)
     with pytest.raises(errors.TemplateNotFound):  # this engine has it no more than before
         await images.require("team/own:1")
     assert fake.asked[-2].endswith("/images/create?fromImage=team%2Fown&tag=1")
@@ -69,7 +69,9 @@ async def test_it_is_fetched_where_that_is_allowed(fake: FakeEngine, engine: Eng
 
 def test_a_container_gets_no_more_than_it_needs(tmp_path: Path) -> None:
     spec = SandboxSpec("x_1", "k", "o", "u", "python:3.12", resources=Resources(0.5, 256, 100, 64))
-    made = container.body(container.Site("me", tmp_path / "agent", "", False), spec, tmp_path, hard_disk=False)
+    made = container.body(
+        container.ContainerSettings("me", tmp_path / "agent", "", False), spec, tmp_path, hard_disk=False
+    )
     host = made["HostConfig"]
     assert (host["NetworkMode"], host["CapDrop"]) == ("none", ["ALL"])
     assert not {"SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE", "MKNOD", "NET_RAW"} & set(host["CapAdd"])
@@ -87,7 +89,9 @@ def test_a_container_gets_no_more_than_it_needs(tmp_path: Path) -> None:
 
 def test_a_read_only_root_leaves_the_places_to_work_in(tmp_path: Path) -> None:
     spec = SandboxSpec("x_1", "k", "o", "u", "python:3.12")
-    made = container.body(container.Site("me", tmp_path / "agent", "", True), spec, tmp_path, hard_disk=False)
+    made = container.body(
+        container.ContainerSettings("me", tmp_path / "agent", "", True), spec, tmp_path, hard_disk=False
+    )
     host = made["HostConfig"]
     assert host["ReadonlyRootfs"]
     volumes = {mount["Target"] for mount in host["Mounts"] if mount["Type"] == "volume"}

@@ -17,7 +17,7 @@ async def test_create_answers_everything_that_the_sdks_read(control: Control) ->
     assert answer.status_code == 201
     body = answer.json()
     assert re.fullmatch("i[a-z0-9]{20}", body["sandboxID"])
-    tokens = control.world.house.tokens
+    tokens = control.world.context.tokens
     assert body == {
         "templateID": "host",
         "sandboxID": body["sandboxID"],
@@ -148,15 +148,15 @@ async def test_a_body_that_is_no_object_is_a_bad_request(control: Control) -> No
 
 async def test_traffic_has_a_token_only_where_ports_are_not_public(control: Control) -> None:
     made = (await control.create(network={"allowPublicTraffic": False})).json()
-    tokens = control.world.house.tokens
+    tokens = control.world.context.tokens
     assert made["trafficAccessToken"] == tokens.traffic(made["sandboxID"])
     again = (await control.connect(made["sandboxID"])).json()
     assert again["trafficAccessToken"] == made["trafficAccessToken"]
 
 
 async def test_a_quota_is_told_as_a_rate_limit_that_waiting_does_not_lift(control: Control, admin: Control) -> None:
-    house = control.world.house
-    await house.accounts.change_user(admin.who, control.who.user_id, ChangeUser(quota=QuotaChange(max_live=1)))
+    context = control.world.context
+    await context.accounts.change_user(admin.who, control.who.user_id, ChangeUser(quota=QuotaChange(max_live=1)))
     await control.new()
     answer = await control.create()
     refused(answer, 429, "live sandboxes")

@@ -19,15 +19,15 @@ async def test_use_does_not_push_the_end_out(control: Control, now: float) -> No
     key = await control.new(timeout=100)
     sandbox_id = await control.sandbox_id(key)
     await control.pass_time(50)
-    async with control.world.house.controller.use_key(key, wake=True) as use:
+    async with control.world.context.controller.use_key(key, wake=True) as use:
         await use.record(commands=1)
-    await control.world.house.journal.settled(sandbox_id)
+    await control.world.context.journal.settled(sandbox_id)
     assert (await control.info(key))["endAt"] == iso(now + 100)
 
 
 async def test_the_end_comes_though_somebody_is_inside(control: Control) -> None:
     key = await control.new(timeout=100)
-    async with control.world.house.controller.use_key(key, wake=True):
+    async with control.world.context.controller.use_key(key, wake=True):
         await control.pass_time(101)
         refused(await control.http.get(f"/sandboxes/{key}"), 404, "doesn't exist or you don't have access to it")
 
@@ -199,7 +199,7 @@ async def test_timeouts_are_for_what_runs(control: Control) -> None:
 async def test_a_long_end_is_left_alone_by_the_reconciler(control: Control, now: float) -> None:
     key = await control.new(timeout=10)
     await control.http.post(f"/sandboxes/{key}/timeout", json={"timeout": 5000})
-    await control.world.house.reconciler.sweep()
+    await control.world.context.reconciler.sweep()
     assert (await control.info(key))["endAt"] == iso(now + 5000)
 
 
@@ -225,7 +225,7 @@ async def test_the_old_resume_is_for_paused_ones(control: Control, now: float) -
 
 
 async def test_traffic_wakes_it_only_where_that_was_asked_for(control: Control, now: float) -> None:
-    controller = control.world.house.controller
+    controller = control.world.context.controller
     eager, lazy = await control.new(timeout=20, autoResume={"enabled": True}), await control.new()
     for key in (eager, lazy):
         await control.pause(key)
@@ -242,7 +242,7 @@ async def test_looking_through_a_port_without_waking_finds_it_asleep(control: Co
     key = await control.new(autoResume={"enabled": True})
     await control.pause(key)
     with pytest.raises(Asleep):
-        async with control.world.house.controller.use_key(key, wake=False):
+        async with control.world.context.controller.use_key(key, wake=False):
             pass
 
 
@@ -251,7 +251,7 @@ async def test_one_that_kept_only_its_files_is_not_woken_by_traffic(control: Con
     assert (await control.pause(key, memory=False)).status_code == 204
     assert (await control.info(key))["pauseMode"] == "filesystem"
     with pytest.raises(Asleep):
-        async with control.world.house.controller.use_key(key, wake=True):
+        async with control.world.context.controller.use_key(key, wake=True):
             pass
     assert (await control.connect(key)).status_code == 201
 
@@ -275,14 +275,14 @@ async def test_the_way_a_pause_was_meant_survives_a_crash(control: Control) -> N
     sandbox_id = await control.sandbox_id(key)
     control.world.faults.add("pause", FaultKind.FAIL)
     refused(await control.pause(key, memory=False), 503, "")
-    house = await control.world.restart()
-    await house.reconciler.finish(patient=False)
+    context = await control.world.restart()
+    await context.reconciler.finish(patient=False)
     row = await control.world.row(sandbox_id)
     assert (row.state, row.memory_kept) == (State.PAUSED, False)
 
 
 async def test_keys_find_their_sandbox_and_nothing_else(control: Control) -> None:
-    controller = control.world.house.controller
+    controller = control.world.context.controller
     key = await control.new()
     assert (await controller.by_key(key)).key == key
     assert (await controller.by_key(key)).sandbox_id == await control.sandbox_id(key)

@@ -16,7 +16,7 @@ def key(text: str = "job-7") -> dict[str, str]:
 
 
 async def _rows(control: Control) -> int:
-    async with control.world.house.store.read() as connection:
+    async with control.world.context.store.read() as connection:
         return (await sandboxes.totals(connection, control.who.user_id)).live
 
 
@@ -87,6 +87,6 @@ async def test_a_malformed_key_is_a_bad_request(control: Control, text: str) -> 
 async def test_a_key_is_forgotten_after_a_day(control: Control) -> None:
     first = await control.create(headers=key())
     await control.pass_time(86_401)
-    await control.world.house.reconciler.sweep()
+    await control.world.context.reconciler.sweep()
     again = await control.create(headers=key())
     assert again.json()["sandboxID"] != first.json()["sandboxID"]

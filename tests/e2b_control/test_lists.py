@@ -56,7 +56,7 @@ async def test_a_description_has_the_rest(control: Control) -> None:
     }
     assert info["lifecycle"] == {"autoResume": False, "onTimeout": "kill"}
     assert (info["allowInternetAccess"], info["domain"]) == (None, "box.test")
-    assert info["envdAccessToken"] == control.world.house.tokens.access(key)
+    assert info["envdAccessToken"] == control.world.context.tokens.access(key)
 
 
 async def test_pages_hold_running_and_paused_ones_in_one_order(on_both: Control) -> None:
@@ -183,7 +183,7 @@ async def test_native_sandboxes_are_in_the_list_with_metadata_as_text(control: C
 
 async def test_a_page_is_read_from_its_index_however_many_there_are(control: Control) -> None:
     """The plan says so: no sort, and no look at the sandboxes of others or of the dead."""
-    store = control.world.house.store
+    store = control.world.context.store
     async with store.write() as connection:
         for number in range(300):
             row = a_sandbox(owner_id=control.who.user_id, state=State.PAUSED, started_at=EPOCH + number)

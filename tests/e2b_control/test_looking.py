@@ -6,7 +6,7 @@ import json
 from array import array
 
 from paddock.clock import iso
-from paddock.lifecycle.sampling import History
+from paddock.lifecycle.sampling import UsageHistory
 from paddock.machine.base import MachineStats
 from tests.e2b_control.conftest import Control, refused
 
@@ -17,13 +17,13 @@ def stats(at: float, cpu_seconds: float = 0.0, cores: float = 2.0) -> MachineSta
 
 class TestHistory:
     def test_cpu_is_a_share_of_what_it_may_use(self) -> None:
-        history = History()
+        history = UsageHistory()
         for at, seconds in ((100.0, 1.0), (105.0, 6.0), (110.0, 100.0), (115.0, 0.0)):
             history.add(stats(at, seconds))
         assert [sample.cpu_percent for sample in history.between(0, 200)] == [0.0, 50.0, 100.0, 0.0]
 
     def test_it_keeps_an_hour_in_little_memory(self) -> None:
-        history = History()
+        history = UsageHistory()
         for number in range(5000):
             history.add(stats(float(number)))
         kept = list(history.between(0, 1e9))
@@ -33,7 +33,7 @@ class TestHistory:
         assert history._values.buffer_info()[1] * history._values.itemsize < 100_000
 
     def test_a_range_has_both_its_ends(self) -> None:
-        history = History()
+        history = UsageHistory()
         for number in range(10):
             history.add(stats(float(number)))
         assert [sample.at for sample in history.between(3, 5)] == [3.0, 4.0, 5.0]
@@ -60,7 +60,7 @@ async def test_metrics_have_every_field_and_are_there_at_once(control: Control, 
 async def test_metrics_are_sampled_and_asked_for_by_range(control: Control, now: float) -> None:
     key = await control.new(timeout=1000)
     for _ in range(3):
-        await control.world.house.sampling.round()
+        await control.world.context.usage_sampler.round()
         await control.world.pass_time(5)
 
     async def at(**params: int) -> list[int]:
@@ -79,10 +79,10 @@ async def test_metrics_are_sampled_and_asked_for_by_range(control: Control, now:
 
 async def test_a_paused_sandbox_keeps_its_history_and_is_not_woken(control: Control) -> None:
     key = await control.new()
-    await control.world.house.sampling.round()
+    await control.world.context.usage_sampler.round()
     await control.pause(key)
     await control.world.pass_time(60)
-    await control.world.house.sampling.round()
+    await control.world.context.usage_sampler.round()
     assert len((await control.http.get(f"/sandboxes/{key}/metrics")).json()) == 1
     assert (await control.info(key))["state"] == "paused"
 
@@ -100,7 +100,7 @@ async def test_sampling_pushes_no_end_out(control: Control) -> None:
     seen = await control.world.create(control.who, timeout=60)
     before = await control.world.deadline(seen.sandbox.sandbox_id)
     await control.world.pass_time(30)
-    await control.world.house.sampling.round()
+    await control.world.context.usage_sampler.round()
     assert await control.world.deadline(seen.sandbox.sandbox_id) == before
 
 

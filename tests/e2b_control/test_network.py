@@ -118,7 +118,7 @@ async def test_an_update_replaces_everything(control: Control) -> None:
     async def put(**body: Any) -> dict[str, Any]:
         answer = await control.http.put(f"/sandboxes/{key}/network", json=body)
         assert (answer.status_code, answer.headers["content-length"]) == (204, "0")
-        report = await control.world.house.confinement.egress(control.who, sandbox_id)
+        report = await control.world.context.confinement.egress(control.who, sandbox_id)
         assert report.policy.to_json() == (await control.world.row(sandbox_id)).egress
         network: dict[str, Any] = (await control.info(key))["network"]
         return network

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from paddock import errors
-from paddock.egress.addresses import Reach
-from paddock.egress.gate import Gate
+from paddock.egress.addresses import PrivateAccess
+from paddock.egress.gate import EgressGate
 from paddock.egress.limits import Limits
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.proxy import EgressProxy
@@ -92,7 +92,7 @@ class Sandbox:
     """The proxy of a sandbox, and the way to it."""
 
     proxy: EgressProxy
-    gate: Gate
+    gate: EgressGate
     names: Names
     port: int
     records: list[EgressRecord]
@@ -129,16 +129,16 @@ def make_sandbox(
     *,
     listener: socket.socket | None = None,
     limits: Limits | None = None,
-    reach: Reach | None = None,
+    reach: PrivateAccess | None = None,
     reachable: Sequence[str] = LOOPBACK,
 ) -> Sandbox:
     listener = listener or socket.create_server(("127.0.0.1", 0))
     names = Names()
     names.say("site.test", ["127.0.0.1"])
     records: list[EgressRecord] = []
-    gate = Gate(
+    gate = EgressGate(
         policy or EgressPolicy(),
-        reach=reach or Reach(reachable=reachable),
+        reach=reach or PrivateAccess(reachable=reachable),
         resolve=names,
         ledger=Ledger(on_record=records.append),
     )

@@ -10,9 +10,9 @@ from ipaddress import ip_address
 
 import pytest
 
-from paddock.egress.dns import AAAA, HTTPS, A, Code
+from paddock.egress.dns import AAAA, HTTPS, A, DnsCode
 from paddock.egress.dns_relay import DnsRelay
-from paddock.egress.gate import Gate
+from paddock.egress.gate import EgressGate
 from paddock.egress.limits import Limits
 from paddock.egress.policy import EgressPolicy
 from tests.egress.conftest import Make
@@ -27,7 +27,7 @@ def question(name: str, kind: int = A, number: int = 7, flags: int = 0x0100) -> 
     return struct.pack("!6H", number, flags, 1, 0, 0, 0) + labels + b"\0" + struct.pack("!HH", kind, 1)
 
 
-def read(answer: bytes | None) -> tuple[Code, list[str]]:
+def read(answer: bytes | None) -> tuple[DnsCode, list[str]]:
     assert answer is not None
     number, flags, asked, count, _, _ = struct.unpack_from("!6H", answer)
     assert number == 7 and flags & 0x8080 == 0x8080 and asked == 1
@@ -37,11 +37,11 @@ def read(answer: bytes | None) -> tuple[Code, list[str]]:
         found.append(str(ip_address(answer[at + 12 : at + 12 + size])))
         at += 12 + size
     assert at == len(answer)
-    return Code(flags & 15), found
+    return DnsCode(flags & 15), found
 
 
 class Relay:
-    def __init__(self, gate: Gate, names: Names, limits: Limits) -> None:
+    def __init__(self, gate: EgressGate, names: Names, limits: Limits) -> None:
         self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.udp.bind(("127.0.0.1", 0))
         self.tcp = socket.create_server(("127.0.0.1", 0))
@@ -49,7 +49,7 @@ class Relay:
         self.gate, self.names = gate, names
         self.relay = DnsRelay([self.udp], [self.tcp], gate, limits)
 
-    async def ask(self, name: str, kind: int = A) -> tuple[Code, list[str]]:
+    async def ask(self, name: str, kind: int = A) -> tuple[DnsCode, list[str]]:
         return read(await self.relay.answer(question(name, kind)))
 
 
@@ -66,17 +66,17 @@ async def relay(make: Make) -> AsyncIterator[Relay]:
 
 
 async def test_each_family_is_answered_with_its_own_addresses_that_are_in_reach(relay: Relay) -> None:
-    assert await relay.ask("good.test") == (Code.OK, ["93.184.216.34"])
-    assert await relay.ask("GOOD.test", AAAA) == (Code.OK, ["2606:2800::1"])
-    assert await relay.ask("good.test", HTTPS) == (Code.OK, [])
-    assert await relay.ask("only-https.test") == (Code.OK, ["93.184.216.35"])
+    assert await relay.ask("good.test") == (DnsCode.OK, ["93.184.216.34"])
+    assert await relay.ask("GOOD.test", AAAA) == (DnsCode.OK, ["2606:2800::1"])
+    assert await relay.ask("good.test", HTTPS) == (DnsCode.OK, [])
+    assert await relay.ask("only-https.test") == (DnsCode.OK, ["93.184.216.35"])
     assert relay.gate.learned.names_of(ip_address("93.184.216.34")) == ("good.test",)
 
 
 @pytest.mark.parametrize("name", ["evil.test", "bad.good.test", "localhost", "a.localhost", "secret-42.evil.test"])
 async def test_a_name_that_is_refused_does_not_exist_and_is_asked_of_nobody(relay: Relay, name: str) -> None:
-    assert await relay.ask(name) == (Code.NO_SUCH_NAME, [])
-    assert await relay.ask(name, AAAA) == (Code.NO_SUCH_NAME, [])
+    assert await relay.ask(name) == (DnsCode.NO_SUCH_NAME, [])
+    assert await relay.ask(name, AAAA) == (DnsCode.NO_SUCH_NAME, [])
     assert relay.names.asked == []
     assert relay.gate.ledger.totals.denied == 1
     [record] = relay.gate.ledger.latest
@@ -84,17 +84,17 @@ async def test_a_name_that_is_refused_does_not_exist_and_is_asked_of_nobody(rela
 
 
 async def test_a_name_that_leads_only_inside_does_not_exist(relay: Relay) -> None:
-    assert await relay.ask("inner.good.test") == (Code.NO_SUCH_NAME, [])
+    assert await relay.ask("inner.good.test") == (DnsCode.NO_SUCH_NAME, [])
 
 
 async def test_what_does_not_exist_what_fails_and_what_is_not_understood(
     relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await relay.ask("missing.good.test") == (Code.NO_SUCH_NAME, [])
-    assert await relay.ask("127.0.0.1") == (Code.NO_SUCH_NAME, [])
+    assert await relay.ask("missing.good.test") == (DnsCode.NO_SUCH_NAME, [])
+    assert await relay.ask("127.0.0.1") == (DnsCode.NO_SUCH_NAME, [])
     for kind in (MX, PTR, ANY):
-        assert await relay.ask("good.test", kind) == (Code.NOT_IMPLEMENTED, [])
-    assert read(await relay.relay.answer(question("good.test", flags=0x2800)))[0] == Code.NOT_IMPLEMENTED
+        assert await relay.ask("good.test", kind) == (DnsCode.NOT_IMPLEMENTED, [])
+    assert read(await relay.relay.answer(question("good.test", flags=0x2800)))[0] == DnsCode.NOT_IMPLEMENTED
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ async def test_it_answers_datagrams_and_streams(relay: Relay) -> None:
         client.send(b"nonsense")
         client.send(question("good.test"))
         async with asyncio.timeout(PATIENCE_S):
-            assert read(await loop.sock_recv(client, 600)) == (Code.OK, ["93.184.216.34"])
+            assert read(await loop.sock_recv(client, 600)) == (DnsCode.OK, ["93.184.216.34"])
     reader, writer = await asyncio.open_connection(*relay.tcp_at)
     asked = question("good.test")
     writer.write((struct.pack("!H", len(asked)) + asked) * 2)
     async with asyncio.timeout(PATIENCE_S):
         for _ in range(2):
             size = struct.unpack("!H", await reader.readexactly(2))[0]
-            assert read(await reader.readexactly(size)) == (Code.OK, ["93.184.216.34"])
+            assert read(await reader.readexactly(size)) == (DnsCode.OK, ["93.184.216.34"])
     writer.close()
 
 

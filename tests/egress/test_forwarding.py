@@ -8,6 +8,7 @@ import subprocess
 import httpx
 import pytest
 
+from paddock.egress.head import MAX_INTERIM_RESPONSES
 from tests.egress.conftest import Make, Serve
 from tests.egress.outside import Sandbox
 from tests.egress.sites import web
@@ -271,3 +272,27 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_leaves_nothing_beh
     assert sandbox.gate.open_connections == 0
     [record] = await sandbox.recorded(1)
     assert record.allowed
+
+
+async def test_a_server_that_never_comes_to_its_answer_is_given_up(sandbox: Sandbox, serve: Serve) -> None:
+    sent = 0
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        try:
+            while sent < 1_000_000:
+                writer.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000)
+                sent += 1000
+                await writer.drain()
+        except ConnectionError:
+            pass
+
+    server = await serve(endless)
+    talk = await sandbox.dial()
+    await talk.send(get(f"http://site.test:{server.port}/"))
+    received = b""
+    with pytest.raises(ConnectionError):  # no answer can follow what it has seen of one
+        while data := await asyncio.wait_for(talk.reader.read(65536), PATIENCE_S):
+            received += data
+    assert received.count(b" 103 ") <= MAX_INTERIM_RESPONSES and sent < 1_000_000

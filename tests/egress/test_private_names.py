@@ -6,9 +6,9 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from paddock.egress.addresses import Reach
-from paddock.egress.entries import Closed, closed_entry
-from paddock.egress.gate import Gate
+from paddock.egress.addresses import PrivateAccess
+from paddock.egress.entries import ClosedEntry, closed_entry
+from paddock.egress.gate import EgressGate
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.rules import Rule
 from paddock.errors import Forbidden
@@ -38,13 +38,15 @@ OPENED = EgressPolicy(private=("db.corp.test:5432", ".inner.test", "10.9.0.0/16"
     ],
 )
 def test_what_an_admin_opened_for_a_sandbox(address: str, names: list[str], port: int | None, opened: bool) -> None:
-    reach = Reach(host=lambda: [ip_network("10.7.7.7/32")])
+    reach = PrivateAccess(host=lambda: [ip_network("10.7.7.7/32")])
     assert (reach.refusal(ip_address(address), OPENED, names=names, port=port) is None) is opened
     assert reach.refusal(ip_address(address), EgressPolicy(allow=("*", *OPENED.private)), names=names, port=port)
 
 
 def test_a_name_in_the_settings_opens_private_addresses_and_the_host_but_never_metadata() -> None:
-    reach = Reach(reachable=["box.corp.test"], host=lambda: [ip_network("10.7.7.7/32"), ip_network("198.41.0.4/32")])
+    reach = PrivateAccess(
+        reachable=["box.corp.test"], host=lambda: [ip_network("10.7.7.7/32"), ip_network("198.41.0.4/32")]
+    )
     for address in ("10.1.2.3", "10.7.7.7", "198.41.0.4", "127.0.1.1", "fd12::1"):
         assert reach.refusal(ip_address(address), EgressPolicy(), names=["box.corp.test"]) is None, address
         assert reach.refusal(ip_address(address), EgressPolicy(), names=["other.corp.test"]), address
@@ -55,7 +57,7 @@ def test_a_name_in_the_settings_opens_private_addresses_and_the_host_but_never_m
 
 @pytest.mark.parametrize("place", ["registry:5000", "10.1.2.3:5000"])
 def test_a_place_in_the_settings_with_a_port_opens_that_port_alone(place: str) -> None:
-    reach = Reach(reachable=[place], host=tuple)
+    reach = PrivateAccess(reachable=[place], host=tuple)
     address, names = ip_address("10.1.2.3"), ["registry"]
     assert reach.refusal(address, EgressPolicy(), names=names, port=5000) is None
     assert reach.refusal(address, EgressPolicy(), names=names, port=None) is None  # a DNS question
@@ -65,18 +67,19 @@ def test_a_place_in_the_settings_with_a_port_opens_that_port_alone(place: str) -
 @pytest.mark.parametrize(
     ("entry", "kind"),
     [
-        *((text, Closed.PRIVATE) for text in ("10.0.0.0/8", "10.1.2.3:80", "192.168.0.0/24", "100.64.0.1", "fd00::/8")),
-        *((text, Closed.PRIVATE) for text in ("198.18.0.0/15", "192.0.2.1", "2001:db8::/32", "::ffff:10.0.0.1")),
-        *((text, Closed.PRIVATE) for text in ("64:ff9b::a00:0/104", "2002:a00::/24", "[fc00::1]:443")),
-        *((text, Closed.NEVER) for text in ("127.0.0.0/8", "169.254.169.254", "0.0.0.0", "::1", "fe80::/10")),
-        *((text, Closed.NEVER) for text in ("255.255.255.255", "240.0.0.0/4", "168.63.129.16", "64:ff9b::7f00:1")),
-        *((text, Closed.NEVER) for text in ("localhost", "a.localhost:80", "4000::/3", "fd00:ec2::254")),
-        *((text, Closed.AROUND_PRIVATE) for text in ("8.0.0.0/5", "0.0.0.0/1", "172.0.0.0/8", "f000::/4")),
+        *((text, ClosedEntry.PRIVATE) for text in ("10.0.0.0/8", "10.1.2.3:80", "192.168.0.0/24")),
+        *((text, ClosedEntry.PRIVATE) for text in ("100.64.0.1", "fd00::/8")),
+        *((text, ClosedEntry.PRIVATE) for text in ("198.18.0.0/15", "192.0.2.1", "2001:db8::/32", "::ffff:10.0.0.1")),
+        *((text, ClosedEntry.PRIVATE) for text in ("64:ff9b::a00:0/104", "2002:a00::/24", "[fc00::1]:443")),
+        *((text, ClosedEntry.NEVER) for text in ("127.0.0.0/8", "169.254.169.254", "0.0.0.0", "::1", "fe80::/10")),
+        *((text, ClosedEntry.NEVER) for text in ("255.255.255.255", "240.0.0.0/4", "168.63.129.16", "64:ff9b::7f00:1")),
+        *((text, ClosedEntry.NEVER) for text in ("localhost", "a.localhost:80", "4000::/3", "fd00:ec2::254")),
+        *((text, ClosedEntry.AROUND_PRIVATE) for text in ("8.0.0.0/5", "0.0.0.0/1", "172.0.0.0/8", "f000::/4")),
         *((text, None) for text in ("*", "0.0.0.0/0", "::/0", "0.0.0.0/0:443", "*:443", "2000::/3", "9.0.0.0/8")),
         *((text, None) for text in ("example.org", "*.internal", "64:ff9b::/96", "64:ff9b::808:808", "2606:4700::/32")),
     ],
 )  # fmt: skip
-def test_which_entries_name_what_is_not_public(entry: str, kind: Closed | None) -> None:
+def test_which_entries_name_what_is_not_public(entry: str, kind: ClosedEntry | None) -> None:
     assert closed_entry(Rule.parse(entry)) is kind
 
 
@@ -104,7 +107,7 @@ async def test_a_client_cannot_call_an_address_by_a_name_that_was_opened() -> No
     names.say("other.test", ["10.1.2.3"])
     names.say("db.corp.test", ["10.1.2.3"])
     policy = EgressPolicy(allow=("*", "0.0.0.0/0"), private=("db.corp.test",))
-    gate = Gate(policy, reach=Reach(host=tuple), resolve=names)
+    gate = EgressGate(policy, reach=PrivateAccess(host=tuple), resolve=names)
     with pytest.raises(Forbidden, match="private"):
         await gate.connect(ip_address("10.6.6.6"), 80, 1, names=("db.corp.test",))
     with pytest.raises(Forbidden, match="private"):

@@ -10,7 +10,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from paddock import errors
-from paddock.egress.addresses import Reach
+from paddock.egress.addresses import PrivateAccess
 from paddock.egress.interfaces import HostAddresses, read_own_addresses
 from paddock.egress.policy import EgressPolicy
 from tests.egress.conftest import Make, Serve
@@ -33,38 +33,40 @@ PUBLIC = ["8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::8
 
 
 @pytest.fixture
-def reach() -> Reach:
-    return Reach(host=lambda: [ip_network("198.41.0.4/32"), ip_network("10.7.7.7/32"), ip_network("2606:4700::1/128")])
+def reach() -> PrivateAccess:
+    return PrivateAccess(
+        host=lambda: [ip_network("198.41.0.4/32"), ip_network("10.7.7.7/32"), ip_network("2606:4700::1/128")]
+    )
 
 
 @pytest.mark.parametrize("address", NEVER)
-def test_never(reach: Reach, address: str) -> None:
+def test_never(reach: PrivateAccess, address: str) -> None:
     assert reach.refusal(ip_address(address), ANYTHING)
     assert reach.refusal(ip_address(address), EgressPolicy(allow=(address,)))
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_public(reach: Reach, address: str) -> None:
+def test_public(reach: PrivateAccess, address: str) -> None:
     assert reach.refusal(ip_address(address), EgressPolicy()) is None
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-def test_a_private_address_is_reached_only_where_the_operator_opened_it(reach: Reach, address: str) -> None:
+def test_a_private_address_is_reached_only_where_the_operator_opened_it(reach: PrivateAccess, address: str) -> None:
     assert reach.refusal(ip_address(address), EgressPolicy())
     assert reach.refusal(ip_address(address), ANYTHING)
     assert reach.refusal(ip_address(address), EgressPolicy(allow=(address,)))
     assert reach.refusal(ip_address(address), EgressPolicy(private=(address,))) is None
-    assert Reach(reachable=[address], host=tuple).refusal(ip_address(address), EgressPolicy()) is None
+    assert PrivateAccess(reachable=[address], host=tuple).refusal(ip_address(address), EgressPolicy()) is None
 
 
 @pytest.mark.parametrize("address", ["198.41.0.4", "10.7.7.7", "2606:4700::1", "64:ff9b::198.41.0.4", "2002:a07:707::"])
-def test_the_hosts_own_addresses_stay_closed_public_or_named(reach: Reach, address: str) -> None:
+def test_the_hosts_own_addresses_stay_closed_public_or_named(reach: PrivateAccess, address: str) -> None:
     policy = EgressPolicy(allow=("*", "198.41.0.4", "2606:4700::1"), private=("10.0.0.0/8", "10.7.7.7"))
     assert reach.refusal(ip_address(address), policy)
 
 
 def test_the_operator_opens_and_closes_and_closing_wins() -> None:
-    reach = Reach(reachable=["127.0.0.0/8"], unreachable=["127.9.0.0/16", "203.0.112.1/32"], host=tuple)
+    reach = PrivateAccess(reachable=["127.0.0.0/8"], unreachable=["127.9.0.0/16", "203.0.112.1/32"], host=tuple)
     assert reach.refusal(ip_address("127.0.0.1"), EgressPolicy()) is None
     assert reach.refusal(ip_address("127.9.0.1"), EgressPolicy())
     assert reach.refusal(ip_address("203.0.112.1"), EgressPolicy())
@@ -92,7 +94,7 @@ async def test_nothing_leaves_when_the_hosts_addresses_cannot_be_read(make: Make
     def broken() -> list[object]:
         raise errors.Unavailable("The addresses of the host cannot be read.")
 
-    sandbox = make(reach=Reach(host=broken))  # type: ignore[arg-type]
+    sandbox = make(reach=PrivateAccess(host=broken))  # type: ignore[arg-type]
     assert (await sandbox.connect("8.8.8.8:443"))[0].startswith("HTTP/1.1 403 ")
     sandbox.names.say("some.test", ["8.8.8.8"])
     assert (await sandbox.connect("some.test:443"))[0].startswith("HTTP/1.1 403 ")
@@ -134,7 +136,7 @@ async def test_no_spelling_leads_through_the_proxy(make: Make, serve: Serve, hos
 
 async def test_an_address_of_the_host_that_came_up_a_moment_ago_is_not_reached(make: Make, serve: Serve) -> None:
     """The list of addresses may be some seconds old. The connection itself shows that it goes nowhere."""
-    stale = Reach(host=tuple)
+    stale = PrivateAccess(host=tuple)
     stale._never = ()  # as if the loopback were an address that nobody knows yet
     sandbox: Sandbox = make(reach=stale)
     reached = []

@@ -11,10 +11,10 @@ from ipaddress import ip_address
 import pytest
 
 from paddock.egress import gate as gate_module
-from paddock.egress.addresses import Reach
+from paddock.egress.addresses import PrivateAccess
 from paddock.egress.dial import Dialled, dial
 from paddock.egress.dns_relay import DnsRelay
-from paddock.egress.gate import Gate
+from paddock.egress.gate import EgressGate
 from paddock.egress.limits import Limits
 from paddock.egress.names import Address
 from paddock.egress.policy import EgressMode, EgressPolicy
@@ -29,7 +29,7 @@ from tests.support.waiting import until
 TCP_PORT, DNS_PORT = 3129, 3153
 PUBLIC4, PUBLIC6 = "93.184.216.34", "2606:2800:220:1::1"
 
-Carry = Callable[..., Awaitable[Gate]]
+Carry = Callable[..., Awaitable[EgressGate]]
 
 
 @pytest.fixture
@@ -70,13 +70,15 @@ async def dialled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def carry(routed: Namespace) -> AsyncIterator[Carry]:
     parts: list[TransparentProxy | DnsRelay] = []
 
-    async def start(policy: EgressPolicy, names: Names | None = None, reachable: Sequence[str] = LOOPBACK) -> Gate:
+    async def start(
+        policy: EgressPolicy, names: Names | None = None, reachable: Sequence[str] = LOOPBACK
+    ) -> EgressGate:
         sockets = await routed.listen(
             *(("tcp", address, TCP_PORT) for address in ("127.0.0.1", "::1")),
             *(("tcp", address, DNS_PORT) for address in ("127.0.0.1", "::1")),
             *(("udp", address, DNS_PORT) for address in ("127.0.0.1", "::1")),
         )
-        gate = Gate(policy, reach=Reach(reachable=reachable), resolve=names or Names(), ledger=Ledger())
+        gate = EgressGate(policy, reach=PrivateAccess(reachable=reachable), resolve=names or Names(), ledger=Ledger())
         limits = Limits(peek_seconds=0.3)
         parts.append(TransparentProxy(sockets[:2], gate, limits))
         parts.append(DnsRelay(sockets[4:], sockets[2:4], gate, limits))

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
+from paddock.accounts.first_key import first_key
 from paddock.clock import SystemClock
-from paddock.lifecycle.bootstrap import first_key
-from paddock.lifecycle.house import House
 from paddock.providers.registry import build_providers
+from paddock.server.context import ServerContext
 from paddock.settings import Settings
 from tests.api.conftest import LiveServer, running
 from tests.envd.box import Box
@@ -52,15 +52,15 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def house(server: LiveServer) -> House:
+def context(server: LiveServer) -> ServerContext:
     app: Any = server.server.config.app
-    found: House = app.state.house
+    found: ServerContext = app.state.context
     return found
 
 
 @pytest.fixture
-def provider(house: House) -> str:
-    return house.default_provider
+def provider(context: ServerContext) -> str:
+    return context.default_provider
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ async def client(server: LiveServer) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture
-async def new_box(server: LiveServer, client: httpx.AsyncClient, house: House) -> AsyncIterator[NewBox]:
+async def new_box(server: LiveServer, client: httpx.AsyncClient, context: ServerContext) -> AsyncIterator[NewBox]:
     made: list[str] = []
 
     async def make(**fields: Any) -> Box:
@@ -81,7 +81,7 @@ async def new_box(server: LiveServer, client: httpx.AsyncClient, house: House) -
         sandbox_id = answer.json()["sandbox_id"]
         made.append(sandbox_id)
         key = await key_of(server, sandbox_id)
-        return Box(client, sandbox_id, key, house.tokens.access(key))
+        return Box(client, sandbox_id, key, context.tokens.access(key))
 
     yield make
     for sandbox_id in made:

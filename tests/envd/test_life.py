@@ -73,7 +73,7 @@ async def test_a_paused_sandbox_wakes_for_who_holds_its_token(
     assert await state(server, client, box) == "paused"
     assert (await box.run("echo awake")).stdout == "awake\n"
     assert await state(server, client, box) == "running"
-    if server.server.config.app.state.house.default_provider == "local":  # type: ignore[union-attr]
+    if server.server.config.app.state.context.default_provider == "local":  # type: ignore[union-attr]
         async with box.stream(CONNECT, {"process": {"pid": pid}}) as stream:
             assert await stream.pid() == pid
         assert [entry["pid"] for entry in (await box.ok("process.Process/List"))["processes"]] == [pid]

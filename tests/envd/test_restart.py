@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from paddock.lifecycle.bootstrap import first_key
+from paddock.accounts.first_key import first_key
 from paddock.settings import Settings
 from tests.api.conftest import LiveServer, running
 from tests.envd.box import Box
@@ -25,7 +25,7 @@ async def a_box(server: LiveServer, client: httpx.AsyncClient, sandbox_id: str |
         sandbox_id = made.json()["sandbox_id"]
     key = (await client.get(f"/sandboxes/{sandbox_id}", headers=headers)).json()["key"]
     app = server.server.config.app
-    return Box(client, sandbox_id, key, app.state.house.tokens.access(key))  # type: ignore[union-attr]
+    return Box(client, sandbox_id, key, app.state.context.tokens.access(key))  # type: ignore[union-attr]
 
 
 async def test_processes_tags_and_tokens_outlive_the_server(tmp_path: Path, provider_name: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from paddock import errors
-from paddock.doctor.kinds import Kind
+from paddock.doctor.kinds import SandboxKind
 from paddock.doctor.suite import Box, Suite, opened, probe_program
 from paddock.providers.local.probe import check
 from tests.escape.kinds import LOCAL, kind_named
@@ -31,7 +31,7 @@ def possible(probe: None) -> None:
 
 
 @pytest.fixture(scope="session")
-def kind(request: pytest.FixtureRequest, probe: None) -> Kind:
+def kind(request: pytest.FixtureRequest, probe: None) -> SandboxKind:
     """Of the local provider where a test does not say."""
     name: str = getattr(request, "param", LOCAL)
     if name == LOCAL:
@@ -40,7 +40,7 @@ def kind(request: pytest.FixtureRequest, probe: None) -> Kind:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def suite(kind: Kind) -> AsyncIterator[Suite]:
+async def suite(kind: SandboxKind) -> AsyncIterator[Suite]:
     async with opened(kind) as made:
         yield made
 

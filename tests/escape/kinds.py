@@ -7,7 +7,7 @@ import os
 import pytest
 
 from paddock.doctor import kinds
-from paddock.doctor.kinds import Kind
+from paddock.doctor.kinds import SandboxKind
 from paddock.settings import Settings
 from tests.docker import engine
 from tests.local import gvisor
@@ -17,7 +17,7 @@ EVERY = [LOCAL, *(pytest.param(name, marks=pytest.mark.slow) for name in (HARDEN
 """For ``parametrize``."""
 
 
-def kind_named(name: str) -> Kind:
+def kind_named(name: str) -> SandboxKind:
     if name == LOCAL:
         return kinds.local()
     if name == HARDENED:
@@ -29,7 +29,7 @@ def kind_named(name: str) -> Kind:
     return _docker(os.environ.get("PADDOCK_TEST_DOCKER_TCP", host), "far", engine.RUNTIME)
 
 
-def _docker(host: str, way: str, runtime: str) -> Kind:
+def _docker(host: str, way: str, runtime: str) -> SandboxKind:
     return kinds.docker(
         Settings(
             _env_file=None,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.doctor.attempts import Case, Outcome, Verdict, cases
+from paddock.doctor.attempts import AttemptOutcome, Case, Verdict, cases
 from paddock.doctor.bombs import ALLOWANCES, BOMBS, Bomb, exhaust, explode
 from paddock.doctor.catalogue import GROUPS
 from paddock.doctor.file_api import attack, file_cases
-from paddock.doctor.kinds import Kind
+from paddock.doctor.kinds import SandboxKind
 from paddock.doctor.suite import Box, Suite
 from tests.escape.kinds import EVERY
 
@@ -18,13 +18,13 @@ pytestmark = [
 ]
 
 
-def hold(outcome: Outcome) -> None:
+def hold(outcome: AttemptOutcome) -> None:
     if outcome.verdict is Verdict.NOT_TRIED:
         pytest.skip(outcome.detail)
     assert outcome.verdict in (Verdict.REFUSED, Verdict.DOCUMENTED), outcome.detail
 
 
-async def test_sandboxes_are_of_the_kind_that_is_tried(suite: Suite, kind: Kind) -> None:
+async def test_sandboxes_are_of_the_kind_that_is_tried(suite: Suite, kind: SandboxKind) -> None:
     report = await suite.isolation()
     assert suite.provider.name == kind.name
     assert kind.level in (None, report.level)

@@ -11,15 +11,15 @@ from typer.testing import CliRunner
 
 from paddock.cli.app import app
 from paddock.doctor import checks, examination
-from paddock.doctor.attempts import Group, Outcome, Verdict
+from paddock.doctor.attempts import AttemptOutcome, Group, Verdict
 from paddock.doctor.catalogue import FILES
 from paddock.doctor.checks import Check, Diagnosis, examine
 from paddock.doctor.plan import LeftOut, planned
 from paddock.doctor.server.attacks import SERVER_ATTACKS
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer
-from paddock.providers.docker.probe import Asked
-from paddock.providers.ground.cgroups import Cgroups
-from paddock.providers.local.host import Host
+from paddock.providers.common.cgroups import Cgroups
+from paddock.providers.docker.probe import EngineOptions
+from paddock.providers.local.host import HostCapabilities
 from paddock.settings import Settings
 from tests.docker import engine
 from tests.docker.fake_engine import FakeEngine
@@ -115,9 +115,11 @@ def test_the_room_of_a_database_elsewhere_matters(monkeypatch: pytest.MonkeyPatc
 def test_a_machine_without_user_namespaces_says_how_to_allow_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, possible: None
 ) -> None:
-    host = Host(False, ("Allow it: sudo sysctl -w user.max_user_namespaces=15000",), False, None, _no_cgroups(), None)
+    host = HostCapabilities(
+        False, ("Allow it: sudo sysctl -w user.max_user_namespaces=15000",), False, None, _no_cgroups(), None
+    )
     monkeypatch.setattr(checks, "look", lambda *given: host)
-    found = examine(tmp_path, Asked(f"unix://{tmp_path}/no-engine"))
+    found = examine(tmp_path, EngineOptions(f"unix://{tmp_path}/no-engine"))
     assert not found.runs
     assert found.report is None
     assert "sysctl -w" in by_name(found)["sandboxes"].detail
@@ -125,7 +127,7 @@ def test_a_machine_without_user_namespaces_says_how_to_allow_them(
 
 
 def test_a_missing_program_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("paddock.providers.ground.programs._BIN", tmp_path)
+    monkeypatch.setattr("paddock.providers.common.programs._BIN", tmp_path)
     found = examine(tmp_path)
     assert not found.runs
     assert "compiler" in by_name(found)["native programs"].detail
@@ -155,16 +157,16 @@ def test_the_deepest_and_latest_mount_decides() -> None:
 def test_an_engine_that_answers_is_found_and_is_enough_where_the_machine_cannot(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, possible: None
 ) -> None:
-    host = Host(False, ("Nothing works.",), False, None, _no_cgroups(), None)
+    host = HostCapabilities(False, ("Nothing works.",), False, None, _no_cgroups(), None)
     monkeypatch.setattr(checks, "look", lambda *given: host)
     with FakeEngine(tmp_path, {"GET /version": (200, {"Version": "27.1", "ApiVersion": "1.46"})}) as engine:
-        found = examine(tmp_path, Asked(engine.host))
+        found = examine(tmp_path, EngineOptions(engine.host))
     assert by_name(found)["docker engine"].good
     assert f"27.1 at {tmp_path}" in by_name(found)["docker engine"].detail
     assert "near" in by_name(found)["docker engine"].detail
     assert found.runs
     assert found.report is None, "the layers are those of the local provider"
-    gone = examine(tmp_path, Asked(engine.host))
+    gone = examine(tmp_path, EngineOptions(engine.host))
     assert not gone.runs
     assert "DOCKER_HOST" in by_name(gone)["docker engine"].detail
 
@@ -201,7 +203,7 @@ def test_it_ends_in_1_where_they_do_not(diagnosis: list[Diagnosis]) -> None:
 def test_it_ends_in_1_when_anything_was_not_refused(
     diagnosis: list[Diagnosis], monkeypatch: pytest.MonkeyPatch, verdict: Verdict, code: int
 ) -> None:
-    outcomes = [Outcome("host-file-by-user", "user", verdict, "[red]said the sandbox\x1b[2J")]
+    outcomes = [AttemptOutcome("host-file-by-user", "user", verdict, "[red]said the sandbox\x1b[2J")]
     monkeypatch.setattr("paddock.cli.doctor._examined", lambda plan, quiet: (outcomes, []))
     shown = runner.invoke(app, ["doctor", "--full"])
     assert shown.exit_code == code
@@ -214,7 +216,9 @@ def test_it_ends_in_1_when_anything_was_not_refused(
 def test_where_only_docker_runs_and_cannot_be_tried_it_says_so_and_ends_in_3(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, probe: None
 ) -> None:
-    monkeypatch.setattr(checks, "look", lambda *given: Host(False, ("No.",), False, None, _no_cgroups(), None))
+    monkeypatch.setattr(
+        checks, "look", lambda *given: HostCapabilities(False, ("No.",), False, None, _no_cgroups(), None)
+    )
     answers = {
         "GET /version": (200, {"Version": "27.1", "ApiVersion": "1.46"}),
         "GET /info": (200, {"MemoryLimit": True, "DefaultRuntime": "runc"}),
@@ -298,7 +302,9 @@ def test_every_level_that_the_machine_can_do_is_tried(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("way", ["near", "far"])
 def test_containers_are_tried_where_they_are_used(monkeypatch: pytest.MonkeyPatch, little: None, way: str) -> None:
     engine.address()
-    monkeypatch.setattr(checks, "look", lambda *given: Host(False, ("No.",), False, None, _no_cgroups(), None))
+    monkeypatch.setattr(
+        checks, "look", lambda *given: HostCapabilities(False, ("No.",), False, None, _no_cgroups(), None)
+    )
     monkeypatch.setenv("PADDOCK_DOCKER_IMAGES", engine.DEBIAN)
     monkeypatch.setenv("PADDOCK_DOCKER_WAY", way)
     assert tried_in_full(0) == ["docker, standard"]

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from paddock.doctor.kinds import Kind
+from paddock.doctor.kinds import SandboxKind
 from paddock.doctor.server.attacks import SERVER_ATTACKS, attack_server
 from paddock.doctor.server.target import Target, outside_bound, server_started
 from tests.escape.kinds import EVERY
@@ -25,7 +25,7 @@ CARELESS = Path(__file__).with_name("careless.py")
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def target(kind: Kind) -> AsyncIterator[Target]:
+async def target(kind: SandboxKind) -> AsyncIterator[Target]:
     async with server_started(kind) as started:
         yield started
 
@@ -37,7 +37,7 @@ async def test_the_server_refuses(target: Target, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", EVERY, indirect=True, scope="session")
-async def test_its_sandboxes_are_of_the_kind_that_is_tried(target: Target, kind: Kind) -> None:
+async def test_its_sandboxes_are_of_the_kind_that_is_tried(target: Target, kind: SandboxKind) -> None:
     made = await target.sandbox()
     report = (await target.member.get(f"/sandboxes/{made['sandbox_id']}/isolation")).raise_for_status().json()
     assert made["provider"] == kind.name

@@ -13,12 +13,12 @@ from typing import Any
 
 import httpx
 
+from paddock.accounts.first_key import first_key
 from paddock.api.app import create_app
 from paddock.api.server import Server, make_server
 from paddock.clock import SystemClock
-from paddock.lifecycle.bootstrap import first_key
-from paddock.lifecycle.house import House
 from paddock.providers.registry import build_providers
+from paddock.server.context import ServerContext
 from paddock.settings import Settings
 from tests.client.server import free_port
 from tests.support.waiting import PATIENCE_S
@@ -31,7 +31,7 @@ PORT = 3000
 class Bed:
     settings: Settings
     key: str
-    house: House
+    context: ServerContext
     server: Server
 
     @property
@@ -180,7 +180,7 @@ def running(home: Path, provider: str, **options: Any) -> Iterator[Bed]:
         while not server.started:
             assert thread.is_alive(), "the server did not start"
             thread.join(0.01)
-        yield Bed(settings, key, app.state.house, server)
+        yield Bed(settings, key, app.state.context, server)
     finally:
         server.should_exit = True
         thread.join(PATIENCE_S)

@@ -87,7 +87,7 @@ def test_another_users_key_does_not_open(box: Box, stranger_key: str, key: str) 
 
 
 def test_the_traffic_token_opens_and_is_not_passed_on(box: Box) -> None:
-    token = box.bed.house.tokens.traffic(box.key)
+    token = box.bed.context.tokens.traffic(box.key)
     with box.visitor(key=None, **{"E2B-Traffic-Access-Token": token}) as visitor:
         assert "e2b-traffic-access-token" not in seen(visitor.get("/seen"))
     with box.visitor(key=None, **{"E2B-Traffic-Access-Token": token[:-1] + "x"}) as visitor:
@@ -96,7 +96,7 @@ def test_the_traffic_token_opens_and_is_not_passed_on(box: Box) -> None:
 
 
 def test_tokens_of_another_sandbox_or_for_another_purpose_do_not_open(box: Box, public_box: Box) -> None:
-    tokens = box.bed.house.tokens
+    tokens = box.bed.context.tokens
     for token in (tokens.traffic(public_box.key), tokens.access(box.key), ""):
         with box.visitor(key=None, **{"e2b-traffic-access-token": token}) as visitor:
             assert visitor.get("/seen").status_code == 403
@@ -110,7 +110,7 @@ def test_a_locked_out_user_serves_nobody(bed: Bed) -> None:
         box = Box(bed, made["sandbox_id"], made["key"]).serve()
         path = f"/sandboxes/{box.sandbox_id}/links"
         link = api.post(path, json={"port": PORT, "ttl": 60}).raise_for_status().json()["url"].partition("?")[2]
-    token = {"e2b-traffic-access-token": bed.house.tokens.traffic(box.key)}
+    token = {"e2b-traffic-access-token": bed.context.tokens.traffic(box.key)}
     ways: list[tuple[str | None, dict[str, str], str]] = [
         (None, {}, "/seen"), (None, {}, f"/seen?{link}"), (None, token, "/seen"), (key, {}, "/seen"),
     ]  # fmt: skip
@@ -199,8 +199,8 @@ def test_a_link_never_leads_to_another_site(box: Box) -> None:
 
 
 def test_an_old_or_forged_link_does_not_open(box: Box) -> None:
-    tokens = box.bed.house.tokens
-    now = box.bed.house.clock.now()
+    tokens = box.bed.context.tokens
+    now = box.bed.context.clock.now()
     good = tokens.sign_link(box.key, PORT, now + 60)
     later = f"{int(now) + 9999}.{good.partition('.')[2]}"
     for token in (tokens.sign_link(box.key, PORT, now - 1), later, "1.2", "x", tokens.cookie(box.key, PORT, now + 60)):
@@ -233,7 +233,7 @@ class TestAnotherSitesPage:
 
     @pytest.fixture
     def cookie(self, box: Box) -> str:
-        return f"paddock_port={box.bed.house.tokens.cookie(box.key, PORT, box.bed.house.clock.now() + 60)}"
+        return f"paddock_port={box.bed.context.tokens.cookie(box.key, PORT, box.bed.context.clock.now() + 60)}"
 
     @pytest.mark.parametrize(
         ("method", "headers"),
@@ -297,7 +297,7 @@ class TestThePathForm:
             assert visitor.get(f"/seen?{by_path}").status_code == 403
 
     def test_takes_neither_a_ticket_nor_a_cookie(self, box: Box) -> None:
-        cookie = box.bed.house.tokens.cookie(box.key, PORT, box.bed.house.clock.now() + 60)
+        cookie = box.bed.context.tokens.cookie(box.key, PORT, box.bed.context.clock.now() + 60)
         ticket = ticket_for(box)
         with httpx.Client(base_url=box.bed.url) as program:
             seen_at = f"/p/{box.key}/{PORT}/seen"

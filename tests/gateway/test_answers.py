@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from paddock import errors
-from paddock.gateway import answers
+from paddock.gateway import responses
 from paddock.gateway.address import Form
 from tests.gateway.bed import Bed, Box
 
@@ -81,7 +81,7 @@ def test_the_api_answers_by_any_other_name(bed: Bed, host: str) -> None:
 
 
 def test_a_page_shows_nothing_of_the_request_as_markup() -> None:
-    refusal = answers.unavailable(errors.Unavailable("<script>alert(1)</script> $title"))
+    refusal = responses.unavailable(errors.Unavailable("<script>alert(1)</script> $title"))
     page = refusal.answer("<b>box</b>", Form.HOST, as_html=True).body.decode()
     assert "<script>" not in page and "<b>box" not in page
     assert "&lt;b&gt;box" in page

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from paddock.gateway import session
+from paddock.gateway import port_session
 from tests.gateway.bed import Box
 from tests.support.waiting import PATIENCE_S
 
@@ -157,8 +157,8 @@ async def test_slow_clients_do_not_hold_up_others(box: Box) -> None:
 
 
 async def test_an_idle_connection_lives_as_long_as_the_api_says(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert session.KEEP_ALIVE_SECONDS > 600
-    monkeypatch.setattr(session, "KEEP_ALIVE_SECONDS", 0.2)
+    assert port_session.KEEP_ALIVE_SECONDS > 600
+    monkeypatch.setattr(port_session, "KEEP_ALIVE_SECONDS", 0.2)
     async with await box.dial() as peer:
         assert (await peer.ask("GET /seen")).status == 200
         assert await peer.at_end()

@@ -43,7 +43,7 @@ def put(attacker: Attacker, name: str, text: str) -> str:
 
 
 def signed_by_e2b(box: Box, path: str) -> str:
-    token = box.bed.house.tokens.access(box.key)
+    token = box.bed.context.tokens.access(box.key)
     digest = b64encode(sha256(f"{path}:read:user:{token}".encode()).digest()).decode().rstrip("=")
     return urlencode({"path": path, "username": "user", "signature": f"v1_{digest}"})
 

@@ -10,7 +10,7 @@ from http.client import HTTPConnection, HTTPResponse
 
 import pytest
 
-from paddock.gateway.direct import LEAST, DirectBody
+from paddock.gateway.direct_upload import LEAST, DirectBody
 from tests.gateway.bed import Bed, Box
 from tests.support.waiting import PATIENCE_S
 

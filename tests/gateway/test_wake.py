@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from paddock.gateway import visit
+from paddock.gateway import traffic_lease
 from paddock.lifecycle import activity
 from tests.gateway.bed import Bed, Box
 from tests.support.waiting import until
@@ -65,9 +65,9 @@ async def test_a_kept_connection_finds_its_sandbox_awake_again(fresh_box: Box) -
 async def test_a_silent_tunnel_lets_the_sandbox_sleep_and_wakes_it_when_it_speaks(
     fresh_box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visit, "QUIET_SECONDS", 0.2)
+    monkeypatch.setattr(traffic_lease, "QUIET_SECONDS", 0.2)
     monkeypatch.setattr(activity, "_INTERVAL", 0.1)
-    inside = fresh_box.bed.house.activity.inside
+    inside = fresh_box.bed.context.activity.inside
     async with await fresh_box.dial() as peer:
         await peer.ask("GET /", "Connection: Upgrade", "Upgrade: my-protocol")
         assert inside(fresh_box.sandbox_id) is not None

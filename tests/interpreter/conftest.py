@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from paddock.lifecycle.house import House
+from paddock.server.context import ServerContext
 from tests.interpreter.place import Place, Sandbox, admin, create
 
 
@@ -27,29 +27,29 @@ def place(request: pytest.FixtureRequest, places: dict[str, Place]) -> Place:
 
 
 @pytest.fixture
-async def house(place: Place) -> AsyncIterator[House]:
-    async with place.open() as house:
-        yield house
+async def server_context(place: Place) -> AsyncIterator[ServerContext]:
+    async with place.open() as server_context:
+        yield server_context
 
 
 @pytest.fixture
-async def sandbox(place: Place, house: House) -> AsyncIterator[Sandbox]:
+async def sandbox(place: Place, server_context: ServerContext) -> AsyncIterator[Sandbox]:
     """Shared by tests that leave it as it was; contexts that they make are removed for them."""
     if not place.sandbox_id:
-        made = await create(house, env={"FROM_SANDBOX": "yes"}, timeout=86_400)
+        made = await create(server_context, env={"FROM_SANDBOX": "yes"}, timeout=86_400)
         place.sandbox_id = made.sandbox_id
-    shared = Sandbox(house, admin(house), place.sandbox_id)
+    shared = Sandbox(server_context, admin(server_context), place.sandbox_id)
     yield shared
     for context in (await shared.call("GET", "/contexts")).json[2:]:
         await shared.call("DELETE", f"/contexts/{context['id']}")
 
 
 @pytest.fixture
-async def fresh(house: House) -> AsyncIterator[Sandbox]:
+async def fresh(server_context: ServerContext) -> AsyncIterator[Sandbox]:
     """One of its own, for tests that break things."""
-    made = await create(house)
+    made = await create(server_context)
     yield made
-    await house.controller.delete(made.who, made.sandbox_id)
+    await server_context.controller.delete(made.who, made.sandbox_id)
 
 
 @pytest.fixture

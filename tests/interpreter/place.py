@@ -11,19 +11,19 @@ from typing import Any
 
 import httpcore
 
+from paddock.accounts.accounts import Principal
 from paddock.clock import SystemClock
 from paddock.interpreter import PORT
 from paddock.interpreter.client import _lines, _Stream
-from paddock.lifecycle.accounts import Principal
-from paddock.lifecycle.controller import Use
-from paddock.lifecycle.house import House, build_house
+from paddock.lifecycle.controller import ActiveSandbox
 from paddock.memory import unlimited
 from paddock.models import CodeResult, CreateSandbox, Role, RunCode
 from paddock.providers.base import Provider
 from paddock.providers.fake import FakeProvider
 from paddock.providers.local import LocalProvider
+from paddock.server.context import ServerContext, build_context
 from paddock.settings import Settings
-from paddock.store.records import User
+from paddock.store.records import UserRow
 
 Output = dict[str, Any]
 
@@ -46,14 +46,14 @@ class Place:
         return LocalProvider(self.home / "local", made=self._made)
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[House]:
+    async def open(self) -> AsyncIterator[ServerContext]:
         settings = Settings(PADDOCK_HOME=self.home, SANDBOX_PROVIDER=self.provider, PADDOCK_POOL_SIZE=0, _env_file=None)
-        house = build_house(settings, providers={self.provider: self.build()})
-        await house.open(loops=False)
+        server_context = build_context(settings, providers={self.provider: self.build()})
+        await server_context.open(loops=False)
         try:
-            yield house
+            yield server_context
         finally:
-            await house.close()
+            await server_context.close()
 
     async def clear(self) -> None:
         provider = self.build()
@@ -80,27 +80,27 @@ class Answer:
 class Sandbox:
     """One sandbox from its owner's side: the native ``run_code``, commands, and the interpreter's own wire."""
 
-    def __init__(self, house: House, who: Principal, sandbox_id: str) -> None:
-        self.house = house
+    def __init__(self, server_context: ServerContext, who: Principal, sandbox_id: str) -> None:
+        self.context = server_context
         self.who = who
         self.sandbox_id = sandbox_id
 
     async def run(self, code: str, **fields: Any) -> CodeResult:
-        return await self.house.code.run(self.who, RunCode(sandbox_id=self.sandbox_id, code=code, **fields))
+        return await self.context.code.run(self.who, RunCode(sandbox_id=self.sandbox_id, code=code, **fields))
 
     async def shell(self, command: str, user: str = "user") -> str:
         """What a command that must succeed prints."""
         from paddock.models import RunCommand
 
-        done = await self.house.commands.run(
+        done = await self.context.commands.run(
             self.who, RunCommand(sandbox_id=self.sandbox_id, command=command, user=user)
         )
         assert done.exit_code == 0, f"{command!r} ended with {done.exit_code}: {done.output}"
         return done.stdout
 
     @asynccontextmanager
-    async def use(self) -> AsyncIterator[Use]:
-        async with self.house.controller.use(self.who, self.sandbox_id) as use:
+    async def use(self) -> AsyncIterator[ActiveSandbox]:
+        async with self.context.controller.use(self.who, self.sandbox_id) as use:
             yield use
 
     # The wire
@@ -115,7 +115,7 @@ class Sandbox:
             content=content,
         )
         async with self.use() as use:
-            stream = _Stream(await self.house.code._dial(use))
+            stream = _Stream(await self.context.code._dial(use))
             connection = httpcore.AsyncHTTP11Connection(httpcore.Origin(b"http", b"127.0.0.1", PORT), stream)
             try:
                 yield await connection.handle_async_request(request)
@@ -147,14 +147,16 @@ class Sandbox:
         return str(made.json["id"])
 
 
-def admin(house: House) -> Principal:
-    return Principal("root", Role.ADMIN, 0, house.accounts.quota_of(User("root", Role.ADMIN, False, *[None] * 4, 0.0)))
+def admin(server_context: ServerContext) -> Principal:
+    return Principal(
+        "root", Role.ADMIN, 0, server_context.accounts.quota_of(UserRow("root", Role.ADMIN, False, *[None] * 4, 0.0))
+    )
 
 
-async def create(house: House, **fields: Any) -> Sandbox:
-    who = admin(house)
-    seen = await house.controller.create(who, CreateSandbox(user_id="tester", **fields))
-    return Sandbox(house, who, seen.sandbox.sandbox_id)
+async def create(server_context: ServerContext, **fields: Any) -> Sandbox:
+    who = admin(server_context)
+    seen = await server_context.controller.create(who, CreateSandbox(user_id="tester", **fields))
+    return Sandbox(server_context, who, seen.sandbox.sandbox_id)
 
 
 def text_of(outputs: list[Output], kind: str = "stdout") -> str:

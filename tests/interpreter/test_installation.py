@@ -34,14 +34,14 @@ async def test_programs_of_the_user_do_not_see_the_kit(fresh: Sandbox) -> None:
     assert tried.text == "1"
 
 
-async def test_packages_of_the_sandbox_itself_are_used(place: object, house: object) -> None:
+async def test_packages_of_the_sandbox_itself_are_used(place: object, server_context: object) -> None:
     mount = {"source": PACKAGES, "target": "/opt/own", "read_only": True}
-    sandbox = await create(house, mounts=[mount])  # type: ignore[arg-type]
+    sandbox = await create(server_context, mounts=[mount])  # type: ignore[arg-type]
     folder = await sandbox.shell("python3 -c 'import site; print(site.getsitepackages()[0])'")
     await sandbox.shell(f"mkdir -p {folder.strip()}; echo /opt/own > {folder.strip()}/own.pth", user="root")
     assert (await sandbox.run("import ipykernel; ipykernel.__file__")).text == "/opt/own/ipykernel/__init__.py"
     assert "kit-" not in await sandbox.shell("ls /opt/paddock/interpreter")
-    await sandbox.house.controller.delete(sandbox.who, sandbox.sandbox_id)
+    await sandbox.context.controller.delete(sandbox.who, sandbox.sandbox_id)
 
 
 async def test_packages_that_the_user_installs_later_are_found(fresh: Sandbox) -> None:

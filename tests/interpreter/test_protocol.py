@@ -270,7 +270,7 @@ async def test_a_language_whose_addon_is_not_installed_says_which_command_instal
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"code": 5}', b'{"code": "1", "env_vars": {"A": 1}}'])
 async def test_nonsense_is_refused(sandbox: Sandbox, body: bytes) -> None:
     async with sandbox.use() as use:
-        connection = await sandbox.house.code._dial(use)
+        connection = await sandbox.context.code._dial(use)
         head = f"POST /execute HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
         await connection.write(head + body)
         assert (await connection.read()).startswith(b"HTTP/1.1 400 ")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from paddock.lifecycle.house import House
+from paddock.server.context import ServerContext
 from tests.e2b.environments import Environment, Language, prepare
 from tests.interpreter.place import Output, Place, Sandbox, admin, create, one, text_of
 
@@ -22,19 +22,19 @@ MATPLOTLIB_3_6 = Environment("matplotlib-3.6", Language.PYTHON, ("matplotlib==3.
 
 
 @pytest.fixture
-async def science(place: Place, house: House) -> AsyncIterator[Sandbox]:
+async def science(place: Place, server_context: ServerContext) -> AsyncIterator[Sandbox]:
     """A sandbox that has matplotlib and pandas, the same one for all these tests."""
     found = importlib.util.find_spec("matplotlib"), importlib.util.find_spec("pandas")
     if None in found or found[0] is None or found[0].origin is None:
         pytest.skip("matplotlib and pandas are not installed where the tests run")
     if "science" not in place.more:
-        place.more["science"] = await _create_with(house, Path(found[0].origin).parents[1])
-    yield Sandbox(house, admin(house), place.more["science"])
+        place.more["science"] = await _create_with(server_context, Path(found[0].origin).parents[1])
+    yield Sandbox(server_context, admin(server_context), place.more["science"])
 
 
-async def _create_with(house: House, packages: Path) -> str:
+async def _create_with(server_context: ServerContext, packages: Path) -> str:
     mount = {"source": str(packages), "target": SCIENCE, "read_only": True}
-    made = await create(house, mounts=[mount], env={"PYTHONPATH": SCIENCE}, resources={"memory_mb": 1024})
+    made = await create(server_context, mounts=[mount], env={"PYTHONPATH": SCIENCE}, resources={"memory_mb": 1024})
     return made.sandbox_id
 
 
@@ -115,14 +115,14 @@ async def test_a_saved_and_a_shown_image_are_results(science: Sandbox) -> None:
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="matplotlib 3.6 has no wheels for this Python")
 @pytest.mark.exhaustive
-async def test_a_plot_of_the_matplotlib_that_debian_12_has(house: House) -> None:
+async def test_a_plot_of_the_matplotlib_that_debian_12_has(server_context: ServerContext) -> None:
     """The backend that the kit brings is younger than it."""
     await asyncio.to_thread(prepare, MATPLOTLIB_3_6)
     packages = MATPLOTLIB_3_6.folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
-    sandbox = Sandbox(house, admin(house), await _create_with(house, packages))
+    sandbox = Sandbox(server_context, admin(server_context), await _create_with(server_context, packages))
     assert (await sandbox.run("import matplotlib; matplotlib.__version__")).text == "3.6.3"
     assert (await chart(sandbox, "plt.plot([1, 2], [3, 4])"))["type"] == "line"
-    await house.controller.delete(sandbox.who, sandbox.sandbox_id)
+    await server_context.controller.delete(sandbox.who, sandbox.sandbox_id)
 
 
 async def test_programs_that_the_code_starts_have_their_own_backend(science: Sandbox) -> None:

@@ -35,7 +35,7 @@ async def test_all_of_it_killed_at_once(fresh: Sandbox) -> None:
     await fresh.execute("1")
     await fresh.shell("pkill -9 -f '[p]addock_interpreter'", user="root")
     assert await works(fresh)
-    labels = [process.label for process in await fresh.house.commands.list_processes(fresh.who, fresh.sandbox_id)]
+    labels = [process.label for process in await fresh.context.commands.list_processes(fresh.who, fresh.sandbox_id)]
     starts = [label.split(":")[0] for label in labels if label.startswith("service ")]
     assert starts == ["service code-interpreter #1", "service code-interpreter #2"]
 
@@ -64,13 +64,13 @@ async def test_no_process_of_the_interpreter_outlives_its_supervisor(fresh: Sand
 async def test_a_server_that_is_restarted_finds_the_interpreter_and_what_it_remembers(fresh: Sandbox) -> None:
     await fresh.run("remembered = 5")
     async with fresh.use() as use:
-        assert await fresh.house.services.reach(use, 49999)
+        assert await fresh.context.services.reach(use, 49999)
     assert (await fresh.run("remembered")).text == "5"
 
 
 async def test_pause_and_resume_keep_what_code_defined(fresh: Sandbox) -> None:
     await fresh.run("remembered = 5")
-    await fresh.house.controller.pause(fresh.who, fresh.sandbox_id)
+    await fresh.context.controller.pause(fresh.who, fresh.sandbox_id)
     assert (await fresh.run("remembered")).text == "5"
 
 

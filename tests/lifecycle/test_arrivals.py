@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-from paddock.lifecycle.arrivals import Arrivals
+from paddock.lifecycle.admission_queue import AdmissionQueue
 from tests.support.waiting import PATIENCE_S
 
 FOREVER = 3600.0
 
 
 async def test_they_begin_in_the_order_of_arrival_and_so_many_at_once() -> None:
-    arrivals, begun, go = Arrivals(2, FOREVER), [], asyncio.Event()
+    admission, begun, go = AdmissionQueue(2, FOREVER), [], asyncio.Event()
 
     async def arrive(number: int) -> None:
-        async with arrivals.turn():
+        async with admission.turn():
             begun.append(number)
             if number < 2:
                 await go.wait()
@@ -31,24 +31,24 @@ async def test_they_begin_in_the_order_of_arrival_and_so_many_at_once() -> None:
 
 
 async def test_one_that_takes_its_time_keeps_nobody() -> None:
-    arrivals, go = Arrivals(1, 0.001), asyncio.Event()
+    admission, go = AdmissionQueue(1, 0.001), asyncio.Event()
 
     async def slow() -> None:
-        async with arrivals.turn():
+        async with admission.turn():
             await go.wait()
 
     tasks = [asyncio.create_task(slow()) for _ in range(5)]
-    async with asyncio.timeout(PATIENCE_S), arrivals.turn():
+    async with asyncio.timeout(PATIENCE_S), admission.turn():
         pass
     go.set()
     await asyncio.gather(*tasks)
 
 
 async def test_whoever_leaves_the_queue_or_fails_takes_no_turn_along() -> None:
-    arrivals, go = Arrivals(1, FOREVER), asyncio.Event()
+    admission, go = AdmissionQueue(1, FOREVER), asyncio.Event()
 
     async def hold() -> None:
-        async with arrivals.turn():
+        async with admission.turn():
             await go.wait()
             raise ValueError("it failed")
 
@@ -61,5 +61,5 @@ async def test_whoever_leaves_the_queue_or_fails_takes_no_turn_along() -> None:
     await asyncio.sleep(0)
     leaving[1].cancel()
     await asyncio.gather(holding, *leaving, return_exceptions=True)
-    async with asyncio.timeout(PATIENCE_S), arrivals.turn():
+    async with asyncio.timeout(PATIENCE_S), admission.turn():
         pass

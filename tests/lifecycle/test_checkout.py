@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from paddock.ids import new_process_id
-from paddock.lifecycle import checkout
-from paddock.lifecycle.checkout import CloneFailed
+from paddock.lifecycle import git_clone
+from paddock.lifecycle.git_clone import CloneFailed
 from paddock.machine.base import Machine, ProcessSpec, Stream
 from paddock.models import State
 from paddock.store import sandboxes
@@ -32,12 +32,12 @@ async def shell(machine: Machine, command: str) -> str:
 
 async def test_it_is_cloned_into_the_workspace_and_not_twice(small_world: World) -> None:
     sandbox_id = (await small_world.create()).sandbox.sandbox_id
-    async with small_world.house.controller.use(small_world.alice, sandbox_id) as use:
+    async with small_world.context.controller.use(small_world.alice, sandbox_id) as use:
         await shell(use.machine, MAKE_REPOSITORY)
         for _ in range(2):  # as when a crash came between the clone and its record
-            assert await checkout.clone(use.machine, "file:///tmp/project") == "/workspace/project"
+            assert await git_clone.clone(use.machine, "file:///tmp/project") == "/workspace/project"
         assert await shell(use.machine, "cat /workspace/project/greeting") == "hello\n"
-    await small_world.house.controller.delete(small_world.alice, sandbox_id)
+    await small_world.context.controller.delete(small_world.alice, sandbox_id)
 
 
 async def test_a_clone_that_fails_undoes_the_create(small_world: World) -> None:
@@ -45,7 +45,7 @@ async def test_a_clone_that_fails_undoes_the_create(small_world: World) -> None:
         await small_world.create(git_url="https://user:s3cret@127.0.0.1:9/nowhere.git")
     assert "s3cret" not in str(refused.value)
     assert await small_world.machines() == {}
-    assert (await small_world.house.controller.list(small_world.alice)).sandboxes == []
+    assert (await small_world.context.controller.list(small_world.alice)).sandboxes == []
 
 
 async def test_a_password_is_in_no_row_event_or_label(small_world: World) -> None:
@@ -53,33 +53,33 @@ async def test_a_password_is_in_no_row_event_or_label(small_world: World) -> Non
     url = f"https://user:{password}@127.0.0.1:9/nowhere.git"
     with pytest.raises(CloneFailed):
         await small_world.create(git_url=url)
-    [row] = (await small_world.house.controller.list(small_world.alice, states=[State.DELETED])).sandboxes
+    [row] = (await small_world.context.controller.list(small_world.alice, states=[State.DELETED])).sandboxes
     assert row.git_url == "https://***@127.0.0.1:9/nowhere.git"
     old = replace(row, git_url=url)
     assert password not in str(sandboxes.labels_of(old))
     assert password not in f"{await small_world.events(row.sandbox_id)} {row.reason}"
-    assert small_world.house.engine._clone_urls == {}
+    assert small_world.context.engine._clone_urls == {}
 
 
 async def test_rows_from_before_lose_their_passwords_when_a_server_starts(small_world: World) -> None:
     sandbox_id = (await small_world.create()).sandbox.sandbox_id
-    async with small_world.house.store.write() as connection:
+    async with small_world.context.store.write() as connection:
         await sandboxes.patch(connection, sandbox_id, git_url="https://u:s3cret@host/a.git")
     await small_world.restart()
     assert (await small_world.row(sandbox_id)).git_url == "https://***@host/a.git"
-    await small_world.house.controller.delete(small_world.alice, sandbox_id)
+    await small_world.context.controller.delete(small_world.alice, sandbox_id)
 
 
 async def test_a_password_that_a_crash_lost_is_asked_for_again(small_world: World) -> None:
     """What the server before had begun is waited for; what it had not cannot be begun without the password."""
     sandbox_id = (await small_world.create()).sandbox.sandbox_id
-    async with small_world.house.controller.use(small_world.alice, sandbox_id) as use:
+    async with small_world.context.controller.use(small_world.alice, sandbox_id) as use:
         with pytest.raises(CloneFailed, match="Create the sandbox again"):
-            await checkout.clone(use.machine, "https://***@127.0.0.1:9/nowhere.git")
+            await git_clone.clone(use.machine, "https://***@127.0.0.1:9/nowhere.git")
         for url in ("https://u:s3cret@127.0.0.1:9/nowhere.git", "https://***@127.0.0.1:9/nowhere.git"):
             with pytest.raises(CloneFailed, match="git could not clone"):
-                await checkout.clone(use.machine, url)
-    await small_world.house.controller.delete(small_world.alice, sandbox_id)
+                await git_clone.clone(use.machine, url)
+    await small_world.context.controller.delete(small_world.alice, sandbox_id)
 
 
 @pytest.mark.parametrize(
@@ -93,4 +93,4 @@ async def test_a_password_that_a_crash_lost_is_asked_for_again(small_world: Worl
     ],
 )
 def test_the_directory_is_named_after_the_repository(url: str, name: str) -> None:
-    assert checkout._name(url) == name
+    assert git_clone._name(url) == name

@@ -26,12 +26,12 @@ async def test_a_timeout_lasts_as_long_as_it_should(world: World, jump: float) -
     sandbox_id = (await world.create(timeout=20)).sandbox.sandbox_id
     await world.pass_time(5)
     set_clock(world, jump)
-    await world.house.scheduler.tick()
+    await world.context.scheduler.tick()
     await world.pass_time(14)
-    await world.house.scheduler.tick()
+    await world.context.scheduler.tick()
     assert await world.state(sandbox_id) is State.RUNNING
     await world.pass_time(1)
-    await world.house.scheduler.tick()
+    await world.context.scheduler.tick()
     assert await world.state(sandbox_id) is State.PAUSED
 
 
@@ -40,22 +40,22 @@ async def test_what_runs_is_billed_by_what_passed(world: World, jump: float) -> 
     sandbox_id = (await world.create(timeout=1000)).sandbox.sandbox_id
     await world.pass_time(30)
     set_clock(world, jump)
-    await world.house.scheduler.tick()
+    await world.context.scheduler.tick()
     await world.pass_time(12)
-    running = (await world.house.usage.of_sandbox(world.alice, sandbox_id))[0]
+    running = (await world.context.usage.of_sandbox(world.alice, sandbox_id))[0]
     assert running.seconds == pytest.approx(42)
-    await world.house.controller.pause(world.alice, sandbox_id)
-    paused = (await world.house.usage.of_sandbox(world.alice, sandbox_id))[0]
+    await world.context.controller.pause(world.alice, sandbox_id)
+    paused = (await world.context.usage.of_sandbox(world.alice, sandbox_id))[0]
     assert paused.seconds == pytest.approx(42)
 
 
 async def test_what_is_made_before_the_jump_is_noticed_is_counted_right_too(world: World) -> None:
     set_clock(world, -HOUR)
     sandbox_id = (await world.create(timeout=20)).sandbox.sandbox_id
-    await world.house.scheduler.tick()
+    await world.context.scheduler.tick()
     assert await world.state(sandbox_id) is State.RUNNING, "its time is not over because of the jump"
     await world.pass_time(20)
-    await world.house.scheduler.tick()
+    await world.context.scheduler.tick()
     assert await world.state(sandbox_id) is State.PAUSED
 
 
@@ -65,19 +65,19 @@ async def test_a_use_before_the_jump_that_is_written_after_it_counts_from_when_i
 ) -> None:
     sandbox_id = (await world.create(timeout=20)).sandbox.sandbox_id
     await world.pass_time(15)
-    async with world.house.controller.use(world.alice, sandbox_id) as use:
-        await world.house.journal.settled(sandbox_id)
+    async with world.context.controller.use(world.alice, sandbox_id) as use:
+        await world.context.journal.settled(sandbox_id)
         await world.pass_time(3)
         await use.record(commands=1)
         set_clock(world, jump)
-        await world.house.scheduler.tick()
+        await world.context.scheduler.tick()
     await world.pass_time(19)
     deadline = await world.deadline(sandbox_id)
     assert deadline is not None and deadline.due_at == pytest.approx(world.clock.now() + 1)
-    await world.house.scheduler.tick()
+    await world.context.scheduler.tick()
     assert await world.state(sandbox_id) is State.RUNNING
     await world.pass_time(1)
-    await world.house.scheduler.tick()
+    await world.context.scheduler.tick()
     assert await world.state(sandbox_id) is State.PAUSED
 
 
@@ -86,19 +86,19 @@ async def test_a_timeout_that_is_set_while_the_clock_is_lasts_as_long_as_it_says
     world: World, monkeypatch: pytest.MonkeyPatch, jump: float
 ) -> None:
     sandbox_id = (await world.create(timeout=1000)).sandbox.sandbox_id
-    write = world.house.store.write
+    write = world.context.store.write
     waiting = [True]
 
     @asynccontextmanager
     async def wait_for_turn(**given: Any) -> AsyncIterator[Any]:
         if waiting.pop() if waiting else False:
             set_clock(world, jump)
-            await world.house.scheduler.tick()
+            await world.context.scheduler.tick()
         async with write(**given) as connection:
             yield connection
 
-    monkeypatch.setattr(world.house.store, "write", wait_for_turn)
-    await world.house.controller.set_timeout(world.alice, sandbox_id, 20)
+    monkeypatch.setattr(world.context.store, "write", wait_for_turn)
+    await world.context.controller.set_timeout(world.alice, sandbox_id, 20)
     deadline = await world.deadline(sandbox_id)
     assert deadline is not None and deadline.due_at == world.clock.now() + 20
 
@@ -106,10 +106,10 @@ async def test_a_timeout_that_is_set_while_the_clock_is_lasts_as_long_as_it_says
 async def test_the_time_of_day_is_followed(world: World) -> None:
     before = world.clock.now()
     set_clock(world, HOUR)
-    await world.house.scheduler.tick()
+    await world.context.scheduler.tick()
     assert world.clock.now() == before + HOUR
     set_clock(world, 0.2)
-    await world.house.scheduler.tick()
+    await world.context.scheduler.tick()
     assert world.clock.now() == pytest.approx(before + HOUR + 0.2)
 
 
@@ -124,11 +124,11 @@ async def test_a_jump_while_running_time_is_written_down_is_not_billed(
     async def looked(*given: Any) -> list[str]:
         found = await look(*given)
         set_clock(world, jump)
-        await world.house.scheduler.tick()
+        await world.context.scheduler.tick()
         return found
 
     monkeypatch.setattr(sandboxes, "running_since_before", looked)
-    await world.house.reconciler.sweep()
+    await world.context.reconciler.sweep()
     await world.pass_time(10)
-    running = (await world.house.usage.of_sandbox(world.alice, sandbox_id))[0]
+    running = (await world.context.usage.of_sandbox(world.alice, sandbox_id))[0]
     assert running.seconds == pytest.approx(410)

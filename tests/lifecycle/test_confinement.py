@@ -20,11 +20,11 @@ from paddock.errors import (
     Unsupported,
 )
 from paddock.lifecycle.engine import spec_of
-from paddock.lifecycle.house import House, build_house
 from paddock.lifecycle.reconciler import _from_labels
 from paddock.models import EgressRules, Isolation, State
-from paddock.providers.base import Found, IsolationLevel, IsolationReport, Layer, MachineState, Mount, SandboxSpec
+from paddock.providers.base import IsolationLevel, IsolationReport, Layer, MachineInfo, MachineState, Mount, SandboxSpec
 from paddock.providers.fake import FakeProvider, FaultKind
+from paddock.server.context import ServerContext, build_context
 from paddock.store import sandboxes
 from paddock.store.tables import deadlines as deadline_table
 from paddock.store.tables import sandboxes as sandbox_table
@@ -37,7 +37,7 @@ class Willing(FakeProvider):
     best = IsolationLevel.STANDARD
     asked: SandboxSpec
 
-    async def create(self, spec: SandboxSpec) -> Found:
+    async def create(self, spec: SandboxSpec) -> MachineInfo:
         type(self).asked = spec
         if spec.isolation is not None and spec.isolation.rank > self.best.rank:
             raise Unsupported(f"This machine gives {self.best}, not {spec.isolation}.")
@@ -50,9 +50,9 @@ class Willing(FakeProvider):
 
 
 class WillingWorld(World):
-    def another_house(self) -> House:
+    def another_house(self) -> ServerContext:
         provider = Willing(self.home / "fake", self.clock, self.faults)
-        return build_house(self.settings, clock=self.clock, providers={"fake": provider})
+        return build_context(self.settings, clock=self.clock, providers={"fake": provider})
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ async def test_nobody_gets_less_isolation_than_the_operator_insists_on(willing: 
 async def test_a_level_that_the_machine_cannot_give_is_refused_at_once_and_leaves_nothing(willing: World) -> None:
     with pytest.raises(Unsupported):
         await willing.create(isolation="hardened", key="again")
-    assert (await willing.house.controller.list(willing.admin)).sandboxes == []
-    undone = (await willing.house.controller.list(willing.admin, states=[State.DELETED])).sandboxes
+    assert (await willing.context.controller.list(willing.admin)).sandboxes == []
+    undone = (await willing.context.controller.list(willing.admin, states=[State.DELETED])).sandboxes
     assert [row.attempts for row in undone] == [0] and "gives standard" in (undone[0].reason or "")
     assert await willing.machines() == {}
 
@@ -115,21 +115,21 @@ async def test_mounts_are_for_admins(willing: World) -> None:
 async def test_a_rule_that_is_none_is_refused_before_anything_is_made(world: World) -> None:
     with pytest.raises(Invalid):
         await world.create(egress={"allow": ["http://example.org/path"]})
-    assert (await world.house.controller.list(world.admin, states=list(State))).sandboxes == []
+    assert (await world.context.controller.list(world.admin, states=list(State))).sandboxes == []
 
 
 async def test_the_report_says_what_there_is_and_what_was_asked_for(willing: World) -> None:
     sandbox_id = (await willing.create(isolation="basic")).sandbox.sandbox_id
-    isolated = await willing.house.confinement.isolation(willing.alice, sandbox_id)
+    isolated = await willing.context.confinement.isolation(willing.alice, sandbox_id)
     assert (isolated.report.level, isolated.requested) == (IsolationLevel.STANDARD, Isolation.BASIC)
-    await willing.house.controller.pause(willing.alice, sandbox_id)
-    await willing.house.confinement.isolation(willing.alice, sandbox_id)
+    await willing.context.controller.pause(willing.alice, sandbox_id)
+    await willing.context.confinement.isolation(willing.alice, sandbox_id)
     assert await willing.state(sandbox_id) is State.PAUSED, "looking does not wake"
 
 
 async def test_only_its_owner_sees_or_changes_what_stands_around_a_sandbox(willing: World) -> None:
     sandbox_id = (await willing.create()).sandbox.sandbox_id
-    confinement = willing.house.confinement
+    confinement = willing.context.confinement
     for call in (
         confinement.isolation(willing.bob, sandbox_id),
         confinement.egress(willing.bob, sandbox_id),
@@ -142,10 +142,10 @@ async def test_only_its_owner_sees_or_changes_what_stands_around_a_sandbox(willi
 async def test_a_changed_list_is_in_force_remembered_and_on_record(world: World) -> None:
     sandbox_id = (await world.create(egress={"allow": ["a.test"], "deny": ["b.test"]})).sandbox.sandbox_id
     changed = EgressRules(allow=["c.test"])
-    report = await world.house.confinement.set_egress(world.alice, sandbox_id, changed)
+    report = await world.context.confinement.set_egress(world.alice, sandbox_id, changed)
     assert (report.policy.allow, report.policy.deny) == (("c.test",), ("b.test",))
     await world.restart()
-    assert (await world.house.confinement.egress(world.alice, sandbox_id)).policy == report.policy
+    assert (await world.context.confinement.egress(world.alice, sandbox_id)).policy == report.policy
     assert (await world.row(sandbox_id)).egress == {"mode": "proxy", "allow": ["c.test"], "deny": ["b.test"]}
     last = (await world.events(sandbox_id))[-1]
     assert (last.type, last.data) == ("egress.changed", {"allow": ["c.test"], "deny": ["b.test"]})
@@ -153,7 +153,7 @@ async def test_a_changed_list_is_in_force_remembered_and_on_record(world: World)
 
 async def test_a_sandbox_keeps_its_mode(world: World) -> None:
     sandbox_id = (await world.create(egress="none")).sandbox.sandbox_id
-    confinement = world.house.confinement
+    confinement = world.context.confinement
     await confinement.set_egress(world.alice, sandbox_id, EgressRules(mode="none", allow=["a.test"]))
     with pytest.raises(Conflict, match="'none' and keeps it"):
         await confinement.set_egress(world.alice, sandbox_id, EgressRules(mode="full"))
@@ -164,7 +164,7 @@ async def test_a_change_that_the_provider_did_not_take_is_not_remembered(world: 
     sandbox_id = (await world.create()).sandbox.sandbox_id
     world.faults.add("set_egress", FaultKind.FAIL)
     with pytest.raises(ProviderUnavailable):
-        await world.house.confinement.set_egress(world.alice, sandbox_id, EgressRules(allow=["a.test"]))
+        await world.context.confinement.set_egress(world.alice, sandbox_id, EgressRules(allow=["a.test"]))
     assert (await world.row(sandbox_id)).egress["allow"] == []
     assert "egress.changed" not in [event.type for event in await world.events(sandbox_id)]
 
@@ -173,14 +173,14 @@ async def test_a_change_cut_short_by_a_crash_is_found_again_at_the_provider(worl
     sandbox_id = (await world.create()).sandbox.sandbox_id
     world.faults.add("set_egress", FaultKind.FAIL_AFTER)
     with pytest.raises(ProviderUnavailable):
-        await world.house.confinement.set_egress(world.alice, sandbox_id, EgressRules(allow=["a.test"]))
-    assert (await world.house.confinement.egress(world.alice, sandbox_id)).policy.allow == ("a.test",)
+        await world.context.confinement.set_egress(world.alice, sandbox_id, EgressRules(allow=["a.test"]))
+    assert (await world.context.confinement.egress(world.alice, sandbox_id)).policy.allow == ("a.test",)
     assert (await world.row(sandbox_id)).egress["allow"] == ["a.test"]
 
 
 async def test_changes_at_once_leave_the_row_and_the_provider_of_one_mind(world: World) -> None:
     sandbox_id = (await world.create()).sandbox.sandbox_id
-    confinement = world.house.confinement
+    confinement = world.context.confinement
     await asyncio.gather(
         *(confinement.set_egress(world.alice, sandbox_id, EgressRules(allow=[f"n{n}.test"])) for n in range(8)),
         *(confinement.set_egress(world.alice, sandbox_id, EgressRules(deny=[f"n{n}.test"])) for n in range(8)),
@@ -192,10 +192,10 @@ async def test_changes_at_once_leave_the_row_and_the_provider_of_one_mind(world:
 
 async def test_of_the_deleted_there_is_nothing_to_say(world: World) -> None:
     sandbox_id = (await world.create()).sandbox.sandbox_id
-    await world.house.controller.delete(world.alice, sandbox_id)
+    await world.context.controller.delete(world.alice, sandbox_id)
     for call in (
-        world.house.confinement.egress(world.alice, sandbox_id),
-        world.house.confinement.set_egress(world.alice, sandbox_id, EgressRules(allow=[])),
+        world.context.confinement.egress(world.alice, sandbox_id),
+        world.context.confinement.set_egress(world.alice, sandbox_id, EgressRules(allow=[])),
     ):
         with pytest.raises(SandboxNotFound, match="was deleted"):
             await call
@@ -208,11 +208,11 @@ async def test_a_lost_row_is_written_again_with_what_stood_around_the_sandbox(wi
         "mounts": [{"source": "/srv", "target": "/data", "read_only": False}],
     }
     before = (await willing.create(willing.admin, **wish)).sandbox
-    await willing.house.confinement.set_egress(willing.admin, before.sandbox_id, EgressRules(allow=["later.test"]))
-    async with willing.house.store.write() as connection:
+    await willing.context.confinement.set_egress(willing.admin, before.sandbox_id, EgressRules(allow=["later.test"]))
+    async with willing.context.store.write() as connection:
         await connection.execute(sandbox_table.delete())
         await connection.execute(deadline_table.delete())
-    await willing.house.reconciler.run_once()
+    await willing.context.reconciler.run_once()
     after = await willing.row(before.sandbox_id)
     assert (after.isolation, list(after.mounts)) == (before.isolation, list(before.mounts))
     assert after.egress == {"mode": "none", "allow": ["later.test"], "deny": []}
@@ -222,7 +222,7 @@ async def test_what_an_admin_opened_is_in_the_labels_and_a_lost_row_has_it_again
     opened = {"private": ["10.1.0.0/16", "db.corp.test"]}
     sandbox_id = (await willing.create(willing.admin, egress=opened)).sandbox.sandbox_id
     row = await willing.row(sandbox_id)
-    found = Found(sandbox_id, MachineState.RUNNING, "x", 0.0, sandboxes.labels_of(row))
+    found = MachineInfo(sandbox_id, MachineState.RUNNING, "x", 0.0, sandboxes.labels_of(row))
     adopted = _from_labels("fake", found, 0.0, willing.settings)
     assert adopted is not None and adopted.egress["private"] == opened["private"]
     assert spec_of(adopted).egress.private == ("10.1.0.0/16", "db.corp.test")
@@ -233,9 +233,9 @@ async def test_a_row_that_is_older_than_the_provider_opens_nothing_again(willing
     made = await willing.create(willing.alice)
     sandbox_id = made.sandbox.sandbox_id
     before = EgressPolicy(private=("10.0.0.0/8",)).to_json()
-    async with willing.house.store.write() as connection:
+    async with willing.context.store.write() as connection:
         await sandboxes.patch(connection, sandbox_id, egress=before)
-    report = await willing.house.confinement.set_egress(willing.alice, sandbox_id, EgressRules(deny=["a.test"]))
+    report = await willing.context.confinement.set_egress(willing.alice, sandbox_id, EgressRules(deny=["a.test"]))
     assert report.policy.private == ()
 
 
@@ -243,7 +243,7 @@ async def test_a_row_that_is_older_than_the_provider_opens_nothing_again(willing
 async def test_labels_that_do_not_fit_are_not_believed(world: World, nonsense: dict[str, object]) -> None:
     seen = (await world.create()).sandbox
     kept = json.loads(sandboxes.labels_of(seen)["paddock.sandbox"]) | nonsense
-    found = Found(seen.sandbox_id, MachineState.RUNNING, "r", 0.0, {"paddock.sandbox": json.dumps(kept)})
+    found = MachineInfo(seen.sandbox_id, MachineState.RUNNING, "r", 0.0, {"paddock.sandbox": json.dumps(kept)})
     assert _from_labels("fake", found, 0.0, world.settings) is None
 
 
@@ -251,6 +251,6 @@ async def test_labels_from_before_there_was_a_choice_are_still_read(world: World
     seen = (await world.create()).sandbox
     kept = json.loads(sandboxes.labels_of(seen)["paddock.sandbox"])
     old = {name: value for name, value in kept.items() if name not in ("egress", "isolation", "mounts")}
-    found = Found(seen.sandbox_id, MachineState.RUNNING, "r", 0.0, {"paddock.sandbox": json.dumps(old)})
+    found = MachineInfo(seen.sandbox_id, MachineState.RUNNING, "r", 0.0, {"paddock.sandbox": json.dumps(old)})
     row = _from_labels("fake", found, 0.0, world.settings)
     assert row is not None and (row.egress["mode"], row.isolation, list(row.mounts)) == ("proxy", None, [])

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from paddock.accounts.quotas import Quota
+from paddock.api.compat.e2b.control.lifecycle import lifecycle_of
 from paddock.errors import (
     HostDiskFull,
     IdempotencyMismatch,
@@ -23,7 +25,6 @@ from paddock.errors import (
     TemplateNotFound,
 )
 from paddock.lifecycle.idempotency import fingerprint
-from paddock.lifecycle.quotas import Quota
 from paddock.models import ChangeUser, CreateSandbox, QuotaChange, State, TimeoutAction
 from paddock.providers.base import Capacity
 from paddock.providers.fake import FakeProvider, FaultKind
@@ -32,7 +33,7 @@ from tests.support.world import World
 
 
 async def test_a_life_from_create_to_delete(world: World) -> None:
-    control = world.house.controller
+    control = world.context.controller
     sandbox_id = (await world.create()).sandbox.sandbox_id
     assert await world.state(sandbox_id) is State.RUNNING
     await control.pause(world.alice, sandbox_id)
@@ -49,7 +50,7 @@ async def test_a_life_from_create_to_delete(world: World) -> None:
 async def test_the_intent_is_written_before_the_provider_is_called(small_world: World) -> None:
     small_world.faults.add("create", FaultKind.HANG_BEFORE)
     creating = asyncio.create_task(small_world.create())
-    while not (rows := (await small_world.house.controller.list(small_world.alice)).sandboxes):
+    while not (rows := (await small_world.context.controller.list(small_world.alice)).sandboxes):
         await asyncio.sleep(0.005)
     assert rows[0].state is State.CREATING
     assert await small_world.machines() == {}
@@ -57,7 +58,7 @@ async def test_the_intent_is_written_before_the_provider_is_called(small_world: 
 
 
 async def test_another_ones_sandbox_does_not_exist(small_world: World) -> None:
-    control, bob = small_world.house.controller, small_world.bob
+    control, bob = small_world.context.controller, small_world.bob
     sandbox_id = (await small_world.create()).sandbox.sandbox_id
     calls = [
         control.get(bob, sandbox_id),
@@ -67,8 +68,8 @@ async def test_another_ones_sandbox_does_not_exist(small_world: World) -> None:
         control.delete(bob, sandbox_id),
         control.set_timeout(bob, sandbox_id, 60),
         control.use(bob, sandbox_id).__aenter__(),
-        small_world.house.events.page(bob, sandbox_id, 0, 10),
-        small_world.house.usage.of_sandbox(bob, sandbox_id),
+        small_world.context.events.page(bob, sandbox_id, 0, 10),
+        small_world.context.usage.of_sandbox(bob, sandbox_id),
     ]
     for call in calls:
         with pytest.raises(SandboxNotFound):
@@ -82,23 +83,23 @@ async def test_another_ones_sandbox_does_not_exist(small_world: World) -> None:
 )
 async def test_an_id_that_cannot_be_is_not_found(small_world: World, sandbox_id: str) -> None:
     with pytest.raises(SandboxNotFound):
-        await small_world.house.controller.get(small_world.alice, sandbox_id)
+        await small_world.context.controller.get(small_world.alice, sandbox_id)
 
 
 async def test_any_use_wakes_a_paused_sandbox(world: World) -> None:
     sandbox_id = (await world.create()).sandbox.sandbox_id
-    await world.house.controller.pause(world.alice, sandbox_id)
-    async with world.house.controller.use(world.alice, sandbox_id) as use:
+    await world.context.controller.pause(world.alice, sandbox_id)
+    async with world.context.controller.use(world.alice, sandbox_id) as use:
         assert use.sandbox.state is State.RUNNING
     assert await world.machines() == {sandbox_id: "running"}
 
 
 async def test_many_uses_at_once_wake_it_once(world: World) -> None:
     sandbox_id = (await world.create()).sandbox.sandbox_id
-    await world.house.controller.pause(world.alice, sandbox_id)
+    await world.context.controller.pause(world.alice, sandbox_id)
 
     async def use() -> None:
-        async with world.house.controller.use(world.alice, sandbox_id):
+        async with world.context.controller.use(world.alice, sandbox_id):
             pass
 
     await asyncio.gather(*(use() for _ in range(20)))
@@ -106,7 +107,7 @@ async def test_many_uses_at_once_wake_it_once(world: World) -> None:
 
 
 async def test_everything_at_once_on_one_sandbox_leaves_it_whole(world: World) -> None:
-    control, alice = world.house.controller, world.alice
+    control, alice = world.context.controller, world.alice
     sandbox_id = (await world.create()).sandbox.sandbox_id
     calls = [call(alice, sandbox_id) for _ in range(10) for call in (control.pause, control.resume, control.connect)]
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
@@ -119,12 +120,12 @@ async def test_a_slow_sandbox_delays_no_other(small_world: World) -> None:
     small_world.settings.provider_timeout = 2 * PATIENCE_S
     slow = (await small_world.create()).sandbox.sandbox_id
     small_world.faults.add("pause", FaultKind.HANG_BEFORE, sandbox_id=slow)
-    hanging = asyncio.create_task(small_world.house.controller.pause(small_world.alice, slow))
+    hanging = asyncio.create_task(small_world.context.controller.pause(small_world.alice, slow))
     while await small_world.state(slow) is not State.PAUSING:
         await asyncio.sleep(0.005)
     async with asyncio.timeout(PATIENCE_S):
         other = (await small_world.create()).sandbox.sandbox_id
-        await small_world.house.controller.pause(small_world.alice, other)
+        await small_world.context.controller.pause(small_world.alice, other)
     assert not hanging.done()
     hanging.cancel()
 
@@ -132,7 +133,7 @@ async def test_a_slow_sandbox_delays_no_other(small_world: World) -> None:
 async def test_a_client_that_hangs_up_does_not_stop_what_it_began(small_world: World) -> None:
     sandbox_id = (await small_world.create()).sandbox.sandbox_id
     small_world.faults.add("pause", FaultKind.SLOW, seconds=0.2)
-    asking = asyncio.create_task(small_world.house.controller.pause(small_world.alice, sandbox_id))
+    asking = asyncio.create_task(small_world.context.controller.pause(small_world.alice, sandbox_id))
     while await small_world.state(sandbox_id) is not State.PAUSING:
         await asyncio.sleep(0.005)
     asking.cancel()
@@ -146,17 +147,17 @@ async def test_a_refused_create_is_an_error_and_leaves_nothing(world: World) -> 
     with pytest.raises(ProviderRefused):
         await world.create()
     assert await world.machines() == {}
-    assert (await world.house.controller.list(world.alice)).sandboxes == []
+    assert (await world.context.controller.list(world.alice)).sandboxes == []
 
 
 async def test_a_create_of_unknown_outcome_that_was_answered_as_failed_is_ended(world: World) -> None:
     world.faults.add("create", FaultKind.FAIL_AFTER)
     with pytest.raises(ProviderUnavailable):
         await world.create()
-    (row,) = (await world.house.controller.list(world.alice)).sandboxes
+    (row,) = (await world.context.controller.list(world.alice)).sandboxes
     assert row.state is State.DELETING and row.lease_owner is None and "create failed" in (row.reason or "")
     assert await world.machines() == {row.sandbox_id: "running"}
-    await world.house.reconciler.run_once()
+    await world.context.reconciler.run_once()
     assert (await world.state(row.sandbox_id), await world.machines()) == (State.DELETED, {})
 
 
@@ -164,11 +165,11 @@ async def test_one_that_can_be_asked_for_again_waits_for_that_and_is_then_ended(
     world.faults.add("create", FaultKind.FAIL_AFTER)
     with pytest.raises(ProviderUnavailable):
         await world.create(key="k1")
-    (row,) = (await world.house.controller.list(world.alice)).sandboxes
-    await world.house.reconciler.run_once()
+    (row,) = (await world.context.controller.list(world.alice)).sandboxes
+    await world.context.reconciler.run_once()
     assert await world.state(row.sandbox_id) is State.CREATING
     await world.pass_time(61)
-    await world.house.reconciler.run_once()
+    await world.context.reconciler.run_once()
     assert (await world.state(row.sandbox_id), await world.machines()) == (State.DELETED, {})
 
 
@@ -178,7 +179,7 @@ async def test_a_create_that_never_succeeds_is_undone(small_world: World) -> Non
         with pytest.raises(ProviderUnavailable):
             await small_world.create(key="k1")
         await small_world.pass_time(1)
-    (row,) = (await small_world.house.controller.list(small_world.alice, states=[State.DELETED])).sandboxes
+    (row,) = (await small_world.context.controller.list(small_world.alice, states=[State.DELETED])).sandboxes
     assert "create failed" in (row.reason or "")
     assert await small_world.machines() == {}
 
@@ -191,11 +192,11 @@ async def test_a_provider_that_hangs_is_not_waited_for_for_ever(tmp_path_factory
     sandbox_id = (await world.create()).sandbox.sandbox_id
     world.faults.add("pause", FaultKind.HANG_AFTER)
     with pytest.raises(ProviderTimeout):
-        await world.house.controller.pause(world.alice, sandbox_id)
+        await world.context.controller.pause(world.alice, sandbox_id)
     assert await world.state(sandbox_id) is State.PAUSING
     async with asyncio.timeout(PATIENCE_S):  # on a busy machine the timeout may strike again, without a fault
         while await world.state(sandbox_id) is State.PAUSING:
-            await world.house.reconciler.run_once()
+            await world.context.reconciler.run_once()
             await world.pass_time(61)
     assert await world.state(sandbox_id) is State.PAUSED
     await world.stop()
@@ -205,7 +206,7 @@ async def test_a_refused_pause_leaves_it_running_with_its_deadline(world: World)
     sandbox_id = (await world.create()).sandbox.sandbox_id
     world.faults.add("pause", FaultKind.REFUSE)
     with pytest.raises(ProviderRefused):
-        await world.house.controller.pause(world.alice, sandbox_id)
+        await world.context.controller.pause(world.alice, sandbox_id)
     assert await world.state(sandbox_id) is State.RUNNING
     assert await world.deadline(sandbox_id) is not None
 
@@ -214,8 +215,8 @@ async def test_the_next_request_goes_on_with_what_was_left_unfinished(world: Wor
     sandbox_id = (await world.create()).sandbox.sandbox_id
     world.faults.add("pause", FaultKind.FAIL)
     with pytest.raises(ProviderUnavailable):
-        await world.house.controller.pause(world.alice, sandbox_id)
-    async with world.house.controller.use(world.alice, sandbox_id):
+        await world.context.controller.pause(world.alice, sandbox_id)
+    async with world.context.controller.use(world.alice, sandbox_id):
         assert await world.machines() == {sandbox_id: "running"}
 
 
@@ -223,15 +224,15 @@ async def test_a_delete_goes_on_until_the_provider_agrees(world: World) -> None:
     sandbox_id = (await world.create()).sandbox.sandbox_id
     world.faults.add("delete", FaultKind.FAIL, times=3)
     with pytest.raises(ProviderUnavailable):
-        await world.house.controller.delete(world.alice, sandbox_id)
+        await world.context.controller.delete(world.alice, sandbox_id)
     for _ in range(3):
-        await world.house.reconciler.run_once()
+        await world.context.reconciler.run_once()
     assert await world.state(sandbox_id) is State.DELETED
     assert await world.machines() == {}
 
 
 async def test_deleting_twice_is_a_success_and_using_the_dead_is_not(world: World) -> None:
-    control = world.house.controller
+    control = world.context.controller
     sandbox_id = (await world.create()).sandbox.sandbox_id
     await control.delete(world.alice, sandbox_id)
     await control.delete(world.alice, sandbox_id)
@@ -249,10 +250,10 @@ async def test_a_sandbox_that_the_provider_lost_says_so_and_can_be_deleted(world
     sandbox_id = (await world.create()).sandbox.sandbox_id
     await FakeProvider(world.home / "fake", world.clock).delete(sandbox_id)
     with pytest.raises(SandboxFailed, match="no longer"):
-        async with world.house.controller.use(world.alice, sandbox_id):
+        async with world.context.controller.use(world.alice, sandbox_id):
             pass
     assert await world.state(sandbox_id) is State.FAILED
-    await world.house.controller.delete(world.alice, sandbox_id)
+    await world.context.controller.delete(world.alice, sandbox_id)
 
 
 async def test_a_machine_found_paused_under_a_running_row_is_woken(world: World) -> None:
@@ -260,7 +261,7 @@ async def test_a_machine_found_paused_under_a_running_row_is_woken(world: World)
 
     sandbox_id = (await world.create()).sandbox.sandbox_id
     await FakeProvider(world.home / "fake", world.clock).pause(sandbox_id)
-    async with world.house.controller.use(world.alice, sandbox_id):
+    async with world.context.controller.use(world.alice, sandbox_id):
         assert await world.machines() == {sandbox_id: "running"}
 
 
@@ -304,17 +305,17 @@ class TestIdempotency:
         assert (await world.create(key="k1")).sandbox.state is State.RUNNING
 
     async def test_a_quota_refusal_does_not_use_the_key_up(self, world: World) -> None:
-        await world.house.accounts.change_user(world.admin, "alice", ChangeUser(quota=QuotaChange(max_live=1)))
+        await world.context.accounts.change_user(world.admin, "alice", ChangeUser(quota=QuotaChange(max_live=1)))
         first = await world.create()
         with pytest.raises(QuotaExceeded):
             await world.create(key="k1")
-        await world.house.controller.delete(world.alice, first.sandbox.sandbox_id)
+        await world.context.controller.delete(world.alice, first.sandbox.sandbox_id)
         assert (await world.create(key="k1")).sandbox.state is State.RUNNING
 
 
 class TestQuotas:
     async def limit(self, world: World, **limits: float) -> None:
-        await world.house.accounts.change_user(world.admin, "alice", ChangeUser(quota=QuotaChange(**limits)))  # type: ignore[arg-type]
+        await world.context.accounts.change_user(world.admin, "alice", ChangeUser(quota=QuotaChange(**limits)))  # type: ignore[arg-type]
 
     async def test_creates_at_once_cannot_share_the_last_place(self, world: World) -> None:
         await self.limit(world, max_live=3)
@@ -340,11 +341,11 @@ class TestQuotas:
         await self.limit(world, **limits)
         wish = {"memory_mb": 600, "pids": 600}
         frozen = (await world.create(resources=wish)).sandbox.sandbox_id
-        await world.house.controller.pause(world.alice, frozen)
+        await world.context.controller.pause(world.alice, frozen)
         with pytest.raises(QuotaExceeded, match="at once"):
             await world.create(resources=wish)
         # Its own share is not counted twice.
-        await world.house.controller.resume(world.alice, frozen)
+        await world.context.controller.resume(world.alice, frozen)
 
     async def test_a_sandbox_paused_with_its_files_alone_holds_its_disk_and_must_ask_for_memory(
         self, world: World
@@ -352,24 +353,24 @@ class TestQuotas:
         await self.limit(world, max_memory_mb=1000, max_disk_mb=3000)
         wish = {"memory_mb": 600, "disk_mb": 1200}
         stopped = (await world.create(resources=wish)).sandbox.sandbox_id
-        await world.house.terms.pause(world.alice, stopped, keep_memory=False)
+        await lifecycle_of(world.context).pause(world.alice, stopped, keep_memory=False)
         other = (await world.create(resources=wish)).sandbox.sandbox_id
         with pytest.raises(QuotaExceeded, match="MB of memory"):
-            await world.house.controller.resume(world.alice, stopped)
-        await world.house.terms.pause(world.alice, other, keep_memory=False)
+            await world.context.controller.resume(world.alice, stopped)
+        await lifecycle_of(world.context).pause(world.alice, other, keep_memory=False)
         with pytest.raises(QuotaExceeded, match="MB of disk"):
             await world.create(resources=wish)
-        await world.house.controller.resume(world.alice, stopped)
-        await world.house.controller.delete(world.alice, other)
+        await world.context.controller.resume(world.alice, stopped)
+        await world.context.controller.delete(world.alice, other)
         await world.create(resources={"memory_mb": 16, "disk_mb": 1200})
 
     async def test_creates_and_resumes_at_once_cannot_share_the_last_memory(self, world: World) -> None:
         wish = {"memory_mb": 500}
         stopped = [(await world.create(resources=wish)).sandbox.sandbox_id for _ in range(3)]
         for sandbox_id in stopped:
-            await world.house.terms.pause(world.alice, sandbox_id, keep_memory=False)
+            await lifecycle_of(world.context).pause(world.alice, sandbox_id, keep_memory=False)
         await self.limit(world, max_memory_mb=1500)
-        resume = world.house.controller.resume
+        resume = world.context.controller.resume
         outcomes = await asyncio.gather(
             *(world.create(resources=wish) for _ in range(3)),
             *(resume(world.alice, sandbox_id) for sandbox_id in stopped),
@@ -380,16 +381,16 @@ class TestQuotas:
     async def test_paused_sandboxes_are_sandboxes_too(self, small_world: World) -> None:
         await self.limit(small_world, max_sandboxes=1, max_live=1)
         only = (await small_world.create()).sandbox.sandbox_id
-        await small_world.house.controller.pause(small_world.alice, only)
+        await small_world.context.controller.pause(small_world.alice, only)
         with pytest.raises(QuotaExceeded, match="may have 1 sandboxes"):
             await small_world.create()
-        await small_world.house.controller.resume(small_world.alice, only)
+        await small_world.context.controller.resume(small_world.alice, only)
 
     async def test_a_limit_that_was_lowered_takes_nothing_away(self, small_world: World) -> None:
         mine = (await small_world.create()).sandbox.sandbox_id
-        await small_world.house.controller.pause(small_world.alice, mine)
+        await small_world.context.controller.pause(small_world.alice, mine)
         await self.limit(small_world, max_sandboxes=1, max_disk_mb=16, max_memory_mb=16, max_processes=4)
-        await small_world.house.controller.resume(small_world.alice, mine)
+        await small_world.context.controller.resume(small_world.alice, mine)
 
     async def test_the_memory_of_all_users_has_a_limit_where_the_operator_sets_one(
         self, tmp_path: Path, database_url: str
@@ -412,7 +413,7 @@ class TestQuotas:
 
     async def test_a_paused_sandbox_gives_its_place_back_and_must_ask_for_it_again(self, small_world: World) -> None:
         await self.limit(small_world, max_live=1)
-        control = small_world.house.controller
+        control = small_world.context.controller
         first = (await small_world.create()).sandbox.sandbox_id
         await control.pause(small_world.alice, first)
         second = (await small_world.create()).sandbox.sandbox_id
@@ -439,7 +440,7 @@ async def test_nobody_is_given_more_than_the_machine_has_or_the_operator_allows(
     world = World(tmp_path, f"sqlite:///{tmp_path / 'paddock.db'}", **settings)
     await world.start()
     await world.make_accounts()
-    provider = world.house.providers["fake"]
+    provider = world.context.providers["fake"]
     assert isinstance(provider, FakeProvider)
     provider.machine_has = Capacity(**machine)
     most = 2 if field == "cpu" else 2000
@@ -453,7 +454,7 @@ async def test_nobody_is_given_more_than_the_machine_has_or_the_operator_allows(
 
 
 async def test_a_default_that_the_machine_cannot_give_is_made_smaller(small_world: World) -> None:
-    provider = small_world.house.providers["fake"]
+    provider = small_world.context.providers["fake"]
     assert isinstance(provider, FakeProvider)
     provider.machine_has = Capacity(memory_mb=100)
     assert (await small_world.create()).sandbox.memory_mb == 100
@@ -466,7 +467,7 @@ async def test_wishes_that_cannot_be_met_are_refused_before_anything_is_written(
         await small_world.create(provider="nobody")
     with pytest.raises(Invalid, match="86400"):
         await small_world.create(timeout=86_401)
-    assert (await small_world.house.controller.list(small_world.admin)).sandboxes == []
+    assert (await small_world.context.controller.list(small_world.admin)).sandboxes == []
 
 
 async def test_a_sandbox_held_by_another_server_is_busy_not_broken(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -477,25 +478,25 @@ async def test_a_sandbox_held_by_another_server_is_busy_not_broken(tmp_path_fact
     await world.start()
     await world.make_accounts()
     sandbox = (await world.create()).sandbox
-    async with world.house.store.write() as connection:
+    async with world.context.store.write() as connection:
         await servers.beat(connection, "other", world.clock.now())
         await sandboxes.change(connection, sandbox, state=State.PAUSING, lease_owner="other")
     with pytest.raises(SandboxBusy):
-        await world.house.controller.resume(world.alice, sandbox.sandbox_id)
+        await world.context.controller.resume(world.alice, sandbox.sandbox_id)
     # Once the other server is dead, whoever comes next takes over.
     await world.pass_time(world.settings.server_ttl + 1)
-    await world.house.controller.resume(world.alice, sandbox.sandbox_id)
+    await world.context.controller.resume(world.alice, sandbox.sandbox_id)
     assert await world.machines() == {sandbox.sandbox_id: "running"}
     await world.stop()
 
 
 async def test_timeouts_are_remembered_through_everything(world: World) -> None:
-    control = world.house.controller
+    control = world.context.controller
     sandbox_id = (await world.create(timeout=100)).sandbox.sandbox_id
     await control.set_timeout(world.alice, sandbox_id, 500, TimeoutAction.DELETE)
     await control.pause(world.alice, sandbox_id)
     await world.restart()
-    seen = await world.house.controller.connect(world.alice, sandbox_id)
+    seen = await world.context.controller.connect(world.alice, sandbox_id)
     assert (seen.sandbox.timeout, seen.sandbox.on_timeout) == (500, TimeoutAction.DELETE)
     assert seen.expires is not None
     assert seen.expires.due_at == pytest.approx(world.clock.now() + 500)

@@ -20,7 +20,7 @@ VIA = {"create": State.CREATING, "pause": State.PAUSING, "resume": State.RESUMIN
 
 async def stuck(world: World, step: str, kind: FaultKind | None = None) -> tuple[str, asyncio.Task[object]]:
     """A sandbox in the middle of an operation of this very server, whose provider does not answer."""
-    control = world.house.controller
+    control = world.context.controller
     sandbox_id = None if step == "create" else (await world.create()).sandbox.sandbox_id
     if step == "resume":
         await control.pause(world.alice, sandbox_id or "")
@@ -43,7 +43,7 @@ def test_a_delete_can_begin_in_every_state_that_is_not_its_own() -> None:
 @pytest.mark.parametrize("step", list(VIA))
 async def test_delete_overrides_an_operation_that_hangs(world: World, step: str, kind: FaultKind) -> None:
     sandbox_id, waiting = await stuck(world, step, kind)
-    await world.house.controller.delete(world.alice, sandbox_id)
+    await world.context.controller.delete(world.alice, sandbox_id)
     assert await world.state(sandbox_id) is State.DELETED
     assert await world.machines() == {}
     with pytest.raises(SandboxGone, match="being deleted"):  # and not that its provider took too long
@@ -54,7 +54,7 @@ async def test_delete_overrides_an_operation_that_hangs(world: World, step: str,
 
 @pytest.mark.parametrize("step", ["pause", "resume"])
 async def test_delete_overrides_an_operation_that_always_fails(world: World, step: str) -> None:
-    control = world.house.controller
+    control = world.context.controller
     sandbox_id = (await world.create()).sandbox.sandbox_id
     if step == "resume":
         await control.pause(world.alice, sandbox_id)
@@ -70,10 +70,10 @@ async def test_delete_overrides_an_operation_that_always_fails(world: World, ste
 
 async def test_delete_overrides_what_another_living_server_works_on(world: World) -> None:
     sandbox = (await world.create()).sandbox
-    async with world.house.store.write() as connection:
+    async with world.context.store.write() as connection:
         await servers.beat(connection, "other", world.clock.now())
         await sandboxes.change(connection, sandbox, state=State.PAUSING, lease_owner="other")
-    await world.house.controller.delete(world.alice, sandbox.sandbox_id)
+    await world.context.controller.delete(world.alice, sandbox.sandbox_id)
     assert await world.state(sandbox.sandbox_id) is State.DELETED
     assert await world.machines() == {}
 
@@ -82,11 +82,11 @@ async def test_delete_overrides_what_another_living_server_works_on(world: World
 async def test_what_another_server_brings_about_after_the_delete_is_removed_again(
     world: World, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if world.house.store.sqlite:
+    if world.context.store.sqlite:
         pytest.skip("SQLite has one server at a time")
     other = world.another_house()
     await other.open(loops=False)
-    provider, deleted = world.house.providers["fake"], asyncio.Event()
+    provider, deleted = world.context.providers["fake"], asyncio.Event()
     at_once = getattr(provider, step)
 
     async def late(*given: Any, **more: Any) -> Any:
@@ -100,9 +100,9 @@ async def test_what_another_server_brings_about_after_the_delete_is_removed_agai
     else:
         sandbox_id = (await world.create()).sandbox.sandbox_id
         if step == "resume":
-            await world.house.controller.pause(world.alice, sandbox_id)
+            await world.context.controller.pause(world.alice, sandbox_id)
         monkeypatch.setattr(provider, step, late)
-        waiting = asyncio.create_task(getattr(world.house.controller, step)(world.alice, sandbox_id))
+        waiting = asyncio.create_task(getattr(world.context.controller, step)(world.alice, sandbox_id))
         while await world.state(sandbox_id) is not VIA[step]:
             await asyncio.sleep(0.005)
     await other.controller.delete(world.alice, sandbox_id)
@@ -117,7 +117,7 @@ async def test_what_another_server_brings_about_after_the_delete_is_removed_agai
 
 async def test_deletes_at_once_are_one(world: World) -> None:
     sandbox_id, waiting = await stuck(world, "pause", FaultKind.HANG_BEFORE)
-    control = world.house.controller
+    control = world.context.controller
     await asyncio.gather(*(control.delete(world.alice, sandbox_id) for _ in range(5)))
     with pytest.raises(SandboxGone):
         await waiting
@@ -128,10 +128,10 @@ async def test_deletes_at_once_are_one(world: World) -> None:
 async def test_a_deadline_deletes_what_somebody_is_stuck_with(world: World) -> None:
     sandbox_id = (await world.create(timeout=60, on_timeout="delete")).sandbox.sandbox_id
     world.faults.add("inspect", FaultKind.HANG_BEFORE)
-    stuck_with_it = asyncio.create_task(world.house.transitions.compare(sandbox_id))
+    stuck_with_it = asyncio.create_task(world.context.transitions.compare(sandbox_id))
     await asyncio.sleep(0)
     await world.pass_time(61)
-    await world.house.scheduler.tick()
+    await world.context.scheduler.tick()
     assert await world.state(sandbox_id) is State.DELETED
     with pytest.raises(SandboxGone):
         await stuck_with_it
@@ -140,15 +140,15 @@ async def test_a_deadline_deletes_what_somebody_is_stuck_with(world: World) -> N
 async def test_the_end_of_its_life_comes_also_to_one_whose_pause_never_finishes(world: World) -> None:
     """A transition has no deadlines; who reconciles sees that its time is over."""
     sandbox_id = (await world.create()).sandbox.sandbox_id
-    async with world.house.store.write() as connection:
+    async with world.context.store.write() as connection:
         await sandboxes.patch(connection, sandbox_id, ends_at=world.clock.now() + 100)
     world.faults.add("pause", FaultKind.FAIL, times=None)
     with pytest.raises(ProviderUnavailable):
-        await world.house.controller.pause(world.alice, sandbox_id)
-    await world.house.reconciler.finish()
+        await world.context.controller.pause(world.alice, sandbox_id)
+    await world.context.reconciler.finish()
     assert await world.state(sandbox_id) is State.PAUSING
     await world.pass_time(101)
-    await world.house.reconciler.finish()
+    await world.context.reconciler.finish()
     assert await world.state(sandbox_id) is State.DELETED
 
 
@@ -157,14 +157,14 @@ async def test_while_the_provider_cannot_be_reached_the_wish_stands(world: World
     world.faults.add("delete", FaultKind.FAIL, times=2)
     for _ in range(2):
         with pytest.raises(ProviderUnavailable):  # 503, never a conflict
-            await world.house.controller.delete(world.alice, sandbox_id)
+            await world.context.controller.delete(world.alice, sandbox_id)
         row = await world.row(sandbox_id)
         assert row.state is State.DELETING and "delete has not finished" in (row.reason or "")
     with pytest.raises(SandboxGone):
         await waiting
     await world.restart()
     await world.pass_time(world.settings.server_ttl + 1)
-    await world.house.reconciler.run_once()
+    await world.context.reconciler.run_once()
     assert await world.state(sandbox_id) is State.DELETED
     assert await world.machines() == {}
 
@@ -172,7 +172,7 @@ async def test_while_the_provider_cannot_be_reached_the_wish_stands(world: World
 async def test_a_delete_that_hangs_is_answered_for_everybody_who_asks(world: World) -> None:
     sandbox_id = (await world.create()).sandbox.sandbox_id
     world.faults.add("delete", FaultKind.HANG_BEFORE, times=None)
-    control = world.house.controller
+    control = world.context.controller
     asked = [control.delete(world.alice, sandbox_id) for _ in range(2)]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert all(isinstance(answer, ProviderUnavailable) for answer in answers), answers

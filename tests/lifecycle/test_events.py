@@ -11,13 +11,13 @@ from tests.support.world import World
 
 
 async def test_a_reader_gets_what_was_and_what_comes_until_the_end(world: World) -> None:
-    control = world.house.controller
+    control = world.context.controller
     sandbox_id = (await world.create()).sandbox.sandbox_id
     seen: list[str] = []
     caught_up = asyncio.Event()
 
     async def read() -> None:
-        async for event in world.house.events.stream(world.alice, sandbox_id, after=1):
+        async for event in world.context.events.stream(world.alice, sandbox_id, after=1):
             if event is None:
                 caught_up.set()
             else:
@@ -40,10 +40,10 @@ async def test_a_reader_is_told_by_word_of_mouth_and_need_not_look(
     sandbox_id = (await small_world.create()).sandbox.sandbox_id
     pausing: asyncio.Task[object] | None = None
     async with asyncio.timeout(PATIENCE_S):
-        async for event in small_world.house.events.stream(small_world.alice, sandbox_id, after=2):
+        async for event in small_world.context.events.stream(small_world.alice, sandbox_id, after=2):
             if event is not None:
                 assert event.type == "sandbox.pausing"
                 break
-            pausing = asyncio.create_task(small_world.house.controller.pause(small_world.alice, sandbox_id))
+            pausing = asyncio.create_task(small_world.context.controller.pause(small_world.alice, sandbox_id))
     assert pausing is not None
     await pausing

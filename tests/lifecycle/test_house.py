@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from paddock.accounts.first_key import first_key, local_accounts
 from paddock.errors import ShuttingDown, Unauthorized
-from paddock.lifecycle.bootstrap import first_key, local_accounts
-from paddock.lifecycle.house import AlreadyRunning
 from paddock.models import CreateKey, State
 from paddock.providers.fake import FaultKind
+from paddock.server.context import AlreadyRunning
 from paddock.settings import Settings
 from tests.support.world import World
 
@@ -20,11 +20,11 @@ from tests.support.world import World
 async def test_a_second_server_on_the_same_sqlite_file_is_refused(small_world: World) -> None:
     with pytest.raises(AlreadyRunning, match="PostgreSQL"):
         await small_world.another_house().open()
-    assert await small_world.house.healthy()
+    assert await small_world.context.healthy()
 
 
 async def test_two_servers_share_one_postgres(world: World) -> None:
-    if world.house.store.sqlite:
+    if world.context.store.sqlite:
         return  # the test above
     other = world.another_house()
     await other.open(loops=False)
@@ -35,15 +35,15 @@ async def test_two_servers_share_one_postgres(world: World) -> None:
 
 
 async def test_everything_at_once_from_two_servers_leaves_a_sandbox_whole(world: World) -> None:
-    if world.house.store.sqlite:
+    if world.context.store.sqlite:
         return
     other = world.another_house()
     await other.open(loops=False)
     sandbox_id = (await world.create()).sandbox.sandbox_id
     calls = [
-        getattr(house.controller, action)(world.alice, sandbox_id)
+        getattr(context.controller, action)(world.alice, sandbox_id)
         for _ in range(6)
-        for house in (world.house, other)
+        for context in (world.context, other)
         for action in ("pause", "resume")
     ]
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
@@ -58,10 +58,10 @@ async def test_everything_at_once_from_two_servers_leaves_a_sandbox_whole(world:
 async def test_closing_waits_for_what_has_begun_and_takes_nothing_new(small_world: World) -> None:
     sandbox_id = (await small_world.create()).sandbox.sandbox_id
     small_world.faults.add("pause", FaultKind.SLOW, seconds=0.3)
-    pausing = asyncio.create_task(small_world.house.controller.pause(small_world.alice, sandbox_id))
+    pausing = asyncio.create_task(small_world.context.controller.pause(small_world.alice, sandbox_id))
     while await small_world.state(sandbox_id) is not State.PAUSING:
         await asyncio.sleep(0.005)
-    closing = asyncio.create_task(small_world.house.close())
+    closing = asyncio.create_task(small_world.context.close())
     await asyncio.sleep(0)
     with pytest.raises(ShuttingDown):
         await small_world.create()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paddock.lifecycle import journal
-from paddock.lifecycle.logbook import Logbook
+from paddock.lifecycle.journal_file import JournalFile
 from tests.lifecycle.test_journal import Commits, use
 from tests.support.postgres import Postgres
 from tests.support.waiting import PATIENCE_S
@@ -24,7 +24,7 @@ def slow_writer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def commands(world: World, sandbox_id: str) -> int:
-    total, _ = await world.house.usage.of_sandbox(world.alice, sandbox_id)
+    total, _ = await world.context.usage.of_sandbox(world.alice, sandbox_id)
     return total.commands
 
 
@@ -39,7 +39,7 @@ async def test_what_was_noted_but_not_written_is_carried_over_after_a_crash(worl
         await use(world, sandbox_id, bytes_in=5, bytes_out=7)
     assert len(notes(world.home)) == 3
     await world.restart()
-    total, _ = await world.house.usage.of_sandbox(world.alice, sandbox_id)
+    total, _ = await world.context.usage.of_sandbox(world.alice, sandbox_id)
     assert (total.commands, total.bytes_in, total.bytes_out) == (3, 15, 21)
     finished = [event for event in await world.events(sandbox_id) if event.type == "command.finished"]
     assert [event.data for event in finished] == [{"exit_code": 0}] * 3
@@ -51,10 +51,10 @@ async def test_what_was_written_before_the_crash_is_not_counted_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dead between the commit and the moment when the file would have been emptied."""
-    monkeypatch.setattr(Logbook, "settle", lambda self, number: None)
+    monkeypatch.setattr(JournalFile, "settle", lambda self, number: None)
     sandbox_id = (await world.create()).sandbox.sandbox_id
     await use(world, sandbox_id)
-    await world.house.journal.flush()
+    await world.context.journal.flush()
     monkeypatch.setattr(journal, "_GATHER_SECONDS", 600.0)
     await use(world, sandbox_id)
     assert len(notes(world.home)) == 2
@@ -74,7 +74,7 @@ async def test_a_crash_while_carrying_over_carries_over_once(world: World, monke
         patch.setattr(Path, "unlink", lambda self, missing_ok=False: (_ for _ in ()).throw(OSError("dead")))
         with pytest.raises(OSError, match="dead"):
             await world.start()
-    await world.house.store.close()
+    await world.context.store.close()
     await world.start()
     assert await commands(world, sandbox_id) == 1
     assert notes(world.home) == []
@@ -95,7 +95,7 @@ async def test_the_file_is_empty_once_everything_is_written_and_gone_after_a_cle
     sandbox_id = (await small_world.create()).sandbox.sandbox_id
     for _ in range(5):
         await use(small_world, sandbox_id)
-        await small_world.house.journal.settled(sandbox_id)
+        await small_world.context.journal.settled(sandbox_id)
         assert notes(small_world.home) == []
     await small_world.stop()
     assert list((small_world.home / "notes").iterdir()) == []
@@ -120,7 +120,7 @@ async def test_notes_that_cannot_be_written_make_the_caller_wait_for_the_databas
 
 
 def test_half_a_line_on_a_full_disk_does_not_spoil_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    book = Logbook(tmp_path, "one")
+    book = JournalFile(tmp_path, "one")
     book.open()
     write = os.write
     assert book.note({"n": 1})
@@ -129,13 +129,13 @@ def test_half_a_line_on_a_full_disk_does_not_spoil_the_next(tmp_path: Path, monk
         assert not book.note({"n": 2})
     assert book.note({"n": 3})
     os.close(book._fd or -1)
-    (left,) = Logbook(tmp_path, "two").leftovers()
+    (left,) = JournalFile(tmp_path, "two").leftovers()
     assert left.notes == [(1, {"n": 1}), (2, {"n": 3})]
 
 
 def test_a_folder_that_cannot_be_written_is_no_reason_not_to_start(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("a file where the folder should be")
-    book = Logbook(tmp_path / "notes", "one")
+    book = JournalFile(tmp_path / "notes", "one")
     book.open()
     assert not book.note({})
     book.close()
@@ -157,12 +157,12 @@ class TestReadersSeeWhatWasAnswered:
     async def test_events(self, small_world: World) -> None:
         sandbox_id = (await small_world.create()).sandbox.sandbox_id
         await use(small_world, sandbox_id)
-        page = await small_world.house.events.page(small_world.alice, sandbox_id, 0, 100)
+        page = await small_world.context.events.page(small_world.alice, sandbox_id, 0, 100)
         assert page[-1].type == "command.finished"
 
     async def test_a_stream_of_events(self, small_world: World) -> None:
         sandbox_id = (await small_world.create()).sandbox.sandbox_id
-        stream = small_world.house.events.stream(small_world.alice, sandbox_id, 2)
+        stream = small_world.context.events.stream(small_world.alice, sandbox_id, 2)
         assert await anext(stream) is None
         await use(small_world, sandbox_id)
         async with asyncio.timeout(PATIENCE_S):
@@ -173,14 +173,14 @@ class TestReadersSeeWhatWasAnswered:
     async def test_usage_of_users(self, small_world: World) -> None:
         sandbox_id = (await small_world.create()).sandbox.sandbox_id
         await use(small_world, sandbox_id)
-        total, _ = await small_world.house.usage.of_users(small_world.alice, user_id=None, since=None, until=None)
+        total, _ = await small_world.context.usage.of_users(small_world.alice, user_id=None, since=None, until=None)
         assert total.commands == 1
 
     @pytest.mark.parametrize("act", ["pause", "delete"])
     async def test_what_happened_first_stands_first(self, small_world: World, act: str) -> None:
         sandbox_id = (await small_world.create()).sandbox.sandbox_id
         await use(small_world, sandbox_id)
-        await getattr(small_world.house.controller, act)(small_world.alice, sandbox_id)
+        await getattr(small_world.context.controller, act)(small_world.alice, sandbox_id)
         types = await small_world.event_types(sandbox_id)
         assert types[2:4] == ["command.finished", f"{act.removesuffix('e')}ing"]
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from paddock.lifecycle.loop_watchdog import LoopWatchdog, Stall
+from paddock.server.loop_watchdog import LoopStall, LoopWatchdog
 from tests.support.waiting import PATIENCE_S
 
 THRESHOLD = 0.3
@@ -49,12 +49,12 @@ def compute_in_c(seconds: float) -> None:
         length += 1
 
 
-def find_stall(watchdog: LoopWatchdog, function: str) -> Stall | None:
+def find_stall(watchdog: LoopWatchdog, function: str) -> LoopStall | None:
     named = (stall for stall in watchdog.stalls if any(f"in {function}\n" in line for line in stall.stack))
     return next(named, None)
 
 
-async def wait_for_stall(watchdog: LoopWatchdog, function: str) -> Stall:
+async def wait_for_stall(watchdog: LoopWatchdog, function: str) -> LoopStall:
     async with asyncio.timeout(PATIENCE_S):
         while (stall := find_stall(watchdog, function)) is None:
             await asyncio.sleep(0.01)

@@ -31,10 +31,10 @@ async def pair(database: str, tmp_path: Path) -> AsyncIterator[tuple[World, Worl
     for world in (one, two):
         await world.start()
         await world.make_accounts()
-    await one.house.nodes.beat()  # and so has heard of the other
+    await one.context.nodes.beat()  # and so has heard of the other
     yield one, two
     for world in (one, two):
-        await world.house.reconciler.run_once()  # deletes what is to be deleted
+        await world.context.reconciler.run_once()  # deletes what is to be deleted
     await two.stop()
     await one.stop()
 
@@ -43,22 +43,22 @@ async def test_no_sweep_touches_what_lives_elsewhere(pair: tuple[World, World]) 
     one, two = pair
     made = (await one.create()).sandbox
     for world in (two, one, two):
-        await world.house.reconciler.run_once()
+        await world.context.reconciler.run_once()
     assert await two.event_types(made.sandbox_id) == ["creating", "running"]
-    assert (await two.row(made.sandbox_id)).node_id == one.house.nodes.of("fake")
+    assert (await two.row(made.sandbox_id)).node_id == one.context.nodes.of("fake")
     with pytest.raises(SandboxElsewhere):
-        await two.house.controller.pause(two.alice, made.sandbox_id)
+        await two.context.controller.pause(two.alice, made.sandbox_id)
     assert await two.state(made.sandbox_id) is State.RUNNING
 
 
 async def test_a_create_cut_short_is_finished_where_it_began(pair: tuple[World, World]) -> None:
     one, two = pair
     made = (await one.create()).sandbox
-    async with one.house.store.write() as connection:
+    async with one.context.store.write() as connection:
         await connection.execute(update(sandboxes).values(state=State.PAUSING.value, lease_owner=None))
-    await two.house.reconciler.run_once()
+    await two.context.reconciler.run_once()
     assert await two.state(made.sandbox_id) is State.PAUSING
-    await one.house.reconciler.run_once()
+    await one.context.reconciler.run_once()
     assert await two.state(made.sandbox_id) is State.PAUSED
 
 
@@ -66,8 +66,8 @@ async def test_a_deadline_strikes_on_its_own_node_alone(pair: tuple[World, World
     one, two = pair
     made = (await one.create(timeout=60)).sandbox
     await one.pass_time(61)
-    assert await two.house.scheduler.tick() == 0
-    assert await one.house.scheduler.tick() == 1
+    assert await two.context.scheduler.tick() == 0
+    assert await one.context.scheduler.tick() == 1
     assert await two.state(made.sandbox_id) is State.PAUSED
 
 
@@ -75,11 +75,11 @@ async def test_a_delete_is_written_anywhere_and_carried_out_at_home(pair: tuple[
     one, two = pair
     made = (await one.create()).sandbox
     with pytest.raises(ProviderUnavailable, match="stands"):
-        await two.house.controller.delete(two.alice, made.sandbox_id)
+        await two.context.controller.delete(two.alice, made.sandbox_id)
     assert await two.state(made.sandbox_id) is State.DELETING
-    await two.house.reconciler.run_once()
+    await two.context.reconciler.run_once()
     assert await one.machines() == {made.sandbox_id: "running"}
-    await one.house.reconciler.run_once()
+    await one.context.reconciler.run_once()
     assert (await one.machines(), await two.state(made.sandbox_id)) == ({}, State.DELETED)
 
 
@@ -89,30 +89,30 @@ async def test_a_node_that_is_lost_for_a_day_holds_up_no_delete(pair: tuple[Worl
     await one.crash()
     await two.pass_time(60)
     with pytest.raises(ProviderUnavailable, match=r"no Paddock server runs now.*delete stands"):
-        await two.house.controller.delete(two.alice, made.sandbox_id)
-    await two.house.reconciler.run_once()
+        await two.context.controller.delete(two.alice, made.sandbox_id)
+    await two.context.reconciler.run_once()
     assert await two.state(made.sandbox_id) is State.DELETING
     await two.pass_time(LOST_AFTER_S + 60)
-    await two.house.reconciler.run_once()
+    await two.context.reconciler.run_once()
     assert await two.state(made.sandbox_id) is State.DELETED
     await two.pass_time(1)
     await one.start()  # it comes back, and clears up
-    await one.house.reconciler.run_once()
+    await one.context.reconciler.run_once()
     assert await one.machines() == {}
 
 
 async def test_a_row_from_before_is_placed_by_whoever_has_its_machine(pair: tuple[World, World]) -> None:
     one, two = pair
     made = (await one.create()).sandbox
-    async with one.house.store.write() as connection:
+    async with one.context.store.write() as connection:
         await connection.execute(update(sandboxes).values(node_id=None))
-    await two.house.reconciler.run_once()
+    await two.context.reconciler.run_once()
     with pytest.raises(ProviderUnavailable):
-        await two.house.controller.pause(two.alice, made.sandbox_id)
+        await two.context.controller.pause(two.alice, made.sandbox_id)
     assert await two.state(made.sandbox_id) is not State.FAILED
-    await one.house.reconciler.run_once()
+    await one.context.reconciler.run_once()
     row = await two.row(made.sandbox_id)
-    assert row.node_id == one.house.nodes.of("fake")
+    assert row.node_id == one.context.nodes.of("fake")
 
 
 async def test_a_home_that_lost_its_name_keeps_its_sandboxes(pair: tuple[World, World]) -> None:
@@ -122,9 +122,9 @@ async def test_a_home_that_lost_its_name_keeps_its_sandboxes(pair: tuple[World, 
     (one.home / "node").unlink()
     await one.start()
     await one.pass_time(60)  # until nobody can be there any more who has the old name
-    await one.house.nodes.beat()
-    await one.house.reconciler.run_once()
-    await one.house.controller.pause(one.alice, made.sandbox_id)
+    await one.context.nodes.beat()
+    await one.context.reconciler.run_once()
+    await one.context.controller.pause(one.alice, made.sandbox_id)
     assert await two.state(made.sandbox_id) is State.PAUSED
 
 
@@ -132,10 +132,10 @@ async def test_one_home_on_two_machines_is_refused(database: str, tmp_path: Path
     world = World(tmp_path, database, ManualClock(), PADDOCK_SERVER_TTL=60)
     await world.start()
     try:
-        async with world.house.store.write() as connection:  # as a server on another machine would beat
+        async with world.context.store.write() as connection:  # as a server on another machine would beat
             await connection.execute(update(nodes).values(boot_id="another", name="far"))
         second = world.another_house()
-        beating = world.house.nodes
+        beating = world.context.nodes
         beating._boot_id = "another"
         await world.pass_time(1)
 

@@ -12,11 +12,11 @@ import structlog
 
 from paddock.clock import Pace, SystemClock
 from paddock.lifecycle.demand import Demand
-from paddock.lifecycle.house import House
-from paddock.lifecycle.pool import Stock
+from paddock.lifecycle.pool import PoolStatus
 from paddock.models import CreateSandbox, State
 from paddock.providers.base import Provider, SandboxSpec, Shape
 from paddock.providers.fake import FakeProvider, FaultKind
+from paddock.server.context import ServerContext
 from tests.support.postgres import Postgres
 from tests.support.waiting import PATIENCE_S
 from tests.support.world import World
@@ -31,7 +31,7 @@ async def ready(world: World) -> Mapping[Shape, int]:
 
 async def settle(world: World, rounds: int = 30) -> None:
     for _ in range(rounds):
-        await world.house.pool.tick()
+        await world.context.pool.tick()
 
 
 @pytest.fixture
@@ -44,19 +44,19 @@ async def off(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def test_it_holds_as_many_as_the_settings_say(small_world: World) -> None:
-    await small_world.house.pool.tick()
+    await small_world.context.pool.tick()
     assert await ready(small_world) == {DEFAULT: 2}
-    assert small_world.house.pool.stock() == Stock(ready=2, wanted=2)
+    assert small_world.context.pool.stock() == PoolStatus(ready=2, wanted=2)
     assert await small_world.machines() == {}
-    await small_world.house.reconciler.run_once()
-    assert (await small_world.house.controller.list(small_world.admin)).sandboxes == []
+    await small_world.context.reconciler.run_once()
+    assert (await small_world.context.controller.list(small_world.admin)).sandboxes == []
 
 
 async def test_a_create_takes_one_and_it_is_made_again(small_world: World) -> None:
-    await small_world.house.pool.tick()
+    await small_world.context.pool.tick()
     await small_world.create()
     assert await ready(small_world) == {DEFAULT: 1}
-    await small_world.house.pool.tick()
+    await small_world.context.pool.tick()
     assert await ready(small_world) == {DEFAULT: 2}
 
 
@@ -64,9 +64,9 @@ async def test_turned_off_it_makes_nothing_and_clears_what_is_left(off: World) -
     await FakeProvider(off.home / "fake").warm(DEFAULT)
     await off.create()
     await FakeProvider(off.home / "fake").warm(DEFAULT)
-    await off.house.pool.run(Pace(off.clock))
+    await off.context.pool.run(Pace(off.clock))
     assert await ready(off) == {}
-    assert off.house.pool.stock() is None
+    assert off.context.pool.stock() is None
 
 
 async def test_much_demand_makes_more_of_just_that_shape_up_to_the_limit(small_world: World) -> None:
@@ -124,11 +124,11 @@ async def test_a_provider_that_cannot_is_asked_again_with_growing_patience_and_s
     with pytest.MonkeyPatch.context() as patch, structlog.testing.capture_logs() as logs:
         patch.setattr(FakeProvider, "warm", counted)
         for _ in range(120):
-            await small_world.house.pool.tick()
+            await small_world.context.pool.tick()
             await small_world.pass_time(1)
         small_world.faults.clear()
         await small_world.pass_time(61)
-        await small_world.house.pool.tick()
+        await small_world.context.pool.tick()
     pauses = [round(later - earlier) for earlier, later in pairwise(tries) if later > earlier]
     assert pauses[:6] == sorted(pauses[:6]) and pauses[0] <= 2 and max(pauses) >= 30
     assert len(tries) < 24
@@ -150,7 +150,7 @@ async def test_creates_go_on_while_the_pool_cannot_be_filled_or_even_looked_at(s
 async def test_a_hanging_provider_holds_up_nobody(small_world: World) -> None:
     small_world.settings.provider_timeout = 2 * PATIENCE_S
     small_world.faults.add("warm", FaultKind.HANG_BEFORE, times=None)
-    filling = asyncio.create_task(small_world.house.pool.tick())
+    filling = asyncio.create_task(small_world.context.pool.tick())
     await asyncio.sleep(0.02)
     async with asyncio.timeout(PATIENCE_S):
         await small_world.create()
@@ -163,10 +163,10 @@ async def test_a_hanging_provider_holds_up_nobody(small_world: World) -> None:
 async def test_a_refill_gives_way_to_a_create_that_is_under_way(small_world: World) -> None:
     small_world.faults.add("create", FaultKind.SLOW, seconds=0.2)
     creating = asyncio.create_task(small_world.create())
-    while not (await small_world.house.controller.list(small_world.admin)).sandboxes:
+    while not (await small_world.context.controller.list(small_world.admin)).sandboxes:
         await asyncio.sleep(0.005)
     await asyncio.sleep(0.02)
-    filling = asyncio.create_task(small_world.house.pool.tick())
+    filling = asyncio.create_task(small_world.context.pool.tick())
     await asyncio.sleep(0.05)
     assert await ready(small_world) == {}
     await asyncio.gather(creating, filling)
@@ -187,21 +187,21 @@ async def test_no_more_than_one_a_core_is_made_at_a_time(small_world: World, mon
         now -= 1
 
     monkeypatch.setattr(FakeProvider, "warm", warm)
-    await small_world.house.pool.tick()
+    await small_world.context.pool.tick()
     assert (await ready(small_world), most) == ({DEFAULT: 9}, 3)
 
 
 async def test_what_a_crash_left_ready_counts(small_world: World) -> None:
-    await small_world.house.pool.tick()
+    await small_world.context.pool.tick()
     inodes = {path.stat().st_ino for path in (small_world.home / "fake" / ".warm").iterdir()}
     await small_world.restart()
-    await small_world.house.pool.tick()
+    await small_world.context.pool.tick()
     assert {path.stat().st_ino for path in (small_world.home / "fake" / ".warm").iterdir()} == inodes
 
 
 async def test_closing_ends_what_stands_ready_and_nothing_else(small_world: World) -> None:
     sandbox_id = (await small_world.create()).sandbox.sandbox_id
-    await small_world.house.pool.tick()
+    await small_world.context.pool.tick()
     await small_world.stop()
     assert await ready(small_world) == {}
     assert await small_world.machines() == {sandbox_id: "running"}
@@ -209,21 +209,21 @@ async def test_closing_ends_what_stands_ready_and_nothing_else(small_world: Worl
 
 
 async def test_a_provider_that_fails_at_the_end_does_not_keep_the_server_from_stopping(small_world: World) -> None:
-    await small_world.house.pool.tick()
+    await small_world.context.pool.tick()
     small_world.faults.add("cool", FaultKind.FAIL, times=None)
     await small_world.stop()
     small_world.faults.clear()
     await small_world.start()
-    await small_world.house.pool.tick()
+    await small_world.context.pool.tick()
     assert await ready(small_world) == {DEFAULT: 2}
 
 
 async def test_a_create_cut_short_by_a_crash_gets_its_machine_and_no_other_does(world: World) -> None:
     """Dead between taking a folder and handing it out; the reconciler finishes the create."""
-    await world.house.pool.tick()
+    await world.context.pool.tick()
     world.faults.add("publish", FaultKind.HANG_BEFORE)
     doomed = asyncio.create_task(world.create())
-    while not (rows := (await world.house.controller.list(world.admin, states=[State.CREATING])).sandboxes):
+    while not (rows := (await world.context.controller.list(world.admin, states=[State.CREATING])).sandboxes):
         await asyncio.sleep(0.005)
     await asyncio.sleep(0.02)
     await world.restart()
@@ -231,7 +231,7 @@ async def test_a_create_cut_short_by_a_crash_gets_its_machine_and_no_other_does(
     world.faults.clear()
     others = [(await world.create()).sandbox.sandbox_id for _ in range(2)]
     await world.pass_time(world.settings.server_ttl + 1)
-    await world.house.reconciler.run_once()
+    await world.context.reconciler.run_once()
     assert set(await world.machines()) == {rows[0].sandbox_id, *others}
     roots = {(world.home / "fake" / name / "root").stat().st_ino for name in await world.machines()}
     assert len(roots) == 3
@@ -240,8 +240,8 @@ async def test_a_create_cut_short_by_a_crash_gets_its_machine_and_no_other_does(
 
 async def test_by_itself_it_fills_wakes_on_demand_and_drains(tmp_path: Path) -> None:
     world = World(tmp_path, f"sqlite:///{tmp_path / 'paddock.db'}", SystemClock())
-    world.house = world.another_house()
-    await world.house.open()
+    world.context = world.another_house()
+    await world.context.open()
     await world.make_accounts()
 
     async def as_many_as(count: int) -> None:
@@ -271,50 +271,50 @@ class TestTwoServers:
         await world.stop()
 
     @pytest.fixture
-    async def other(self, world: World) -> AsyncIterator[House]:
+    async def other(self, world: World) -> AsyncIterator[ServerContext]:
         other = world.another_house()
         await other.open(loops=False)
         yield other
         await other.close()
 
-    async def test_they_share_one_stock(self, world: World, other: House) -> None:
-        await world.house.pool.tick()
+    async def test_they_share_one_stock(self, world: World, other: ServerContext) -> None:
+        await world.context.pool.tick()
         await other.pool.tick()
         assert await ready(world) == {DEFAULT: 2}
 
-    async def test_both_at_once_settle_on_what_is_wanted(self, world: World, other: House) -> None:
+    async def test_both_at_once_settle_on_what_is_wanted(self, world: World, other: ServerContext) -> None:
         for _ in range(12):
-            await asyncio.gather(world.house.pool.tick(), other.pool.tick())
+            await asyncio.gather(world.context.pool.tick(), other.pool.tick())
         assert await ready(world) == {DEFAULT: 2}
 
-    async def test_one_does_not_end_what_the_other_wants(self, world: World, other: House) -> None:
+    async def test_one_does_not_end_what_the_other_wants(self, world: World, other: ServerContext) -> None:
         for _ in range(6):
             await world.create()
-        await world.house.pool.tick()
+        await world.context.pool.tick()
         assert await ready(world) == {DEFAULT: 5}
         for _ in range(5):
             await other.pool.tick()
         assert await ready(world) == {DEFAULT: 5}
 
-    async def test_whoever_stops_leaves_what_the_other_wants(self, world: World, other: House) -> None:
+    async def test_whoever_stops_leaves_what_the_other_wants(self, world: World, other: ServerContext) -> None:
         for _ in range(6):
             await world.create()
-        await world.house.pool.tick()
+        await world.context.pool.tick()
         await other.pool.tick()
         await world.stop()
         assert await ready(world) == {DEFAULT: 2}
         await world.start()
 
-    async def test_the_last_to_stop_leaves_nothing(self, world: World, other: House) -> None:
-        await asyncio.gather(world.house.pool.tick(), other.pool.tick())
+    async def test_the_last_to_stop_leaves_nothing(self, world: World, other: ServerContext) -> None:
+        await asyncio.gather(world.context.pool.tick(), other.pool.tick())
         await other.pool.drain()
-        await world.house.pool.drain()
+        await world.context.pool.drain()
         assert await ready(world) == {}
 
-    async def test_the_wish_of_a_dead_server_is_forgotten(self, world: World, other: House) -> None:
+    async def test_the_wish_of_a_dead_server_is_forgotten(self, world: World, other: ServerContext) -> None:
         for _ in range(6):
             await world.create()
-        await world.house.pool.tick()
+        await world.context.pool.tick()
         await world.crash()
         await world.pass_time(world.settings.server_ttl + 1)
         for _ in range(5):
@@ -322,11 +322,11 @@ class TestTwoServers:
         assert await ready(world) == {DEFAULT: 2}
         await world.start()
 
-    async def test_no_machine_is_handed_out_twice(self, world: World, other: House) -> None:
-        await asyncio.gather(world.house.pool.tick(), other.pool.tick())
+    async def test_no_machine_is_handed_out_twice(self, world: World, other: ServerContext) -> None:
+        await asyncio.gather(world.context.pool.tick(), other.pool.tick())
         request = CreateSandbox(user_id="alice")
         made = await asyncio.gather(
-            *(house.controller.create(world.alice, request) for _ in range(5) for house in (world.house, other))
+            *(context.controller.create(world.alice, request) for _ in range(5) for context in (world.context, other))
         )
         names = {seen.sandbox.sandbox_id for seen in made}
         assert len(names) == 10 and set(await world.machines()) == names

@@ -82,18 +82,18 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(sandbox_id=sandboxes)
     def pause(self, sandbox_id: str) -> None:
-        if self.ask(self.world.house.controller.pause(self.world.alice, sandbox_id)):
+        if self.ask(self.world.context.controller.pause(self.world.alice, sandbox_id)):
             assert self.wait(self.world.state(sandbox_id)) is State.PAUSED
 
     @rule(sandbox_id=sandboxes)
     def resume(self, sandbox_id: str) -> None:
-        if self.ask(self.world.house.controller.resume(self.world.alice, sandbox_id)):
+        if self.ask(self.world.context.controller.resume(self.world.alice, sandbox_id)):
             assert self.wait(self.world.state(sandbox_id)) is State.RUNNING
 
     @rule(sandbox_id=sandboxes)
     def use(self, sandbox_id: str) -> None:
         async def use() -> None:
-            async with self.world.house.controller.use(self.world.alice, sandbox_id) as using:
+            async with self.world.context.controller.use(self.world.alice, sandbox_id) as using:
                 await using.record(commands=1)
 
         if self.ask(use()):
@@ -101,19 +101,19 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(sandbox_id=sandboxes, timeout=TIMEOUTS)
     def set_timeout(self, sandbox_id: str, timeout: int) -> None:
-        if self.ask(self.world.house.controller.set_timeout(self.world.alice, sandbox_id, timeout)):
+        if self.ask(self.world.context.controller.set_timeout(self.world.alice, sandbox_id, timeout)):
             self.known[sandbox_id].timeout = timeout
             self.expect_whole_timeout(sandbox_id)
 
     @rule(sandbox_id=sandboxes)
     def connect(self, sandbox_id: str) -> None:
-        if self.ask(self.world.house.controller.connect(self.world.alice, sandbox_id)):
+        if self.ask(self.world.context.controller.connect(self.world.alice, sandbox_id)):
             self.expect_whole_timeout(sandbox_id)
 
     @rule(sandbox_id=consumes(sandboxes))
     def delete(self, sandbox_id: str) -> None:
         self.known[sandbox_id].deleted = True
-        if self.ask(self.world.house.controller.delete(self.world.alice, sandbox_id)):
+        if self.ask(self.world.context.controller.delete(self.world.alice, sandbox_id)):
             assert self.wait(self.world.state(sandbox_id)) is State.DELETED
 
     # What the world does
@@ -128,11 +128,11 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule()
     def deadlines_are_looked_for(self) -> None:
-        self.wait(self.world.house.scheduler.tick())
+        self.wait(self.world.context.scheduler.tick())
 
     @rule()
     def the_reconciler_runs(self) -> None:
-        self.wait(self.world.house.reconciler.run_once())
+        self.wait(self.world.context.reconciler.run_once())
 
     @rule()
     def the_server_dies_and_comes_back(self) -> None:
@@ -171,7 +171,7 @@ class Lifecycle(RuleBasedStateMachine):
     @invariant()
     def nobody_is_billed_less_than_nothing(self) -> None:
         for sandbox_id in self.known:
-            total, rows = self.wait(self.world.house.usage.of_sandbox(self.world.alice, sandbox_id))
+            total, rows = self.wait(self.world.context.usage.of_sandbox(self.world.alice, sandbox_id))
             assert total.seconds >= 0 and all(row.seconds >= 0 for row in rows)
 
     # Helpers
@@ -202,7 +202,7 @@ class Lifecycle(RuleBasedStateMachine):
         """Faults end; the reconciler gets the rounds it needs."""
         self.world.faults.clear()
         for _ in range(3):
-            await self.world.house.reconciler.run_once()
+            await self.world.context.reconciler.run_once()
 
     def check_settled(self) -> None:
         """Once the world is kind again, database and provider agree, nothing is stuck, and overdue means done."""
@@ -212,7 +212,7 @@ class Lifecycle(RuleBasedStateMachine):
             assert state not in OPERATIONS
             assert machines.get(sandbox_id) == (None if state is State.DELETED else state.value)
         self.wait(self.world.pass_time(501))
-        while self.wait(self.world.house.scheduler.tick()):
+        while self.wait(self.world.context.scheduler.tick()):
             pass
         for sandbox_id in self.known:
             assert self.wait(self.world.state(sandbox_id)) in {State.PAUSED, State.DELETED}

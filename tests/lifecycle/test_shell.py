@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paddock.lifecycle.shell import words_of
+from paddock.runtime.shell_words import words_of
 
 HEARD = 'command_not_found_handle() { printf \'%s\\0\' "$#" "$@"; }\n'
 """What bash makes of a line whose program is nowhere: how many words, and which."""

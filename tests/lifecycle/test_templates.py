@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import Invalid, ProviderUnavailable, TemplateNotFound
-from paddock.lifecycle.house import House, build_house
-from paddock.providers.base import Found, Provider, SandboxSpec
+from paddock.providers.base import MachineInfo, Provider, SandboxSpec
 from paddock.providers.fake import FakeProvider
 from paddock.providers.local import LocalProvider
 from paddock.providers.registry import local_problems
+from paddock.server.context import ServerContext, build_context
 from tests.support.world import World
 
 
@@ -27,7 +27,7 @@ class Second(FakeProvider):
             raise ProviderUnavailable("No answer.")
         return list(self.has)
 
-    async def create(self, spec: SandboxSpec) -> Found:
+    async def create(self, spec: SandboxSpec) -> MachineInfo:
         return await super().create(replace(spec, template_id=(await super().templates())[0]))
 
 
@@ -41,10 +41,10 @@ class Several(World):
 
     others: tuple[Provider, ...] = ()
 
-    def another_house(self) -> House:
+    def another_house(self) -> ServerContext:
         fake = FakeProvider(self.home / "fake", self.clock)
         made: dict[str, Provider] = {each.name: each for each in (fake, *self.others)}
-        return build_house(self.settings, clock=self.clock, providers=made)
+        return build_context(self.settings, clock=self.clock, providers=made)
 
     async def made(self, **fields: str) -> tuple[str, str]:
         sandbox = (await self.create(**fields)).sandbox
@@ -91,7 +91,7 @@ async def test_a_template_of_nobody_and_a_provider_that_is_none_are_refused(seve
 
 async def test_every_template_is_listed_the_default_first(several: Several) -> None:
     own = await FakeProvider(several.home / "fake").templates()
-    assert await several.house.controller.templates() == [*own, "special", "shared"]
+    assert await several.context.controller.templates() == [*own, "special", "shared"]
 
 
 async def test_a_provider_that_does_not_answer_keeps_nobody_from_the_others(several: Several) -> None:
@@ -104,11 +104,11 @@ async def test_a_provider_that_does_not_answer_keeps_nobody_from_the_others(seve
 
 async def test_each_sandbox_stays_with_its_provider(several: Several) -> None:
     sandbox = (await several.create(template_id="special")).sandbox
-    await several.house.controller.pause(several.alice, sandbox.sandbox_id)
+    await several.context.controller.pause(several.alice, sandbox.sandbox_id)
     await several.restart()
-    await several.house.controller.resume(several.alice, sandbox.sandbox_id)
+    await several.context.controller.resume(several.alice, sandbox.sandbox_id)
     assert await several.others[0].inspect(sandbox.sandbox_id) is not None
-    await several.house.controller.delete(several.alice, sandbox.sandbox_id)
+    await several.context.controller.delete(several.alice, sandbox.sandbox_id)
     assert await several.others[0].list() == []
 
 
@@ -123,5 +123,5 @@ async def test_a_local_sandbox_is_made_beside_the_fake_ones(
     await world.make_accounts()
     sandbox = (await world.create(provider="local")).sandbox
     assert (sandbox.provider, sandbox.template_id) == ("local", "host")
-    await world.house.controller.delete(world.alice, sandbox.sandbox_id)
+    await world.context.controller.delete(world.alice, sandbox.sandbox_id)
     await world.stop()

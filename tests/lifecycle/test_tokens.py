@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from paddock.accounts.tokens import TICKET_SECONDS, Tokens
 from paddock.clock import ManualClock
 from paddock.errors import Unauthorized, Unavailable
-from paddock.lifecycle.tokens import TICKET_SECONDS, Tokens
 from paddock.store.database import Store
 
 KEY, OTHER = "i0123456789abcdefghij", "i0123456789abcdefghik"

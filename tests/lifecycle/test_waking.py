@@ -13,7 +13,7 @@ from tests.support.world import World
 
 
 async def test_using_a_paused_sandbox_wakes_it_unless_it_was_made_not_to(world: World) -> None:
-    controller = world.house.controller
+    controller = world.context.controller
     for auto_resume in (True, False):
         sandbox_id = (await world.create(auto_resume=auto_resume)).sandbox.sandbox_id
         await controller.pause(world.alice, sandbox_id)
@@ -28,7 +28,7 @@ async def test_using_a_paused_sandbox_wakes_it_unless_it_was_made_not_to(world: 
 
 
 async def test_a_key_leads_to_the_sandbox_as_it_is_now(world: World) -> None:
-    controller = world.house.controller
+    controller = world.context.controller
     made = (await world.create()).sandbox
     assert (await controller.by_key(made.key)).state is State.RUNNING
     await controller.pause(world.alice, made.sandbox_id)
@@ -41,14 +41,14 @@ async def test_a_key_leads_to_the_sandbox_as_it_is_now(world: World) -> None:
 async def test_use_by_key_is_a_use_and_keeps_the_idle_deadline_away(world: World) -> None:
     made = (await world.create(timeout=100)).sandbox
     await world.pass_time(60)
-    async with world.house.controller.use_key(made.key, wake=True):
+    async with world.context.controller.use_key(made.key, wake=True):
         await world.pass_time(101)
-        assert await world.house.scheduler.tick() >= 1
+        assert await world.context.scheduler.tick() >= 1
         assert await world.state(made.sandbox_id) is State.RUNNING
 
 
 async def test_a_key_of_nobody_or_of_the_dead_is_not_found(world: World) -> None:
-    controller = world.house.controller
+    controller = world.context.controller
     made = (await world.create()).sandbox
     await controller.delete(world.alice, made.sandbox_id)
     for key in (made.key, "i" + "z" * 20):
@@ -60,20 +60,20 @@ async def test_a_key_of_nobody_or_of_the_dead_is_not_found(world: World) -> None
 async def test_one_that_a_host_lost_is_put_right_and_entered(world: World) -> None:
     """The provider paused it behind our back: using it by key wakes it, as every use does."""
     made = (await world.create()).sandbox
-    await world.house.providers["fake"].pause(made.sandbox_id)
-    async with world.house.controller.use_key(made.key, wake=True) as use:
+    await world.context.providers["fake"].pause(made.sandbox_id)
+    async with world.context.controller.use_key(made.key, wake=True) as use:
         assert use.sandbox.state is State.RUNNING
     with pytest.raises(Asleep):
-        await world.house.providers["fake"].pause(made.sandbox_id)
-        async with world.house.controller.use_key(made.key, wake=False):
+        await world.context.providers["fake"].pause(made.sandbox_id)
+        async with world.context.controller.use_key(made.key, wake=False):
             pass
 
 
 async def test_what_was_chosen_comes_back_from_the_providers_labels(world: World) -> None:
     made = (await world.create(public_ports=True, auto_resume=False)).sandbox
-    async with world.house.store.write() as connection:
+    async with world.context.store.write() as connection:
         await connection.execute(text("DELETE FROM sandboxes"))
-    await world.house.reconciler.sweep()
+    await world.context.reconciler.sweep()
     row = await world.row(made.sandbox_id)
     assert (row.public_ports, row.auto_resume, row.timeout_from) == (True, False, made.timeout_from)
 
@@ -81,7 +81,7 @@ async def test_what_was_chosen_comes_back_from_the_providers_labels(world: World
 async def test_one_that_is_paused_again_and_again_under_a_use_is_woken_each_time(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    controller = world.house.controller
+    controller = world.context.controller
     sandbox_id = (await world.create()).sandbox.sandbox_id
     attach, pauses = FakeProvider.attach, 3
 

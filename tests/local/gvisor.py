@@ -8,20 +8,20 @@ import os
 import pytest
 
 from paddock import errors
-from paddock.providers.ground.programs import Programs
-from paddock.providers.local.gvisor.runsc import Wanted, find
+from paddock.providers.common.programs import Programs
+from paddock.providers.local.gvisor.runsc import RunscSettings, find
 from paddock.providers.local.probe import check, looked_at
 
 
-def wanted() -> Wanted:
+def wanted() -> RunscSettings:
     """Skips at once where sandboxes cannot have a kernel of their own, and says why."""
     if (reason := _missing()) is not None:
         pytest.skip(reason)
     return _named()
 
 
-def _named() -> Wanted:
-    return Wanted(os.environ.get("PADDOCK_RUNSC", ""), os.environ.get("PADDOCK_RUNSC_PLATFORM", ""))
+def _named() -> RunscSettings:
+    return RunscSettings(os.environ.get("PADDOCK_RUNSC", ""), os.environ.get("PADDOCK_RUNSC_PLATFORM", ""))
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from paddock.providers.base import Layer, Resources, SandboxSpec
-from paddock.providers.ground.record import Record, Running, start_time
+from paddock.providers.common.record import RunningProcess, SandboxRecord, start_time
 from paddock.providers.local import LocalProvider
 from tests.conformance.shell import Shell
 from tests.support.waiting import until
@@ -90,12 +90,12 @@ class Place:
     def folder(self, sandbox_id: str) -> Path:
         return self.root / "sandboxes" / sandbox_id
 
-    def record(self, sandbox_id: str) -> Record:
-        record = Record.load(self.folder(sandbox_id))
+    def record(self, sandbox_id: str) -> SandboxRecord:
+        record = SandboxRecord.load(self.folder(sandbox_id))
         assert record is not None
         return record
 
-    def running(self, sandbox_id: str) -> Running:
+    def running(self, sandbox_id: str) -> RunningProcess:
         running = self.record(sandbox_id).running
         assert running is not None
         return running

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Any
 
-from paddock.providers.ground.seccomp.compiler import program
-from paddock.providers.ground.seccomp.numbers import Architecture
+from paddock.providers.common.seccomp.compiler import program
+from paddock.providers.common.seccomp.numbers import Architecture
 
 AUDIT = {Architecture.X86_64: 0xC000003E, Architecture.AARCH64: 0xC00000B7}
 ERRNO = {"EPERM": 1, "ENOSYS": 38, "EPROTONOSUPPORT": 93, "ESOCKTNOSUPPORT": 94, "EAFNOSUPPORT": 97}
 NO_ARGUMENTS = (0,) * 6
-TEXT = resources.files("paddock.providers.ground.seccomp").joinpath("policy.toml").read_text("utf-8")
+TEXT = resources.files("paddock.providers.common.seccomp").joinpath("policy.toml").read_text("utf-8")
 
 PROMISES: list[tuple[str, tuple[int, ...], str]] = [
     ("read", (), "allow"),

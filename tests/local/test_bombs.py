@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from paddock.client import SyncSandboxClient
-from paddock.providers.ground import pressure
+from paddock.providers.common import pressure
 from paddock.providers.local import private_files
 from tests.local.place import Inside, Place
 from tests.support.serving import serving

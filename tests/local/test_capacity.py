@@ -9,7 +9,7 @@ import pytest
 
 from paddock.client import SyncSandboxClient
 from paddock.errors import Invalid
-from paddock.providers.ground.capacity import memory_bytes
+from paddock.providers.common.capacity import memory_bytes
 from tests.e2b.server import PaddockServer
 
 _MIB = 1 << 20

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from paddock import errors
-from paddock.providers.ground import disk
-from paddock.providers.ground.launch import Launcher
-from paddock.providers.ground.programs import Programs
-from paddock.providers.ground.record import start_time
+from paddock.providers.common import disk
+from paddock.providers.common.launch import Launcher
+from paddock.providers.common.programs import Programs
+from paddock.providers.common.record import start_time
 from paddock.providers.local import uids
 from tests.local import traces
 from tests.local.place import PRIVILEGED, Inside, Place, as_root
@@ -90,7 +90,7 @@ async def test_a_create_that_fails_leaves_nothing(place: Place, monkeypatch: pyt
 async def test_a_disk_that_cannot_be_mounted_is_refused_and_leaves_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paddock.providers.ground.disk.copy_sparse", lambda source, target: target.write_bytes(b""))
+    monkeypatch.setattr("paddock.providers.common.disk.copy_sparse", lambda source, target: target.write_bytes(b""))
     with pytest.raises(errors.ProviderRefused, match="disk"):
         await place.provider.create(place.spec())
     await until(lambda: traces.look(place.root) == NOTHING)

@@ -20,7 +20,7 @@ import pytest
 from paddock import errors
 from paddock.client import Sandbox, SyncSandboxClient
 from paddock.providers.base import CRASHED
-from paddock.providers.ground.record import Record, Running
+from paddock.providers.common.record import RunningProcess, SandboxRecord
 from tests.e2b.server import PaddockServer
 from tests.local.place import Place, as_root
 from tests.support.serving import serving
@@ -57,8 +57,8 @@ def client(server: PaddockServer) -> Iterator[SyncSandboxClient]:
         yield made
 
 
-def running(server: PaddockServer, sandbox: Sandbox) -> Running:
-    record = Record.load(server.home / "local" / "sandboxes" / sandbox.sandbox_id)
+def running(server: PaddockServer, sandbox: Sandbox) -> RunningProcess:
+    record = SandboxRecord.load(server.home / "local" / "sandboxes" / sandbox.sandbox_id)
     assert record is not None and record.running is not None
     return record.running
 
@@ -220,10 +220,10 @@ async def test_a_process_that_lacked_memory_some_time_ago_is_not_why_an_agent_en
 
     place.provider.tell(hear)
     assert (await inside.run("python3 -c 'held = bytearray(400 << 20)'")).code == 137
-    living = place.provider._living[inside.sandbox_id]
+    handle = place.provider._handles[inside.sandbox_id]
     for _ in range(2):  # what is done every two seconds
-        living.count_oom_kills()
-    os.kill(living.running.pid, signal.SIGKILL)
+        handle.count_oom_kills()
+    os.kill(handle.running.pid, signal.SIGKILL)
     await until(lambda: told)
     assert told[0]["reason"] == "killed"
     assert told[0]["oom_kills"] == 0

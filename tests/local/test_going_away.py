@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from paddock.client import SyncSandboxClient
-from paddock.providers.ground.record import Record, Running
+from paddock.providers.common.record import RunningProcess, SandboxRecord
 from tests.e2b.server import PaddockServer
 from tests.local import traces
 from tests.local.place import rm_rf
@@ -19,17 +19,17 @@ from tests.support.waiting import until
 COMMAND = (sys.executable, "-c", "from paddock.cli.app import main; main()")
 
 
-def all_running(home: Path) -> list[Running]:
+def all_running(home: Path) -> list[RunningProcess]:
     """Sandboxes and what stands ready."""
     found = []
     for folder in (*(home / "local/sandboxes").iterdir(), *(home / "local/warm").iterdir()):
-        record = Record.load(folder)
+        record = SandboxRecord.load(folder)
         if record is not None and record.running is not None:
             found.append(record.running)
     return found
 
 
-async def nothing_left(home: Path, ran: list[Running]) -> None:
+async def nothing_left(home: Path, ran: list[RunningProcess]) -> None:
     await until(lambda: not any(one.alive() for one in ran))
     await until(lambda: not traces._loops(home) and not traces._claims(home))
     groups = {path for one in ran if one.group is not None for path in one.group.paths()}
@@ -49,7 +49,7 @@ async def test_a_killed_server_leaves_nothing_after_rm_and_destroy(tmp_path: Pat
     server.kill()
     ran, removed = all_running(home), home / "local/sandboxes" / paused
     assert len(ran) == 3
-    ends = Record.load(removed)
+    ends = SandboxRecord.load(removed)
     assert ends is not None and ends.running is not None
     rm_rf(removed)
     await nothing_left(removed, [ends.running])

@@ -14,8 +14,8 @@ import pytest
 from paddock import errors
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.providers.base import IsolationLevel, MachineState, Mount, Resources
-from paddock.providers.ground.record import start_time
-from paddock.providers.local.gvisor import bundle, door
+from paddock.providers.common.record import start_time
+from paddock.providers.local.gvisor import agent_socket, bundle
 from tests.conformance.test_ports import ECHO
 from tests.local import gvisor, traces
 from tests.local.outside import REACHABLE, Outside, fetch
@@ -221,6 +221,6 @@ async def test_a_link_in_the_place_of_the_agents_socket_leads_nowhere(tmp_path: 
         try:
             (folder / bundle.SOCKET).symlink_to(other)
             with pytest.raises(errors.ProviderUnavailable):
-                await door.connect(tmp_path)
+                await agent_socket.connect(tmp_path)
         finally:
             Path(other).unlink()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paddock.providers.base import Shape
-from paddock.providers.ground.record import RECORD, Running
+from paddock.providers.common.record import RECORD, RunningProcess
 from paddock.providers.local.home_watcher import SOCKET
 from tests.local import traces
 from tests.local.place import Place, rm_rf
@@ -41,7 +41,7 @@ def watchers(place: Place) -> list[int]:
     return found
 
 
-async def gone(place: Place, *ran: Running) -> None:
+async def gone(place: Place, *ran: RunningProcess) -> None:
     """All of them, and what the host gave them."""
     await until(lambda: not any(running.alive() for running in ran))
     await until(lambda: not traces._loops(place.root) and not traces._claims(place.root))
@@ -54,7 +54,7 @@ async def test_they_end_without_a_server_running_paused_and_warm(place: Place) -
     await running.says("nohup sh -c 'trap \"\" TERM HUP INT; while :; do sleep 1; done' >/dev/null 2>&1 &", user="root")
     await place.provider.warm(Shape("host", 128))
     ran = [place.running(running.sandbox_id), place.running(paused.sandbox_id)]
-    [warm] = [record.running for _, record in place.provider._yard.warm()]
+    [warm] = [record.running for _, record in place.provider._dirs.warm()]
     assert warm is not None
     await place.provider.pause(paused.sandbox_id)
     await place.provider.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from paddock import errors
-from paddock.providers.ground import disk
+from paddock.providers.common import disk
 from tests.local import traces
 from tests.local.place import PRIVILEGED, Inside, Place
 from tests.support.waiting import PATIENCE_S, until

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from paddock.lifecycle.bootstrap import first_key
+from paddock.accounts.first_key import first_key
 from paddock.providers.local import LocalProvider
 from paddock.settings import Settings
 from tests.chaos.slot import Slot

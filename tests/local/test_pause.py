@@ -12,7 +12,7 @@ import pytest
 from paddock import errors
 from paddock.machine.base import ProcessStatus, Stream
 from paddock.providers.base import MachineState, Resources
-from paddock.providers.ground.record import boot_id
+from paddock.providers.common.record import boot_id
 from tests.conformance.test_ports import ECHO
 from tests.local import traces
 from tests.local.place import Inside, Place, as_ordinary_user

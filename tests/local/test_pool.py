@@ -12,8 +12,8 @@ import pytest
 from paddock import errors
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.providers.base import MachineState, Mount, Resources, Shape
-from paddock.providers.ground.outlet import PROXY_PORT
-from paddock.providers.ground.record import Record, start_time
+from paddock.providers.common.record import SandboxRecord, start_time
+from paddock.providers.common.sandbox_egress import PROXY_PORT
 from tests.local import traces
 from tests.local.outside import fetch
 from tests.local.place import PRIVILEGED, Inside, Place
@@ -31,18 +31,18 @@ def usual(**changes: float | int) -> Resources:
 SHAPE = Shape("host", DISK)
 
 
-async def warm(place: Place, count: int) -> list[Record]:
+async def warm(place: Place, count: int) -> list[SandboxRecord]:
     for _ in range(count):
         await place.provider.warm(SHAPE)
     return waiting(place)
 
 
-def waiting(place: Place) -> list[Record]:
-    found = [Record.load(folder) for folder in sorted((place.root / "warm").iterdir())]
+def waiting(place: Place) -> list[SandboxRecord]:
+    found = [SandboxRecord.load(folder) for folder in sorted((place.root / "warm").iterdir())]
     return [record for record in found if record is not None]
 
 
-def pids(records: list[Record]) -> set[int]:
+def pids(records: list[SandboxRecord]) -> set[int]:
     return {record.running.pid for record in records if record.running}
 
 
@@ -237,7 +237,7 @@ async def test_a_claim_whose_limits_are_refused_leaves_nothing(place: Place, mon
         raise errors.ProviderUnavailable("not now")
 
     with monkeypatch.context() as broken, pytest.raises(errors.ProviderUnavailable):
-        broken.setattr(Record, "save", refuse)
+        broken.setattr(SandboxRecord, "save", refuse)
         await place.provider.create(place.spec(resources=usual()))
     assert await place.provider.list() == []
     await until(lambda: traces.look(place.root) == NOTHING)

@@ -10,8 +10,8 @@ import pytest
 from paddock import errors
 from paddock.machine.base import ProcessStatus
 from paddock.providers.base import MachineState
-from paddock.providers.ground import disk
-from paddock.providers.local.enclosure import Namespaces
+from paddock.providers.common import disk
+from paddock.providers.local.isolation_backend import NamespaceBackend
 from tests.local.place import Inside, Place, as_root
 
 
@@ -107,7 +107,7 @@ async def test_a_pid_that_somebody_else_has_now_is_not_mistaken_for_the_sandbox(
 @as_root
 async def test_a_disk_that_was_cut_off_is_put_right_by_its_journal(place: Place, inside: Inside) -> None:
     await inside.says("echo kept > file && sync; for i in $(seq 200); do echo $i > new-$i; done")
-    Namespaces.abandon(place.running(inside.sandbox_id).pid)  # nothing more reaches the image: the power fails
+    NamespaceBackend.abandon(place.running(inside.sandbox_id).pid)  # nothing more reaches the image: the power fails
     await reboot(place, inside.sandbox_id)
     await place.provider.resume(inside.sandbox_id)
     again = await place.inside(inside.sandbox_id)

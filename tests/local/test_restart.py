@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from paddock import errors
-from paddock.machine.agent import line
+from paddock.machine.agent import connection
 from paddock.providers.base import MachineState
-from paddock.providers.ground.record import start_time
+from paddock.providers.common.record import start_time
 from tests.local import traces
 from tests.local.outside import fetch
 from tests.local.place import Inside, Place
@@ -154,10 +154,10 @@ async def test_a_sandbox_whose_record_cannot_be_read_is_ended_by_the_server_that
 
 def _lose_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a minute is what a server waits for an agent's answer."""
-    original = line.Line.__init__
+    original = connection.AgentConnection.__init__
 
-    def impatient(self: line.Line, *words: Any, **more: Any) -> None:
+    def impatient(self: connection.AgentConnection, *words: Any, **more: Any) -> None:
         original(self, *words, **more)
         self.reply_seconds = 0.3
 
-    monkeypatch.setattr(line.Line, "__init__", impatient)
+    monkeypatch.setattr(connection.AgentConnection, "__init__", impatient)

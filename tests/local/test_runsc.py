@@ -8,19 +8,19 @@ import pytest
 
 from paddock import errors
 from paddock.providers.base import IsolationLevel, Resources
-from paddock.providers.ground.cgroups import Cgroups
-from paddock.providers.ground.launch import Launcher
-from paddock.providers.ground.programs import Programs
-from paddock.providers.ground.seccomp import compiler
+from paddock.providers.common.cgroups import Cgroups
+from paddock.providers.common.launch import Launcher
+from paddock.providers.common.programs import Programs
+from paddock.providers.common.seccomp import compiler
 from paddock.providers.local import uids
 from paddock.providers.local.gvisor import runsc
 from paddock.providers.local.gvisor.filters import program
-from paddock.providers.local.gvisor.runsc import Wanted, find
-from paddock.providers.local.host import Host
+from paddock.providers.local.gvisor.runsc import RunscSettings, find
+from paddock.providers.local.host import HostCapabilities
 from tests.local.place import Place, as_root
 
 ALL = Cgroups({}, Path("/sys/fs/cgroup"), frozenset({"memory", "cpu", "pids"}))
-STRICT = Host(True, (), True, None, ALL, None)
+STRICT = HostCapabilities(True, (), True, None, ALL, None)
 
 
 @pytest.fixture
@@ -41,56 +41,56 @@ def make(folder: Path, version: str, platforms: str = "kvm ptrace systrap") -> P
 
 def test_the_one_of_the_system_is_used_with_the_best_that_it_has(path: Path) -> None:
     made = make(path, "release-20251014.0")
-    assert find(Wanted(), STRICT) == runsc.Runsc(made, "20251014.0", "systrap")
-    assert find(Wanted(platform="ptrace"), STRICT).platform == "ptrace"
+    assert find(RunscSettings(), STRICT) == runsc.Runsc(made, "20251014.0", "systrap")
+    assert find(RunscSettings(platform="ptrace"), STRICT).platform == "ptrace"
     make(path, "0.0~20240729.0", "ptrace kvm")
-    assert str(find(Wanted(), STRICT)) == "gVisor: runsc 20240729.0, platform ptrace"
+    assert str(find(RunscSettings(), STRICT)) == "gVisor: runsc 20240729.0, platform ptrace"
 
 
 def test_without_one_it_is_said_where_to_get_it(path: Path) -> None:
     with pytest.raises(errors.ProviderRefused, match=r"apt install runsc.*PADDOCK_RUNSC"):
-        find(Wanted(), STRICT)
+        find(RunscSettings(), STRICT)
 
 
 def test_one_that_is_too_old_is_used_only_if_it_is_named(path: Path) -> None:
     made = make(path, "0.0~20221219.0")
     with pytest.raises(errors.ProviderRefused, match="20221219, which is too old"):
-        find(Wanted(), STRICT)
-    assert find(Wanted(str(made)), STRICT).version == "20221219.0"
+        find(RunscSettings(), STRICT)
+    assert find(RunscSettings(str(made)), STRICT).version == "20221219.0"
 
 
 @pytest.mark.parametrize("named", ["/no/such/program", "runsc", "/etc/passwd", "/"])
 def test_a_name_that_leads_to_no_program_is_refused(path: Path, named: str) -> None:
     with pytest.raises(errors.ProviderRefused, match="PADDOCK_RUNSC"):
-        find(Wanted(named), STRICT)
+        find(RunscSettings(named), STRICT)
 
 
 def test_a_program_that_is_something_else_or_lacks_the_platform_is_refused(path: Path) -> None:
     make(path, "of nothing")
     with pytest.raises(errors.ProviderRefused, match="does not say which version"):
-        find(Wanted(), STRICT)
+        find(RunscSettings(), STRICT)
     make(path, "release-20251014.0", "kvm")
     with pytest.raises(errors.ProviderRefused, match="PADDOCK_RUNSC_PLATFORM"):
-        find(Wanted(), STRICT)
+        find(RunscSettings(), STRICT)
 
 
 @pytest.mark.parametrize(
     ("host", "why"),
     [
-        (Host(False, (), False, "no root", ALL, None), "needs Paddock to run as root"),
-        (Host(True, (), False, "no loop devices", ALL, None), "on top of the level 'strict'"),
+        (HostCapabilities(False, (), False, "no root", ALL, None), "needs Paddock to run as root"),
+        (HostCapabilities(True, (), False, "no loop devices", ALL, None), "on top of the level 'strict'"),
     ],
 )
-def test_it_comes_on_top_of_every_other_layer(path: Path, host: Host, why: str) -> None:
+def test_it_comes_on_top_of_every_other_layer(path: Path, host: HostCapabilities, why: str) -> None:
     make(path, "release-20251014.0")
     with pytest.raises(errors.ProviderRefused, match=why):
-        find(Wanted(), host)
+        find(RunscSettings(), host)
 
 
 async def test_asking_for_it_where_it_is_not_is_refused_and_leaves_nothing(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    place = Place(tmp_path, tmp_path_factory.getbasetemp() / "made", runsc=Wanted("/no/such/program"))
+    place = Place(tmp_path, tmp_path_factory.getbasetemp() / "made", runsc=RunscSettings("/no/such/program"))
     await place.provider.start()
     try:
         with pytest.raises(errors.ConfinementUnavailable, match="not 'hardened'") as refused:

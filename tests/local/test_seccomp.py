@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.errors import InternalError, Unsupported
-from paddock.providers.ground.seccomp.compiler import assemble, compile_filter, program
-from paddock.providers.ground.seccomp.description import describe, summary
-from paddock.providers.ground.seccomp.numbers import Architecture, numbers
-from paddock.providers.ground.seccomp.policy import Case, Condition, Decision, Role, parse
+from paddock.providers.common.seccomp.compiler import assemble, compile_filter, program
+from paddock.providers.common.seccomp.description import describe, summary
+from paddock.providers.common.seccomp.numbers import Architecture, numbers
+from paddock.providers.common.seccomp.policy import Case, Condition, Decision, Role, parse
 from tests.local.seccomp_oracle import AUDIT, ERRNO, NO_ARGUMENTS, PROMISES, TEXT, Filter, Oracle, filters
 
 ARCHITECTURES = list(Architecture)

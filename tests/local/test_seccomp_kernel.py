@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from paddock.providers.ground.seccomp.numbers import Architecture, numbers
+from paddock.providers.common.seccomp.numbers import Architecture, numbers
 from tests.local.seccomp_oracle import ERRNO, NO_ARGUMENTS, PROMISES, Oracle, filters
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="system calls of Linux")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paddock.providers.base import Shape
-from paddock.providers.local import skeleton, templates
+from paddock.providers.local import host_root, templates
 from tests.local.place import PRIVILEGED, Inside, Place, as_root
 
 
@@ -41,7 +41,7 @@ def top(tmp_path: Path) -> Path:
 
 
 def test_what_not_everybody_may_read_is_found(top: Path) -> None:
-    found = {str(path.relative_to(top)) for path in skeleton.hidden_below(top)}
+    found = {str(path.relative_to(top)) for path in host_root.hidden_below(top)}
     assert found == {"bin/admins", "lib/key", "lib/secrets", "lib/listless", "lib/open/deep/token"}
 
 
@@ -50,17 +50,17 @@ def test_a_tree_that_anybody_may_read_hides_nothing(tmp_path: Path) -> None:
     (tmp_path / "a/b/f").write_text("x")
     for path in (tmp_path / "a", tmp_path / "a/b"):
         path.chmod(0o755)
-    assert skeleton.hidden_below(tmp_path) == []
+    assert host_root.hidden_below(tmp_path) == []
 
 
 def test_a_folder_that_is_gone_meanwhile_is_no_trouble(tmp_path: Path) -> None:
-    assert skeleton.hidden_below(tmp_path / "never") == []
+    assert host_root.hidden_below(tmp_path / "never") == []
 
 
 @as_root  # making a whiteout needs it
 def test_the_hiding_layer_has_a_whiteout_for_each_and_the_modes_of_their_folders(top: Path, tmp_path: Path) -> None:
     (top / "lib/open").chmod(0o751 | 0o004)
-    made = skeleton.make_hiding(tmp_path / "made" / "hiding", top, skeleton.hidden_below(top))
+    made = host_root.make_hiding(tmp_path / "made" / "hiding", top, host_root.hidden_below(top))
     devices = {
         str(path.relative_to(made)): path.lstat().st_rdev
         for path in made.rglob("*")
@@ -75,15 +75,15 @@ def test_the_hiding_layer_has_a_whiteout_for_each_and_the_modes_of_their_folders
 
 @as_root
 def test_making_the_layer_again_keeps_the_first(top: Path, tmp_path: Path) -> None:
-    made = skeleton.make_hiding(tmp_path / "hiding", top, skeleton.hidden_below(top))
+    made = host_root.make_hiding(tmp_path / "hiding", top, host_root.hidden_below(top))
     before = made.stat().st_ino
-    skeleton.make_hiding(tmp_path / "hiding", top, skeleton.hidden_below(top))
+    host_root.make_hiding(tmp_path / "hiding", top, host_root.hidden_below(top))
     assert made.stat().st_ino == before
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
 def test_the_skeleton_has_no_people_and_no_secrets_of_the_host(tmp_path: Path) -> None:
-    made = skeleton.make(tmp_path / "skeleton", PRIVILEGED)
+    made = host_root.make(tmp_path / "skeleton", PRIVILEGED)
     for line in (made / "etc/passwd").read_text().splitlines():
         name, _, number, *_ = line.split(":")
         assert name == "user" or int(number) not in range(1000, 65_534)
@@ -111,7 +111,7 @@ def test_only_what_everybody_may_read_is_copied(tmp_path: Path) -> None:
         (source / name).write_text(name)
         (source / name).chmod(mode)
     os.mkfifo(source / "pipe", 0o644)
-    skeleton._copy_public(source, tmp_path / "copy")
+    host_root._copy_public(source, tmp_path / "copy")
     found = {str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*")}
     assert found == {"public", "program", "sub"}
     assert (tmp_path / "copy/program").stat().st_mode & 0o7777 == 0o755
@@ -122,7 +122,7 @@ def test_package_sources_with_a_password_in_them_are_left_out(tmp_path: Path) ->
     source.mkdir()
     (source / "open.list").write_text("deb http://mirror.example.test/debian stable main\n")
     (source / "paid.list").write_text("deb https://me:password@mirror.example.test/debian stable main\n")
-    skeleton._copy_public(source, tmp_path / "copy", without_credentials=True)
+    host_root._copy_public(source, tmp_path / "copy", without_credentials=True)
     assert [path.name for path in (tmp_path / "copy").iterdir()] == ["open.list"]
 
 
@@ -139,7 +139,7 @@ async def test_a_sandbox_of_the_host_template_sees_no_home_no_keys_and_no_shadow
 
 async def test_no_file_below_usr_that_is_closed_to_others_can_be_read_inside(inside: Inside) -> None:
     """Whatever the host has: even its root must not read through the sandbox's root what others may not."""
-    hidden = skeleton.hidden_below(Path("/usr"))
+    hidden = host_root.hidden_below(Path("/usr"))
     if not hidden:
         pytest.skip("this host has nothing below /usr that is closed to others")
     listing = "\n".join(map(str, hidden))
@@ -153,7 +153,7 @@ async def test_no_file_below_usr_that_is_closed_to_others_can_be_read_inside(ins
 
 @as_root
 def test_what_becomes_private_later_is_added_to_the_layer(top: Path, tmp_path: Path) -> None:
-    made = skeleton.make_hiding(tmp_path / "hiding", top, skeleton.hidden_below(top))
+    made = host_root.make_hiding(tmp_path / "hiding", top, host_root.hidden_below(top))
     (top / "share/new").mkdir(parents=True)
     (top / "share/new/key").write_text("secret")
     (top / "share/new/key").chmod(0o600)
@@ -161,7 +161,7 @@ def test_what_becomes_private_later_is_added_to_the_layer(top: Path, tmp_path: P
     (top / "lib/secrets").chmod(0o755)
     (top / "lib/secrets/inner").chmod(0o600)
     for _ in range(2):
-        skeleton.hide_more(made, top, skeleton.hidden_below(top))
+        host_root.hide_more(made, top, host_root.hidden_below(top))
         for path in ("share/new/key", "lib/open", "lib/secrets"):
             status = (made / path).lstat()
             assert (stat.S_ISCHR(status.st_mode), status.st_rdev) == (True, 0), path

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from paddock.machine.agent import AgentMachine
-from paddock.machine.agent.wire import Answer, Request
+from paddock.machine.agent.wire import ReplyKind, RequestKind
 from paddock.machine.base import ProcessSpec
 from tests.support.waiting import until
 
@@ -25,7 +25,7 @@ SPEC = ProcessSpec(PROCESS, ["true"])
 
 @dataclass(frozen=True)
 class Asked:
-    kind: Request
+    kind: RequestKind
     number: int
     payload: bytes
 
@@ -54,7 +54,7 @@ class Peer:
                 length, kind, _, _, number = HEADER.unpack_from(self._buffer)
                 end = HEADER.size + length
                 if len(self._buffer) >= end:
-                    asked = Asked(Request(kind), number, self._buffer[HEADER.size : end])
+                    asked = Asked(RequestKind(kind), number, self._buffer[HEADER.size : end])
                     self._buffer = self._buffer[end:]
                     self.asked.append(asked)
                     return asked
@@ -66,7 +66,7 @@ class Peer:
                 raise EOFError
             self._buffer += data
 
-    async def until(self, kind: Request) -> Asked:
+    async def until(self, kind: RequestKind) -> Asked:
         while (asked := await self.next()).kind is not kind:
             pass
         return asked
@@ -77,7 +77,7 @@ class Peer:
                 await self.next()
 
     async def say(
-        self, to: Asked | int, kind: Answer | int, payload: bytes = b"", fds: list[int] | None = None, **header: int
+        self, to: Asked | int, kind: ReplyKind | int, payload: bytes = b"", fds: list[int] | None = None, **header: int
     ) -> None:
         number = to if isinstance(to, int) else to.number
         announced = header.get("announced", len(fds or ()))
@@ -111,7 +111,7 @@ async def agent_that(*scripts: Script, greets: bool = True, reply_seconds: float
     async def play(peer: Peer, script: Script) -> None:
         try:
             if greets:
-                await peer.say(await peer.next(), Answer.HELLO_OK, hello())
+                await peer.say(await peer.next(), ReplyKind.HELLO_OK, hello())
             await script(peer)
         except (EOFError, ConnectionError):
             pass
@@ -140,11 +140,11 @@ async def agent_that(*scripts: Script, greets: bool = True, reply_seconds: float
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def kinds(scene: Scene, connection: int = 0) -> list[Request]:
+def kinds(scene: Scene, connection: int = 0) -> list[RequestKind]:
     return [asked.kind for peer in scene.peers[connection : connection + 1] for asked in peer.asked[1:]]
 
 
-async def settled(scene: Scene, *expected: Request) -> None:
+async def settled(scene: Scene, *expected: RequestKind) -> None:
     """Until the agent has got just these, after the greeting."""
     await until(lambda: kinds(scene) == list(expected))
 
@@ -201,13 +201,13 @@ async def answer_all(peer: Peer) -> None:
         await peer.say(asked, *plain_answer(asked))
 
 
-def plain_answer(asked: Asked) -> tuple[Answer, bytes]:
+def plain_answer(asked: Asked) -> tuple[ReplyKind, bytes]:
     match asked.kind:
-        case Request.SPAWN | Request.PROCESS_GET:
-            return Answer.PROCESS, process(asked.first_text)
-        case Request.WAIT:
-            return Answer.ENDED, process(asked.first_text, 2, 0)
-        case Request.PROCESSES:
-            return Answer.PROCESS_LIST, bytes(4)
+        case RequestKind.SPAWN | RequestKind.PROCESS_GET:
+            return ReplyKind.PROCESS, process(asked.first_text)
+        case RequestKind.WAIT:
+            return ReplyKind.ENDED, process(asked.first_text, 2, 0)
+        case RequestKind.PROCESSES:
+            return ReplyKind.PROCESS_LIST, bytes(4)
         case _:
-            return Answer.OK, b""
+            return ReplyKind.OK, b""

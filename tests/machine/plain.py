@@ -19,7 +19,7 @@ from pathlib import Path
 from paddock import errors
 from paddock.machine.agent import AgentMachine
 from paddock.machine.base import Machine
-from paddock.providers.base import Found, MachineState, Provider, SandboxSpec
+from paddock.providers.base import MachineInfo, MachineState, Provider, SandboxSpec
 from paddock.providers.fake.view import bubblewrap_command, bubblewrap_path, make_root
 
 SOURCES = Path(__file__).parents[2] / "agent"
@@ -103,7 +103,7 @@ class PlainProvider(Provider):
     async def templates(self) -> list[str]:
         return ["host"]
 
-    async def create(self, spec: SandboxSpec) -> Found:
+    async def create(self, spec: SandboxSpec) -> MachineInfo:
         folder = self._home / spec.sandbox_id
         folder.mkdir(parents=True)
         make_root(folder / "root")
@@ -113,11 +113,11 @@ class PlainProvider(Provider):
         (folder / "env").write_text("\0".join(f"{name}={value}" for name, value in self._environment.items()))
         return self._found(folder)
 
-    async def inspect(self, sandbox_id: str) -> Found | None:
+    async def inspect(self, sandbox_id: str) -> MachineInfo | None:
         folder = self._home / sandbox_id
         return self._found(folder) if folder in self._agents else None
 
-    async def list(self) -> list[Found]:
+    async def list(self) -> list[MachineInfo]:
         return [self._found(folder) for folder in self._agents if folder.parent == self._home]
 
     async def pause(self, sandbox_id: str, *, keep_memory: bool = True) -> None:
@@ -153,8 +153,8 @@ class PlainProvider(Provider):
         return self._machines[sandbox_id]
 
     @staticmethod
-    def _found(folder: Path) -> Found:
-        return Found(folder.name, MachineState.RUNNING, str(folder), time.time())
+    def _found(folder: Path) -> MachineInfo:
+        return MachineInfo(folder.name, MachineState.RUNNING, str(folder), time.time())
 
 
 def _inside(root: Path, serve: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from paddock import errors
-from paddock.machine.agent.wire import Answer, ProtocolError, Request
+from paddock.machine.agent.wire import ProtocolError, ReplyKind, RequestKind
 from tests.machine.peer import HEADER, PROCESS, Peer, Script, agent_that, chunks, entry, process, read_all, refusal
 from tests.support.waiting import PATIENCE_S
 
@@ -64,9 +64,9 @@ def handing(make: Callable[[Path], int], folder: Path, count: int = 1, announced
     async def script(peer: Peer) -> None:
         asked = await peer.next()
         given = [make(folder) for _ in range(count)]
-        kind, payload = Answer.SOCKET, b""
-        if asked.kind is Request.OPEN:
-            kind, payload = Answer.OPENED, struct.pack("<I", 1) + entry("/workspace/file")
+        kind, payload = ReplyKind.SOCKET, b""
+        if asked.kind is RequestKind.OPEN:
+            kind, payload = ReplyKind.OPENED, struct.pack("<I", 1) + entry("/workspace/file")
         try:
             await peer.say(asked, kind, payload, given, announced=announced)
         finally:
@@ -139,7 +139,7 @@ async def test_a_descriptor_with_an_answer_that_takes_none_is_closed(tmp_path: P
     async def script(peer: Peer) -> None:
         asked = await peer.next()
         given = a_file(tmp_path)
-        await peer.say(asked, Answer.PROCESS, process(PROCESS), [given])
+        await peer.say(asked, ReplyKind.PROCESS, process(PROCESS), [given])
         os.close(given)
         await peer.closed()
 
@@ -152,7 +152,7 @@ async def test_a_descriptor_with_an_error_is_closed(tmp_path: Path) -> None:
     async def script(peer: Peer) -> None:
         asked = await peer.next()
         given = a_file(tmp_path)
-        await peer.say(asked, Answer.ERROR, refusal(errno.ENOENT), [given])
+        await peer.say(asked, ReplyKind.ERROR, refusal(errno.ENOENT), [given])
         os.close(given)
         await peer.closed()
 
@@ -167,7 +167,7 @@ async def test_a_descriptor_before_the_rest_of_its_frame_waits_for_it(tmp_path: 
     async def script(peer: Peer) -> None:
         asked = await peer.next()
         body = struct.pack("<I", 1) + entry("/workspace/file")
-        frame = HEADER.pack(len(body), Answer.OPENED, 1, 0, asked.number) + body
+        frame = HEADER.pack(len(body), ReplyKind.OPENED, 1, 0, asked.number) + body
         given = a_file(tmp_path)
         await peer.send(frame[:1], [given])
         os.close(given)

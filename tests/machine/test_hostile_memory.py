@@ -11,7 +11,7 @@ import tracemalloc
 import pytest
 
 from paddock import errors
-from paddock.machine.agent.wire import Answer, ProtocolError, Request
+from paddock.machine.agent.wire import ProtocolError, ReplyKind, RequestKind
 from tests.machine.peer import HEADER, PROCESS, SPEC, Peer, agent_that, data, entry, hello, process, refusal, text
 from tests.support.waiting import PATIENCE_S, until
 
@@ -21,7 +21,7 @@ async def test_an_endless_listing_is_cut_off() -> None:
         asked = await peer.next()
         one = entry(b"/workspace/" + b"x" * 60_000)
         while True:
-            await peer.say(asked, Answer.ENTRIES, struct.pack("<I", 16) + one * 16)
+            await peer.say(asked, ReplyKind.ENTRIES, struct.pack("<I", 16) + one * 16)
 
     async with agent_that(script) as scene:
         tracemalloc.start()
@@ -39,11 +39,11 @@ async def test_endless_output_of_a_command_is_not_kept() -> None:
     async def script(peer: Peer) -> None:
         nonlocal sent
         asked = await peer.next()
-        await peer.say(asked, Answer.PROCESS, process(PROCESS))
+        await peer.say(asked, ReplyKind.PROCESS, process(PROCESS))
         reading = asyncio.create_task(peer.closed())
         piece = b"x" * 65_536
         while sent < 64 << 20:
-            await peer.say(asked, Answer.DATA, data(1, sent, piece))
+            await peer.say(asked, ReplyKind.DATA, data(1, sent, piece))
             sent += len(piece)
         await reading
 
@@ -55,7 +55,11 @@ async def test_endless_output_of_a_command_is_not_kept() -> None:
             assert tracemalloc.get_traced_memory()[1] < 16 << 20
         finally:
             tracemalloc.stop()
-        assert [asked.kind for asked in scene.peers[0].asked] == [Request.HELLO, Request.SPAWN, Request.CANCEL]
+        assert [asked.kind for asked in scene.peers[0].asked] == [
+            RequestKind.HELLO,
+            RequestKind.SPAWN,
+            RequestKind.CANCEL,
+        ]
 
 
 async def test_a_consumer_that_does_not_read_makes_the_flow_stop_and_go_on_later() -> None:
@@ -68,19 +72,19 @@ async def test_a_consumer_that_does_not_read_makes_the_flow_stop_and_go_on_later
         while True:
             offset = struct.unpack_from("<QQ", asked.payload, len(asked.payload) - 16)[0]
             follows.append(offset)
-            cancelled = asyncio.create_task(peer.until(Request.CANCEL))
+            cancelled = asyncio.create_task(peer.until(RequestKind.CANCEL))
             while offset < total and not cancelled.done():
                 piece = content[offset : offset + 65_536]
-                await peer.say(asked, Answer.DATA, data(1, offset, piece))
+                await peer.say(asked, ReplyKind.DATA, data(1, offset, piece))
                 offset += len(piece)
                 await asyncio.sleep(0)
             if offset >= total and not cancelled.done():
                 await asyncio.sleep(0.05)
             if cancelled.done():
-                await peer.say(asked, Answer.ERROR, refusal(errno.ECANCELED))
-                asked = await peer.until(Request.FOLLOW)
+                await peer.say(asked, ReplyKind.ERROR, refusal(errno.ECANCELED))
+                asked = await peer.until(RequestKind.FOLLOW)
                 continue
-            await peer.say(asked, Answer.ENDED, process(PROCESS, 2, 0, stdout=total))
+            await peer.say(asked, ReplyKind.ENDED, process(PROCESS, 2, 0, stdout=total))
             cancelled.cancel()
             await peer.closed()
 
@@ -105,12 +109,12 @@ async def test_changes_that_nobody_takes_become_one() -> None:
 
     async def script(peer: Peer) -> None:
         asked = await peer.next()
-        await peer.say(asked, Answer.OK)
+        await peer.say(asked, ReplyKind.OK)
         event = b"\x01" + text("/workspace/a")
-        frame = HEADER.pack(len(event), Answer.EVENT, 0, 0, asked.number) + event
+        frame = HEADER.pack(len(event), ReplyKind.EVENT, 0, 0, asked.number) + event
         for _ in range(30):
             await peer.send(frame * 1000)
-        await peer.say(await peer.next(), Answer.PROCESS, process(PROCESS))
+        await peer.say(await peer.next(), ReplyKind.PROCESS, process(PROCESS))
         told.set()
         await peer.closed()
 
@@ -142,10 +146,10 @@ async def test_requests_that_the_agent_does_not_read_are_not_piled_up() -> None:
 
 async def test_more_output_than_the_window_allows_ends_the_link() -> None:
     async def script(peer: Peer) -> None:
-        await peer.say(await peer.next(), Answer.HELLO_OK, hello(features=11))
-        asked = await peer.until(Request.FOLLOW_WINDOW)
+        await peer.say(await peer.next(), ReplyKind.HELLO_OK, hello(features=11))
+        asked = await peer.until(RequestKind.FOLLOW_WINDOW)
         for number in range(4):
-            await peer.say(asked, Answer.DATA, data(1, number << 16, b"x" * 65_536))
+            await peer.say(asked, ReplyKind.DATA, data(1, number << 16, b"x" * 65_536))
         await peer.closed()
 
     async with agent_that(script, greets=False) as scene:
@@ -161,11 +165,11 @@ async def test_what_was_taken_is_acknowledged_and_nothing_else() -> None:
     taken = asyncio.Event()
 
     async def script(peer: Peer) -> None:
-        await peer.say(await peer.next(), Answer.HELLO_OK, hello(features=11))
-        asked = await peer.until(Request.FOLLOW_WINDOW)
+        await peer.say(await peer.next(), ReplyKind.HELLO_OK, hello(features=11))
+        asked = await peer.until(RequestKind.FOLLOW_WINDOW)
         for number in range(2):
-            await peer.say(asked, Answer.DATA, data(1, number << 16, b"x" * 65_536))
-        word = await peer.until(Request.WINDOW)
+            await peer.say(asked, ReplyKind.DATA, data(1, number << 16, b"x" * 65_536))
+        word = await peer.until(RequestKind.WINDOW)
         assert struct.unpack("<II", word.payload) == (asked.number, 65_536)
         taken.set()
         await peer.closed()

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from paddock import errors
-from paddock.machine.agent.exchange import Handover
-from paddock.machine.agent.wire import Answer, Reader, Request
+from paddock.machine.agent.pending import DescriptorCall
+from paddock.machine.agent.wire import Reader, ReplyKind, RequestKind
 from tests.machine.peer import (
     PROCESS,
     SPEC,
@@ -35,15 +35,15 @@ async def test_who_stops_waiting_says_so_to_the_agent() -> None:
         open_requests = {}
         while True:
             asked = await peer.next()
-            if asked.kind is Request.CANCEL:
+            if asked.kind is RequestKind.CANCEL:
                 gone = open_requests.pop(int.from_bytes(asked.payload, "little"))
-                await peer.say(gone, Answer.ERROR, refusal(errno.ECANCELED))
-            elif asked.kind is Request.PROCESSES:
-                await peer.say(asked, Answer.PROCESS_LIST, bytes(4))
+                await peer.say(gone, ReplyKind.ERROR, refusal(errno.ECANCELED))
+            elif asked.kind is RequestKind.PROCESSES:
+                await peer.say(asked, ReplyKind.PROCESS_LIST, bytes(4))
             else:
                 open_requests[asked.number] = asked
-                if asked.kind is Request.WATCH:
-                    await peer.say(asked, Answer.OK)
+                if asked.kind is RequestKind.WATCH:
+                    await peer.say(asked, ReplyKind.OK)
 
     async with agent_that(script) as scene:
         machine = scene.machine
@@ -56,14 +56,14 @@ async def test_who_stops_waiting_says_so_to_the_agent() -> None:
             async with machine.watch("/workspace") as events:
                 await anext(events)
 
-        expected: list[Request] = []
+        expected: list[RequestKind] = []
         for act, kind in (
-            (machine.wait(PROCESS), Request.WAIT),
-            (follow(), Request.FOLLOW),
-            (watch(), Request.WATCH),
-            (machine.write_stdin(PROCESS, b"x"), Request.STDIN),
-            (machine.list_directory("/workspace"), Request.LIST_DIR),
-            (machine.run(SPEC), Request.SPAWN),
+            (machine.wait(PROCESS), RequestKind.WAIT),
+            (follow(), RequestKind.FOLLOW),
+            (watch(), RequestKind.WATCH),
+            (machine.write_stdin(PROCESS, b"x"), RequestKind.STDIN),
+            (machine.list_directory("/workspace"), RequestKind.LIST_DIR),
+            (machine.run(SPEC), RequestKind.SPAWN),
         ):
             task = asyncio.ensure_future(act)
             expected.append(kind)
@@ -71,7 +71,7 @@ async def test_who_stops_waiting_says_so_to_the_agent() -> None:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            expected.append(Request.CANCEL)
+            expected.append(RequestKind.CANCEL)
             await settled(scene, *expected)
         assert await machine.processes() == []
         assert len(scene.peers) == 1
@@ -80,14 +80,14 @@ async def test_who_stops_waiting_says_so_to_the_agent() -> None:
 async def test_a_wait_that_is_over_is_cancelled_and_answers_with_the_state() -> None:
     async def script(peer: Peer) -> None:
         waiting = await peer.next()
-        await peer.until(Request.CANCEL)
-        await peer.say(waiting, Answer.ENDED, process(PROCESS, 2, 0))  # it ended in the same moment
-        await peer.say(await peer.next(), Answer.PROCESS, process(PROCESS, 2, 0))
+        await peer.until(RequestKind.CANCEL)
+        await peer.say(waiting, ReplyKind.ENDED, process(PROCESS, 2, 0))  # it ended in the same moment
+        await peer.say(await peer.next(), ReplyKind.PROCESS, process(PROCESS, 2, 0))
         await peer.closed()
 
     async with agent_that(script) as scene:
         assert (await scene.machine.wait(PROCESS, 0.02)).exit_code == 0
-        assert kinds(scene) == [Request.WAIT, Request.CANCEL, Request.PROCESS_GET]
+        assert kinds(scene) == [RequestKind.WAIT, RequestKind.CANCEL, RequestKind.PROCESS_GET]
 
 
 async def test_a_file_that_comes_after_its_reader_has_left_is_closed(tmp_path: Path) -> None:
@@ -97,34 +97,34 @@ async def test_a_file_that_comes_after_its_reader_has_left_is_closed(tmp_path: P
         asked = await peer.next()
         await left.wait()
         given = os.open(tmp_path, os.O_TMPFILE | os.O_RDWR)
-        await peer.say(asked, Answer.OPENED, struct.pack("<I", 77) + entry("/workspace/file"), [given])
+        await peer.say(asked, ReplyKind.OPENED, struct.pack("<I", 77) + entry("/workspace/file"), [given])
         os.close(given)
         closing = await peer.next()
-        assert (closing.kind, closing.payload) == (Request.CLOSE, struct.pack("<I", 77))
-        await peer.say(closing, Answer.OK)
+        assert (closing.kind, closing.payload) == (RequestKind.CLOSE, struct.pack("<I", 77))
+        await peer.say(closing, ReplyKind.OK)
         await peer.closed()
 
     async with agent_that(script) as scene:
         writing = asyncio.create_task(scene.machine.write_file("/workspace/file", chunks(b"x")))
-        await settled(scene, Request.OPEN)
+        await settled(scene, RequestKind.OPEN)
         writing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await writing
         left.set()
-        await settled(scene, Request.OPEN, Request.CLOSE)
+        await settled(scene, RequestKind.OPEN, RequestKind.CLOSE)
 
 
 async def test_a_descriptor_whose_taker_leaves_in_the_very_moment_it_comes_is_closed() -> None:
     released: list[int] = []
     async with agent_that(answer_all) as scene:
-        link = await scene.machine._line.link()
-        call = Handover(Answer.OPENED, lambda body, fd: body.u32(), lambda on, token: released.append(token))
+        link = await scene.machine._connection.link()
+        call = DescriptorCall(ReplyKind.OPENED, lambda body, fd: body.u32(), lambda on, token: released.append(token))
         call.link = link
         taking = asyncio.create_task(call.answer(5))
         await asyncio.sleep(0)
         reading, writing = os.pipe()
         os.close(writing)
-        call.receive(Answer.OPENED, Reader(struct.pack("<I", 77)), reading)
+        call.receive(ReplyKind.OPENED, Reader(struct.pack("<I", 77)), reading)
         taking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await taking
@@ -137,7 +137,7 @@ async def test_a_writer_that_fails_gives_its_file_back_uncommitted(tmp_path: Pat
     async def script(peer: Peer) -> None:
         asked = await peer.next()
         given = os.open(tmp_path, os.O_TMPFILE | os.O_RDWR)
-        await peer.say(asked, Answer.OPENED, struct.pack("<I", 77) + entry("/workspace/file"), [given])
+        await peer.say(asked, ReplyKind.OPENED, struct.pack("<I", 77) + entry("/workspace/file"), [given])
         os.close(given)
         await peer.closed()
 
@@ -148,7 +148,7 @@ async def test_a_writer_that_fails_gives_its_file_back_uncommitted(tmp_path: Pat
     async with agent_that(script) as scene:
         with pytest.raises(ConnectionResetError):
             await scene.machine.write_file("/workspace/file", broken())
-        await settled(scene, Request.OPEN, Request.CLOSE)
+        await settled(scene, RequestKind.OPEN, RequestKind.CLOSE)
 
 
 async def test_a_file_is_closed_before_it_is_put_in_its_place(tmp_path: Path) -> None:
@@ -158,12 +158,12 @@ async def test_a_file_is_closed_before_it_is_put_in_its_place(tmp_path: Path) ->
     async def script(peer: Peer) -> None:
         asked = await peer.next()
         given = os.open(target, os.O_CREAT | os.O_WRONLY, 0o755)
-        await peer.say(asked, Answer.OPENED, struct.pack("<I", 1) + entry("/workspace/file"), [given])
+        await peer.say(asked, ReplyKind.OPENED, struct.pack("<I", 1) + entry("/workspace/file"), [given])
         os.close(given)
-        committing = await peer.until(Request.COMMIT)
+        committing = await peer.until(RequestKind.COMMIT)
         process = await asyncio.create_subprocess_exec(target)
         assert await process.wait() == 7
-        await peer.say(committing, Answer.ENTRY, entry("/workspace/file", size=17))
+        await peer.say(committing, ReplyKind.ENTRY, entry("/workspace/file", size=17))
         await peer.closed()
 
     async with agent_that(script) as scene:
@@ -188,13 +188,13 @@ async def test_a_file_is_closed_before_it_is_put_in_its_place(tmp_path: Path) ->
 )
 async def test_why_a_command_was_not_started_is_told(number: int, kind: type[errors.PaddockError]) -> None:
     async def script(peer: Peer) -> None:
-        await peer.say(await peer.next(), Answer.ERROR, refusal(number))
+        await peer.say(await peer.next(), ReplyKind.ERROR, refusal(number))
         await peer.closed()
 
     async with agent_that(script) as scene:
         with pytest.raises(kind):
             await scene.machine.spawn(SPEC)
-        assert kinds(scene) == [Request.SPAWN]
+        assert kinds(scene) == [RequestKind.SPAWN]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ async def test_why_a_command_was_not_started_is_told(number: int, kind: type[err
 )
 async def test_why_nothing_was_done_to_a_process_is_told(number: int, kind: type[errors.PaddockError]) -> None:
     async def script(peer: Peer) -> None:
-        await peer.say(await peer.next(), Answer.ERROR, refusal(number))
+        await peer.say(await peer.next(), ReplyKind.ERROR, refusal(number))
         await peer.closed()
 
     async with agent_that(script) as scene:
@@ -220,8 +220,8 @@ async def test_why_nothing_was_done_to_a_process_is_told(number: int, kind: type
 async def test_a_listing_that_was_cut_says_so() -> None:
     async def script(peer: Peer) -> None:
         asked = await peer.next()
-        await peer.say(asked, Answer.ENTRIES, struct.pack("<I", 1) + entry("/workspace/a"))
-        await peer.say(asked, Answer.END, struct.pack("<IB", 1, 1))
+        await peer.say(asked, ReplyKind.ENTRIES, struct.pack("<I", 1) + entry("/workspace/a"))
+        await peer.say(asked, ReplyKind.END, struct.pack("<IB", 1, 1))
         await peer.closed()
 
     async with agent_that(script) as scene:
@@ -232,12 +232,12 @@ async def test_a_listing_that_was_cut_says_so() -> None:
 async def test_a_watch_that_lost_events_is_armed_again_and_says_look_again() -> None:
     async def script(peer: Peer) -> None:
         asked = await peer.next()
-        await peer.say(asked, Answer.OK)
-        await peer.say(asked, Answer.ERROR, refusal(errno.EOVERFLOW))
-        again = await peer.until(Request.WATCH)
-        await peer.say(again, Answer.OK)
-        await peer.say(again, Answer.EVENT, b"\x03" + text("/workspace"))
-        await peer.say(again, Answer.ERROR, refusal(errno.ENOENT))
+        await peer.say(asked, ReplyKind.OK)
+        await peer.say(asked, ReplyKind.ERROR, refusal(errno.EOVERFLOW))
+        again = await peer.until(RequestKind.WATCH)
+        await peer.say(again, ReplyKind.OK)
+        await peer.say(again, ReplyKind.EVENT, b"\x03" + text("/workspace"))
+        await peer.say(again, ReplyKind.ERROR, refusal(errno.ENOENT))
         await peer.closed()
 
     async with agent_that(script) as scene, scene.machine.watch("/workspace") as events:

@@ -11,7 +11,7 @@ import pytest
 
 from paddock import errors
 from paddock.machine.agent import AgentMachine
-from paddock.machine.agent.wire import Answer, Request
+from paddock.machine.agent.wire import ReplyKind, RequestKind
 from paddock.machine.base import ProcessSpec
 from tests.machine.peer import HEADER, PROCESS, SPEC, Peer, agent_that, answer_all, data, plain_answer, process, text
 from tests.support.waiting import PATIENCE_S
@@ -30,7 +30,7 @@ async def test_a_link_lost_between_two_requests_is_made_again() -> None:
         await scene.machine.processes()
         await scene.peers[0].gone.wait()
         await scene.machine.signal(PROCESS, 15)
-        assert [peer.asked[-1].kind for peer in scene.peers] == [Request.PROCESSES, Request.SIGNAL]
+        assert [peer.asked[-1].kind for peer in scene.peers] == [RequestKind.PROCESSES, RequestKind.SIGNAL]
 
 
 async def test_what_may_be_done_twice_is_asked_again_once() -> None:
@@ -60,13 +60,13 @@ async def test_what_must_not_be_done_twice_is_not_asked_again() -> None:
 
 async def test_a_follower_goes_on_over_a_new_link_where_it_was() -> None:
     async def first(peer: Peer) -> None:
-        await peer.say(await peer.next(), Answer.DATA, data(1, 0, b"before "))
+        await peer.say(await peer.next(), ReplyKind.DATA, data(1, 0, b"before "))
 
     async def second(peer: Peer) -> None:
         asked = await peer.next()
         assert struct.unpack_from("<QQ", asked.payload, len(asked.payload) - 16) == (7, 0)
-        await peer.say(asked, Answer.DATA, data(1, 7, b"after"))
-        await peer.say(asked, Answer.ENDED, process(PROCESS, 2, 0, 12))
+        await peer.say(asked, ReplyKind.DATA, data(1, 7, b"after"))
+        await peer.say(asked, ReplyKind.ENDED, process(PROCESS, 2, 0, 12))
         await peer.closed()
 
     async with agent_that(first, second) as scene:
@@ -77,12 +77,12 @@ async def test_a_follower_goes_on_over_a_new_link_where_it_was() -> None:
 async def test_a_command_goes_on_being_waited_for_over_a_new_link() -> None:
     async def first(peer: Peer) -> None:
         asked = await peer.next()
-        await peer.say(asked, Answer.PROCESS, process(PROCESS))
-        await peer.say(asked, Answer.DATA, data(1, 0, b"half"))
+        await peer.say(asked, ReplyKind.PROCESS, process(PROCESS))
+        await peer.say(asked, ReplyKind.DATA, data(1, 0, b"half"))
 
     async def second(peer: Peer) -> None:
-        await peer.say(await peer.until(Request.WAIT), Answer.ENDED, process(PROCESS, 2, 0, 8))
-        await peer.say(await peer.until(Request.READ_OUTPUT), Answer.OUTPUT, bytes(8) + text("half and"))
+        await peer.say(await peer.until(RequestKind.WAIT), ReplyKind.ENDED, process(PROCESS, 2, 0, 8))
+        await peer.say(await peer.until(RequestKind.READ_OUTPUT), ReplyKind.OUTPUT, bytes(8) + text("half and"))
         await peer.closed()
 
     async with agent_that(first, second) as scene:
@@ -92,7 +92,7 @@ async def test_a_command_goes_on_being_waited_for_over_a_new_link() -> None:
 
 async def test_a_watch_ends_with_an_error_when_the_link_is_lost() -> None:
     async def script(peer: Peer) -> None:
-        await peer.say(await peer.next(), Answer.OK)
+        await peer.say(await peer.next(), ReplyKind.OK)
 
     async with agent_that(script) as scene, scene.machine.watch("/workspace") as events:
         with pytest.raises(errors.ProviderUnavailable):
@@ -159,7 +159,7 @@ async def test_many_requests_at_once_each_get_their_own_answer() -> None:
         frames = b""
         for asked in reversed(waiting):
             body = process(asked.first_text)
-            frames += HEADER.pack(len(body), Answer.PROCESS, 0, 0, asked.number) + body
+            frames += HEADER.pack(len(body), ReplyKind.PROCESS, 0, 0, asked.number) + body
         await peer.send(frames)
         await peer.closed()
 
@@ -177,7 +177,7 @@ async def test_a_request_larger_than_the_socket_takes_at_once_arrives_whole() ->
         await asyncio.sleep(0.02)
         asked = await peer.next()
         assert argument.encode() in asked.payload
-        await peer.say(asked, Answer.PROCESS, process(PROCESS))
+        await peer.say(asked, ReplyKind.PROCESS, process(PROCESS))
         await peer.closed()
 
     async with agent_that(script) as scene:

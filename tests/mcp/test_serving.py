@@ -15,9 +15,9 @@ from mcp.types import ImageContent, ToolAnnotations
 from paddock import errors
 from paddock.mcp import server
 from paddock.tools import catalogue
-from paddock.tools.bench import Progress
+from paddock.tools.context import Progress
 from paddock.tools.selection import Selection
-from paddock.tools.tool import Outcome, Picture, Tool
+from paddock.tools.tool import Picture, Tool, ToolOutcome
 from tests.support.waiting import PATIENCE_S
 
 ERAS = ("legacy", "auto")
@@ -36,12 +36,12 @@ class Counter:
     async def tools(self, selection: Selection) -> list[Tool]:
         return selection.of([*catalogue.TOOLS.values(), *self.more])
 
-    async def call(self, name: str, arguments: Mapping[str, Any], progress: Progress) -> Outcome:
+    async def call(self, name: str, arguments: Mapping[str, Any], progress: Progress) -> ToolOutcome:
         match arguments:
             case {"show": True}:
-                return Outcome("look", {"seen": 1}, (Picture(b"\x89PNG"),))
+                return ToolOutcome("look", {"seen": 1}, (Picture(b"\x89PNG"),))
             case {"fail": why}:
-                return Outcome(why, failed=True)
+                return ToolOutcome(why, failed=True)
             case {"raise": why}:
                 raise errors.SandboxGone(why)
             case {"tell": words}:
@@ -58,7 +58,7 @@ class Counter:
                     await self.heard.wait()
             case _:
                 catalogue.find(name)
-        return Outcome("done", {})
+        return ToolOutcome("done", {})
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -124,20 +124,20 @@ async def test_what_a_tool_says_meanwhile_is_heard(era: str) -> None:
 
 async def test_a_long_call_gives_a_sign_of_life_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "PROGRESS_SECONDS", 0.01)
-    desk = Counter()
+    host = Counter()
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
-        desk.heard.set()
+        host.heard.set()
 
-    async with Client(server.serve(desk)) as client:
+    async with Client(server.serve(host)) as client:
         result = await client.call_tool("anything", {"until": "heard"}, progress_callback=hear)
     assert not result.is_error
 
 
 async def test_a_call_that_its_client_gives_up_is_given_up_here() -> None:
-    desk = Counter()
-    async with Client(server.serve(desk), mode="legacy") as client:
+    host = Counter()
+    async with Client(server.serve(host), mode="legacy") as client:
         with pytest.raises(MCPError):
             await client.call_tool("anything", {"wait": True}, read_timeout_seconds=0.2)
         async with asyncio.timeout(PATIENCE_S):
-            await desk.cancelled.wait()
+            await host.cancelled.wait()

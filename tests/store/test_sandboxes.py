@@ -14,12 +14,12 @@ from paddock.errors import Invalid
 from paddock.models import State
 from paddock.store import events, sandboxes, servers
 from paddock.store.database import Store
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 from paddock.store.tables import sandboxes as table
 from tests.support.rows import EPOCH, a_sandbox
 
 
-async def add(store: Store, *rows: Sandbox) -> None:
+async def add(store: Store, *rows: SandboxRow) -> None:
     async with store.write() as connection:
         for row in rows:
             await sandboxes.add(connection, row)
@@ -56,7 +56,7 @@ async def test_pages_show_every_row_once_newest_first(store: Store) -> None:
     # Several with the same moment of creation: the cursor must not skip or repeat them.
     rows = [a_sandbox(created_at=EPOCH + number // 3) for number in range(20)]
     await add(store, *rows)
-    seen: list[Sandbox] = []
+    seen: list[SandboxRow] = []
     cursor: str | None = None
     while True:
         async with store.read() as connection:
@@ -100,12 +100,12 @@ async def test_totals_count_what_each_sandbox_holds_in_its_state(store: Store) -
     stopped = a_sandbox(state=State.PAUSED, memory_kept=False, **size)
     await add(store, *mine, stopped, a_sandbox(owner_id="other"))
     everything = sandboxes.Totals(sandboxes=5, live=3, cpu=6.0, memory_mb=400, processes=20, disk_mb=50)
-    for swift in (False, True):
-        async with store.read(swift=swift) as connection:
+    for inline in (False, True):
+        async with store.read(inline=inline) as connection:
             assert await sandboxes.totals(connection, "owner") == everything
             rest = await sandboxes.totals(connection, "owner", other_than=mine[1].sandbox_id)
             assert (rest.sandboxes, rest.live, rest.memory_mb, rest.disk_mb) == (4, 2, 300, 40)
-    async with store.write(swift=True) as connection:
+    async with store.write(inline=True) as connection:
         assert await sandboxes.total_memory(connection, other_than=stopped.sandbox_id) == 400 + 512
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from paddock.errors import StoreUnavailable
 from paddock.store import database, events, sandboxes, sqlite, write_ahead_log
 from paddock.store.database import Store
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 from tests.support.rows import a_sandbox
 from tests.support.waiting import PATIENCE_S, until
 
@@ -26,12 +26,12 @@ async def lite(tmp_path: Path) -> AsyncIterator[Store]:
     await store.close()
 
 
-async def add(store: Store, row: Sandbox) -> None:
-    async with store.write(swift=True) as connection:
+async def add(store: Store, row: SandboxRow) -> None:
+    async with store.write(inline=True) as connection:
         await sandboxes.add(connection, row)
 
 
-async def has(store: Store, row: Sandbox) -> bool:
+async def has(store: Store, row: SandboxRow) -> bool:
     async with store.read() as connection:
         return await sandboxes.get(connection, row.sandbox_id) is not None
 
@@ -39,7 +39,7 @@ async def has(store: Store, row: Sandbox) -> bool:
 async def test_what_raises_in_the_middle_leaves_nothing(lite: Store) -> None:
     row = a_sandbox()
     with pytest.raises(ValueError, match="no"):
-        async with lite.write(swift=True) as connection:
+        async with lite.write(inline=True) as connection:
             await sandboxes.add(connection, row)
             raise ValueError("no")
     assert not await has(lite, row)
@@ -51,21 +51,21 @@ async def test_a_row_is_the_same_on_either_way(lite: Store) -> None:
     """Types are turned by hand here, and by SQLAlchemy there: neither may see a difference."""
     row = a_sandbox(metadata={"a": [1, None, "ü"]}, env={"A": "1"}, timeout=7, cpu=2, git_url=None)
     await add(lite, row)
-    for swift in (True, False):
-        async with lite.read(swift=swift) as connection:
+    for inline in (True, False):
+        async with lite.read(inline=inline) as connection:
             assert await sandboxes.get(connection, row.sandbox_id) == row
-    for swift in (True, False):
-        async with lite.write(swift=swift) as connection:
-            assert await sandboxes.patch(connection, row.sandbox_id, timeout=9 + swift, metadata={"b": swift})
-        async with lite.read(swift=not swift) as connection:
+    for inline in (True, False):
+        async with lite.write(inline=inline) as connection:
+            assert await sandboxes.patch(connection, row.sandbox_id, timeout=9 + inline, metadata={"b": inline})
+        async with lite.read(inline=not inline) as connection:
             found = await sandboxes.get(connection, row.sandbox_id)
-        assert found is not None and (found.timeout, found.metadata) == (9 + swift, {"b": swift})
+        assert found is not None and (found.timeout, found.metadata) == (9 + inline, {"b": inline})
 
 
 async def test_a_statement_with_other_columns_is_another_statement(lite: Store) -> None:
     row = a_sandbox()
     await add(lite, row)
-    async with lite.write(swift=True) as connection:
+    async with lite.write(inline=True) as connection:
         await sandboxes.patch(connection, row.sandbox_id, timeout=11)
         await sandboxes.patch(connection, row.sandbox_id, reason="because")
         found = await sandboxes.get(connection, row.sandbox_id)
@@ -75,7 +75,7 @@ async def test_a_statement_with_other_columns_is_another_statement(lite: Store) 
 async def test_events_come_in_one_go_and_in_order(lite: Store) -> None:
     row = a_sandbox()
     await add(lite, row)
-    async with lite.write(swift=True) as connection:
+    async with lite.write(inline=True) as connection:
         new = [(f"kind.{number}", {"n": number}) for number in range(3)]
         assert await events.append(connection, row.sandbox_id, 5.0, *new) == row.timeout
         assert await events.append(connection, row.sandbox_id, 6.0) == row.timeout, "none is not an error"
@@ -100,10 +100,10 @@ async def test_a_file_that_was_moved_away_is_not_written_to(lite: Store) -> None
     with pytest.raises(StoreUnavailable, match="moved away"):
         await add(lite, a_sandbox(sandbox_id="other_00000000", key="i" + "z" * 20))
     with pytest.raises(StoreUnavailable, match="moved away"):
-        async with lite.read(swift=True) as connection:
+        async with lite.read(inline=True) as connection:
             await sandboxes.get(connection, row.sandbox_id)
     aside.rename(lite.file)
-    async with lite.read(swift=True) as connection:
+    async with lite.read(inline=True) as connection:
         assert await sandboxes.get(connection, row.sandbox_id) == row
 
 

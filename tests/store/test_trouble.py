@@ -13,7 +13,7 @@ import paddock.store.database as database
 from paddock.errors import StoreUnavailable
 from paddock.store import sandboxes
 from paddock.store.database import Store
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 from tests.support.postgres import Postgres
 from tests.support.rows import a_sandbox
 
@@ -27,12 +27,12 @@ async def lite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     await store.close()
 
 
-async def add(store: Store, row: Sandbox) -> None:
+async def add(store: Store, row: SandboxRow) -> None:
     async with store.write() as connection:
         await sandboxes.add(connection, row)
 
 
-async def has(store: Store, row: Sandbox) -> bool:
+async def has(store: Store, row: SandboxRow) -> bool:
     async with store.read() as connection:
         return await sandboxes.get(connection, row.sandbox_id) is not None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from paddock import errors
-from paddock.providers.ground.removal import remove
+from paddock.providers.common.removal import remove
 from paddock.providers.local import debian
 from tests.e2b.environments import locked
 

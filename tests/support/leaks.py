@@ -78,11 +78,11 @@ def _tables_of(file: Path) -> dict[str, list[Row]]:
 
 def _search_tables(tables: Tables) -> Iterator[str]:
     tokens = _tokens(tables)
-    living = {row["sandbox_id"] for row in tables.get("sandboxes", ()) if row["state"] != "deleted"}
+    handle = {row["sandbox_id"] for row in tables.get("sandboxes", ()) if row["state"] != "deleted"}
     for table, rows in tables.items():
         for row in rows:
             for column, value in row.items():
-                alive = (table, column) in _OF_THE_LIVING and row["sandbox_id"] in living
+                alive = (table, column) in _OF_THE_LIVING and row["sandbox_id"] in handle
                 if value is None or alive or (table, column) in _ALWAYS:
                     continue
                 text = value if isinstance(value, str) else json.dumps(value, default=str)

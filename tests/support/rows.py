@@ -7,13 +7,13 @@ from typing import Any
 
 from paddock.ids import new_sandbox_id, new_sandbox_key
 from paddock.models import State, TimeoutAction, TimeoutFrom
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 EPOCH = 1_800_000_000.0
 
 
-def a_sandbox(user_id: str = "alice", **changes: Any) -> Sandbox:
-    plain = Sandbox(
+def a_sandbox(user_id: str = "alice", **changes: Any) -> SandboxRow:
+    plain = SandboxRow(
         sandbox_id=new_sandbox_id(user_id),
         key=new_sandbox_key(),
         owner_id="owner",

@@ -6,16 +6,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from paddock.accounts.accounts import Principal
 from paddock.clock import Clock, ManualClock
 from paddock.errors import StoreUnavailable
-from paddock.lifecycle.accounts import Principal
-from paddock.lifecycle.controller import Seen
-from paddock.lifecycle.house import House, build_house
+from paddock.lifecycle.controller import SandboxView
 from paddock.models import CreateKey, CreateSandbox, Role, State
 from paddock.providers.fake import FakeProvider, Faults
+from paddock.server.context import ServerContext, build_context
 from paddock.settings import Settings
 from paddock.store import deadlines, events, sandboxes
-from paddock.store.records import Deadline, Event, Sandbox
+from paddock.store.records import Deadline, EventRow, SandboxRow
 from tests.support import leaks, schema
 
 
@@ -33,58 +33,58 @@ class World:
             _env_file=None,
             **({"PADDOCK_BUSY_WAIT": 5, "PADDOCK_PROVIDER_TIMEOUT": 5, "PADDOCK_LOOP_STALL_MS": 0} | settings),
         )
-        self.house: House
+        self.context: ServerContext
         self.alice: Principal
         self.bob: Principal
         self.admin: Principal
 
-    async def start(self) -> House:
+    async def start(self) -> ServerContext:
         await schema.give(self.settings.database_url)
-        self.house = self.another_house()
-        await self.house.open(loops=False)
-        return self.house
+        self.context = self.another_house()
+        await self.context.open(loops=False)
+        return self.context
 
-    def another_house(self) -> House:
+    def another_house(self) -> ServerContext:
         """A further server on the same database and provider."""
         provider = FakeProvider(self.home / "fake", self.clock, self.faults)
-        return build_house(self.settings, clock=self.clock, providers={"fake": provider})
+        return build_context(self.settings, clock=self.clock, providers={"fake": provider})
 
     async def stop(self) -> None:
         with suppress(StoreUnavailable):  # some tests take the database away
-            await leaks.check_store(self.house.store)
-        await self.house.close()
+            await leaks.check_store(self.context.store)
+        await self.context.close()
 
     async def crash(self) -> None:
         """The server dies without a word: nothing is flushed, no lease given back."""
-        for task in self.house._loops:
+        for task in self.context._loops:
             task.cancel()
-        for task in [*self.house.transitions._tasks, *self.house.accounts._notes]:
+        for task in [*self.context.transitions._tasks, *self.context.accounts._notes]:
             task.cancel()
-        self.house.logbook._size = -1  # whatever is noted stays in its file
-        self.house.logbook.close()
-        await self.house.store.close()
-        self.house._unlock()
+        self.context.journal_file._size = -1  # whatever is noted stays in its file
+        self.context.journal_file.close()
+        await self.context.store.close()
+        self.context._unlock()
 
-    async def restart(self) -> House:
+    async def restart(self) -> ServerContext:
         await self.crash()
         return await self.start()
 
     async def make_accounts(self) -> None:
-        accounts = self.house.accounts
-        owner = Principal("root", Role.ADMIN, 0, self.house.accounts.quota_of(_admin()))
+        accounts = self.context.accounts
+        owner = Principal("root", Role.ADMIN, 0, self.context.accounts.quota_of(_admin()))
         for name, role in (("alice", Role.MEMBER), ("bob", Role.MEMBER), ("admin", Role.ADMIN)):
             _, secret = await accounts.create_key(owner, CreateKey(name=name, role=role))
             setattr(self, name, await accounts.authenticate(secret))
 
     # Short words for tests
 
-    async def create(self, who: Principal | None = None, *, key: str | None = None, **fields: Any) -> Seen:
+    async def create(self, who: Principal | None = None, *, key: str | None = None, **fields: Any) -> SandboxView:
         request = CreateSandbox(**({"user_id": "alice"} | fields))
-        return await self.house.controller.create(who or self.alice, request, key)
+        return await self.context.controller.create(who or self.alice, request, key)
 
-    async def row(self, sandbox_id: str) -> Sandbox:
-        await self.house.journal.settled(sandbox_id)
-        async with self.house.store.read() as connection:
+    async def row(self, sandbox_id: str) -> SandboxRow:
+        await self.context.journal.settled(sandbox_id)
+        async with self.context.store.read() as connection:
             row = await sandboxes.get(connection, sandbox_id)
         assert row is not None
         return row
@@ -93,13 +93,13 @@ class World:
         return (await self.row(sandbox_id)).state
 
     async def deadline(self, sandbox_id: str) -> Deadline | None:
-        await self.house.journal.settled(sandbox_id)
-        async with self.house.store.read() as connection:
+        await self.context.journal.settled(sandbox_id)
+        async with self.context.store.read() as connection:
             return (await deadlines.next_of(connection, [sandbox_id])).get(sandbox_id)
 
-    async def events(self, sandbox_id: str) -> list[Event]:
-        await self.house.journal.settled(sandbox_id)
-        async with self.house.store.read() as connection:
+    async def events(self, sandbox_id: str) -> list[EventRow]:
+        await self.context.journal.settled(sandbox_id)
+        async with self.context.store.read() as connection:
             return await events.after(connection, sandbox_id, 0, 10_000)
 
     async def event_types(self, sandbox_id: str) -> list[str]:
@@ -116,6 +116,6 @@ class World:
 
 
 def _admin() -> Any:
-    from paddock.store.records import User
+    from paddock.store.records import UserRow
 
-    return User("root", Role.ADMIN, False, None, None, None, None, 0.0)
+    return UserRow("root", Role.ADMIN, False, None, None, None, None, 0.0)

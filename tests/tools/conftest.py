@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from paddock.lifecycle.house import House
+from paddock.server.context import ServerContext
 from tests.interpreter.place import Place, admin, create
 from tests.tools.workbench import Workbench
 
@@ -20,23 +20,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.fixture
-async def house(place: Place) -> AsyncIterator[House]:
-    async with place.open() as house:
-        yield house
+async def context(place: Place) -> AsyncIterator[ServerContext]:
+    async with place.open() as context:
+        yield context
 
 
 @pytest.fixture
-async def work(place: Place, house: House) -> Workbench:
+async def work(place: Place, context: ServerContext) -> Workbench:
     """The shared sandbox, in a folder of this test's own below /workspace."""
     if not place.sandbox_id:
-        made = await create(house, env={"FROM_SANDBOX": "yes"}, timeout=86_400)
+        made = await create(context, env={"FROM_SANDBOX": "yes"}, timeout=86_400)
         place.sandbox_id = made.sandbox_id
-    return Workbench(house, admin(house), place.sandbox_id)
+    return Workbench(context, admin(context), place.sandbox_id)
 
 
 @pytest.fixture
-async def fresh(house: House) -> AsyncIterator[Workbench]:
+async def fresh(context: ServerContext) -> AsyncIterator[Workbench]:
     """A sandbox of its own, for tests that change how the next ones would find it."""
-    made = await create(house)
-    yield Workbench(house, made.who, made.sandbox_id)
-    await house.controller.delete(made.who, made.sandbox_id)
+    made = await create(context)
+    yield Workbench(context, made.who, made.sandbox_id)
+    await context.controller.delete(made.who, made.sandbox_id)

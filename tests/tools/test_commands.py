@@ -131,10 +131,10 @@ async def test_arguments_that_do_not_fit_are_refused_by_name(work: Workbench) ->
 
 
 async def test_a_call_wakes_a_paused_sandbox_and_is_counted(fresh: Workbench) -> None:
-    await fresh.house.controller.pause(fresh.who, fresh.sandbox_id)
+    await fresh.context.controller.pause(fresh.who, fresh.sandbox_id)
     assert (await fresh.does("run_command", command="echo awake"))["stdout"] == "awake\n"
-    await fresh.house.journal.flush()
-    seen, _ = await fresh.house.usage.of_sandbox(fresh.who, fresh.sandbox_id)
+    await fresh.context.journal.flush()
+    seen, _ = await fresh.context.usage.of_sandbox(fresh.who, fresh.sandbox_id)
     assert seen.commands >= 1
 
 

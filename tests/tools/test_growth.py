@@ -15,8 +15,8 @@ import pytest
 from paddock.browser import client as browser
 from paddock.machine.base import Connection
 from paddock.tools import catalogue
-from paddock.tools.bench import Bench
-from paddock.tools.tool import Outcome
+from paddock.tools.context import ToolContext
+from paddock.tools.tool import ToolOutcome
 from paddock.workers import Workers
 from tests.support.growth import assert_linear_async
 from tests.tools.test_agents import install
@@ -268,7 +268,7 @@ async def test_a_tool_costs_no_more_than_its_input(name: str, work: Workbench, i
     async def prepare(size: int) -> Arguments:
         return await CASES[name](work, size)
 
-    async def call(arguments: Arguments) -> Outcome:
+    async def call(arguments: Arguments) -> ToolOutcome:
         return await work.call(name, **arguments)
 
     await work.put("x", "")
@@ -311,16 +311,16 @@ def _browser_answer(size: int) -> bytes:
 
 @pytest.mark.parametrize("name", sorted(name for name in catalogue.TOOLS if name.startswith("browser_")))
 async def test_a_tool_of_the_browser_costs_no_more_than_the_answer(name: str, work: Workbench) -> None:
-    async with work.house.controller.use(work.who, work.sandbox_id) as use:
+    async with work.context.controller.use(work.who, work.sandbox_id) as use:
 
-        async def prepare(size: int) -> Bench:
+        async def prepare(size: int) -> ToolContext:
             answer = _browser_answer(size)
-            made = work.house.tools.bench(use)
+            made = work.context.tools.ctx(use)
 
             async def reach(port: int) -> Connection:
                 return _Said(answer)
 
-            return Bench(
+            return ToolContext(
                 machine=made.machine,
                 reach=reach,
                 port_url=made.port_url,
@@ -328,8 +328,8 @@ async def test_a_tool_of_the_browser_costs_no_more_than_the_answer(name: str, wo
                 workers=made.workers,
             )
 
-        async def call(bench: Bench) -> Outcome:
-            return await catalogue.TOOLS[name].call(bench, BROWSER.get(name, {}))
+        async def call(ctx: ToolContext) -> ToolOutcome:
+            return await catalogue.TOOLS[name].call(ctx, BROWSER.get(name, {}))
 
         await assert_linear_async(prepare, call, SIZE)
 

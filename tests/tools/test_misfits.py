@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorTypeInfo, InitErrorDetails
 from pydantic_core._pydantic_core import list_all_errors
 
+from paddock.tools.argument_errors import explain
 from paddock.tools.catalogue import TOOLS
-from paddock.tools.misfits import explain
 from paddock.tools.tool import Tool
 
 _ITS_WORDS = re.compile(r"\b(?:[Ii]nput|valid|instance|permitted|required(?!\))|validation|pydantic|parsing)\b")

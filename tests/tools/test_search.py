@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from paddock.lifecycle.house import House
+from paddock.server.context import ServerContext
 from paddock.tools.globs import compile_glob, filtered
 from paddock.tools.tool import ToolFailed
 from tests.interpreter.place import Place, admin, create
@@ -45,15 +45,15 @@ def ripgrep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=["grep", pytest.param("ripgrep", marks=pytest.mark.slow)])
-async def tree(request: pytest.FixtureRequest, place: Place, house: House) -> AsyncIterator[Workbench]:
+async def tree(request: pytest.FixtureRequest, place: Place, context: ServerContext) -> AsyncIterator[Workbench]:
     """A sandbox with some files; one of the two has ripgrep."""
     if request.param not in place.more:
         if request.param == "ripgrep":
             program = request.getfixturevalue("ripgrep")
-        made = await create(house, timeout=86_400)
-        work = Workbench(house, made.who, made.sandbox_id)
+        made = await create(context, timeout=86_400)
+        work = Workbench(context, made.who, made.sandbox_id)
         if request.param == "ripgrep":
-            async with house.controller.use(made.who, made.sandbox_id) as use:
+            async with context.controller.use(made.who, made.sandbox_id) as use:
 
                 async def whole() -> AsyncIterator[bytes]:
                     yield program.read_bytes()
@@ -64,7 +64,7 @@ async def tree(request: pytest.FixtureRequest, place: Place, house: House) -> As
             await work.does("write_file", path=f"/workspace/tree/{name}", content=content)
         await work.shell("printf 'main\\0binary' > /workspace/tree/binary")
         place.more[request.param] = made.sandbox_id
-    work = Workbench(house, admin(house), place.more[request.param])
+    work = Workbench(context, admin(context), place.more[request.param])
     work.folder = "/workspace/tree"
     yield work
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from paddock.lifecycle.accounts import Principal
-from paddock.lifecycle.house import House
+from paddock.accounts.accounts import Principal
 from paddock.models import RunCommand
-from paddock.tools.bench import Progress, unheard
-from paddock.tools.tool import Outcome
+from paddock.server.context import ServerContext
+from paddock.tools.context import Progress, unheard
+from paddock.tools.tool import ToolOutcome
 
 
 class Workbench:
-    def __init__(self, house: House, who: Principal, sandbox_id: str) -> None:
-        self.house = house
+    def __init__(self, context: ServerContext, who: Principal, sandbox_id: str) -> None:
+        self.context = context
         self.who = who
         self.sandbox_id = sandbox_id
         self.folder = f"/workspace/{secrets.token_hex(4)}"
@@ -23,8 +23,8 @@ class Workbench:
     def at(self, name: str) -> str:
         return f"{self.folder}/{name}"
 
-    async def call(self, tool: str, /, heard: Progress = unheard, **arguments: Any) -> Outcome:
-        return await self.house.tools.call(self.who, self.sandbox_id, tool, arguments, heard)
+    async def call(self, tool: str, /, heard: Progress = unheard, **arguments: Any) -> ToolOutcome:
+        return await self.context.tools.call(self.who, self.sandbox_id, tool, arguments, heard)
 
     async def does(self, tool: str, /, **arguments: Any) -> Any:
         """The data of a call that must succeed."""
@@ -44,7 +44,7 @@ class Workbench:
     async def shell(self, command: str, user: str = "user") -> str:
         """What a command that must succeed prints."""
         asked = RunCommand(sandbox_id=self.sandbox_id, command=command, user=user)
-        done = await self.house.commands.run(self.who, asked)
+        done = await self.context.commands.run(self.who, asked)
         assert done.exit_code == 0, f"{command!r} ended with {done.exit_code}: {done.output}"
         return done.stdout
 

@@ -9,7 +9,7 @@ from paddock.errors import NotFound, PaddockError, error_for, every_error
 
 def test_every_kind_has_a_code_of_its_own() -> None:
     import paddock.client.errors
-    import paddock.lifecycle.checkout  # noqa: F401
+    import paddock.lifecycle.git_clone  # noqa: F401
 
     kinds = list(every_error())
     codes = [kind.code for kind in kinds if "code" in vars(kind)]

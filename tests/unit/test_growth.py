@@ -18,14 +18,14 @@ from paddock.api.compat.e2b.envd import connect
 from paddock.api.compat.e2b.envd.multipart import BadMultipart, Multipart, boundary_of
 from paddock.browser import client as browser
 from paddock.egress import dns, head, peek
-from paddock.gateway.ends import ChunkedEnd
+from paddock.gateway.body_framing import ChunkedEnd
 from paddock.gateway.request import read_port_request
 from paddock.interpreter import client as interpreter
-from paddock.lifecycle.shell import words_of
 from paddock.machine.lines import LineBuffer
 from paddock.mcp.relay import definitions
 from paddock.memory import unlimited
 from paddock.models import McpServer
+from paddock.runtime.shell_words import words_of
 from paddock.tools import editing, excerpt, git, inspection, patching, searching, shells
 from paddock.tools.agents import _Lines
 from paddock.tools.globs import compile_glob
@@ -126,9 +126,9 @@ def in_server(text: str) -> None:
     definitions.define(McpServer(command="x", args=[text]), {"a": "1"})
 
 
-def processes_of(count: int) -> list[inspection.Process]:
+def processes_of(count: int) -> list[inspection.ProcessRow]:
     return [
-        inspection.Process(pid=pid, ppid=pid - 1, uid=0, state="S", memory=0, cpu_seconds=0, command="")
+        inspection.ProcessRow(pid=pid, ppid=pid - 1, uid=0, state="S", memory=0, cpu_seconds=0, command="")
         for pid in range(2, count)
     ]
 
@@ -170,11 +170,11 @@ CASES: dict[str, tuple[Make, Work, int]] = {
     ),
     "search, lines": (
         lambda n: b"a\0001:x\n" * n,
-        lambda output: searching.report(searching._of_ripgrep, "/", output, searching.Part(0, 10)), SIZE // 4,
+        lambda output: searching.report(searching._of_ripgrep, "/", output, searching.ResultPage(0, 10)), SIZE // 4,
     ),
     "search, one line": (
         lambda n: b"a\0001:" + b"x" * n,
-        lambda output: searching.report(searching._of_grep, "/", output, searching.Part(0, 10)), SIZE * 8,
+        lambda output: searching.report(searching._of_grep, "/", output, searching.ResultPage(0, 10)), SIZE * 8,
     ),
     "daytona, found lines": (lambda n: b"a\0001:x\n" * n, daytona_files.found_lines, SIZE // 4),
     "daytona, found names": (lambda n: b"/a/b\0" * n, daytona_files.found_names, SIZE // 4),

@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Make, Work, int]] = {
     ),
     "cursor of E2B": (lambda n: cursor([1.0, "a" * n]), refused(listing._read_cursor), SIZE * 8),
     "cursor of Daytona": (
-        lambda n: search.Wanted("alice", cursor=cursor(["createdAt", True, 1.0, "a" * n])),
+        lambda n: search.SearchFilter("alice", cursor=cursor(["createdAt", True, 1.0, "a" * n])),
         refused(search._read_cursor), SIZE * 8,
     ),
     "events, one line": (lambda n: b"data: " + b"a" * n + b"\n\n", decode_events, SIZE * 8),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from paddock.egress.addresses import Reach
+from paddock.egress.addresses import PrivateAccess
 from paddock.settings import Settings, default_home
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -86,4 +86,4 @@ def test_networks_are_a_list_with_commas(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("PADDOCK_EGRESS_REACHABLE", given)
     names = Settings(_env_file=None).egress_reachable
     assert names == tuple(place.strip() for place in given.split(","))
-    Reach(reachable=names)  # and all of them are understood
+    PrivateAccess(reachable=names)  # and all of them are understood

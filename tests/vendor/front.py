@@ -9,23 +9,25 @@ from typing import Any
 
 import httpx
 
+from paddock.accounts.first_key import first_key
 from paddock.api.app import create_app
-from paddock.lifecycle.bootstrap import first_key
-from paddock.lifecycle.house import House
+from paddock.server.context import ServerContext
 from paddock.settings import Settings
 from tests.api.conftest import speaking_to
 from tests.vendor.account import Account, DaytonaAccount
 
 
 @asynccontextmanager
-async def a_front(account: Account, home: Path, **settings: Any) -> AsyncIterator[tuple[House, httpx.AsyncClient]]:
+async def a_front(
+    account: Account, home: Path, **settings: Any
+) -> AsyncIterator[tuple[ServerContext, httpx.AsyncClient]]:
     """With a client that has an admin's key. What it made and left is deleted at the end."""
     made = Settings(_env_file=None, PADDOCK_HOME=home, **(_vendor_settings(account) | settings))
     await first_key(made)
     app = create_app(made)
     async with app.router.lifespan_context(app), speaking_to(app, made.key_file.read_text().strip()) as client:
         try:
-            yield app.state.house, client
+            yield app.state.context, client
         finally:
             for sandbox in (await client.get("/sandboxes")).json()["sandboxes"]:
                 await client.delete(f"/sandboxes/{sandbox['sandbox_id']}")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paddock.machine.agent.bridge import TOKEN_HEADER, Bridge, Endpoint
+from paddock.machine.agent.bridge import TOKEN_HEADER, AgentBridge, BridgeEndpoint
 from paddock.machine.agent.machine import AgentMachine
 
 ORDINARY = 1000
@@ -51,15 +51,15 @@ class RemoteAgent:
         path.write_text(token + "\n")
         os.chown(path, self.uid, self.uid)
 
-    def endpoint(self, token: str | None = None) -> Endpoint:
-        return Endpoint(f"ws://127.0.0.1:{self.port}", {TOKEN_HEADER: self.token if token is None else token})
+    def endpoint(self, token: str | None = None) -> BridgeEndpoint:
+        return BridgeEndpoint(f"ws://127.0.0.1:{self.port}", {TOKEN_HEADER: self.token if token is None else token})
 
     @contextlib.asynccontextmanager
     async def machine(self):  # type: ignore[no-untyped-def]
-        async def endpoint() -> Endpoint:
+        async def endpoint() -> BridgeEndpoint:
             return self.endpoint()
 
-        bridge = Bridge(endpoint)
+        bridge = AgentBridge(endpoint)
         environment = {"PATH": os.environ["PATH"]}
         machine = AgentMachine("far_away", bridge.link, lambda: environment, bridge=bridge, reply_seconds=60)
         try:

@@ -14,7 +14,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from paddock import errors
-from paddock.machine.agent.bridge import Bridge, BridgeRefused, Endpoint
+from paddock.machine.agent.bridge import AgentBridge, BridgeEndpoint, BridgeRefused
 from paddock.machine.base import ProcessSpec
 from tests.agent.conftest import build
 from tests.support.waiting import PATIENCE_S
@@ -73,11 +73,11 @@ async def test_the_token_may_be_changed_while_it_runs(agent: RemoteAgent) -> Non
     before, agent.token = agent.token, "another-token-of-this-machine"
     agent.show_token(agent.token)
 
-    async def stale() -> Endpoint:
+    async def stale() -> BridgeEndpoint:
         return agent.endpoint(before)
 
     with pytest.raises(BridgeRefused) as refused:
-        await Bridge(stale).link()
+        await AgentBridge(stale).link()
     assert refused.value.http_status == 403
     assert isinstance(refused.value.__cause__, InvalidStatus)
     await works(agent)

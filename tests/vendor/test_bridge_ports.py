@@ -10,7 +10,7 @@ import socket
 import pytest
 
 from paddock import errors
-from paddock.machine.agent.ports import Listening
+from paddock.machine.agent.ports import ListenerKind
 from tests.agent.client import names_in
 from tests.support.waiting import PATIENCE_S, until
 from tests.vendor.remote_agent import RemoteAgent
@@ -117,7 +117,7 @@ async def test_a_port_that_is_taken_inside_cannot_be_listened_on(agent: RemoteAg
         with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(errors.Conflict, match="taken"):
             await machine.listen_socket(taken.getsockname()[1])
         with pytest.raises(errors.Unsupported):
-            await machine.listen_socket(5353, Listening.DATAGRAM)
+            await machine.listen_socket(5353, ListenerKind.DATAGRAM)
 
 
 async def test_connections_leave_nothing_behind(agent: RemoteAgent) -> None:

@@ -19,43 +19,43 @@ from starlette.websockets import WebSocket
 from paddock import __version__, errors, ids
 from paddock.api import docs_page, openapi
 from paddock.api.auth import RateLimiter
+from paddock.api.builtin_ports import BuiltinPorts
 from paddock.api.compat.daytona.app import leave_daytona, mount_daytona
 from paddock.api.compat.daytona.errors import daytona_response
 from paddock.api.compat.e2b.app import envd_app, mount_e2b
 from paddock.api.compat.e2b.errors import e2b_response
 from paddock.api.cross_origin import CrossOrigin
 from paddock.api.failures import as_error, error_response, request_id_of
-from paddock.api.house_ports import HousePorts
+from paddock.api.fast_path import FastPath
 from paddock.api.mcp.inside import McpInside
 from paddock.api.mcp.port import McpPort
 from paddock.api.methods import RouteTable
 from paddock.api.middleware import BodyLimitMiddleware, RequestMiddleware
 from paddock.api.routes import ROUTERS
-from paddock.api.short_way import ShortWay
 from paddock.api.sockets import refuse_socket
-from paddock.lifecycle.house import House, build_house
+from paddock.server.context import ServerContext, build_context
 from paddock.settings import Settings
 
 _SHAPES: Final = {"/e2b/": e2b_response, "/daytona/": daytona_response}
 
 
-def create_app(settings: Settings | None = None, *, house: House | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, *, context: ServerContext | None = None) -> FastAPI:
     """An app over its own house, or over one that was built elsewhere. The lifespan opens and closes it."""
-    house = house or build_house(settings or Settings())
+    context = context or build_context(settings or Settings())
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        inside = McpInside(RequestMiddleware(mcp.app, house.in_flight), house.tokens, house.settings.mcp_port)
-        for provider in house.providers.values():
+        inside = McpInside(RequestMiddleware(mcp.app, context.in_flight), context.tokens, context.settings.mcp_port)
+        for provider in context.providers.values():
             provider.answer_inside(inside)
-        await house.open()
+        await context.open()
         try:
             yield
         finally:
             app.state.stopping.set()
             await leave_daytona(app)
             await mcp.close()
-            await house.close()
+            await context.close()
 
     app = FastAPI(
         title="Paddock",
@@ -68,24 +68,24 @@ def create_app(settings: Settings | None = None, *, house: House | None = None) 
         redirect_slashes=False,
         strict_content_type=False,
     )
-    app.state.house = house
+    app.state.context = context
     app.state.limiter = RateLimiter()
-    mcp = McpPort(house, app.state.limiter)
+    mcp = McpPort(context, app.state.limiter)
     app.state.stopping = asyncio.Event()
     app.state.routes = RouteTable(ROUTERS)
     for router in (*ROUTERS, docs_page.router):
         app.router.routes.extend(router.routes)  # `include_router` would compile every route again for each app
-    mount_e2b(app, house, app.state.limiter)
-    mount_daytona(app, house, app.state.limiter)
+    mount_e2b(app, context, app.state.limiter)
+    mount_daytona(app, context, app.state.limiter)
     openapi.install(app)
     _answer_failures(app)
-    app.add_middleware(ShortWay)
-    app.add_middleware(BodyLimitMiddleware, settings=house.settings)
-    app.add_middleware(CrossOrigin, origins=house.settings.cors_origins)
+    app.add_middleware(FastPath)
+    app.add_middleware(BodyLimitMiddleware, settings=context.settings)
+    app.add_middleware(CrossOrigin, origins=context.settings.cors_origins)
     app.add_middleware(
-        HousePorts, envd=envd_app(house, app.state.limiter), mcp=mcp.app, mcp_port=house.settings.mcp_port
+        BuiltinPorts, envd=envd_app(context, app.state.limiter), mcp=mcp.app, mcp_port=context.settings.mcp_port
     )
-    app.add_middleware(RequestMiddleware, budget=house.in_flight, shapes=_SHAPES)
+    app.add_middleware(RequestMiddleware, budget=context.in_flight, shapes=_SHAPES)
     return app
 
 

@@ -15,11 +15,11 @@ from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 
 from paddock import errors, json_limits
+from paddock.accounts.accounts import Principal
+from paddock.accounts.byte_budget import STREAM, Reservation
 from paddock.api.in_flight import holding_of
-from paddock.gateway.extensions import forwarded, prove
-from paddock.lifecycle.accounts import Principal
-from paddock.lifecycle.house import House
-from paddock.lifecycle.in_flight import STREAM, Holding
+from paddock.gateway.asgi_extensions import forwarded, prove
+from paddock.server.context import ServerContext
 from paddock.workers import Workers
 
 _LARGE_BODY = 4 << 20
@@ -29,12 +29,12 @@ ADMITTED = "paddock.admitted"
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class Authenticated:
     """What a route needs: the house, and who is at its door."""
 
-    house: House
+    context: ServerContext
     who: Principal
-    holding: Holding
+    holding: Reservation
     """The memory that this request takes."""
 
 
@@ -96,11 +96,11 @@ class GuardedRoute(APIRoute):
         has_body = self.body_field is not None
 
         async def guarded(request: Request) -> Response:
-            caller: Caller = request.scope.get(ADMITTED) or await admit(request)
+            caller: Authenticated = request.scope.get(ADMITTED) or await admit(request)
             request.state.caller = caller
             body = None
             if has_body:
-                workers = caller.house.workers.of(caller.who.user_id)
+                workers = caller.context.workers.of(caller.who.user_id)
                 request = JsonRequest(request.scope, request.receive, request._send, workers=workers)
                 await json_limits.check_large(body := await request.body())
             try:
@@ -113,57 +113,57 @@ class GuardedRoute(APIRoute):
         return guarded
 
 
-async def admit(connection: HTTPConnection) -> Caller:
+async def admit(connection: HTTPConnection) -> Authenticated:
     key = _key(connection.headers)
     if key is None:
         raise errors.Unauthorized("Give an API key, as `Authorization: Bearer <key>` or `X-API-Key: <key>`.")
-    house: House = connection.app.state.house
-    return _let_in(connection, house, await house.accounts.authenticate(key))
+    context: ServerContext = connection.app.state.context
+    return _let_in(connection, context, await context.accounts.authenticate(key))
 
 
-async def admit_with(connection: HTTPConnection, key: str) -> Caller:
+async def admit_with(connection: HTTPConnection, key: str) -> Authenticated:
     """By a key that came in a message instead of a header."""
-    house: House = connection.app.state.house
-    return _let_in(connection, house, await house.accounts.authenticate(key))
+    context: ServerContext = connection.app.state.context
+    return _let_in(connection, context, await context.accounts.authenticate(key))
 
 
-def _let_in(connection: HTTPConnection, house: House, who: Principal) -> Caller:
+def _let_in(connection: HTTPConnection, context: ServerContext, who: Principal) -> Authenticated:
     connection.state.user = who.user_id
     prove(connection.scope, who)
     limiter: RateLimiter = connection.app.state.limiter
     limiter.take(who)
-    holding = holding_of(connection.scope, house.in_flight)
+    holding = holding_of(connection.scope, context.in_flight)
     holding.belongs_to(who.user_id)
-    return Caller(house, who, holding)
+    return Authenticated(context, who, holding)
 
 
-async def _caller(request: Request) -> Caller:
-    caller: Caller = request.state.caller
+async def _caller(request: Request) -> Authenticated:
+    caller: Authenticated = request.state.caller
     return caller
 
 
-async def _socket_caller(websocket: WebSocket) -> AsyncIterator[Caller]:
+async def _socket_caller(websocket: WebSocket) -> AsyncIterator[Authenticated]:
     """Counted among the streams that the caller may hold open."""
     caller = await _admit_socket(websocket)
     caller.holding.reserve(STREAM)
-    with caller.house.streams.enter(caller.who.user_id, caller.who.quota):
+    with caller.context.streams.enter(caller.who.user_id, caller.who.quota):
         yield caller
 
 
-async def _admit_socket(websocket: WebSocket) -> Caller:
+async def _admit_socket(websocket: WebSocket) -> Authenticated:
     """By a key, or by a ticket for this very sandbox: a browser cannot send a header with a WebSocket."""
     ticket = websocket.query_params.get("ticket")
     if ticket is None or _key(websocket.headers) is not None:
         return await admit(websocket)
-    house: House = websocket.app.state.house
-    shown = await house.tokens.redeem(ticket)
+    context: ServerContext = websocket.app.state.context
+    shown = await context.tokens.redeem(ticket)
     if shown.port is not None or shown.sandbox_id != websocket.path_params.get("sandbox_id"):
         raise errors.Unauthorized("This ticket is for something else.")
-    return _let_in(websocket, house, await house.accounts.stand_for(shown.user_id))
+    return _let_in(websocket, context, await context.accounts.stand_for(shown.user_id))
 
 
-Calling = Annotated[Caller, Depends(_caller)]
-SocketCalling = Annotated[Caller, Depends(_socket_caller)]
+Calling = Annotated[Authenticated, Depends(_caller)]
+SocketCalling = Annotated[Authenticated, Depends(_socket_caller)]
 
 
 def _key(headers: Headers) -> str | None:

@@ -7,10 +7,10 @@ from typing import Final
 
 from starlette.types import Message, Receive, Scope, Send
 
-from paddock.lifecycle.in_flight import SMALL, STREAM, ByteBudget, Holding
+from paddock.accounts.byte_budget import SMALL, STREAM, ByteBudget, Reservation
 
 HOLDING: Final = "holding"
-"""Where the state of a request's scope has its :class:`~paddock.lifecycle.in_flight.Holding`."""
+"""Where the state of a request's scope has its :class:`~paddock.accounts.byte_budget.Reservation`."""
 _PIECE = 64 << 10
 """An answer that is whole goes out in such pieces, each when the one before has left."""
 _BODY_COPIES = 3
@@ -20,22 +20,22 @@ _STREAMED = re.compile(r".*/files(?:/(?:bulk-upload|upload|upload-v2))?|.*/proce
 """Paths whose bodies are passed on as they come."""
 
 
-def holding_of(scope: Scope, budget: ByteBudget) -> Holding:
+def holding_of(scope: Scope, budget: ByteBudget) -> Reservation:
     """The request's own; a new one where nobody has made any, as in an app that is called without the middleware."""
-    holding: Holding = scope.setdefault("state", {}).setdefault(HOLDING, Holding(budget))
+    holding: Reservation = scope.setdefault("state", {}).setdefault(HOLDING, Reservation(budget))
     return holding
 
 
 class CountedBody:
     """``receive`` for a body that is gathered in memory: every piece is reserved before the next is read."""
 
-    def __init__(self, receive: Receive, holding: Holding) -> None:
+    def __init__(self, receive: Receive, holding: Reservation) -> None:
         self._receive = receive
         self._holding = holding
         self._size = 0
 
     @classmethod
-    def of(cls, scope: Scope, receive: Receive, holding: Holding) -> Receive:
+    def of(cls, scope: Scope, receive: Receive, holding: Reservation) -> Receive:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD") or _STREAMED.fullmatch(scope["path"]):
             return receive
         return cls(receive, holding)
@@ -51,7 +51,7 @@ class CountedBody:
 class CountedAnswer:
     """``send`` for an answer: one that is whole is reserved before its status goes out, and sent in pieces."""
 
-    def __init__(self, send: Send, holding: Holding) -> None:
+    def __init__(self, send: Send, holding: Reservation) -> None:
         self._send = send
         self._holding = holding
         self._start: Message | None = None

@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from paddock.lifecycle.in_flight import Holding
+from paddock.accounts.byte_budget import Reservation
 
 Item = TypeVar("Item")
 
@@ -16,7 +16,7 @@ _COPIES = 2
 """In pieces, and as the answer."""
 
 
-async def json_items(items: Sequence[Item], shown: Callable[[Item], Any], holding: Holding) -> bytes:
+async def json_items(items: Sequence[Item], shown: Callable[[Item], Any], holding: Reservation) -> bytes:
     """What stands between the brackets of a JSON array. Counted as it grows: raises TooManyBytes or Overloaded."""
 
     async def shown_now(some: Sequence[Item]) -> list[Any]:
@@ -26,7 +26,7 @@ async def json_items(items: Sequence[Item], shown: Callable[[Item], Any], holdin
 
 
 async def json_pieces(
-    items: Sequence[Item], shown: Callable[[Sequence[Item]], Awaitable[list[Any]]], holding: Holding
+    items: Sequence[Item], shown: Callable[[Sequence[Item]], Awaitable[list[Any]]], holding: Reservation
 ) -> bytes:
     """The same where it has to be asked what is shown, about some hundred items at a time."""
     pieces: list[bytes] = []

@@ -18,12 +18,12 @@ from paddock import garbage_collection
 from paddock.api.app import create_app, failure
 from paddock.api.logging import configure_logging
 from paddock.errors import PaddockError, Unavailable
-from paddock.gateway.answers import Answer
 from paddock.gateway.connections import ConnectionLimits, Connections, TrackedConnection
-from paddock.gateway.front_door import FrontDoor
 from paddock.gateway.gateway import Gateway
 from paddock.gateway.listener import BACKLOG, Listener, bind
-from paddock.gateway.web_sockets import WebSocketDoor
+from paddock.gateway.protocol import GatewayProtocol
+from paddock.gateway.responses import GatewayResponse
+from paddock.gateway.web_sockets import AppWebSocketProtocol
 from paddock.home import PublishedRecord
 from paddock.settings import Settings
 
@@ -101,8 +101,8 @@ def make_server(app: FastAPI, settings: Settings) -> Server:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http=cast(type[asyncio.Protocol], partial(FrontDoor, Gateway(app.state.house, connections, _failure))),
-        ws=type("WebSocketDoor", (WebSocketDoor,), {"stall_seconds": settings.stall_timeout}),
+        http=cast(type[asyncio.Protocol], partial(GatewayProtocol, Gateway(app.state.context, connections, _failure))),
+        ws=type("AppWebSocketProtocol", (AppWebSocketProtocol,), {"stall_seconds": settings.stall_timeout}),
         ws_max_size=_WS_MAX_SIZE,
         ws_per_message_deflate=False,
         lifespan="on",
@@ -116,10 +116,10 @@ def make_server(app: FastAPI, settings: Settings) -> Server:
     return Server(config, app, connections)
 
 
-def _failure(path: str, error: PaddockError) -> Answer:
+def _failure(path: str, error: PaddockError) -> GatewayResponse:
     """As the app would answer it, where the app has no part in the request."""
     response = failure(path, error)
-    return Answer(response.status_code, response.headers["content-type"], bytes(response.body))
+    return GatewayResponse(response.status_code, response.headers["content-type"], bytes(response.body))
 
 
 def serve(settings: Settings, started: Callable[[], None] = lambda: None) -> None:

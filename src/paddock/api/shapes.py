@@ -7,46 +7,48 @@ from dataclasses import asdict
 from typing import Any
 
 from paddock import models
+from paddock.accounts.quotas import Quota
 from paddock.clock import iso
 from paddock.egress.records import EgressReport
-from paddock.lifecycle.confinement import Isolated
-from paddock.lifecycle.controller import Seen
-from paddock.lifecycle.house import House
-from paddock.lifecycle.output import OutputSlice
-from paddock.lifecycle.quotas import Quota
+from paddock.lifecycle.confinement import SandboxIsolation
+from paddock.lifecycle.controller import SandboxView
 from paddock.machine.base import FileInfo, MachineStats, OutputChunk, ProcessInfo
+from paddock.runtime.output import OutputSlice
+from paddock.server.context import ServerContext
 from paddock.store import records
 
 
-def describe(seen: Seen, house: House) -> models.SandboxInfo:
-    return models.SandboxInfo(**_sandbox(seen.sandbox, seen.expires, house), **_tokens(seen, house))
+def describe(seen: SandboxView, context: ServerContext) -> models.SandboxInfo:
+    return models.SandboxInfo(**_sandbox(seen.sandbox, seen.expires, context), **_tokens(seen, context))
 
 
-def sandbox_answer(seen: Seen, house: House, message: str = "") -> models.SandboxAnswer:
-    told = _sandbox(seen.sandbox, seen.expires, house)
-    return models.SandboxAnswer(message=message, **told, **_tokens(seen, house))
+def sandbox_answer(seen: SandboxView, context: ServerContext, message: str = "") -> models.SandboxAnswer:
+    told = _sandbox(seen.sandbox, seen.expires, context)
+    return models.SandboxAnswer(message=message, **told, **_tokens(seen, context))
 
 
-def _tokens(seen: Seen, house: House) -> dict[str, Any]:
-    return {"mcp_token": house.tokens.mcp(seen.sandbox.key)}
+def _tokens(seen: SandboxView, context: ServerContext) -> dict[str, Any]:
+    return {"mcp_token": context.tokens.mcp(seen.sandbox.key)}
 
 
-def created_answer(seen: Seen, house: House, command: models.CommandResult | None = None) -> models.CreatedSandbox:
-    told = _sandbox(seen.sandbox, seen.expires, house)
-    return models.CreatedSandbox(message="The sandbox is running.", command=command, **told, **_tokens(seen, house))
+def created_answer(
+    seen: SandboxView, context: ServerContext, command: models.CommandResult | None = None
+) -> models.CreatedSandbox:
+    told = _sandbox(seen.sandbox, seen.expires, context)
+    return models.CreatedSandbox(message="The sandbox is running.", command=command, **told, **_tokens(seen, context))
 
 
-def sandbox_page(page: records.Page, house: House) -> models.SandboxPage:
+def sandbox_page(page: records.Page, context: ServerContext) -> models.SandboxPage:
     return models.SandboxPage(
         sandboxes=[
-            models.SandboxInfo(**_sandbox(sandbox, page.expires.get(sandbox.sandbox_id), house))
+            models.SandboxInfo(**_sandbox(sandbox, page.expires.get(sandbox.sandbox_id), context))
             for sandbox in page.sandboxes
         ],
         next_cursor=page.next_cursor,
     )
 
 
-def _sandbox(sandbox: records.Sandbox, expires: records.Deadline | None, house: House) -> dict[str, Any]:
+def _sandbox(sandbox: records.SandboxRow, expires: records.Deadline | None, context: ServerContext) -> dict[str, Any]:
     return {
         "sandbox_id": sandbox.sandbox_id,
         "key": sandbox.key,
@@ -74,8 +76,8 @@ def _sandbox(sandbox: records.Sandbox, expires: records.Deadline | None, house: 
         "last_activity_at": iso(sandbox.last_activity_at),
         "expires_at": None if expires is None else iso(expires.due_at),
         "expires_action": None if expires is None else expires.action,
-        "mcp_url": house.settings.program_url(sandbox.key, house.settings.mcp_port, "/mcp/"),
-        "vscode_url": house.invitations.exposed_url(sandbox, house.settings.vscode_port),
+        "mcp_url": context.settings.program_url(sandbox.key, context.settings.mcp_port, "/mcp/"),
+        "vscode_url": context.port_links.exposed_url(sandbox, context.settings.vscode_port),
     }
 
 
@@ -141,15 +143,15 @@ def file_answer(info: FileInfo) -> models.FileAnswer:
     )
 
 
-def event_answer(event: records.Event) -> models.EventAnswer:
+def event_answer(event: records.EventRow) -> models.EventAnswer:
     return models.EventAnswer(seq=event.seq, type=event.type, at=iso(event.at), data=dict(event.data))
 
 
-def usage_answer(total: records.Usage, rows: list[records.Usage]) -> models.UsageAnswer:
+def usage_answer(total: records.UsageRow, rows: list[records.UsageRow]) -> models.UsageAnswer:
     return models.UsageAnswer(total=_usage(total), rows=[_usage(row) for row in rows])
 
 
-def _usage(usage: records.Usage) -> models.UsageRow:
+def _usage(usage: records.UsageRow) -> models.UsageRow:
     return models.UsageRow(
         user_id=usage.user_id,
         sandbox_id=usage.sandbox_id,
@@ -174,7 +176,7 @@ def metrics_answer(stats: MachineStats) -> models.MetricsAnswer:
     )
 
 
-def isolation_answer(sandbox_id: str, isolated: Isolated) -> models.IsolationAnswer:
+def isolation_answer(sandbox_id: str, isolated: SandboxIsolation) -> models.IsolationAnswer:
     return models.IsolationAnswer(
         sandbox_id=sandbox_id,
         level=models.Isolation(isolated.report.level.value),
@@ -210,7 +212,7 @@ def key_fields(key: records.ApiKey) -> dict[str, Any]:
     }
 
 
-def user_answer(user: records.User, quota: Quota) -> models.UserAnswer:
+def user_answer(user: records.UserRow, quota: Quota) -> models.UserAnswer:
     return models.UserAnswer(
         user_id=user.user_id,
         role=user.role,

@@ -19,8 +19,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from paddock.accounts.byte_budget import STREAM
 from paddock.api.failures import as_error, error_answer, request_id_of
-from paddock.lifecycle.in_flight import STREAM
 
 KEEP_ALIVE = 15.0
 EVENTS: dict[str, Any] = {
@@ -37,7 +37,7 @@ _BUFFERED = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ServerSentEvent:
     event: str
     """Empty for a comment, which says that the stream is there before anything has happened."""
     data: BaseModel | dict[str, Any]
@@ -51,7 +51,7 @@ class Event:
         return f"event: {self.event}\n{name}data: {data}\n\n".encode()
 
 
-READY = Event("", {})
+READY = ServerSentEvent("", {})
 
 
 class EventStream(Response):
@@ -59,26 +59,28 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, source: AsyncGenerator[Event, None], request: Request, keep_alive: float = KEEP_ALIVE) -> None:
+    def __init__(
+        self, source: AsyncGenerator[ServerSentEvent, None], request: Request, keep_alive: float = KEEP_ALIVE
+    ) -> None:
         super().__init__(headers={"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._keep_alive = keep_alive
         self._request_id = request_id_of(request)
         self._stopping: asyncio.Event = request.app.state.stopping
-        self._queue: asyncio.Queue[Event | Exception | None] = asyncio.Queue(_BUFFERED)
-        self._first: Event | None = None
+        self._queue: asyncio.Queue[ServerSentEvent | Exception | None] = asyncio.Queue(_BUFFERED)
+        self._first: ServerSentEvent | None = None
         self._place = ExitStack()
         """Among the streams that the caller may hold open."""
         self._pump = asyncio.create_task(self._run(source), name="event stream")
 
     @classmethod
-    async def open(cls, source: AsyncGenerator[Event, None], request: Request) -> Self:
+    async def open(cls, source: AsyncGenerator[ServerSentEvent, None], request: Request) -> Self:
         """The source's first item comes soon: it is ``READY`` where nothing has happened yet."""
         caller = getattr(request.state, "caller", None)
         place = ExitStack()
         if caller is not None:
             caller.holding.reserve(STREAM)
-            place.enter_context(caller.house.streams.enter(caller.who.user_id, caller.who.quota))
+            place.enter_context(caller.context.streams.enter(caller.who.user_id, caller.who.quota))
         stream = cls(source, request)
         stream._place = place
         try:
@@ -117,15 +119,15 @@ class EventStream(Response):
             return b": keep-alive\n\n"
         return None if item is None else self._encode(item)
 
-    def _encode(self, item: Event | Exception) -> bytes:
-        if isinstance(item, Event):
+    def _encode(self, item: ServerSentEvent | Exception) -> bytes:
+        if isinstance(item, ServerSentEvent):
             return item.encode()
         error = as_error(item)
         if error.status == 500:
             structlog.get_logger("paddock.api").error("unexpected failure", request_id=self._request_id, exc_info=item)
-        return Event("error", error_answer(error, self._request_id)).encode()
+        return ServerSentEvent("error", error_answer(error, self._request_id)).encode()
 
-    async def _run(self, source: AsyncGenerator[Event, None]) -> None:
+    async def _run(self, source: AsyncGenerator[ServerSentEvent, None]) -> None:
         try:
             async for event in source:
                 await self._queue.put(event)

@@ -8,8 +8,8 @@ from typing import Self
 from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
-from paddock.gateway.direct import BodyCut, DirectBody
-from paddock.gateway.extensions import DIRECT_BODY
+from paddock.gateway.asgi_extensions import DIRECT_BODY
+from paddock.gateway.direct_upload import BodyCut, DirectBody
 
 
 class Upload(AsyncIterator[bytes]):

@@ -24,7 +24,7 @@ _LONGEST_SIZE = 100
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
 
-class Refused(errors.PaddockError):
+class BrowserRefused(errors.PaddockError):
     """The browser could not do it. The message is for whoever asked, and has the next step in it."""
 
     status = 422
@@ -32,7 +32,7 @@ class Refused(errors.PaddockError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BrowserReply:
     fields: Mapping[str, Any]
     picture: bytes | None
     notes: tuple[str, ...]
@@ -44,7 +44,7 @@ class Answer:
 
 async def call(
     reach: Callable[[int], Awaitable[Connection]], workers: Workers, action: str, args: Mapping[str, Any]
-) -> Answer:
+) -> BrowserReply:
     """Raises Refused with what the browser said, BrowserFailed where it said nothing sensible."""
     given = {name: value for name, value in args.items() if value is not None}
     body = json.dumps({"action": action, "args": given}).encode()
@@ -74,7 +74,7 @@ async def _all(connection: Connection) -> bytes:
     return bytes(said)
 
 
-async def _read(said: bytes, workers: Workers) -> Answer:
+async def _read(said: bytes, workers: Workers) -> BrowserReply:
     head, _, body = said.partition(b"\r\n\r\n")
     status = _STATUS.match(head)
     try:
@@ -82,11 +82,11 @@ async def _read(said: bytes, workers: Workers) -> Answer:
             body = _unchunked(body)
         document = await large_json.loads(body, workers)
         if status is None or status[1] != b"200" or "error" in document:
-            raise Refused(str(document["error"])[:20_000])
+            raise BrowserRefused(str(document["error"])[:20_000])
         result = dict(document["result"])
         taken = result.pop("picture", None)
         notes = tuple(str(note)[:2000] for note in result.pop("notes", ()))
-        return Answer(result, await base64_slices.decode(str(taken)) if taken else None, notes)
+        return BrowserReply(result, await base64_slices.decode(str(taken)) if taken else None, notes)
     except (ValueError, TypeError, KeyError, errors.Invalid):
         raise errors.BrowserFailed("The browser's server in the sandbox answered with something unexpected.") from None
 

@@ -14,7 +14,7 @@ import typer
 
 from paddock.addons import NAMES
 from paddock.cli import output
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 from paddock.errors import AddonFailed
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Name = Annotated[str, typer.Argument(help=f"Which one: {', '.join(NAMES)}.")]
 
 
 @command
-def list_(session: Session) -> None:
+def list_(session: CliSession) -> None:
     """List the add-ons, and which of them are installed."""
     found = session.client.list_addons() if _elsewhere(session) else [_local(name) for name in NAMES]
     rows = [
@@ -40,7 +40,7 @@ def list_(session: Session) -> None:
 
 @command
 def install(
-    session: Session,
+    session: CliSession,
     name: Name,
     full: Annotated[
         bool, typer.Option("--full", help="With its own Chromium and Node.js, even where this machine has them.")
@@ -65,7 +65,7 @@ def install(
 
 
 @command
-def remove(session: Session, name: Name) -> None:
+def remove(session: CliSession, name: Name) -> None:
     """Remove an add-on. What sandboxes run of it at this moment may break."""
     if _elsewhere(session):
         session.client.remove_addon(name)
@@ -74,12 +74,12 @@ def remove(session: Session, name: Name) -> None:
     session.answer({"success": True}, lambda: output.note("Removed."))
 
 
-def _elsewhere(session: Session) -> bool:
+def _elsewhere(session: CliSession) -> bool:
     """Whether a server was named: then it is asked. Else this is for the home on this machine, server or not."""
     return bool(session.server or os.environ.get("PADDOCK_URL"))
 
 
-def _install_there(session: Session, name: str, full: bool, fresh: bool, hear: Hear) -> AddonAnswer:
+def _install_there(session: CliSession, name: str, full: bool, fresh: bool, hear: Hear) -> AddonAnswer:
     from paddock.addons.progress import Progress
     from paddock.client.answers import AddonEnded
 
@@ -101,7 +101,7 @@ def _local(name: str) -> AddonAnswer:
 
 
 @contextmanager
-def _told(session: Session, name: str) -> Iterator[Hear]:
+def _told(session: CliSession, name: str) -> Iterator[Hear]:
     """On a terminal one line that changes; elsewhere a line for each step; with --json every change, as an object."""
     console = output.console(stderr=True)
     step = 0

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from paddock.cli.session import Session
+from paddock.cli.session import CliSession
 from paddock.errors import PaddockError
 
 # The wire's own enums, spelt out: importing the models would double the time that `--help` takes. A test compares them.
@@ -23,7 +23,7 @@ Isolation = Literal["basic", "standard", "strict", "hardened"]
 def complete_sandbox_id(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Sandbox ids and their status, asked from the server. A shell that waits wants silence, not an error."""
     named = {**ctx.find_root().params, **{name: value for name, value in ctx.params.items() if value}}
-    session = Session(named.get("server"), named.get("api_key"))
+    session = CliSession(named.get("server"), named.get("api_key"))
     try:
         page = session.client.list_sandboxes(limit=100)
     except (PaddockError, OSError, ValueError):

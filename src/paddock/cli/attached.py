@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any, BinaryIO
 
 from paddock.cli import output
-from paddock.cli.exec import INTERRUPTED, NOBODY_READS, STILL_RUNNING, Wanted
+from paddock.cli.exec import INTERRUPTED, NOBODY_READS, STILL_RUNNING, ExecRequest
 from paddock.client import Ended, Output, ProcessEvent, SandboxClient, Started
 from paddock.errors import PaddockError
 
 
 class Attached:
-    def __init__(self, client: SandboxClient, wanted: Wanted) -> None:
+    def __init__(self, client: SandboxClient, wanted: ExecRequest) -> None:
         self._client = client
         self._wanted = wanted
         self._process_id = ""

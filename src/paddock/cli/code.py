@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from paddock.cli.arguments import SandboxId, pairs
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 
 
 @command
 def run_code(
-    session: Session,
+    session: CliSession,
     sandbox_id: SandboxId,
     code: Annotated[
         str | None,
@@ -50,7 +50,7 @@ def run_code(
 
 
 def _show(
-    session: Session,
+    session: CliSession,
     sandbox_id: str,
     source: str,
     language: str | None,

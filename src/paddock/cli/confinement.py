@@ -10,7 +10,7 @@ import typer
 
 from paddock.cli import output
 from paddock.cli.arguments import SandboxId
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 
 if TYPE_CHECKING:
     from paddock.client.answers import Egress, Isolation
@@ -32,7 +32,7 @@ Private = Annotated[
 
 
 @command
-def isolation(session: Session, sandbox_id: SandboxId) -> None:
+def isolation(session: CliSession, sandbox_id: SandboxId) -> None:
     """Show which layers stand between a sandbox and the host."""
     found = session.client.get_isolation(sandbox_id)
     session.answer(found, lambda: _show_isolation(found))
@@ -40,7 +40,7 @@ def isolation(session: Session, sandbox_id: SandboxId) -> None:
 
 @command
 def egress(
-    session: Session, sandbox_id: SandboxId, allow: Allow = None, deny: Deny = None, private: Private = None
+    session: CliSession, sandbox_id: SandboxId, allow: Allow = None, deny: Deny = None, private: Private = None
 ) -> None:
     """Show where a sandbox may connect to and what it did; or change that, at once."""
     if allow is None and deny is None and private is None:

@@ -15,7 +15,7 @@ from paddock import paths
 from paddock.cli import output
 from paddock.cli.arguments import complete_sandbox_id
 from paddock.cli.progress import Bars, Progress, Silent
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 from paddock.errors import Invalid, PathNotFound
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def complete_place(ctx: typer.Context, incomplete: str) -> list[str]:
 
 @command
 def cp(
-    session: Session,
+    session: CliSession,
     source: Annotated[str, typer.Argument(metavar="SRC", autocompletion=complete_place, help="PATH, ID:PATH or -")],
     destination: Annotated[
         str, typer.Argument(metavar="DST", autocompletion=complete_place, help="PATH, ID:PATH or -")
@@ -63,7 +63,7 @@ def _remote(place: str) -> tuple[str, str] | None:
 
 
 class _Copy:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: CliSession) -> None:
         self.files = 0
         self.bytes = 0
         self.skipped: list[str] = []

@@ -17,7 +17,7 @@ OnTimeout = Annotated[ActionName | None, typer.Option(help="What happens then. [
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewSandbox:
+class CreateOptions:
     """Options of ``create`` and ``run``. What becomes of an idle sandbox is each command's own."""
 
     user_id: Annotated[str | None, typer.Option(help="Whom it is for. [default: the login name]")] = None

@@ -10,17 +10,17 @@ import typer
 from paddock.cli import output
 from paddock.cli.configuration import describe, load_settings
 from paddock.cli.down import Home, confirm, stop
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 from paddock.errors import Invalid
 
 if TYPE_CHECKING:
     from paddock.cli.server_process import ServerProcess
-    from paddock.lifecycle.teardown import Inventory
+    from paddock.server.teardown import HomeInventory
 
 
 @command
 def destroy(
-    session: Session,
+    session: CliSession,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     home: Home = None,
 ) -> None:
@@ -29,8 +29,8 @@ def destroy(
 
     from paddock.api.logging import configure_logging
     from paddock.cli.server_process import ServerProcess
-    from paddock.lifecycle.house import ensure_free
-    from paddock.lifecycle.teardown import end_machines, remove_files, require_home, take_inventory
+    from paddock.server.context import ensure_free
+    from paddock.server.teardown import end_machines, remove_files, require_home, take_inventory
 
     settings = load_settings(PADDOCK_HOME=home, PADDOCK_LOG_LEVEL="error")
     configure_logging(settings)
@@ -59,7 +59,7 @@ def destroy(
     session.answer(document, lambda: _tell(inventory, count))
 
 
-def _what_goes(inventory: Inventory, server: ServerProcess | None) -> str:
+def _what_goes(inventory: HomeInventory, server: ServerProcess | None) -> str:
     lines = [f"This removes everything of Paddock in {inventory.home}, and cannot be undone:"]
     if server is not None:
         lines.append(f"- the server (process {server.pid}) is stopped")
@@ -78,7 +78,7 @@ def _what_goes(inventory: Inventory, server: ServerProcess | None) -> str:
     return "\n".join(lines)
 
 
-def _tell(inventory: Inventory, count: int) -> None:
+def _tell(inventory: HomeInventory, count: int) -> None:
     print(f"Removed: {'1 sandbox' if count == 1 else f'{count} sandboxes'}, and all of Paddock in {inventory.home}.")
     if inventory.strangers:
         output.note(f"Left, because it is not Paddock's: {', '.join(str(path) for path in inventory.strangers)}")

@@ -9,10 +9,10 @@ import typer
 
 from paddock.cli import output
 from paddock.cli.configuration import load_settings
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 
 if TYPE_CHECKING:
-    from paddock.doctor.attempts import Outcome
+    from paddock.doctor.attempts import AttemptOutcome
     from paddock.doctor.checks import Diagnosis
     from paddock.doctor.plan import LeftOut, Plan
 
@@ -24,20 +24,20 @@ _LEFT_OUT_CODE = 3
 
 
 @command
-def doctor(session: Session, full: Full = False) -> None:
+def doctor(session: CliSession, full: Full = False) -> None:
     """Say what this machine can do for sandboxes. Needs no server."""
     from paddock.api.logging import configure_logging
     from paddock.doctor.checks import examine
     from paddock.doctor.plan import planned
-    from paddock.providers.docker.probe import Asked
-    from paddock.providers.local.gvisor.runsc import Wanted
+    from paddock.providers.docker.probe import EngineOptions
+    from paddock.providers.local.gvisor.runsc import RunscSettings
     from paddock.store.database import Store
 
     settings = load_settings(PADDOCK_LOG_LEVEL="error")  # sandboxes that bombs end are no news
     configure_logging(settings)
-    runsc = Wanted(settings.runsc, settings.runsc_platform)
+    runsc = RunscSettings(settings.runsc, settings.runsc_platform)
     reserve_mb, database = settings.disk_reserve_mb, Store(settings.database_url).file
-    diagnosis = examine(settings.home, Asked.of(settings), runsc, reserve_mb=reserve_mb, database=database)
+    diagnosis = examine(settings.home, EngineOptions.of(settings), runsc, reserve_mb=reserve_mb, database=database)
     if not session.json:
         _show(diagnosis)
     if not full:
@@ -57,23 +57,23 @@ def doctor(session: Session, full: Full = False) -> None:
         raise typer.Exit(_LEFT_OUT_CODE)
 
 
-def _examined(plan: Plan, quiet: bool) -> tuple[list[Outcome], list[LeftOut]]:
+def _examined(plan: Plan, quiet: bool) -> tuple[list[AttemptOutcome], list[LeftOut]]:
     import asyncio
 
     from rich.progress import Progress
 
-    from paddock.doctor.attempts import Outcome
+    from paddock.doctor.attempts import AttemptOutcome
     from paddock.doctor.examination import examination, length
 
-    async def every() -> tuple[list[Outcome], list[LeftOut]]:
-        found: list[Outcome] = []
+    async def every() -> tuple[list[AttemptOutcome], list[LeftOut]]:
+        found: list[AttemptOutcome] = []
         left_out: list[LeftOut] = []
         with Progress(
             console=output.console(stderr=True), transient=True, disable=quiet or not sys.stderr.isatty()
         ) as progress:
             task = progress.add_task("Trying to break out", total=length(plan.kinds))
             async for one in examination(plan.kinds):
-                if isinstance(one, Outcome):
+                if isinstance(one, AttemptOutcome):
                     found.append(one)
                     progress.update(task, advance=1, description=output.escape(f"{one.kind}: {one.name}"))
                 else:
@@ -96,7 +96,7 @@ def _document(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _tried(outcomes: list[Outcome], left_out: list[LeftOut]) -> dict[str, Any]:
+def _tried(outcomes: list[AttemptOutcome], left_out: list[LeftOut]) -> dict[str, Any]:
     return {
         "tried": _kinds(outcomes),
         "left_out": [{"kind": one.kind, "reason": one.reason, "in_use": one.in_use} for one in left_out],
@@ -113,7 +113,7 @@ def _tried(outcomes: list[Outcome], left_out: list[LeftOut]) -> dict[str, Any]:
     }
 
 
-def _kinds(outcomes: list[Outcome]) -> list[str]:
+def _kinds(outcomes: list[AttemptOutcome]) -> list[str]:
     return list(dict.fromkeys(one.kind for one in outcomes))
 
 
@@ -142,7 +142,7 @@ def _show(diagnosis: Diagnosis) -> None:
     output.console().print(f"Sandboxes run here, with isolation level [bold]{diagnosis.report.level.value}[/].")
 
 
-def _show_outcomes(outcomes: list[Outcome], left_out: list[LeftOut]) -> None:
+def _show_outcomes(outcomes: list[AttemptOutcome], left_out: list[LeftOut]) -> None:
     print()
     output.print_table(
         ("SANDBOX", "ATTEMPT", "AS", "RESULT", "DETAIL"),

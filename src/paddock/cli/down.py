@@ -13,7 +13,7 @@ import typer
 
 from paddock.cli import output
 from paddock.cli.configuration import load_settings
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 from paddock.errors import Conflict, Invalid, PaddockError, SandboxNotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Home = Annotated[Path | None, typer.Option(metavar="DIR", help="Whose server. [e
 
 @command
 def down(
-    session: Session,
+    session: CliSession,
     sandboxes: Annotated[bool, typer.Option("--sandboxes", help="Delete its sandboxes first, of all users.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     home: Home = None,
@@ -63,7 +63,7 @@ def stop(server: ServerProcess, settings: Settings) -> None:
         )
 
 
-def confirm(session: Session, yes: bool, what: str) -> None:
+def confirm(session: CliSession, yes: bool, what: str) -> None:
     """Go on only when somebody said so."""
     if yes:
         return
@@ -74,8 +74,8 @@ def confirm(session: Session, yes: bool, what: str) -> None:
         raise typer.Exit(1)
 
 
-def _none_runs(session: Session, settings: Settings, sandboxes: bool) -> None:
-    from paddock.lifecycle.house import AlreadyRunning, ensure_free
+def _none_runs(session: CliSession, settings: Settings, sandboxes: bool) -> None:
+    from paddock.server.context import AlreadyRunning, ensure_free
 
     try:
         ensure_free(settings)

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from paddock.cli.arguments import SandboxId, pairs
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 
 STILL_RUNNING = 124
 """As timeout(1) says it."""
@@ -24,7 +24,7 @@ NOBODY_READS = 141
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ExecRequest:
     sandbox_id: str
     command: str
     cwd: str | None
@@ -37,7 +37,7 @@ class Wanted:
 
 @command
 def exec_(
-    session: Session,
+    session: CliSession,
     sandbox_id: SandboxId,
     words: Annotated[
         list[str], typer.Argument(metavar="-- CMD...", help="The command; a single word is run by a shell.")
@@ -61,7 +61,7 @@ def exec_(
     ] = "ctrl-]",
 ) -> None:
     """Run a command in a sandbox."""
-    wanted = Wanted(
+    wanted = ExecRequest(
         sandbox_id=sandbox_id,
         command=words[0] if len(words) == 1 else shlex.join(words),
         cwd=cwd,
@@ -89,7 +89,7 @@ def exec_(
         raise typer.Exit(code)
 
 
-def _run_on_terminal(session: Session, wanted: Wanted, detach_keys: str) -> None:
+def _run_on_terminal(session: CliSession, wanted: ExecRequest, detach_keys: str) -> None:
     if wanted.timeout is not None:
         raise typer.BadParameter("cannot be used with --timeout: leave it with the detach keys", param_hint="--tty")
     from paddock.cli.interactive import InteractiveProgram
@@ -107,7 +107,7 @@ def _run_on_terminal(session: Session, wanted: Wanted, detach_keys: str) -> None
     run_interactive(session, program)
 
 
-def _run_apart(session: Session, wanted: Wanted, background: bool) -> None:
+def _run_apart(session: CliSession, wanted: ExecRequest, background: bool) -> None:
     result = session.client.run_command(
         wanted.sandbox_id,
         wanted.command,

@@ -9,19 +9,19 @@ import typer
 
 from paddock.cli import output
 from paddock.cli.arguments import Role
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 from paddock.errors import Invalid
 
 if TYPE_CHECKING:
+    from paddock.accounts.accounts import Accounts, Principal
     from paddock.client import SyncSandboxClient
-    from paddock.lifecycle.accounts import Accounts, Principal
 
 T = TypeVar("T")
 
 
 @command
 def create(
-    session: Session,
+    session: CliSession,
     name: Annotated[str, typer.Argument(help="To tell keys apart; also the user, where none is named.")],
     user: Annotated[str | None, typer.Option(help="Whom the key acts for; made if new.")] = None,
     role: Annotated[Role | None, typer.Option(help="Of a new user. [default: member]")] = None,
@@ -40,7 +40,7 @@ def create(
 
 
 @command
-def list_(session: Session) -> None:
+def list_(session: CliSession) -> None:
     """List keys, without their secrets."""
 
     async def local(accounts: Accounts, owner: Principal) -> list[Mapping[str, Any]]:
@@ -64,7 +64,7 @@ def list_(session: Session) -> None:
 
 @command
 def revoke(
-    session: Session, key_id: Annotated[int, typer.Argument(metavar="ID", help="See `paddock keys list`.")]
+    session: CliSession, key_id: Annotated[int, typer.Argument(metavar="ID", help="See `paddock keys list`.")]
 ) -> None:
     """Revoke a key."""
 
@@ -76,7 +76,7 @@ def revoke(
 
 
 def ask(
-    session: Session,
+    session: CliSession,
     remote: Callable[[SyncSandboxClient], Any],
     local: Callable[[Accounts, Principal], Coroutine[Any, Any, Any]],
 ) -> Any:
@@ -97,8 +97,8 @@ def ask(
 
 
 async def _on_database(work: Callable[[Accounts, Principal], Coroutine[Any, Any, T]]) -> T:
+    from paddock.accounts.first_key import local_accounts
     from paddock.cli.configuration import describe, load_settings
-    from paddock.lifecycle.bootstrap import local_accounts
 
     try:
         async with local_accounts(load_settings()) as (accounts, owner):

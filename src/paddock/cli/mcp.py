@@ -11,7 +11,7 @@ import typer
 
 from paddock.cli import output
 from paddock.cli.arguments import SandboxId, pairs
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 from paddock.errors import Invalid
 
 mcp = typer.Typer(help="A sandbox's tools over MCP, and your own MCP servers among them.", no_args_is_help=True)
@@ -22,7 +22,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The server's name.")]
 @mcp.command("config")
 @command
 def config(
-    session: Session,
+    session: CliSession,
     sandbox_id: SandboxId,
     tools: Annotated[
         str | None,
@@ -39,7 +39,7 @@ def config(
 @mcp.command("add")
 @command
 def add(
-    session: Session,
+    session: CliSession,
     sandbox_id: SandboxId,
     name: Name,
     words: Annotated[
@@ -82,7 +82,7 @@ def add(
 @mcp.command("import")
 @command
 def import_(
-    session: Session,
+    session: CliSession,
     sandbox_id: SandboxId,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An .mcp.json.")] = Path(".mcp.json"),
 ) -> None:
@@ -98,20 +98,20 @@ def import_(
 
 @mcp.command("list")
 @command
-def list_(session: Session, sandbox_id: SandboxId) -> None:
+def list_(session: CliSession, sandbox_id: SandboxId) -> None:
     """Your MCP servers in a sandbox, and how they are."""
     _show(session, session.client.list_mcp_servers(sandbox_id))
 
 
 @mcp.command("remove")
 @command
-def remove(session: Session, sandbox_id: SandboxId, name: Name) -> None:
+def remove(session: CliSession, sandbox_id: SandboxId, name: Name) -> None:
     """Forget one of your MCP servers, and end it if it runs."""
     done = session.client.delete_mcp_server(sandbox_id, name)
     session.answer(done, lambda: None)
 
 
-def _show(session: Session, found: list[Any]) -> None:
+def _show(session: CliSession, found: list[Any]) -> None:
     session.answer(
         {"servers": [dict(each) for each in found]},
         lambda: output.print_table(

@@ -10,7 +10,7 @@ import typer
 from paddock import __version__
 from paddock.cli import output
 from paddock.cli.arguments import SandboxId
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 
 if TYPE_CHECKING:
     from paddock.client import Event
@@ -21,7 +21,7 @@ PAGE = 500
 
 @command
 def events(
-    session: Session,
+    session: CliSession,
     sandbox_id: SandboxId,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as they happen, until Ctrl-C.")] = False,
     after: Annotated[int, typer.Option(metavar="SEQ", help="Only what came after this one.")] = 0,
@@ -45,7 +45,7 @@ def events(
 
 @command
 def usage(
-    session: Session,
+    session: CliSession,
     sandbox_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Of one sandbox only.")] = None,
     user_id: Annotated[str | None, typer.Option(help="Of one user only.")] = None,
     since: Annotated[str | None, typer.Option(metavar="DAY", help="From this day on (2030-01-31).")] = None,
@@ -60,7 +60,7 @@ def usage(
 
 
 @command
-def health(session: Session) -> None:
+def health(session: CliSession) -> None:
     """Say whether the server is well."""
     state = session.client.health()
     session.answer(
@@ -80,7 +80,7 @@ def health(session: Session) -> None:
 
 
 @command
-def version(session: Session) -> None:
+def version(session: CliSession) -> None:
     """Print this program's version."""
     session.answer({"version": __version__}, lambda: print(__version__))
 

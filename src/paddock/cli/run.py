@@ -11,17 +11,17 @@ import typer
 
 from paddock.cli import creating, output
 from paddock.cli.arguments import Action
-from paddock.cli.exec import STILL_RUNNING, Wanted
-from paddock.cli.session import Session, command
+from paddock.cli.exec import STILL_RUNNING, ExecRequest
+from paddock.cli.session import CliSession, command
 
 
 @command
 def run(
-    session: Session,
+    session: CliSession,
     words: Annotated[
         list[str], typer.Argument(metavar="-- CMD...", help="The command; a single word is run by a shell.")
     ],
-    new: creating.NewSandbox,
+    new: creating.CreateOptions,
     idle_timeout: Annotated[
         int | None, typer.Option(metavar="SECONDS", help="With --keep: idle seconds before it is paused.")
     ] = None,
@@ -58,13 +58,13 @@ def run(
         elif tty:
             code = _on_terminal(session, box.sandbox_id, line, keep)
         else:
-            code = _watched(session, Wanted(box.sandbox_id, line, None, None, None, timeout, None, interactive))
+            code = _watched(session, ExecRequest(box.sandbox_id, line, None, None, None, timeout, None, interactive))
     if code:
         raise typer.Exit(code)
 
 
 @contextmanager
-def _sandbox(session: Session, keep: bool, wanted: dict[str, Any]) -> Iterator[Any]:
+def _sandbox(session: CliSession, keep: bool, wanted: dict[str, Any]) -> Iterator[Any]:
     """One for the length of the context, unless it is to be kept."""
     box = session.client.create_sandbox(**wanted)
     try:
@@ -76,7 +76,7 @@ def _sandbox(session: Session, keep: bool, wanted: dict[str, Any]) -> Iterator[A
             output.note(f"Kept: {box.sandbox_id}")
 
 
-def _watched(session: Session, wanted: Wanted) -> int:
+def _watched(session: CliSession, wanted: ExecRequest) -> int:
     client = session.async_client()
     import asyncio
 
@@ -85,7 +85,7 @@ def _watched(session: Session, wanted: Wanted) -> int:
     return asyncio.run(Attached(client, wanted).run())
 
 
-def _on_terminal(session: Session, sandbox_id: str, line: str, keep: bool) -> int:
+def _on_terminal(session: CliSession, sandbox_id: str, line: str, keep: bool) -> int:
     from paddock.cli.interactive import InteractiveProgram
     from paddock.cli.shell import interact
 

@@ -11,7 +11,7 @@ import typer
 
 from paddock.cli import creating, output
 from paddock.cli.arguments import Action, SandboxId, SandboxIds, Status
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ PAGE = 50
 
 @command
 def create(
-    session: Session,
-    new: creating.NewSandbox,
+    session: CliSession,
+    new: creating.CreateOptions,
     timeout: Annotated[int | None, typer.Option(metavar="SECONDS", help="Idle seconds before it is paused.")] = None,
     on_timeout: creating.OnTimeout = None,
 ) -> None:
@@ -35,7 +35,7 @@ def create(
 
 @command
 def list_(
-    session: Session,
+    session: CliSession,
     user_id: Annotated[str | None, typer.Option(help="Only those of this user.")] = None,
     status: Annotated[Status | None, typer.Option(help="Only those in this state.")] = None,
     everything: Annotated[bool, typer.Option("--all", help=f"All of them, not the first {PAGE}.")] = False,
@@ -56,7 +56,7 @@ def list_(
 
 
 @command
-def status(session: Session, sandbox_id: SandboxId) -> None:
+def status(session: CliSession, sandbox_id: SandboxId) -> None:
     """Show one sandbox."""
     box = session.client.get_status(sandbox_id)
     session.answer(box, lambda: _show(box))
@@ -64,7 +64,7 @@ def status(session: Session, sandbox_id: SandboxId) -> None:
 
 @command
 def timeout(
-    session: Session,
+    session: CliSession,
     sandbox_id: SandboxId,
     seconds: Annotated[int, typer.Argument(min=1, help="Idle seconds from now.")],
     action: Annotated[Action | None, typer.Option(help="What happens then.")] = None,
@@ -75,26 +75,26 @@ def timeout(
 
 
 @command
-def pause(session: Session, sandbox_ids: SandboxIds) -> None:
+def pause(session: CliSession, sandbox_ids: SandboxIds) -> None:
     """Pause sandboxes: their files and, where the provider can, their processes are kept."""
     _each(session, sandbox_ids, session.client.pause_sandbox, "paused")
 
 
 @command
-def resume(session: Session, sandbox_ids: SandboxIds) -> None:
+def resume(session: CliSession, sandbox_ids: SandboxIds) -> None:
     """Wake paused sandboxes."""
     _each(session, sandbox_ids, session.client.resume_sandbox, "running")
 
 
 @command
-def kill(session: Session, sandbox_ids: SandboxIds) -> None:
+def kill(session: CliSession, sandbox_ids: SandboxIds) -> None:
     """Delete sandboxes and everything in them, now."""
     _each(session, sandbox_ids, session.client.delete_sandbox, "deleted")
 
 
 @command
 def url(
-    session: Session,
+    session: CliSession,
     sandbox_id: SandboxId,
     port: Annotated[int, typer.Argument(min=1, max=65535, help="A port inside the sandbox.")],
     program: Annotated[bool, typer.Option("--program", help="The URL for programs instead.")] = False,
@@ -107,7 +107,7 @@ def url(
         output.note(f"For programs such as curl or Python: {for_programs}")
 
 
-def _each(session: Session, sandbox_ids: Sequence[str], act: Callable[[str], Any], done: str) -> None:
+def _each(session: CliSession, sandbox_ids: Sequence[str], act: Callable[[str], Any], done: str) -> None:
     """Every one is tried; one that fails does not keep the others."""
     results: list[Any] = []
     failures: dict[str, PaddockError] = {}
@@ -125,7 +125,7 @@ def _each(session: Session, sandbox_ids: Sequence[str], act: Callable[[str], Any
         output.print_json({"success": True, "sandboxes": results})
 
 
-def _together(session: Session, failures: dict[str, PaddockError], done: list[str]) -> PaddockError:
+def _together(session: CliSession, failures: dict[str, PaddockError], done: list[str]) -> PaddockError:
     """The first failure; it speaks for the others too where there were several sandboxes."""
     first, *others = failures.values()
     if others or done:

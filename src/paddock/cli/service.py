@@ -8,7 +8,7 @@ import typer
 
 from paddock.cli import output
 from paddock.cli.arguments import SandboxId, pairs
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 
 service = typer.Typer(help="Services that start when their port is first used.", no_args_is_help=True)
 
@@ -18,7 +18,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The service's name.")
 @service.command("add")
 @command
 def add(
-    session: Session,
+    session: CliSession,
     sandbox_id: SandboxId,
     name: Name,
     port: Annotated[int, typer.Argument(metavar="PORT", help="The port that it listens on.")],
@@ -54,7 +54,7 @@ def add(
 
 @service.command("list")
 @command
-def list_(session: Session, sandbox_id: SandboxId) -> None:
+def list_(session: CliSession, sandbox_id: SandboxId) -> None:
     """The services of a sandbox."""
     found = session.client.list_services(sandbox_id)
     session.answer(
@@ -77,7 +77,7 @@ def list_(session: Session, sandbox_id: SandboxId) -> None:
 
 @service.command("remove")
 @command
-def remove(session: Session, sandbox_id: SandboxId, name: Name) -> None:
+def remove(session: CliSession, sandbox_id: SandboxId, name: Name) -> None:
     """Forget a service, and end it if it runs."""
     done = session.client.delete_service(sandbox_id, name)
     session.answer(done, lambda: None)

@@ -1,8 +1,8 @@
 """What every command shares: the server it talks to, how it answers, and how it fails.
 
-``@command`` gives a function a :class:`Session` and the options ``--json``, ``--server`` and ``--api-key``, which are
-also taken before the command's name. A parameter whose type is a dataclass stands for its fields: options that several
-commands share. An expected failure ends in one line and exit code 1, never in a traceback.
+``@command`` gives a function a :class:`CliSession` and the options ``--json``, ``--server`` and ``--api-key``, which
+are also taken before the command's name. A parameter whose type is a dataclass stands for its fields: options that
+several commands share. An expected failure ends in one line and exit code 1, never in a traceback.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON documen
 
 
 _UNIX_ONLY = {"termios", "tty", "fcntl"}
-_ELSEWHERE = "For commands to a server elsewhere, set PADDOCK_URL and PADDOCK_API_KEY."
+_ELSEWHERE = "To use a server on another machine, set PADDOCK_URL and PADDOCK_API_KEY."
 
 
-class Session:
+class CliSession:
     def __init__(self, server: str | None = None, api_key: str | None = None, json: bool = False) -> None:
         self.server = server
         self.api_key = api_key
@@ -84,13 +84,15 @@ class Session:
         self._open.close()
 
 
-def command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
+def command(function: Callable[Concatenate[CliSession, P], None]) -> Callable[..., None]:
     """Turn ``function(session, …)`` into a command for Typer."""
 
     @functools.wraps(function)
     def run(ctx: typer.Context, json: bool, server: str | None, api_key: str | None, **arguments: Any) -> None:
         root = ctx.find_root().params
-        session = Session(server or root.get("server"), api_key or root.get("api_key"), json or bool(root.get("json")))
+        session = CliSession(
+            server or root.get("server"), api_key or root.get("api_key"), json or bool(root.get("json"))
+        )
         try:
             function(session, **_gathered(groups, arguments))  # type: ignore[call-arg]
         except PaddockError as error:

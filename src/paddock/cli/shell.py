@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from paddock.cli.arguments import complete_sandbox_id
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 from paddock.errors import Invalid
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ DetachKeys = Annotated[
 
 @command
 def shell(
-    session: Session,
+    session: CliSession,
     sandbox_id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="The sandbox's id.", autocompletion=complete_sandbox_id)
     ] = None,
@@ -44,13 +44,13 @@ def shell(
     run_interactive(session, program)
 
 
-def run_interactive(session: Session, program: InteractiveProgram) -> None:
+def run_interactive(session: CliSession, program: InteractiveProgram) -> None:
     """To its end, or until it is left; the exit code is passed on."""
     if code := interact(session, program):
         raise typer.Exit(code)
 
 
-def interact(session: Session, program: InteractiveProgram) -> int:
+def interact(session: CliSession, program: InteractiveProgram) -> int:
     import asyncio
 
     from paddock.cli.interactive import Interactive

@@ -11,14 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from paddock.cli import output
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 from paddock.errors import Invalid, PaddockError, TemplateNotFound
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
 @command
-def list_(session: Session) -> None:
+def list_(session: CliSession) -> None:
     """List what sandboxes can be made from: the server's templates, Docker's images among them."""
     found: list[Mapping[str, Any]]
     try:
@@ -36,7 +36,7 @@ def list_(session: Session) -> None:
 
 @command
 def build(
-    session: Session,
+    session: CliSession,
     name: Annotated[str, typer.Argument(help="What it is called from then on.")] = "debian",
     suite: Annotated[str | None, typer.Option(help="The Debian release. [default: this machine's, or stable]")] = None,
     include: Annotated[list[str] | None, typer.Option(help="A package more. May be repeated.")] = None,
@@ -56,9 +56,9 @@ def build(
 
 
 @command
-def remove(session: Session, name: Annotated[str, typer.Argument(help="Which one.")]) -> None:
+def remove(session: CliSession, name: Annotated[str, typer.Argument(help="Which one.")]) -> None:
     """Remove a template. Sandboxes that stand on it must be gone."""
-    from paddock.providers.ground import removal
+    from paddock.providers.common import removal
 
     path = _folder() / name
     if not _NAME.fullmatch(name) or not path.is_dir():

@@ -13,7 +13,7 @@ import typer
 
 from paddock.cli import output
 from paddock.cli.arguments import SandboxId
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 from paddock.errors import ToolNotFound
 
 tool = typer.Typer(help="The tools that agents have in a sandbox.", no_args_is_help=True)
@@ -23,7 +23,7 @@ Name = Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name, e.g.
 
 @tool.command("list")
 @command
-def list_(session: Session, sandbox_id: SandboxId) -> None:
+def list_(session: CliSession, sandbox_id: SandboxId) -> None:
     """The tools of a sandbox."""
     found = session.client.list_tools(sandbox_id)
     session.answer(
@@ -37,7 +37,7 @@ def list_(session: Session, sandbox_id: SandboxId) -> None:
 
 @tool.command("show")
 @command
-def show(session: Session, sandbox_id: SandboxId, name: Name) -> None:
+def show(session: CliSession, sandbox_id: SandboxId, name: Name) -> None:
     """What a tool does, and its arguments."""
     found = _find(session, sandbox_id, name)
     session.answer(found, lambda: output.print_text(_described(found)))
@@ -46,7 +46,7 @@ def show(session: Session, sandbox_id: SandboxId, name: Name) -> None:
 @tool.command("call")
 @command
 def call(
-    session: Session,
+    session: CliSession,
     sandbox_id: SandboxId,
     name: Name,
     words: Annotated[
@@ -74,7 +74,7 @@ def call(
         raise typer.Exit(1)
 
 
-def _find(session: Session, sandbox_id: str, name: str) -> Any:
+def _find(session: CliSession, sandbox_id: str, name: str) -> Any:
     for each in session.client.list_tools(sandbox_id):
         if name in (each.name, each.langchain_name):
             return each

@@ -13,18 +13,18 @@ import typer
 from paddock import __version__
 from paddock.cli import output
 from paddock.cli.configuration import describe, load_settings
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 from paddock.errors import Invalid, StoreUnavailable, Unavailable
 from paddock.home import unset_home
 
 if TYPE_CHECKING:
-    from paddock.lifecycle.bootstrap import FirstKey
+    from paddock.accounts.first_key import FirstKey
     from paddock.settings import Settings
 
 
 @command
 def up(
-    session: Session,
+    session: CliSession,
     host: Annotated[str | None, typer.Option(help="Address to listen on. [env: HOST; default: 127.0.0.1]")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="0 is any. [env: PORT; default: 8080]")] = None,
     provider: Annotated[str | None, typer.Option(help="What makes sandboxes. [env: SANDBOX_PROVIDER]")] = None,
@@ -47,10 +47,10 @@ def up(
     settings = load_settings(**{**options, "PORT": _usable_port(settings)})
     import asyncio
 
+    from paddock.accounts.first_key import first_key
     from paddock.api.server import serve
-    from paddock.lifecycle.bootstrap import first_key
-    from paddock.lifecycle.house import ensure_free
     from paddock.providers.registry import default_provider
+    from paddock.server.context import ensure_free
 
     try:
         chosen = default_provider(settings)
@@ -100,7 +100,7 @@ def _private_home(home: Path) -> None:
 
 
 def _cannot_write(settings: Settings, error: OSError | StoreUnavailable) -> str:
-    from paddock.store.trouble import StoreDamaged
+    from paddock.store.driver_errors import StoreDamaged
 
     if isinstance(error, StoreUnavailable):
         cause = getattr(error.__cause__, "orig", None) or error.message

@@ -10,10 +10,10 @@ import typer
 from paddock.cli import output
 from paddock.cli.arguments import Role
 from paddock.cli.keys import ask
-from paddock.cli.session import Session, command
+from paddock.cli.session import CliSession, command
 
 if TYPE_CHECKING:
-    from paddock.lifecycle.accounts import Accounts, Principal
+    from paddock.accounts.accounts import Accounts, Principal
 
 # The wire's own names, spelt out for `--help`. A test compares them.
 QUOTAS = {
@@ -41,7 +41,7 @@ QuotaOption = Annotated[
 
 
 @command
-def list_(session: Session) -> None:
+def list_(session: CliSession) -> None:
     """List users, and what each may have."""
 
     async def local(accounts: Accounts, owner: Principal) -> list[Mapping[str, Any]]:
@@ -63,7 +63,7 @@ def list_(session: Session) -> None:
 
 
 @command
-def show(session: Session, user_id: UserId) -> None:
+def show(session: CliSession, user_id: UserId) -> None:
     """Show one user with all quotas."""
 
     async def local(accounts: Accounts, owner: Principal) -> Mapping[str, Any]:
@@ -75,7 +75,7 @@ def show(session: Session, user_id: UserId) -> None:
 
 @command
 def create(
-    session: Session,
+    session: CliSession,
     user_id: UserId,
     role: Annotated[Role | None, typer.Option(help="[default: member]")] = None,
     quota: QuotaOption = None,
@@ -96,7 +96,7 @@ def create(
 
 @command
 def update(
-    session: Session,
+    session: CliSession,
     user_id: UserId,
     role: Annotated[Role | None, typer.Option(help="The new role.")] = None,
     quota: QuotaOption = None,

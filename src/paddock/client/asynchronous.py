@@ -10,8 +10,8 @@ from typing import IO, TYPE_CHECKING, Any, Self, TypeVar, cast
 import httpx
 
 from paddock.client.answers import Sandbox
-from paddock.client.call import Body, Call, StreamCall
-from paddock.client.connection import Connection
+from paddock.client.call import ApiCall, Body, StreamCall
+from paddock.client.connection import HttpConnection
 from paddock.client.errors import AnswerLost
 from paddock.client.operations import Operations
 from paddock.client.terminal import TerminalCall
@@ -37,7 +37,7 @@ class SandboxClient(Operations):
         retries: int = 4,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._connection = Connection.find(server_url, api_key, timeout, retries)
+        self._connection = HttpConnection.find(server_url, api_key, timeout, retries)
         self._http = httpx.AsyncClient(transport=transport, **self._connection.client_options())
         self._sleep = sleep
 
@@ -71,7 +71,7 @@ class SandboxClient(Operations):
             if (cursor := page.next_cursor) is None:
                 return
 
-    async def _run(self, call: Call[T]) -> T:
+    async def _run(self, call: ApiCall[T]) -> T:
         return call.read(await self._send(call))
 
     async def _stream(self, call: StreamCall[T]) -> AsyncIterator[T]:
@@ -102,7 +102,7 @@ class SandboxClient(Operations):
 
         return TerminalConnection(self._connection, call)
 
-    async def _send(self, call: Call[Any], *, stream: bool = False) -> httpx.Response:
+    async def _send(self, call: ApiCall[Any], *, stream: bool = False) -> httpx.Response:
         tries = self._connection.tries(call)
         while True:
             options = self._connection.request_options(

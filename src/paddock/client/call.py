@@ -1,6 +1,6 @@
 """A call: one request and how to read its answer, as a value. The clients only carry calls out.
 
-Each method of the clients is a function in :mod:`paddock.client.calls` that makes a call; :class:`Operation` and
+Each method of the clients is a function in :mod:`paddock.client.calls` that makes a call; :class:`ApiOperation` and
 :class:`StreamOperation` turn such a function into a method, awaited on the one client and plain on the other. So a
 method is written once, with one signature, and the twins cannot drift apart.
 """
@@ -31,7 +31,7 @@ Body = bytes | Path | IO[bytes] | Iterable[bytes] | AsyncIterable[bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Generic[T]):
+class ApiCall(Generic[T]):
     method: str
     path: str
     read: Callable[[httpx.Response], T]
@@ -61,26 +61,26 @@ class Decoder(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamCall(Generic[T_co]):
-    call: Call[None]
+    call: ApiCall[None]
     decoder: Callable[[], Decoder[T_co]]
 
 
 class RunsAsync(Protocol):
-    async def _run(self, call: Call[T]) -> T: ...
+    async def _run(self, call: ApiCall[T]) -> T: ...
 
     def _stream(self, call: StreamCall[T]) -> AsyncIterator[T]: ...
 
 
 class RunsSync(Protocol):
-    def _run(self, call: Call[T]) -> T: ...
+    def _run(self, call: ApiCall[T]) -> T: ...
 
     def _stream(self, call: StreamCall[T]) -> Iterator[T]: ...
 
 
-class Operation(Generic[P, T]):
+class ApiOperation(Generic[P, T]):
     """A method that makes one call and answers with what came back."""
 
-    def __init__(self, build: Callable[P, Call[T]]) -> None:
+    def __init__(self, build: Callable[P, ApiCall[T]]) -> None:
         self.build = build
 
     @overload

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from paddock import __version__
-from paddock.client.call import Call
+from paddock.client.call import ApiCall
 from paddock.client.discovery import find_api_key, find_server_url, is_this_machine
 from paddock.client.errors import from_response, from_transport
 from paddock.client.retry import Tries
@@ -22,14 +22,14 @@ MARGIN = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class HttpConnection:
     server_url: str
     api_key: str | None
     timeout: float
     retries: int
 
     @classmethod
-    def find(cls, server_url: str | None, api_key: str | None, timeout: float, retries: int) -> Connection:
+    def find(cls, server_url: str | None, api_key: str | None, timeout: float, retries: int) -> HttpConnection:
         url = find_server_url(server_url)
         return cls(url, find_api_key(url, api_key), timeout, retries)
 
@@ -52,11 +52,11 @@ class Connection:
         """Seconds without a byte after which a stream counts as broken: the server says that it is alive more often."""
         return max(self.timeout, LONGEST_SILENCE)
 
-    def tries(self, call: Call[Any]) -> Tries:
+    def tries(self, call: ApiCall[Any]) -> Tries:
         patience = max(self.timeout, call.server_wait + MARGIN) if call.server_wait else self.timeout
         return Tries(call.repeat, self.retries, patience)
 
-    def request_options(self, call: Call[Any], seconds: float) -> dict[str, Any]:
+    def request_options(self, call: ApiCall[Any], seconds: float) -> dict[str, Any]:
         """For ``build_request``, but for the body, whose kind is the client's own."""
         options: dict[str, Any] = {
             "method": call.method,

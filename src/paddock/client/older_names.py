@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from paddock.client.call import Operation
+from paddock.client.call import ApiOperation
 from paddock.client.calls import files, processes, sandboxes
 
 
 class OlderNames:
-    run_cmd = Operation(processes.run_command)
-    get_sandbox_status = Operation(sandboxes.get_status)
-    get_sandbox_info = Operation(sandboxes.get_status)
-    create_directory = Operation(files.make_directory)
-    upload_file = Operation(files.upload)
-    download_file = Operation(files.read_bytes)
-    health_check = Operation(sandboxes.health)
+    run_cmd = ApiOperation(processes.run_command)
+    get_sandbox_status = ApiOperation(sandboxes.get_status)
+    get_sandbox_info = ApiOperation(sandboxes.get_status)
+    create_directory = ApiOperation(files.make_directory)
+    upload_file = ApiOperation(files.upload)
+    download_file = ApiOperation(files.read_bytes)
+    health_check = ApiOperation(sandboxes.health)

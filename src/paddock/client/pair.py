@@ -12,7 +12,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from paddock.client.asynchronous import SandboxClient
-from paddock.client.connection import Connection
+from paddock.client.connection import HttpConnection
 from paddock.client.steps import Steps, carry_out, carry_out_async
 from paddock.client.synchronous import SyncSandboxClient
 
@@ -29,7 +29,7 @@ class ClientPair:
         server_url: str | None = None,
         api_key: str | None = None,
     ) -> None:
-        found = Connection.find(server_url, api_key, 120.0, 4) if client is None else client._connection
+        found = HttpConnection.find(server_url, api_key, 120.0, 4) if client is None else client._connection
         self._connection = found
         self._lent_async = client if isinstance(client, SandboxClient) else None
         self._lent_sync = client if isinstance(client, SyncSandboxClient) else None

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, TypeVar
 
-from paddock.client.call import Call, RunsAsync, RunsSync
+from paddock.client.call import ApiCall, RunsAsync, RunsSync
 from paddock.errors import PaddockError
 
 T = TypeVar("T")
 
-Steps = Generator[Call[Any], Any, T]
+Steps = Generator[ApiCall[Any], Any, T]
 
 
-def ask(call: Call[T]) -> Steps[T]:
+def ask(call: ApiCall[T]) -> Steps[T]:
     """One step, with the type of its answer: ``box = yield from ask(get_status(sandbox_id))``."""
     answer: T = yield call
     return answer

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 
 from paddock import __version__
 from paddock.client.call import by_id
-from paddock.client.connection import CONNECT_TIMEOUT, LONGEST_SILENCE, Connection
+from paddock.client.connection import CONNECT_TIMEOUT, LONGEST_SILENCE, HttpConnection
 from paddock.client.discovery import is_this_machine
 from paddock.client.errors import AnswerLost, UnexpectedAnswer
 from paddock.errors import PaddockError, error_for
@@ -38,13 +38,13 @@ class TerminalCall:
     sandbox_id: str
     params: dict[str, Any]
 
-    def uri(self, connection: Connection) -> str:
+    def uri(self, connection: HttpConnection) -> str:
         server = "ws" + connection.server_url.removeprefix("http")
         path = f"/sandboxes/{quote(self.sandbox_id, safe='')}/terminal"
         return f"{server}{path}?{urlencode(self.params)}" if self.params else f"{server}{path}"
 
 
-def connect_options(connection: Connection) -> dict[str, Any]:
+def connect_options(connection: HttpConnection) -> dict[str, Any]:
     """For ``connect`` of websockets, which the twins call in its two forms."""
     options: dict[str, Any] = {
         "additional_headers": {"Authorization": f"Bearer {connection.api_key}"} if connection.api_key else {},

@@ -17,7 +17,7 @@ except ModuleNotFoundError as missing:
         f"A terminal needs websockets, which is not installed here. Install it: {install_command('terminal', CLIENT)}"
     ) from missing
 
-from paddock.client.connection import Connection
+from paddock.client.connection import HttpConnection
 from paddock.client.errors import ServerUnreachable, UnexpectedAnswer
 from paddock.client.terminal import TerminalCall, TerminalProgress, connect_options, pieces, resize_frame, signal_frame
 
@@ -25,7 +25,7 @@ from paddock.client.terminal import TerminalCall, TerminalProgress, connect_opti
 class _Opened:
     """What is the same for both."""
 
-    def __init__(self, connection: Connection, call: TerminalCall) -> None:
+    def __init__(self, connection: HttpConnection, call: TerminalCall) -> None:
         self._connection = connection
         self._uri = call.uri(connection)
         self._progress = TerminalProgress(call.params.get("process_id", ""), call.params.get("offset", 0))

@@ -25,10 +25,10 @@ from deepagents.backends.protocol import (
 )
 
 from paddock import paths
-from paddock.client.call import Call
+from paddock.client.call import ApiCall
 from paddock.client.calls.files import delete_file, list_files, read_bytes, stat_file, upload
 from paddock.client.steps import Steps, ask
-from paddock.deepagents.pages import Page, Unreadable, page
+from paddock.deepagents.pages import FilePage, UnreadablePage, page
 from paddock.deepagents.replacing import NotReplaced, replace
 from paddock.errors import DiskFull, Invalid, PaddockError, PathConflict, PathDenied, PathNotFound
 
@@ -68,7 +68,7 @@ def read(sandbox_id: str, path: str, offset: int, limit: int, user: str | None) 
     except _EXPECTED as error:
         code = _code(error)
         return ReadResult(error=f"File '{path}': {'not_a_file' if code == 'is_directory' else code}")
-    except Unreadable as reason:
+    except UnreadablePage as reason:
         return ReadResult(error=f"File '{path}': {reason}")
 
 
@@ -104,7 +104,7 @@ def edit(
     return EditResult(path=path, occurrences=count)
 
 
-def delete(sandbox_id: str, path: str, user: str | None) -> Generator[Call[Any], Any, Any]:
+def delete(sandbox_id: str, path: str, user: str | None) -> Generator[ApiCall[Any], Any, Any]:
     """A ``DeleteResult``, which deepagents before 0.7 does not know."""
     try:
         yield from ask(delete_file(sandbox_id, _absolute(path), recursive=True, user=user))
@@ -148,7 +148,7 @@ def _exists(sandbox_id: str, path: str, user: str | None) -> Steps[bool]:
     return True
 
 
-def _beginning(sandbox_id: str, path: str, user: str | None) -> Call[tuple[bytes, int]]:
+def _beginning(sandbox_id: str, path: str, user: str | None) -> ApiCall[tuple[bytes, int]]:
     """The first bytes of a file, and how many it has."""
 
     def take(response: httpx.Response) -> tuple[bytes, int]:
@@ -158,7 +158,7 @@ def _beginning(sandbox_id: str, path: str, user: str | None) -> Call[tuple[bytes
         return response.content, int(size) if size.isdigit() else len(response.content)
 
     whole = read_bytes(sandbox_id, path, user=user)
-    return Call(
+    return ApiCall(
         method=whole.method,
         path=whole.path,
         params=whole.params,
@@ -168,7 +168,7 @@ def _beginning(sandbox_id: str, path: str, user: str | None) -> Call[tuple[bytes
     )
 
 
-def _read_result(found: Page, limit: int) -> ReadResult:
+def _read_result(found: FilePage, limit: int) -> ReadResult:
     paging: dict[str, Any] = {
         "total_lines": found.total_lines,
         "start_line": found.start_line,

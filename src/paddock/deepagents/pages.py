@@ -22,12 +22,12 @@ _NOT_TEXT = {
 """What models are shown as it is, by deepagents' own list."""
 
 
-class Unreadable(Exception):
+class UnreadablePage(Exception):
     """The reason, in deepagents' words."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class FilePage:
     content: str
     encoding: str = "utf-8"
     total_lines: int | None = None
@@ -40,23 +40,23 @@ class Page:
         return self.end_line if (self.end_line or 0) < (self.total_lines or 0) else None
 
 
-def page(path: str, data: bytes, offset: int, limit: int) -> Page:
+def page(path: str, data: bytes, offset: int, limit: int) -> FilePage:
     """Lines from ``offset`` (from 0) on, at most ``limit``; a file that is not text comes whole, in base64."""
     if not data:
-        return Page(EMPTY)
+        return FilePage(EMPTY)
     text = None if PurePosixPath(path).suffix.lower() in _NOT_TEXT else _text(data)
     if text is None:
         if len(data) > MOST_BYTES:
-            raise Unreadable(f"Binary file exceeds maximum preview size of {MOST_BYTES} bytes")
-        return Page(base64.b64encode(data).decode(), "base64")
+            raise UnreadablePage(f"Binary file exceeds maximum preview size of {MOST_BYTES} bytes")
+        return FilePage(base64.b64encode(data).decode(), "base64")
     offset, limit = max(0, offset), max(0, limit)
     if limit == 0:
-        return Page("")
+        return FilePage("")
     lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
     if offset >= len(lines):
-        raise Unreadable(f"Line offset {offset} exceeds file length ({len(lines)} lines)")
+        raise UnreadablePage(f"Line offset {offset} exceeds file length ({len(lines)} lines)")
     content, shown = _fitting(lines[offset : offset + limit])
-    return Page(content, total_lines=len(lines), start_line=offset + 1, end_line=offset + shown)
+    return FilePage(content, total_lines=len(lines), start_line=offset + 1, end_line=offset + shown)
 
 
 def _text(data: bytes) -> str | None:

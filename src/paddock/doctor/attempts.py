@@ -57,7 +57,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AttemptOutcome:
     name: str
     user: str
     verdict: Verdict

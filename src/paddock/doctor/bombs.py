@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from paddock import errors
-from paddock.doctor.attempts import Outcome, Verdict
+from paddock.doctor.attempts import AttemptOutcome, Verdict
 from paddock.doctor.canaries import unharmed
 from paddock.doctor.suite import PROBE, RESOURCES, Box, Suite, probe_program
 
@@ -132,7 +132,7 @@ ALLOWANCES: tuple[Bomb, ...] = (
 """What the kernel counts by user or for everybody, and how many of them one sandbox asks for."""
 
 
-async def explode(suite: Suite, box: Box, bomb: Bomb) -> Outcome:
+async def explode(suite: Suite, box: Box, bomb: Bomb) -> AttemptOutcome:
     """Let one off in ``box``. What it does to the host, to the neighbour and to itself afterwards decides."""
     if (missing := await _missing(suite, bomb)) is not None:
         return _outcome(bomb.name, Verdict.NOT_TRIED, missing)
@@ -168,7 +168,7 @@ async def _let_off(box: Box, words: list[str]) -> tuple[int | None, str]:
     return info.exit_code, (output.splitlines() or [""])[-1][:100]
 
 
-async def exhaust(suite: Suite, box: Box, bomb: Bomb) -> Outcome:
+async def exhaust(suite: Suite, box: Box, bomb: Bomb) -> AttemptOutcome:
     """Take all of one allowance in ``box``; the neighbour and the host must still get some."""
     kind, name = bomb.name, f"allowance-{bomb.name}"
     if (missing := await _missing(suite, bomb)) is not None:
@@ -283,5 +283,5 @@ async def _recovered(box: Box) -> str | None:
     return f"the sandbox could not be used afterwards: {problem}"
 
 
-def _outcome(name: str, verdict: Verdict, detail: str) -> Outcome:
-    return Outcome(name, "root", verdict, detail)
+def _outcome(name: str, verdict: Verdict, detail: str) -> AttemptOutcome:
+    return AttemptOutcome(name, "root", verdict, detail)

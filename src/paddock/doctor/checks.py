@@ -12,12 +12,12 @@ from pathlib import Path
 
 from paddock import disk_space, errors
 from paddock.providers.base import IsolationReport
+from paddock.providers.common.launch import Launcher
+from paddock.providers.common.programs import Programs
+from paddock.providers.common.record import SandboxRecord
 from paddock.providers.docker import probe
-from paddock.providers.ground.launch import Launcher
-from paddock.providers.ground.programs import Programs
-from paddock.providers.ground.record import Record
-from paddock.providers.local.gvisor.runsc import Wanted, find
-from paddock.providers.local.host import Host, look
+from paddock.providers.local.gvisor.runsc import RunscSettings, find
+from paddock.providers.local.host import HostCapabilities, look
 from paddock.store import sqlite
 
 _NETWORKED = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "afs", "fuse"}
@@ -50,8 +50,8 @@ class Diagnosis:
 
 def examine(
     home: Path,
-    docker: probe.Asked | None = None,
-    runsc: Wanted | None = None,
+    docker: probe.EngineOptions | None = None,
+    runsc: RunscSettings | None = None,
     *,
     reserve_mb: int = 0,
     database: Path | None = None,
@@ -66,8 +66,8 @@ def examine(
     if host is not None:
         checks.append(_sandboxes(host))
         checks.append(_full_egress(host))
-        checks.append(_own_kernel(host, runsc or Wanted()))
-    engine = probe.check(docker or probe.Asked(""))
+        checks.append(_own_kernel(host, runsc or RunscSettings()))
+    engine = probe.check(docker or probe.EngineOptions(""))
     checks += [_file_system(home), _free_space(home, reserve_mb)]
     if database is not None:
         checks += _database(database, home, reserve_mb)
@@ -77,7 +77,7 @@ def examine(
     return Diagnosis(runs, tuple(checks), host.report() if host is not None and local else None)
 
 
-def _tried(programs: Programs, home: Path) -> Host:
+def _tried(programs: Programs, home: Path) -> HostCapabilities:
     """In the home itself where it is there, for its file system decides too."""
     usable = home.is_dir() and os.access(home, os.W_OK)
     launcher = Launcher(programs.launcher, b"")
@@ -104,19 +104,19 @@ def _rights() -> Check:
     return Check("runs as", True, "an ordinary user: sandboxes share its user id; as root they would have their own")
 
 
-def _sandboxes(host: Host) -> Check:
+def _sandboxes(host: HostCapabilities) -> Check:
     if host.problems:
         return Check("sandboxes", False, " ".join(host.problems))
     return Check("sandboxes", True, "namespaces, mounts and the system call filter work here")
 
 
-def _full_egress(host: Host) -> Check:
+def _full_egress(host: HostCapabilities) -> Check:
     if host.nft is not None:
         return Check("full egress", True, host.nft)
     return Check("full egress", False, "needs the program nft (Debian: apt install nftables); proxy and none work")
 
 
-def _own_kernel(host: Host, wanted: Wanted) -> Check:
+def _own_kernel(host: HostCapabilities, wanted: RunscSettings) -> Check:
     """The isolation level ``hardened``, for those who ask for it."""
     try:
         return Check("own kernel", True, f"{find(wanted, host)}: sandboxes may ask for the isolation level hardened")
@@ -183,12 +183,12 @@ def _promised_mb(home: Path) -> tuple[int, int]:
     limits = []
     for folder in (home / "local/sandboxes").glob("*"):
         with contextlib.suppress(errors.ProviderUnavailable, OSError):
-            if (record := Record.load(folder)) is not None:
+            if (record := SandboxRecord.load(folder)) is not None:
                 limits.append(record.spec.resources.disk_mb)
     return sum(limits), len(limits)
 
 
-def _docker(answer: probe.Answer) -> Check:
+def _docker(answer: probe.EngineProbe) -> Check:
     """The provider ``docker`` needs an engine; the local one does not."""
     if answer.problem is not None:
         return Check("docker engine", False, f"{answer.problem} Only the provider docker needs one.")

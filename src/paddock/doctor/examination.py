@@ -7,23 +7,23 @@ from dataclasses import replace
 from functools import partial
 
 from paddock import errors
-from paddock.doctor.attempts import Outcome, cases
+from paddock.doctor.attempts import AttemptOutcome, cases
 from paddock.doctor.bombs import ALLOWANCES, BOMBS, exhaust, explode
 from paddock.doctor.catalogue import GROUPS
 from paddock.doctor.file_api import attack, file_cases
-from paddock.doctor.kinds import Kind
+from paddock.doctor.kinds import SandboxKind
 from paddock.doctor.plan import LeftOut
 from paddock.doctor.server.attacks import SERVER_ATTACKS, attack_server
 from paddock.doctor.server.target import server_started
 from paddock.doctor.suite import Box, Suite, opened
 
 
-def length(kinds: Sequence[Kind]) -> int:
+def length(kinds: Sequence[SandboxKind]) -> int:
     each = sum(1 for _ in cases(GROUPS)) + len(file_cases()) + len(BOMBS) + len(ALLOWANCES) + len(SERVER_ATTACKS)
     return each * len(kinds)
 
 
-async def examination(kinds: Sequence[Kind]) -> AsyncIterator[Outcome | LeftOut]:
+async def examination(kinds: Sequence[SandboxKind]) -> AsyncIterator[AttemptOutcome | LeftOut]:
     """Every attempt on every kind, one after the other; the noisy ones and those on a whole server last."""
     for kind in kinds:
         label = kind.name
@@ -34,7 +34,7 @@ async def examination(kinds: Sequence[Kind]) -> AsyncIterator[Outcome | LeftOut]
             yield LeftOut(label, problem.message, in_use=True)
 
 
-async def _on(kind: Kind) -> AsyncIterator[tuple[str, Outcome]]:
+async def _on(kind: SandboxKind) -> AsyncIterator[tuple[str, AttemptOutcome]]:
     async with opened(kind) as suite:
         label = f"{kind.name}, {(await suite.isolation()).level.value}"
         for case in cases(GROUPS):
@@ -47,7 +47,7 @@ async def _on(kind: Kind) -> AsyncIterator[tuple[str, Outcome]]:
             yield label, await attack_server(target, name)
 
 
-def _steps(suite: Suite, box: Box) -> Iterator[Callable[[], Awaitable[Outcome]]]:
+def _steps(suite: Suite, box: Box) -> Iterator[Callable[[], Awaitable[AttemptOutcome]]]:
     for name, user in file_cases():
         yield partial(attack, suite, box, name, user)
     for bomb in ALLOWANCES:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from paddock import errors
-from paddock.doctor.attempts import USERS, Outcome, Verdict
+from paddock.doctor.attempts import USERS, AttemptOutcome, Verdict
 from paddock.doctor.canaries import unharmed
 from paddock.doctor.suite import PROBE, Box, Suite
 from paddock.machine.base import Machine
@@ -268,7 +268,7 @@ FILE_ATTACKS: dict[str, tuple[str, Attack]] = {
 }
 
 
-async def attack(suite: Suite, box: Box, name: str, user: str) -> Outcome:
+async def attack(suite: Suite, box: Box, name: str, user: str) -> AttemptOutcome:
     folder = f"/workspace/{name}-{user}-{secrets.token_hex(4)}"
     machine = await box.machine()
     await machine.make_directory(folder)
@@ -276,10 +276,10 @@ async def attack(suite: Suite, box: Box, name: str, user: str) -> Outcome:
     trial = Trial(box, machine, folder, user, str(suite.canaries["file"]), secret)
     problem = await FILE_ATTACKS[name][1](trial)
     if (harm := unharmed(suite.canaries)) is not None:
-        return Outcome(f"{name}-by-{user}", user, Verdict.NOT_REFUSED, harm)
+        return AttemptOutcome(f"{name}-by-{user}", user, Verdict.NOT_REFUSED, harm)
     if problem is not None:
-        return suite.judge(name, Outcome(f"{name}-by-{user}", user, Verdict.NOT_REFUSED, problem))
-    return Outcome(f"{name}-by-{user}", user, Verdict.REFUSED, "nothing outside was touched")
+        return suite.judge(name, AttemptOutcome(f"{name}-by-{user}", user, Verdict.NOT_REFUSED, problem))
+    return AttemptOutcome(f"{name}-by-{user}", user, Verdict.REFUSED, "nothing outside was touched")
 
 
 def file_cases() -> list[tuple[str, str]]:

@@ -11,13 +11,13 @@ from paddock.doctor.exemptions import OF_A_CONTAINER, OF_A_GUEST, Exempt
 from paddock.providers.base import IsolationLevel, Provider
 from paddock.providers.docker.host import own_kernel
 from paddock.providers.docker.provider import DockerProvider
-from paddock.providers.local.gvisor.runsc import Wanted
+from paddock.providers.local.gvisor.runsc import RunscSettings
 from paddock.providers.local.provider import LocalProvider
 from paddock.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SandboxKind:
     name: str
     build: Callable[[Path], Provider]
     """A provider of an installation with this home."""
@@ -31,19 +31,19 @@ class Kind:
     """How many times as long as elsewhere a bomb takes to meet its limit."""
 
 
-def local() -> Kind:
+def local() -> SandboxKind:
     """At the level that this machine gives to whoever asks for none."""
-    return Kind("local", lambda home: LocalProvider(home / "local"), {"SANDBOX_PROVIDER": "local"})
+    return SandboxKind("local", lambda home: LocalProvider(home / "local"), {"SANDBOX_PROVIDER": "local"})
 
 
-def hardened(runsc: Wanted) -> Kind:
+def hardened(runsc: RunscSettings) -> SandboxKind:
     settings = {
         "SANDBOX_PROVIDER": "local",
         "PADDOCK_MIN_ISOLATION": IsolationLevel.HARDENED.value,
         "PADDOCK_RUNSC": runsc.program,
         "PADDOCK_RUNSC_PLATFORM": runsc.platform,
     }
-    return Kind(
+    return SandboxKind(
         "local",
         lambda home: LocalProvider(home / "local", runsc=runsc),
         settings,
@@ -53,7 +53,7 @@ def hardened(runsc: Wanted) -> Kind:
     )
 
 
-def docker(settings: Settings) -> Kind:
+def docker(settings: Settings) -> SandboxKind:
     """As the settings have the engine, its images and its runtime."""
 
     def build(home: Path) -> Provider:
@@ -62,7 +62,7 @@ def docker(settings: Settings) -> Kind:
         )
 
     guest = own_kernel(settings.docker_runtime)
-    return Kind(
+    return SandboxKind(
         "docker",
         build,
         {"SANDBOX_PROVIDER": "docker", **_of_docker(settings)},

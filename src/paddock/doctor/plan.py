@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from paddock.doctor.checks import Diagnosis
-from paddock.doctor.kinds import Kind, docker, hardened, local
-from paddock.providers.local.gvisor.runsc import Wanted
+from paddock.doctor.kinds import SandboxKind, docker, hardened, local
+from paddock.providers.local.gvisor.runsc import RunscSettings
 from paddock.settings import Settings
 
 _NOT_IN_USE = "an engine answers, but this installation does not use it (SANDBOX_PROVIDERS=local,docker does)"
@@ -27,7 +27,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    kinds: Sequence[Kind]
+    kinds: Sequence[SandboxKind]
     left_out: Sequence[LeftOut]
 
 
@@ -35,11 +35,11 @@ def planned(settings: Settings, diagnosis: Diagnosis) -> Plan:
     """The local provider at each level that the machine gives, and Docker where it is used."""
     used = _used(settings, diagnosis)
     runsc, engine = diagnosis.problem("own kernel"), diagnosis.problem("docker engine")
-    kinds: list[Kind] = []
+    kinds: list[SandboxKind] = []
     if diagnosis.report is not None:
         kinds.append(local())
         if runsc is None:
-            kinds.append(hardened(Wanted(settings.runsc, settings.runsc_platform)))
+            kinds.append(hardened(RunscSettings(settings.runsc, settings.runsc_platform)))
     if engine is None and "docker" in used:
         kinds.append(docker(settings))
     return Plan(kinds, list(_left_out(settings, diagnosis, used)))

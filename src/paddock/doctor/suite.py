@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from paddock import errors
-from paddock.doctor.attempts import Attempt, Case, Outcome, Verdict
+from paddock.doctor.attempts import Attempt, AttemptOutcome, Case, Verdict
 from paddock.doctor.canaries import Canaries, set_out, unharmed
-from paddock.doctor.kinds import Kind
+from paddock.doctor.kinds import SandboxKind
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.machine.base import Machine, ProcessInfo, ProcessSpec
 from paddock.providers.base import IsolationReport, Provider, Resources, SandboxSpec
-from paddock.providers.ground.programs import Programs
-from paddock.providers.ground.record import SOCKET
+from paddock.providers.common.programs import Programs
+from paddock.providers.common.record import SOCKET
 
 PROBE = "/tmp/paddock-probe"  # noqa: S108 - inside the sandbox
 RESOURCES = Resources(cpu=1.0, memory_mb=256, disk_mb=256, pids=128)
@@ -80,7 +80,7 @@ class Box:
 class Suite:
     """Usable inside ``opened``."""
 
-    def __init__(self, provider: Provider, canaries: Canaries, kind: Kind) -> None:
+    def __init__(self, provider: Provider, canaries: Canaries, kind: SandboxKind) -> None:
         self.provider = provider
         self.kind = kind
         self.canaries: dict[str, str | None] = dict(canaries)
@@ -128,24 +128,26 @@ class Suite:
     async def isolation(self) -> IsolationReport:
         return await self.provider.isolation(self.neighbour.sandbox_id)
 
-    async def run(self, case: Case) -> Outcome:
+    async def run(self, case: Case) -> AttemptOutcome:
         """Try it once."""
         attempt = case.attempt
         if (reason := self._absent.get(case.mode)) is not None:
-            return Outcome(case.name, case.user, Verdict.NOT_TRIED, reason)
+            return AttemptOutcome(case.name, case.user, Verdict.NOT_TRIED, reason)
         missing = [word.lstrip("~") for word in attempt.words if self.canaries.get(word.lstrip("~")) is None]
         if missing:
-            return Outcome(case.name, case.user, Verdict.NOT_TRIED, f"this machine has no {missing[0]} to try it on")
+            return AttemptOutcome(
+                case.name, case.user, Verdict.NOT_TRIED, f"this machine has no {missing[0]} to try it on"
+            )
         words = [given(self.canaries, word) for word in attempt.words]
         info, output = await self._boxes[case.mode].run(PROBE, "run", attempt.name, *words, user=case.user)
         verdict = _VERDICTS.get(-1 if info.exit_code is None else info.exit_code)
         if verdict is None:  # a probe that crashes has not shown that anything holds
             verdict, output = Verdict.NOT_REFUSED, f"the probe ended with {info.exit_code}: {output}"
         if (harm := self._harm(attempt)) is not None:
-            return Outcome(case.name, case.user, Verdict.NOT_REFUSED, harm)
-        return self.judge(attempt.name, Outcome(case.name, case.user, verdict, output))
+            return AttemptOutcome(case.name, case.user, Verdict.NOT_REFUSED, harm)
+        return self.judge(attempt.name, AttemptOutcome(case.name, case.user, verdict, output))
 
-    def judge(self, attempt: str, outcome: Outcome) -> Outcome:
+    def judge(self, attempt: str, outcome: AttemptOutcome) -> AttemptOutcome:
         """What this kind of sandbox is known not to refuse is told as that. Not for harm to the host."""
         known = self.kind.exempt.get(attempt)
         if outcome.verdict is not Verdict.NOT_REFUSED or known is None or outcome.user not in known.users:
@@ -183,7 +185,7 @@ def given(canaries: Canaries, word: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def opened(kind: Kind) -> AsyncIterator[Suite]:
+async def opened(kind: SandboxKind) -> AsyncIterator[Suite]:
     """Sandboxes of an installation that lives in a temporary folder; needs no server, and leaves nothing behind."""
     probe_program()
     with tempfile.TemporaryDirectory(prefix="paddock-doctor-") as folder:

@@ -58,7 +58,7 @@ _PRIVATE_WHY = (
 )
 
 
-class Reach:
+class PrivateAccess:
     """Judges addresses. ``reachable`` and ``unreachable`` are the operator's exceptions, the second one wins.
 
     ``reachable`` holds networks and names. A name opens the addresses that it was resolved to, unless they are in a

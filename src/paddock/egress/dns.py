@@ -20,7 +20,7 @@ _HEADER = struct.Struct("!HHHHHH")
 _IS_ANSWER, _OPCODE, _RECURSION_DESIRED, _RECURSION_AVAILABLE = 0x8000, 0x7800, 0x0100, 0x0080
 
 
-class Code(IntEnum):
+class DnsCode(IntEnum):
     OK = 0
     MALFORMED = 1
     FAILED = 2
@@ -66,7 +66,7 @@ def read_question(data: bytes) -> Question | None:
     return Question(number, flags, ".".join(labels), kind, net, data[_HEADER.size : at + 5])
 
 
-def write_answer(question: Question, code: Code, addresses: Sequence[Address] = ()) -> bytes:
+def write_answer(question: Question, code: DnsCode, addresses: Sequence[Address] = ()) -> bytes:
     flags = _IS_ANSWER | _RECURSION_AVAILABLE | (question.flags & (_OPCODE | _RECURSION_DESIRED)) | code
     given = addresses[:MOST_ANSWERS]
     head = _HEADER.pack(question.id, flags, 1, len(given), 0, 0)

@@ -15,8 +15,8 @@ from typing import Any
 
 from paddock import errors
 from paddock.egress.acceptor import Acceptor
-from paddock.egress.dns import AAAA, HTTPS, SVCB, A, Code, Question, read_question, write_answer
-from paddock.egress.gate import Gate
+from paddock.egress.dns import AAAA, HTTPS, SVCB, A, DnsCode, Question, read_question, write_answer
+from paddock.egress.gate import EgressGate
 from paddock.egress.limits import Limits
 from paddock.egress.names import parse_host
 from paddock.egress.wire import Wire
@@ -35,7 +35,7 @@ class DnsRelay:
         self,
         datagrams: Sequence[socket.socket],
         listeners: Sequence[socket.socket],
-        gate: Gate,
+        gate: EgressGate,
         limits: Limits | None = None,
     ) -> None:
         self._datagrams = list(datagrams)
@@ -68,33 +68,33 @@ class DnsRelay:
         if question is None:
             return None
         if not question.is_plain:
-            return write_answer(question, Code.NOT_IMPLEMENTED)
+            return write_answer(question, DnsCode.NOT_IMPLEMENTED)
         try:
             name = parse_host(question.name) if question.name else None
         except errors.MalformedRequest:
-            return write_answer(question, Code.NO_SUCH_NAME)
+            return write_answer(question, DnsCode.NO_SUCH_NAME)
         if not isinstance(name, str):
-            return write_answer(question, Code.NO_SUCH_NAME)
+            return write_answer(question, DnsCode.NO_SUCH_NAME)
         return await self._answer(question, name)
 
     async def _answer(self, question: Question, name: str) -> bytes:
         if question.kind not in (A, AAAA, SVCB, HTTPS):
-            return write_answer(question, Code.NOT_IMPLEMENTED)
+            return write_answer(question, DnsCode.NOT_IMPLEMENTED)
         try:
             addresses = await self._gate.addresses(name, None)
         except errors.Forbidden as trouble:
             # NXDOMAIN rather than REFUSED, after which clients go on to ask whomever else they know.
             if question.kind != AAAA:  # who wants to connect asks for both: that is one attempt
                 self._gate.refused(self._gate.ledger.begin(name, PORT), trouble)
-            return write_answer(question, Code.NO_SUCH_NAME)
+            return write_answer(question, DnsCode.NO_SUCH_NAME)
         except errors.NotFound:
-            return write_answer(question, Code.NO_SUCH_NAME)
+            return write_answer(question, DnsCode.NO_SUCH_NAME)
         except errors.PaddockError:
-            return write_answer(question, Code.FAILED)
+            return write_answer(question, DnsCode.FAILED)
         # "None" is a true answer to SVCB and HTTPS: it only means that there is no short cut.
         wanted = [one for one in addresses if question.kind == (A if isinstance(one, IPv4Address) else AAAA)]
         self._gate.learned.learn(name, wanted)
-        return write_answer(question, Code.OK, wanted)
+        return write_answer(question, DnsCode.OK, wanted)
 
     def _receive(self, sock: socket.socket) -> None:
         for _ in range(_BURST):

@@ -18,7 +18,7 @@ _NEIGHBOURHOOD = tuple(ip_network(text) for text in _IN_USE)
 """Private networks that are in use, as against ranges for documentation and tests, which lie among public ones."""
 
 
-class Closed(StrEnum):
+class ClosedEntry(StrEnum):
     """What an entry of an allow list names that is not public."""
 
     PRIVATE = "private"
@@ -29,29 +29,29 @@ class Closed(StrEnum):
     """The host itself, metadata, link-local and reserved ranges: only the operator's setting opens them."""
 
 
-def closed_entry(rule: Rule, reachable: Sequence[Rule] = ()) -> Closed | None:
+def closed_entry(rule: Rule, reachable: Sequence[Rule] = ()) -> ClosedEntry | None:
     """What this entry of an allow list names that is not public, unless the operator has opened it (``reachable``)."""
     if any(own.includes(rule) for own in reachable):
         return None
     if rule.domain is not None:
-        return Closed.NEVER if rule.domain == "localhost" or rule.domain.endswith(".localhost") else None
+        return ClosedEntry.NEVER if rule.domain == "localhost" or rule.domain.endswith(".localhost") else None
     if rule.network is None:
         return None
     found = [_closed_network(one) for one in (rule.network, *_embedded_networks(rule.network))]
-    return next((kind for kind in reversed(Closed) if kind in found), None)
+    return next((kind for kind in reversed(ClosedEntry) if kind in found), None)
 
 
-def _closed_network(network: Network) -> Closed | None:
+def _closed_network(network: Network) -> ClosedEntry | None:
     if network.prefixlen == 0 or any(inside(public, network) for public in PUBLIC6_NETWORKS):
         return None  # "everything" means everything public
     if any(inside(network, area) for _, ranges in NEVER_NETWORKS for area in ranges):
-        return Closed.NEVER
+        return ClosedEntry.NEVER
     if any(inside(network, area) for area in PRIVATE_NETWORKS):
-        return Closed.PRIVATE
+        return ClosedEntry.PRIVATE
     if any(inside(area, network) for area in _NEIGHBOURHOOD):
-        return Closed.AROUND_PRIVATE
+        return ClosedEntry.AROUND_PRIVATE
     if network.version == 6 and not any(inside(network, public) for public in PUBLIC6_NETWORKS):
-        return Closed.NEVER
+        return ClosedEntry.NEVER
     return None
 
 

@@ -7,18 +7,27 @@ from ipaddress import IPv6Address
 
 from paddock import errors
 from paddock.egress.body import move_body
-from paddock.egress.gate import Connection
-from paddock.egress.head import NO_BODY, Body, Framing, RequestHead, ResponseHead, parse_response, write_head
+from paddock.egress.gate import EgressConnection
+from paddock.egress.head import (
+    MAX_INTERIM_RESPONSES,
+    NO_BODY,
+    Body,
+    Framing,
+    RequestHead,
+    ResponseHead,
+    parse_response,
+    write_head,
+)
 from paddock.egress.limits import Limits
 from paddock.egress.names import Host
 from paddock.egress.relay import Idle
 from paddock.egress.wire import Wire
 
 
-class Exchange:
+class ProxyExchange:
     """Run it once; then its attributes say what became of the two connections."""
 
-    def __init__(self, client: Wire, connection: Connection, request: RequestHead, limits: Limits) -> None:
+    def __init__(self, client: Wire, connection: EgressConnection, request: RequestHead, limits: Limits) -> None:
         self.answered = False
         """Whether the client has got any part of a response: after that no other answer can be given."""
         self.switched = False
@@ -86,7 +95,7 @@ class Exchange:
 
     async def _final_head(self) -> ResponseHead:
         """The head of the answer proper; what the server says meanwhile (100, 103) is passed on."""
-        while True:
+        for _ in range(MAX_INTERIM_RESPONSES):
             data = await self._server.head(self._limits.head_bytes)
             if data is None:
                 raise errors.Unavailable("it closed the connection without an answer.")
@@ -96,6 +105,7 @@ class Exchange:
                 return response
             if self._request.minor == 1:
                 await self._send_head(response, response.end_to_end())
+        raise errors.Unavailable(f"it sent {MAX_INTERIM_RESPONSES} interim responses and no answer.")
 
     async def _switch(self, response: ResponseHead) -> None:
         protocol = response.upgrade()

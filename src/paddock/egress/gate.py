@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 
 from paddock import errors
-from paddock.egress.addresses import Reach
+from paddock.egress.addresses import PrivateAccess
 from paddock.egress.bandwidth import bytes_acked_and_received
 from paddock.egress.dial import dial
 from paddock.egress.names import Address, Host, unmapped
@@ -22,7 +22,7 @@ _NAMES_OF_ONE = 16
 _LOOPBACK = ("127.0.0.1", "::1")
 
 
-class Connection:
+class EgressConnection:
     """A connection to the outside: its wire, and its entry in the ledger."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Connection:
         """Called when a change of the policy forbids this connection."""
 
 
-class Refused(errors.Forbidden):
+class EgressRefused(errors.Forbidden):
     """Refused on account of what a name was resolved to."""
 
     def __init__(self, why: str, address: Address | None = None) -> None:
@@ -67,13 +67,15 @@ class Learned:
         return tuple(self._names.get(address, ()))
 
 
-class Gate:
-    def __init__(self, policy: EgressPolicy, *, reach: Reach, resolve: Resolve, ledger: Ledger | None = None) -> None:
+class EgressGate:
+    def __init__(
+        self, policy: EgressPolicy, *, reach: PrivateAccess, resolve: Resolve, ledger: Ledger | None = None
+    ) -> None:
         self.policy = policy
         self.ledger = ledger or Ledger()
         self._reach = reach
         self._resolve = resolve
-        self._open: set[Connection] = set()
+        self._open: set[EgressConnection] = set()
         self.learned = Learned()
 
     @property
@@ -123,12 +125,12 @@ class Gate:
         refusals = [self._refusal_of_answer(name, answer, port) for answer in answers]
         within = [answer for answer, why in zip(answers, refusals, strict=True) if why is None]
         if not within:
-            raise Refused(refusals[0] or "", answers[0]) if refusals else Refused("it has no address")
+            raise EgressRefused(refusals[0] or "", answers[0]) if refusals else EgressRefused("it has no address")
         return within
 
     async def connect(
         self, host: Host, port: int, seconds: float, *, meant: Address | None = None, names: Sequence[str] = ()
-    ) -> Connection:
+    ) -> EgressConnection:
         """Check, resolve, check, connect. Every outcome is in the ledger.
 
         ``meant`` is the address that a client was given for the name ``host``: it is taken if it is one of the name's.
@@ -157,11 +159,11 @@ class Gate:
     @staticmethod
     def refused(passage: Passage, trouble: errors.Forbidden) -> None:
         """Recorded with the address that a name led to, so that the operator sees what would have been reached."""
-        if isinstance(trouble, Refused) and trouble.address is not None:
+        if isinstance(trouble, EgressRefused) and trouble.address is not None:
             passage.address = str(trouble.address)
         passage.end(trouble.message, allowed=False)
 
-    def finish(self, connection: Connection, reason: str) -> None:
+    def finish(self, connection: EgressConnection, reason: str) -> None:
         self._open.discard(connection)
         connection.passage.left_unread(bytes_acked_and_received(connection.wire.sock)[1])
         connection.wire.close()
@@ -180,25 +182,25 @@ class Gate:
         resolved: Sequence[str],
         passage: Passage,
         seconds: float,
-    ) -> Connection:
+    ) -> EgressConnection:
         for address in addresses:
             if why := self.refusal(names, address, passage.port, resolved):
-                raise Refused(why, address)
+                raise EgressRefused(why, address)
         address, sock = await dial(addresses, passage.port, seconds)
         wire = Wire(sock)
         try:
-            return self._opened(Connection(wire, passage, names, address, resolved))
+            return self._opened(EgressConnection(wire, passage, names, address, resolved))
         except BaseException:
             wire.reset()
             raise
 
-    def _opened(self, connection: Connection) -> Connection:
+    def _opened(self, connection: EgressConnection) -> EgressConnection:
         sock, address, passage = connection.wire.sock, connection.address, connection.passage
         if self._reach.is_self(str(sock.getsockname()[0]), str(sock.getpeername()[0]), connection.resolved):
-            raise Refused("an address of the host itself is never reachable from a sandbox", address)
+            raise EgressRefused("an address of the host itself is never reachable from a sandbox", address)
         # The policy may have changed while the connection was being made.
         if why := self.refusal(connection.names, address, passage.port, connection.resolved):
-            raise Refused(why, address)
+            raise EgressRefused(why, address)
         passage.address = str(address)
         connection.wire.ready = passage.ready
         self._open.add(connection)

@@ -19,6 +19,8 @@ _VERSION = re.compile(rb"HTTP/1\.([01])")
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
 _ABSOLUTE = re.compile(rb"(?i:http)://([^/?#]*)([^#]*)(#.*)?")
 _MOST_HEADERS = 256
+MAX_INTERIM_RESPONSES = 64
+"""Of one request (100, 102, 103). A server that sends them without end never answers."""
 
 # RFC 9110, 7.6.1, and the old names that clients still send to proxies.
 _HOP_BY_HOP = frozenset(

@@ -7,14 +7,14 @@ from typing import Self
 
 from paddock import errors
 from paddock.egress.bandwidth import bytes_acked_and_received
-from paddock.egress.gate import Connection, Gate
+from paddock.egress.gate import EgressConnection, EgressGate
 from paddock.egress.names import parse_host
 
 
-class Outward:
+class OutboundConnection:
     """``sock`` is connected and does not block. It is cut when a change of the policy forbids it."""
 
-    def __init__(self, gate: Gate, connection: Connection) -> None:
+    def __init__(self, gate: EgressGate, connection: EgressConnection) -> None:
         self._gate = gate
         self._connection = connection
         self.sock: socket.socket = connection.wire.sock.dup()
@@ -22,7 +22,7 @@ class Outward:
         connection.cut = self._cut
 
     @classmethod
-    async def open(cls, gate: Gate, host: str, port: int, seconds: float) -> Self:
+    async def open(cls, gate: EgressGate, host: str, port: int, seconds: float) -> Self:
         """Every spelling of a host is understood first, so that rules and resolver agree on what was asked for."""
         try:
             return cls(gate, await gate.connect(parse_host(host), port, seconds))

@@ -9,18 +9,18 @@ import socket
 
 from paddock.egress import answers
 from paddock.egress.acceptor import Acceptor
-from paddock.egress.gate import Gate
+from paddock.egress.gate import EgressGate
 from paddock.egress.limits import Limits
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.records import EgressReport
-from paddock.egress.session import Session
+from paddock.egress.session import ProxySession
 from paddock.egress.wire import Wire
 
 
 class EgressProxy:
     """``listener`` was made in the sandbox's network namespace, where a socket stays; it is ours from now on."""
 
-    def __init__(self, listener: socket.socket, gate: Gate, limits: Limits | None = None) -> None:
+    def __init__(self, listener: socket.socket, gate: EgressGate, limits: Limits | None = None) -> None:
         self._gate = gate
         self._limits = limits or Limits()
         self._acceptor = Acceptor(
@@ -47,4 +47,4 @@ class EgressProxy:
         return self._acceptor.connections
 
     async def _serve(self, client: Wire) -> None:
-        await Session(client, self._gate, self._limits).run()
+        await ProxySession(client, self._gate, self._limits).run()

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from paddock import errors
-from paddock.fair_turns import FairTurns
+from paddock.fair_semaphore import FairSemaphore
 
 Resolve = Callable[[str], Awaitable[Sequence[str]]]
 """A name to its addresses, best first. Raises :class:`~paddock.errors.NotFound` for a name that does not exist, and
@@ -28,7 +28,7 @@ class HostResolver:
     def __init__(self, *, patience: float = PATIENCE) -> None:
         self._patience = patience
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="egress-resolve")
-        self._users = FairTurns(_THREADS, _USER_THREADS)
+        self._users = FairSemaphore(_THREADS, _USER_THREADS)
 
     def share(self, owner: Callable[[], str] = str, most: int = 4) -> Resolve:
         """At most ``most`` lookups at a time, so that one sandbox cannot take every thread of its ``owner``: the id of

@@ -7,8 +7,8 @@ import contextlib
 
 from paddock import errors
 from paddock.egress import answers
-from paddock.egress.exchange import Exchange
-from paddock.egress.gate import Connection, Gate
+from paddock.egress.exchange import ProxyExchange
+from paddock.egress.gate import EgressConnection, EgressGate
 from paddock.egress.head import RequestHead, parse_request
 from paddock.egress.limits import Limits
 from paddock.egress.names import Host
@@ -16,12 +16,12 @@ from paddock.egress.relay import relay
 from paddock.egress.wire import Wire
 
 
-class Session:
-    def __init__(self, client: Wire, gate: Gate, limits: Limits) -> None:
+class ProxySession:
+    def __init__(self, client: Wire, gate: EgressGate, limits: Limits) -> None:
         self._client = client
         self._gate = gate
         self._limits = limits
-        self._server: Connection | None = None
+        self._server: EgressConnection | None = None
         self._goal: tuple[Host, int] | None = None
 
     async def run(self) -> None:
@@ -81,7 +81,7 @@ class Session:
         server = self._kept(host, port) or await self._connect(host, port)
         if server is None:
             return False
-        exchange = Exchange(self._client, server, request, self._limits)
+        exchange = ProxyExchange(self._client, server, request, self._limits)
         try:
             await exchange.run(host, port, path)
         except (errors.Unavailable, TimeoutError) as trouble:
@@ -101,7 +101,7 @@ class Session:
             await self._client.linger()
         return exchange.client_lives
 
-    async def _failed(self, exchange: Exchange, host: Host, port: int, trouble: Exception) -> None:
+    async def _failed(self, exchange: ProxyExchange, host: Host, port: int, trouble: Exception) -> None:
         late = isinstance(trouble, TimeoutError)
         why = "no answer in time" if late else str(trouble)
         self._hang_up(why)
@@ -112,7 +112,7 @@ class Session:
             said = answers.too_slow(str(host), port) if late else answers.unreachable(str(host), port, why)
             await self._last_words(said)
 
-    def _kept(self, host: Host, port: int) -> Connection | None:
+    def _kept(self, host: Host, port: int) -> EgressConnection | None:
         """The connection of the request before, if it leads to the same place and the server still holds it."""
         if self._server is None:
             return None
@@ -121,7 +121,7 @@ class Session:
         self._hang_up("complete")
         return None
 
-    async def _connect(self, host: Host, port: int) -> Connection | None:
+    async def _connect(self, host: Host, port: int) -> EgressConnection | None:
         """None: it was refused or failed, and the client has been told."""
         self._hang_up("complete")
         task = asyncio.current_task()
@@ -142,7 +142,7 @@ class Session:
             return server
         return None
 
-    async def _relay(self, server: Connection) -> None:
+    async def _relay(self, server: EgressConnection) -> None:
         how = await relay(self._client, server.wire, server.passage, self._limits.idle_seconds)
         self._hang_up(how)
 

@@ -24,7 +24,7 @@ from ipaddress import IPv4Address, IPv6Address
 from paddock import errors
 from paddock.egress import answers
 from paddock.egress.acceptor import Acceptor
-from paddock.egress.gate import Connection, Gate
+from paddock.egress.gate import EgressConnection, EgressGate
 from paddock.egress.limits import Limits
 from paddock.egress.names import Address, unmapped
 from paddock.egress.peek import Peeked, peek
@@ -63,7 +63,7 @@ def ruleset(tcp_port: int, dns_port: int) -> str:
 class TransparentProxy:
     """Serves the listeners, each made in the sandbox's network namespace and ours from now on."""
 
-    def __init__(self, listeners: Sequence[socket.socket], gate: Gate, limits: Limits | None = None) -> None:
+    def __init__(self, listeners: Sequence[socket.socket], gate: EgressGate, limits: Limits | None = None) -> None:
         self._gate = gate
         self._limits = limits or Limits()
         self._acceptors = [Acceptor(one, self._serve, self._limits.connections) for one in listeners]
@@ -99,7 +99,7 @@ class TransparentProxy:
         except errors.MalformedRequest:
             return Peeked()  # then the address has to do
 
-    async def _connect(self, client: Wire, address: Address, port: int, peeked: Peeked) -> Connection | None:
+    async def _connect(self, client: Wire, address: Address, port: int, peeked: Peeked) -> EgressConnection | None:
         task = asyncio.current_task()
         seconds = self._limits.connect_seconds
         try:
@@ -124,7 +124,7 @@ class TransparentProxy:
         client.ready = server.passage.ready
         return server
 
-    async def _relay(self, client: Wire, server: Connection) -> None:
+    async def _relay(self, client: Wire, server: EgressConnection) -> None:
         how = "closed with the proxy"
         try:
             how = await relay(client, server.wire, server.passage, self._limits.idle_seconds)

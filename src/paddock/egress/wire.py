@@ -13,6 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable
 
 from paddock import errors
+from paddock.loop_turns import begin_turn, give_turn
 
 CHUNK = 2 << 20
 """The most that is moved at once, to whoever takes it as fast as it comes."""
@@ -60,6 +61,7 @@ class Wire:
         if self._moves >= _TURN or self._moved >= _TURN_BYTES:
             self._moves = self._moved = 0
             await asyncio.sleep(0)
+            begin_turn()
         if self.ready is not None:
             limit = min(limit, await self.ready())
         if self.ahead:
@@ -94,6 +96,7 @@ class Wire:
 
     async def head(self, limit: int) -> bytes | None:
         """Up to and with the empty line; None if the stream ends before its first byte."""
+        await give_turn()
         searched = 0
         while (at := self.ahead.find(_HEAD_END, searched)) < 0:
             searched = max(0, len(self.ahead) - 3)
@@ -112,6 +115,7 @@ class Wire:
 
     async def line(self, limit: int) -> bytes:
         """Up to a CRLF, which is taken off."""
+        await give_turn()
         while (at := self.ahead.find(b"\r\n")) < 0:
             if len(self.ahead) > limit:
                 raise errors.MalformedRequest("A line of the body's framing is too long.")
@@ -122,6 +126,7 @@ class Wire:
         return line
 
     async def send(self, data: bytes) -> None:
+        await give_turn()
         view = memoryview(data)
         while view:
             sent = self.send_now(view)
@@ -190,6 +195,7 @@ class Wire:
             self.sock.close()
 
     async def _receive_into(self, view: memoryview, limit: int) -> int:
+        await give_turn()
         while True:
             try:
                 return self.sock.recv_into(view, limit, socket.MSG_DONTWAIT)
@@ -207,6 +213,7 @@ class Wire:
             await ready
         finally:
             self._loop.remove_reader(self.sock)
+            begin_turn()
 
     async def _writable(self) -> None:
         ready = self._loop.create_future()
@@ -215,6 +222,7 @@ class Wire:
             await ready
         finally:
             self._loop.remove_writer(self.sock)
+            begin_turn()
 
 
 def _settle(ready: asyncio.Future[None]) -> None:

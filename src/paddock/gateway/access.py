@@ -16,6 +16,8 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from paddock import errors, ids
+from paddock.accounts.accounts import Accounts, Principal
+from paddock.accounts.tokens import Tokens, link_digest
 from paddock.clock import Clock
 from paddock.gateway.address import Form
 from paddock.gateway.request import (
@@ -27,16 +29,14 @@ from paddock.gateway.request import (
     TRAFFIC_HEADER,
     PortRequest,
 )
-from paddock.lifecycle.accounts import Accounts, Principal
-from paddock.lifecycle.invitations import LINK_PARAMETER, TICKET_PARAMETER
-from paddock.lifecycle.tokens import Tokens, link_digest
-from paddock.store.records import Sandbox
+from paddock.runtime.port_links import LINK_PARAMETER, TICKET_PARAMETER
+from paddock.store.records import SandboxRow
 
 TICKET_COOKIE_SECONDS = 12 * 3600.0
 _SAFE = frozenset({"GET", "HEAD"})
 
 
-class Why(Enum):
+class AccessReason(Enum):
     MISSING = "nothing was shown"
     BAD_TOKEN = "the traffic token is another sandbox's, or nobody's"  # noqa: S105 (a sentence)
     BAD_KEY = "the API key is not known, or its user may not"
@@ -45,18 +45,18 @@ class Why(Enum):
     LOCKED_OUT = "the user whose sandbox it is may not use Paddock any more"
 
 
-class Refused(errors.Forbidden):
-    def __init__(self, why: Why) -> None:
+class AccessDenied(errors.Forbidden):
+    def __init__(self, why: AccessReason) -> None:
         super().__init__(f"This port is private: {why.value}.")
         self.why = why
 
 
-class Shown(Protocol):
+class Credentials(Protocol):
     def header(self, name: str) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class AccessGranted:
     secret: frozenset[str] = field(default_factory=frozenset)
     """Headers that hold a key of this server, which the code in the sandbox must not see."""
     cookie: str | None = None
@@ -71,7 +71,7 @@ class Access:
         self._tokens = tokens
         self._clock = clock
 
-    async def check(self, request: PortRequest, sandbox: Sandbox, *, secure: bool) -> Admitted:
+    async def check(self, request: PortRequest, sandbox: SandboxRow, *, secure: bool) -> AccessGranted:
         """``secure``: whether the browser speaks TLS, with us or with a proxy in front of us. Raises Refused."""
         who, secret = await self.principal(request)
         if who is None or not who.is_admin:
@@ -80,28 +80,30 @@ class Access:
         if shown and (expires_at := await self._expiry(request, sandbox)) is not None:
             # A browser that comes to a page this way gets a cookie, since it will ask for more than the page.
             new_cookie = request.destination.form is Form.HOST and request.is_navigation()
-            return Admitted(secret, self._new_cookie(request, sandbox, expires_at, secure) if new_cookie else None)
+            return AccessGranted(secret, self._new_cookie(request, sandbox, expires_at, secure) if new_cookie else None)
         owned = who is not None and (who.is_admin or who.user_id == sandbox.owner_id)
         if sandbox.public_ports or owned:
-            return Admitted(secret, as_public=not owned)
+            return AccessGranted(secret, as_public=not owned)
         if (token := _traffic_token(request)) is not None:
             if not self._tokens.check_traffic(sandbox.key, token):
-                raise Refused(Why.BAD_TOKEN)
-            return Admitted(secret)
+                raise AccessDenied(AccessReason.BAD_TOKEN)
+            return AccessGranted(secret)
         if self._has_cookie(request, sandbox):
             if not _asked_by_the_page_itself(request):
-                raise Refused(Why.FOREIGN_PAGE)
-            return Admitted(secret)
-        raise Refused(Why.BAD_LINK if shown else Why.BAD_KEY if _keys(request) else Why.MISSING)
+                raise AccessDenied(AccessReason.FOREIGN_PAGE)
+            return AccessGranted(secret)
+        raise AccessDenied(
+            AccessReason.BAD_LINK if shown else AccessReason.BAD_KEY if _keys(request) else AccessReason.MISSING
+        )
 
-    async def _check_owner(self, sandbox: Sandbox) -> None:
+    async def _check_owner(self, sandbox: SandboxRow) -> None:
         """Whoever is locked out is so with all links, tokens and cookies, and serves nobody by public ports either."""
         try:
             await self._accounts.stand_for(sandbox.owner_id)
         except errors.Unauthorized:
-            raise Refused(Why.LOCKED_OUT) from None
+            raise AccessDenied(AccessReason.LOCKED_OUT) from None
 
-    async def principal(self, request: Shown) -> tuple[Principal | None, frozenset[str]]:
+    async def principal(self, request: Credentials) -> tuple[Principal | None, frozenset[str]]:
         """Whose key was sent, and in which headers keys of ours are. What is no key of ours is the application's."""
         found: dict[str, Principal] = {}
         for name, key in _keys(request):
@@ -109,7 +111,7 @@ class Access:
                 found[name] = await self._accounts.authenticate(key)
         return next(iter(found.values()), None), frozenset(found)
 
-    async def _expiry(self, request: PortRequest, sandbox: Sandbox) -> float | None:
+    async def _expiry(self, request: PortRequest, sandbox: SandboxRow) -> float | None:
         """Until when who shows this may come in; None where it is not good."""
         port, form = request.destination.port, request.destination.form
         if link := request.parameter(LINK_PARAMETER):
@@ -124,13 +126,13 @@ class Access:
         good = ticket.sandbox_id == sandbox.sandbox_id and ticket.port == port
         return self._clock.now() + TICKET_COOKIE_SECONDS if good else None
 
-    def _has_cookie(self, request: PortRequest, sandbox: Sandbox) -> bool:
+    def _has_cookie(self, request: PortRequest, sandbox: SandboxRow) -> bool:
         port = request.destination.port
         return request.destination.form is Form.HOST and any(
             name in COOKIES and self._tokens.check_cookie(sandbox.key, port, value) for name, value in request.cookies()
         )
 
-    def _new_cookie(self, request: PortRequest, sandbox: Sandbox, expires_at: float, secure: bool) -> str:
+    def _new_cookie(self, request: PortRequest, sandbox: SandboxRow, expires_at: float, secure: bool) -> str:
         value = self._tokens.cookie(sandbox.key, request.destination.port, expires_at)
         name = SECURE_COOKIE if secure else COOKIE
         age = max(0, int(expires_at - self._clock.now()))
@@ -144,7 +146,7 @@ def _traffic_token(request: PortRequest) -> str | None:
     return next((token for token in shown if token is not None), None)
 
 
-def _keys(request: Shown) -> list[tuple[str, str]]:
+def _keys(request: Credentials) -> list[tuple[str, str]]:
     """Headers that hold what looks like a key of ours; anything else is not worth a look into the database."""
     scheme, _, token = (request.header("authorization") or "").partition(" ")
     given = {"authorization": token if scheme.lower() == "bearer" else "", "x-api-key": request.header("x-api-key")}

@@ -167,7 +167,7 @@ class Connections:
         self._waiting = (*self._unproven, self.idle_proven)
         self.working: Counter[str] = Counter()
         """How many are at work for each user."""
-        self.let_go = 0
+        self.detach = 0
         """How many went to make room."""
         self.refused = 0
 
@@ -255,7 +255,7 @@ class Connections:
             oldest.begin()
 
     def _end(self, tracked: TrackedConnection) -> None:
-        self.let_go += 1
+        self.detach += 1
         tracked.end()
         tracked.close()
 

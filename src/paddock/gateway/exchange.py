@@ -12,30 +12,39 @@ from typing import Protocol
 
 from paddock import errors
 from paddock.egress.body import move_body
-from paddock.egress.head import NO_BODY, Body, Framing, RequestHead, ResponseHead, parse_response, write_head
+from paddock.egress.head import (
+    MAX_INTERIM_RESPONSES,
+    NO_BODY,
+    Body,
+    Framing,
+    RequestHead,
+    ResponseHead,
+    parse_response,
+    write_head,
+)
 from paddock.egress.wire import CHUNK, Wire
 from paddock.gateway.address import Form
-from paddock.gateway.client import gone, hung_up
-from paddock.gateway.ends import End, StreamEnd, end_of
+from paddock.gateway.body_framing import BodyEnd, ConnectionCloseEnd, end_of
+from paddock.gateway.client_socket import gone, hung_up
 from paddock.gateway.origin import RawHeaders, outward
 from paddock.gateway.request import PortRequest
 
 HEAD_BYTES = 65_536
 
 
-class NoAnswer(errors.Unavailable):
+class UpstreamClosed(errors.Unavailable):
     """The server in the sandbox ended the connection before it said anything."""
 
     code = "no_answer"
 
 
-class BadAnswer(errors.Unavailable):
+class UpstreamMalformed(errors.Unavailable):
     """What it said is not HTTP."""
 
     code = "bad_answer"
 
 
-class Cut(errors.Unavailable):
+class ResponseCut(errors.Unavailable):
     """The connection broke in the middle of an answer: only a broken connection tells the client so."""
 
     code = "cut_off"
@@ -48,7 +57,7 @@ class Stage(Enum):
     TUNNEL = "both sides speak another protocol"
 
 
-class Request(Protocol):
+class UpstreamRequest(Protocol):
     @property
     def head(self) -> RequestHead: ...
 
@@ -59,7 +68,7 @@ class Request(Protocol):
     def upgrade(self) -> bytes | None: ...
 
 
-class Traffic(Protocol):
+class TrafficCounter(Protocol):
     """Is told how many bytes were moved."""
 
     held: bool
@@ -70,10 +79,12 @@ class Traffic(Protocol):
     def received(self, count: int) -> None: ...
 
 
-class Exchange:
+class HttpExchange:
     """Run it once; then its attributes say what became of the two connections."""
 
-    def __init__(self, client: Wire, server: Wire, request: Request, visit: Traffic, given: bytes = b"") -> None:
+    def __init__(
+        self, client: Wire, server: Wire, request: UpstreamRequest, lease: TrafficCounter, given: bytes = b""
+    ) -> None:
         """``given``: what was read of the body already; the request's body is the rest."""
         self.client_lives = False
         self.server_lives = False
@@ -81,20 +92,20 @@ class Exchange:
         self._client = client
         self._server = server
         self._request = request
-        self._visit = visit
+        self._lease = lease
         self._body = request.body
         self._given = given
         self._uploaded = False
 
     async def run(self, head: bytes) -> None:
-        """Raises NoAnswer and BadAnswer while another answer can still be given, Cut after that, and OSError where it
-        was the client that broke off."""
-        self._visit.held = True
+        """Raises UpstreamClosed and UpstreamMalformed while another answer can still be given, Cut after that, and
+        OSError where it was the client that broke off."""
+        self._lease.held = True
         try:
             await self._send(head + self._first_of_the_body())
             await self._both_ways()
         finally:
-            self._visit.held = False
+            self._lease.held = False
         self.client_lives = self.client_lives and self._uploaded
         self.server_lives = self.server_lives and self._uploaded
 
@@ -124,8 +135,8 @@ class Exchange:
         try:
             await self._server.send(head)
         except OSError as trouble:
-            raise NoAnswer("closed the connection") from trouble
-        self._visit.sent(len(head))
+            raise UpstreamClosed("closed the connection") from trouble
+        self._lease.sent(len(head))
 
     def _first_of_the_body(self) -> bytes:
         """What of it came with the head goes with the head."""
@@ -142,9 +153,9 @@ class Exchange:
         try:
             if self._given:
                 await self._server.send(self._given)
-                self._visit.sent(len(self._given))
+                self._lease.sent(len(self._given))
                 self._given = b""
-            await move_body(self._client, self._server, self._body, self._visit.sent)
+            await move_body(self._client, self._server, self._body, self._lease.sent)
             self._uploaded = True
         except OSError:
             if not self._server.failed:
@@ -173,23 +184,24 @@ class Exchange:
             raise
 
     def _broken(self, what: str) -> errors.PaddockError:
-        return BadAnswer(what) if self.stage is Stage.WAITING else Cut(what)
+        return UpstreamMalformed(what) if self.stage is Stage.WAITING else ResponseCut(what)
 
     async def _final_head(self) -> ResponseHead:
         """The head of the answer proper; what the server says meanwhile (100, 103) is passed on."""
-        while True:
+        for _ in range(MAX_INTERIM_RESPONSES):
             try:
                 data = await self._server.head(HEAD_BYTES)
             except OSError as trouble:
-                raise NoAnswer("closed the connection") from trouble
+                raise UpstreamClosed("closed the connection") from trouble
             if data is None:
-                raise NoAnswer("closed the connection without an answer")
-            self._visit.received(len(data))
+                raise UpstreamClosed("closed the connection without an answer")
+            self._lease.received(len(data))
             response = parse_response(data)
             if response.status >= 200 or response.status == 101:
                 return response
             if self._request.head.minor == 1 and (response.status == 100 or self._passes_hints()):
                 await self._client.send(_encode(response, self._present(response)))
+        raise UpstreamMalformed(f"sent {MAX_INTERIM_RESPONSES} interim responses and no answer")
 
     async def _respond(self, response: ResponseHead) -> None:
         body = response.body(self._request.head.method)
@@ -204,10 +216,10 @@ class Exchange:
             headers.append((b"Connection", b"close"))
         events = any(kind.startswith(b"text/event-stream") for kind in response.values(b"content-type"))
         self.stage = Stage.ENDLESS if events else Stage.ANSWERING
-        self._visit.held = False
+        self._lease.held = False
         if body.framing is Framing.CHUNKED and not modern:
             await self._client.send(_encode(response, headers))
-            await move_body(self._server, self._client, body, self._visit.received, chunks=False)
+            await move_body(self._server, self._client, body, self._lease.received, chunks=False)
         else:
             await self._pass_on(_encode(response, headers), end_of(body))
 
@@ -219,18 +231,18 @@ class Exchange:
             body = Body(Framing.LENGTH, length)
         return list(body.header())
 
-    async def _pass_on(self, head: bytes, end: End) -> None:
+    async def _pass_on(self, head: bytes, end: BodyEnd) -> None:
         """The body as it comes: a small piece stays a small piece, and is there at once."""
         ahead = self._server.ahead
         count = end.feed(memoryview(bytes(ahead)))
         first = head + bytes(ahead[:count])
         del ahead[:count]
         await self._client.send(first)
-        self._visit.received(count)
+        self._lease.received(count)
         while not end.done:
             count = await self._server.move(self._client, CHUNK, end.feed)
-            self._visit.received(count)
-            if not count and isinstance(end, StreamEnd):
+            self._lease.received(count)
+            if not count and isinstance(end, ConnectionCloseEnd):
                 return
             if not count:
                 raise errors.MalformedRequest("The connection ended within a body.")
@@ -243,15 +255,15 @@ class Exchange:
             raise errors.MalformedRequest("It changed to a protocol that nobody had asked for.")
         headers = [*self._present(response), (b"Connection", b"Upgrade"), (b"Upgrade", protocol)]
         self.stage = Stage.TUNNEL
-        self._visit.held = False
+        self._lease.held = False
         await self._client.send(_encode(response, headers))
 
 
-class PortExchange(Exchange):
+class PortExchange(HttpExchange):
     """With an application in a sandbox, whose answers reach no further than its own origin."""
 
-    def __init__(self, client: Wire, server: Wire, request: PortRequest, visit: Traffic) -> None:
-        super().__init__(client, server, request, visit)
+    def __init__(self, client: Wire, server: Wire, request: PortRequest, lease: TrafficCounter) -> None:
+        super().__init__(client, server, request, lease)
         self._port_request = request
 
     def _present(self, response: ResponseHead) -> RawHeaders:

@@ -11,20 +11,20 @@ import structlog
 from paddock import errors
 from paddock.egress.head import Framing, ResponseHead, parse_response
 from paddock.egress.wire import Wire
-from paddock.gateway.exchange import HEAD_BYTES, BadAnswer, Exchange, NoAnswer
+from paddock.gateway.exchange import HEAD_BYTES, HttpExchange, UpstreamClosed, UpstreamMalformed
 from paddock.gateway.origin import RawHeaders
-from paddock.gateway.request import Caller
-from paddock.gateway.routing import Forwarded, Routing
+from paddock.gateway.request import ClientInfo
+from paddock.gateway.routing import ForwardedRequest, Routing
 
 _ASK_TIMEOUT_S = 10.0
 _MAX_ANSWER = 1 << 20
-_NOBODY = Caller("", "http", proxy=False)
+_NOBODY = ClientInfo("", "http", proxy=False)
 """The question is our own; whose it is, its key says."""
 
 log = structlog.get_logger(__name__)
 
 
-class Uncounted:
+class NoCounter:
     """What is moved is counted by the server that has the sandbox."""
 
     held = False
@@ -34,10 +34,10 @@ class Uncounted:
     def received(self, count: int) -> None: ...
 
 
-class ForwardExchange(Exchange):
-    def __init__(self, client: Wire, forwarded: Forwarded, let_in: Callable[[], None]) -> None:
+class ForwardExchange(HttpExchange):
+    def __init__(self, client: Wire, forwarded: ForwardedRequest, let_in: Callable[[], None]) -> None:
         """``let_in`` is called when the other server answers with what was asked for, not with a refusal."""
-        super().__init__(client, forwarded.upstream.wire, forwarded, Uncounted(), forwarded.given)
+        super().__init__(client, forwarded.upstream.wire, forwarded, NoCounter(), forwarded.given)
         self._let_in = let_in
 
     def _present(self, response: ResponseHead) -> RawHeaders:
@@ -64,7 +64,7 @@ async def ask(routing: Routing, head: bytes, node_id: str, target: bytes) -> byt
         await asked.upstream.close()
 
 
-async def _read_answer(asked: Forwarded) -> bytes | None:
+async def _read_answer(asked: ForwardedRequest) -> bytes | None:
     wire = asked.upstream.wire
     head = await wire.head(HEAD_BYTES)
     response = None if head is None else parse_response(head)
@@ -79,7 +79,7 @@ async def _read_answer(asked: Forwarded) -> bytes | None:
     return bytes(wire.ahead[: body.length])
 
 
-def unanswered(forwarded: Forwarded, problem: NoAnswer | BadAnswer) -> errors.PaddockError:
+def unanswered(forwarded: ForwardedRequest, problem: UpstreamClosed | UpstreamMalformed) -> errors.PaddockError:
     return errors.ProviderUnavailable(
         f"The Paddock server on the machine of this sandbox {problem.message}. What was asked for may have been done, "
         "or not: look before you ask again.",

@@ -14,7 +14,7 @@ from urllib.parse import unquote_plus
 from paddock import errors
 from paddock.egress.head import Body, RequestHead, parse_request, write_head
 from paddock.gateway.address import ENVD_PORT, ID_HEADER, PORT_HEADER, Destination, Form, find_destination
-from paddock.lifecycle.invitations import LINK_PARAMETER, TICKET_PARAMETER
+from paddock.runtime.port_links import LINK_PARAMETER, TICKET_PARAMETER
 
 TRAFFIC_HEADER = "e2b-traffic-access-token"
 PREVIEW_HEADER = "x-daytona-preview-token"
@@ -40,7 +40,7 @@ _ADDED = frozenset({"x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", 
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class ClientInfo:
     """The other end of the connection, for the headers that tell the server in the sandbox about it."""
 
     address: str
@@ -124,7 +124,7 @@ class PortRequest:
         loads = mode == "navigate" if mode else "text/html" in (self.header("accept") or "")
         return loads and self.method in ("GET", "HEAD") and self.upgrade is None
 
-    def forwarded(self, caller: Caller, *, host_mask: str | None, secret: Collection[str]) -> bytes:
+    def forwarded(self, caller: ClientInfo, *, host_mask: str | None, secret: Collection[str]) -> bytes:
         """The head as it goes into the sandbox. ``secret``: headers that hold a key of ours."""
         headers = [(b"Host", self._host(host_mask))]
         # What a browser keeps for the API's host (a dashboard's session, say) is no application's business.
@@ -142,7 +142,7 @@ class PortRequest:
             headers += [(b"Connection", b"Upgrade"), (b"Upgrade", self.upgrade)]
         return write_head(b"%b %b HTTP/1.1" % (self.head.method, self.clean_target()), headers)
 
-    def scheme(self, caller: Caller) -> str:
+    def scheme(self, caller: ClientInfo) -> str:
         """Which the client speaks, with us or with a proxy in front of us."""
         return (self.header("x-forwarded-proto") if caller.proxy else None) or caller.scheme
 
@@ -151,7 +151,7 @@ class PortRequest:
             return self.host.encode()
         return mask.replace("${PORT}", str(self.destination.port)).encode()
 
-    def _told(self, caller: Caller) -> list[tuple[bytes, bytes]]:
+    def _told(self, caller: ClientInfo) -> list[tuple[bytes, bytes]]:
         """Proxies in front of us may have said it already; then theirs is nearer to the truth. From anybody else it is
         no more than a claim."""
         said = self.header if caller.proxy else _nothing_said
@@ -183,7 +183,7 @@ def read_port_request(data: bytes, served_ports: Set[int] = frozenset({ENVD_PORT
     head = parse_request(data)
     host, target = named(head)
     path = target.partition(b"?")[0].decode("latin-1")
-    destination = find_destination(host, OnlyOne(head), path)
+    destination = find_destination(host, SingleHeaders(head), path)
     if destination is None or destination.port in served_ports:
         return None
     if head.method == b"CONNECT":
@@ -194,7 +194,7 @@ def read_port_request(data: bytes, served_ports: Set[int] = frozenset({ENVD_PORT
     return PortRequest(head, destination, host, target, head.body())
 
 
-class OnlyOne:
+class SingleHeaders:
     """Reads headers that may be given once only: of two, one reader would take the first and another the last."""
 
     def __init__(self, head: RequestHead) -> None:

@@ -18,9 +18,9 @@ import structlog
 from paddock import errors, ids
 from paddock.egress.head import NO_BODY, Body, Framing, RequestHead, parse_request, write_head
 from paddock.gateway.address import Destination, find_destination
-from paddock.gateway.request import FORWARDED_HEADER, Caller, OnlyOne, named
+from paddock.gateway.request import FORWARDED_HEADER, ClientInfo, SingleHeaders, named
 from paddock.gateway.upstream import Upstream, dial_server
-from paddock.lifecycle.house import House
+from paddock.server.context import ServerContext
 
 _API_PATH = re.compile(
     r"/(?:sandboxes|e2b/(?:v2/)?sandboxes|daytona/api/sandbox|daytona/toolbox)/(?P<name>[^/]+)(?=/|$)"
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _NodeAddress:
     """Where a sandbox lives, which it does for its whole life."""
 
     key: str
@@ -43,7 +43,7 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Forwarded:
+class ForwardedRequest:
     """A request that another server answers, and the connection to it."""
 
     head: RequestHead
@@ -71,7 +71,7 @@ class Forwarded:
         wanted = name.encode()
         return next((value.decode("latin-1") for key, value in self.head.headers if key.lower() == wanted), None)
 
-    def encode(self, caller: Caller, proof: str) -> bytes:
+    def encode(self, caller: ClientInfo, proof: str) -> bytes:
         """The head as the other server gets it: the client's own, and who that is. ``proof``: that a server says so."""
         dropped = _TOLD | {_FORWARDED} | ({b"expect"} if self.given else set())
         headers = [(name, value) for name, value in self.head.end_to_end() if name.lower() not in dropped]
@@ -84,11 +84,11 @@ class Forwarded:
 
 
 class Routing:
-    def __init__(self, house: House) -> None:
-        self._nodes = house.nodes
-        self._rows = house.rows
-        self._tokens = house.tokens
-        self._places: dict[str, _Place] = {}
+    def __init__(self, context: ServerContext) -> None:
+        self._nodes = context.nodes
+        self._rows = context.row_cache
+        self._tokens = context.tokens
+        self._places: dict[str, _NodeAddress] = {}
         self._down_until: dict[str, float] = {}
 
     def concerns(self, head: bytes) -> bool:
@@ -98,7 +98,7 @@ class Routing:
         place = self._places.get(found.sandbox)
         return place is None or not self._nodes.is_ours(place.node_id)
 
-    async def find(self, head: bytes) -> Forwarded | None:
+    async def find(self, head: bytes) -> ForwardedRequest | None:
         """The request, on its way to the server that it is for. None where it is to be answered here: it is for a
         sandbox of ours or of nobody, or the other server is not there."""
         if not self._nodes.has_peers or (found := _read(head)) is None or not found.sandbox:
@@ -110,11 +110,13 @@ class Routing:
             place = await self._look_up(found.sandbox)
         if place is None or (upstream := await self._connect(place.node_id)) is None:
             return None
-        return Forwarded(found.head, found.body, found.destination, found.path, place.node_id, upstream, key=place.key)
+        return ForwardedRequest(
+            found.head, found.body, found.destination, found.path, place.node_id, upstream, key=place.key
+        )
 
     async def take_up(
         self, head: bytes, node_id: str, body: bytes | None, unread: bytes, left: int | None
-    ) -> Forwarded | None:
+    ) -> ForwardedRequest | None:
         """The same for a request that the app has, and found to be for that node.
 
         ``body`` is all of it, or None where the app has read none: then ``unread`` has come, and ``left`` bytes have
@@ -129,12 +131,12 @@ class Routing:
             return None
         if (upstream := await self._connect(node_id)) is None:
             return None
-        return Forwarded(found.head, whole, found.destination, found.path, node_id, upstream, given=given)
+        return ForwardedRequest(found.head, whole, found.destination, found.path, node_id, upstream, given=given)
 
     def proof(self) -> str:
         return self._tokens.sign_forward()
 
-    def told_by(self, head: RequestHead, caller: Caller) -> Caller:
+    def told_by(self, head: RequestHead, caller: ClientInfo) -> ClientInfo:
         """Who has sent this. What another server passes on comes from whom it says: it is a proxy in front of us."""
         return replace(caller, proxy=True) if not caller.proxy and self._proven(head) else caller
 
@@ -150,7 +152,7 @@ class Routing:
         given = [value for name, value in head.headers if name.lower() == _FORWARDED]
         return len(given) == 1 and self._tokens.check_forward(given[0].decode("latin-1"))
 
-    async def _look_up(self, name: str) -> _Place | None:
+    async def _look_up(self, name: str) -> _NodeAddress | None:
         try:
             row = await (self._rows.get(name) if ids.is_sandbox_id(name) else self._rows.by_key(name))
         except errors.StoreUnavailable:  # said by whoever answers here
@@ -159,7 +161,7 @@ class Routing:
             return None
         if len(self._places) >= _MAX_PLACES:
             self._places.clear()
-        place = self._places[name] = _Place(row.key, row.node_id)
+        place = self._places[name] = _NodeAddress(row.key, row.node_id)
         return place
 
     async def _connect(self, node_id: str) -> Upstream | None:
@@ -197,7 +199,7 @@ def _read(data: bytes) -> _Found | None:
             return None
         host, target = named(head)
         path = target.partition(b"?")[0].decode("latin-1")
-        destination = find_destination(host, OnlyOne(head), path)
+        destination = find_destination(host, SingleHeaders(head), path)
         return _Found(head, head.body(), destination, path, _sandbox(destination, path))
     except errors.MalformedRequest:
         return None
@@ -214,7 +216,7 @@ def _sandbox(destination: Destination | None, path: str) -> str:
     return key if ids.is_sandbox_key(key) else ""
 
 
-def _told(head: RequestHead, caller: Caller) -> list[tuple[bytes, bytes]]:
+def _told(head: RequestHead, caller: ClientInfo) -> list[tuple[bytes, bytes]]:
     """What proxies in front of us said counts, and we are one more."""
     said: dict[bytes, list[bytes]] = {name: [] for name in _TOLD}
     for name, value in head.headers if caller.proxy else ():

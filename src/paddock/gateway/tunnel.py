@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Callable
 
 from paddock.egress.wire import Wire
-from paddock.gateway.client import gone
-from paddock.gateway.exchange import Traffic
+from paddock.gateway.client_socket import gone
+from paddock.gateway.exchange import TrafficCounter
 
 _HALF_CLOSED_SECONDS = 60.0
 """For a client to finish after the server has. Whether the server still listens shows only when something is sent."""
 
 
-async def tunnel(client: Wire, server: Wire, visit: Traffic) -> None:
+async def tunnel(client: Wire, server: Wire, lease: TrafficCounter) -> None:
     """Until each side has said its last. Raises OSError where one of them was cut off."""
-    inward = asyncio.create_task(_pump(client, server, visit.sent))
-    outward = asyncio.create_task(_pump(server, client, visit.received))
+    inward = asyncio.create_task(_pump(client, server, lease.sent))
+    outward = asyncio.create_task(_pump(server, client, lease.received))
     leaving = None
     try:
         done, _ = await asyncio.wait((inward, outward), return_when=asyncio.FIRST_COMPLETED)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from paddock import errors
 from paddock.egress.wire import CHUNK, Wire
-from paddock.gateway.client import notice_silent_end
+from paddock.gateway.client_socket import notice_silent_end
 from paddock.machine.base import Connection, Machine
 
 _DIAL_SECONDS = 15.0
@@ -31,7 +31,7 @@ class SocketDialer(Protocol):
 
 
 class Upstream:
-    def __init__(self, wire: Wire, bridge: Bridge | None = None) -> None:
+    def __init__(self, wire: Wire, bridge: StreamBridge | None = None) -> None:
         self.wire = wire
         self._bridge = bridge
 
@@ -51,7 +51,7 @@ class Upstream:
             await self._bridge.close()
 
 
-class Bridge:
+class StreamBridge:
     """Moves bytes between a stream and one end of a pair of sockets."""
 
     def __init__(self, connection: Connection, end: socket.socket) -> None:
@@ -91,7 +91,7 @@ async def dial(machine: Machine, port: int) -> Upstream:
     except TimeoutError:
         raise errors.ProviderTimeout(f"Port {port} of the sandbox could not be reached in time.") from None
     ours, theirs = socket.socketpair()
-    return Upstream(Wire(ours), Bridge(connection, theirs))
+    return Upstream(Wire(ours), StreamBridge(connection, theirs))
 
 
 async def dial_server(url: str) -> Upstream:
@@ -111,7 +111,7 @@ async def dial_server(url: str) -> Upstream:
             sock.close()
             raise
     ours, theirs = socket.socketpair()
-    return Upstream(Wire(ours), Bridge(TlsConnection(reader, writer), theirs))
+    return Upstream(Wire(ours), StreamBridge(TlsConnection(reader, writer), theirs))
 
 
 async def _connected(host: str, port: int) -> socket.socket:

@@ -7,12 +7,12 @@ from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from paddock.gateway.asgi_extensions import TRACKED
 from paddock.gateway.connections import TrackedConnection
-from paddock.gateway.extensions import TRACKED
-from paddock.gateway.stalls import StallTimer
+from paddock.gateway.write_stalls import StallTimer
 
 
-class WebSocketDoor(WebSocketsSansIOProtocol):
+class AppWebSocketProtocol(WebSocketsSansIOProtocol):
     """``stall_seconds`` is set on a subclass, because uvicorn takes a class and nothing else."""
 
     stall_seconds = 60.0

@@ -16,13 +16,16 @@ import httpcore
 
 from paddock import errors, large_json
 from paddock.interpreter import PORT
+from paddock.loop_turns import give_turn
 from paddock.machine.base import Connection
 from paddock.machine.lines import LineBuffer
-from paddock.memory import Hold, Memory
+from paddock.memory import Hold, MemoryReservation
 from paddock.workers import Workers
 
 MAX_LINE = 32 << 20
 _ORIGIN = httpcore.Origin(b"http", b"127.0.0.1", PORT)
+_PIECE = 16 * 1024
+"""What is parsed at once: an answer may begin with interim responses without end."""
 _ANSWER_SECONDS = 90.0
 """For an answer to begin: it may have a kernel to start."""
 _SILENCE_SECONDS = 30.0
@@ -158,7 +161,7 @@ class _Stream(httpcore.AsyncNetworkStream):
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         try:
             async with asyncio.timeout(self.silence):
-                return await self._connection.read(max_bytes)
+                return await self._connection.read(min(max_bytes, _PIECE))
         except TimeoutError:
             raise httpcore.ReadTimeout(f"nothing came for {self.silence:g} s") from None
 
@@ -178,10 +181,11 @@ class _Stream(httpcore.AsyncNetworkStream):
         return False if info == "is_readable" else None
 
 
-async def _lines(response: httpcore.Response, memory: Memory) -> AsyncGenerator[bytes, None]:
+async def _lines(response: httpcore.Response, memory: MemoryReservation) -> AsyncGenerator[bytes, None]:
     lines = LineBuffer()
     async for chunk in response.aiter_stream():
         for line in lines.feed(chunk):
+            await give_turn()
             yield line
         memory.release()  # what was read before has been taken
         memory.reserve(_COPIES * len(lines))

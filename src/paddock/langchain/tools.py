@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 
 from paddock.client.answers import ToolInfo, ToolResult
-from paddock.client.call import Call
+from paddock.client.call import ApiCall
 from paddock.client.calls.tools import call_tool
 from paddock.client.pair import ClientPair
 from paddock.errors import (
@@ -81,7 +81,7 @@ def make_tool(info: ToolInfo, sandbox_id: str, clients: ClientPair, naming: Nami
     """``naming``: that of the whole catalogue, of which this tool may be only one."""
     spoken = Naming.of([info]) if naming is None else naming
 
-    def call(arguments: Mapping[str, Any]) -> Call[ToolResult]:
+    def call(arguments: Mapping[str, Any]) -> ApiCall[ToolResult]:
         return call_tool(sandbox_id, info.name, arguments, timeout=CALL_SECONDS)
 
     def plain(**arguments: Any) -> tuple[Content, dict[str, Any] | None]:

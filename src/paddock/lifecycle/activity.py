@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from paddock.clock import Pace
 from paddock.lifecycle.journal import Journal
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 _INTERVAL = 5.0
 
@@ -15,15 +15,15 @@ _INTERVAL = 5.0
 class Activity:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._inside: dict[str, tuple[Sandbox, int]] = {}
+        self._inside: dict[str, tuple[SandboxRow, int]] = {}
 
-    def inside(self, sandbox_id: str) -> Sandbox | None:
+    def inside(self, sandbox_id: str) -> SandboxRow | None:
         """The sandbox, if somebody is using it through this server."""
         entry = self._inside.get(sandbox_id)
         return entry[0] if entry else None
 
     @contextmanager
-    def enter(self, sandbox: Sandbox) -> Iterator[None]:
+    def enter(self, sandbox: SandboxRow) -> Iterator[None]:
         _, count = self._inside.get(sandbox.sandbox_id, (sandbox, 0))
         self._inside[sandbox.sandbox_id] = (sandbox, count + 1)
         try:

@@ -8,27 +8,27 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from paddock.models import State
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 _MAX_CHANGES = 1000
 
 
-class Changes:
+class RowChanges:
     """Rows of one owner as they changed. Who is too slow misses the oldest."""
 
     def __init__(self) -> None:
-        self._rows: deque[Sandbox] = deque(maxlen=_MAX_CHANGES)
+        self._rows: deque[SandboxRow] = deque(maxlen=_MAX_CHANGES)
         self._news = asyncio.Event()
         self._known: dict[str, tuple[int, State]] | None = None
         """Version and state of what was changed lately, as far as this process has seen it. None: it has not looked."""
 
-    def add(self, sandbox: Sandbox) -> None:
+    def add(self, sandbox: SandboxRow) -> None:
         if self._known is not None:
             self._known[sandbox.sandbox_id] = (sandbox.version, sandbox.state)
         self._rows.append(sandbox)
         self._news.set()
 
-    def compare(self, rows: Sequence[Sandbox]) -> None:
+    def compare(self, rows: Sequence[SandboxRow]) -> None:
         """These are all that were changed lately, by whomever: what is new among them is a change. They may have been
         read before something that was added since."""
         if self._known is None:
@@ -42,7 +42,7 @@ class Changes:
         while len(self._known) > max(_MAX_CHANGES, 2 * len(rows)):
             del self._known[next(iter(self._known))]
 
-    async def next(self) -> Sandbox:
+    async def next(self) -> SandboxRow:
         while not self._rows:
             self._news.clear()
             await self._news.wait()
@@ -52,19 +52,19 @@ class Changes:
 class Bus:
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Event]] = {}
-        self._following: dict[str, set[Changes]] = {}
+        self._following: dict[str, set[RowChanges]] = {}
 
-    def changed(self, sandbox: Sandbox) -> None:
+    def changed(self, sandbox: SandboxRow) -> None:
         """It is in another state; this is its row."""
         self.publish(sandbox.sandbox_id)
         for changes in self._following.get(sandbox.owner_id, ()):
             changes.add(sandbox)
 
     @contextlib.contextmanager
-    def follow(self, owner_id: str) -> Iterator[Changes]:
+    def follow(self, owner_id: str) -> Iterator[RowChanges]:
         """Every change of state of this owner's sandboxes that this process brings about, and those that
         :class:`~paddock.lifecycle.peer_changes.PeerChanges` finds."""
-        changes = Changes()
+        changes = RowChanges()
         self._following.setdefault(owner_id, set()).add(changes)
         try:
             yield changes
@@ -78,7 +78,7 @@ class Bus:
         """Owners whose sandboxes somebody follows."""
         return list(self._following)
 
-    def compare(self, owner_id: str, rows: Sequence[Sandbox]) -> None:
+    def compare(self, owner_id: str, rows: Sequence[SandboxRow]) -> None:
         for changes in self._following.get(owner_id, ()):
             changes.compare(rows)
 

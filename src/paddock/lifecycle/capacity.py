@@ -11,7 +11,7 @@ from paddock.lifecycle.engine import Engine
 from paddock.models import ResourceRequest
 from paddock.providers.base import Capacity
 from paddock.settings import Settings
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 _FRESH_SECONDS = 60.0
 """For which a provider's answer is good: machines and file systems seldom grow."""
@@ -30,7 +30,7 @@ class Capacities:
         self._engine = engine
         self._known: dict[str, tuple[float, Capacity]] = {}
 
-    async def fit(self, sandbox: Sandbox, asked: ResourceRequest) -> Sandbox:
+    async def fit(self, sandbox: SandboxRow, asked: ResourceRequest) -> SandboxRow:
         """Refuses what was asked for beyond the maximum. What nobody asked for, a default, gives way to it."""
         has = await self._of(sandbox.provider)
         fitted: dict[str, Any] = {}

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from paddock.accounts.accounts import Principal
 from paddock.clock import Clock
 from paddock.egress.records import EgressReport
 from paddock.errors import SandboxNotFound
-from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.engine import Engine
@@ -21,11 +21,11 @@ from paddock.providers.base import IsolationReport, Provider
 from paddock.settings import Settings
 from paddock.store import events, sandboxes
 from paddock.store.database import Store
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 
 @dataclass(frozen=True, slots=True)
-class Isolated:
+class SandboxIsolation:
     report: IsolationReport
     requested: Isolation | None
 
@@ -49,10 +49,10 @@ class Confinement:
         self._engine = engine
         self._bus = bus
 
-    async def isolation(self, who: Principal, sandbox_id: str) -> Isolated:
+    async def isolation(self, who: Principal, sandbox_id: str) -> SandboxIsolation:
         sandbox, provider = await self._living(who, sandbox_id)
         report = await self._engine.call(provider.isolation(sandbox_id), "isolation")
-        return Isolated(report, sandbox.isolation)
+        return SandboxIsolation(report, sandbox.isolation)
 
     async def egress(self, who: Principal, sandbox_id: str) -> EgressReport:
         sandbox, provider = await self._living(who, sandbox_id)
@@ -75,7 +75,7 @@ class Confinement:
         return await self._engine.call(provider.egress(sandbox_id), "egress")
 
     async def _change(
-        self, who: Principal, sandbox: Sandbox, rules: EgressRules, network: Mapping[str, Any] | None
+        self, who: Principal, sandbox: SandboxRow, rules: EgressRules, network: Mapping[str, Any] | None
     ) -> None:
         """The provider first: until it has answered nothing has changed, and it remembers by itself. What changes is
         what it enforces; a row may be older, where it was written again from labels or a crash came in between."""
@@ -93,7 +93,7 @@ class Confinement:
             await events.append(connection, sandbox.sandbox_id, self._clock.now(), ("egress.changed", lists))
         self._bus.publish(sandbox.sandbox_id)
 
-    async def _living(self, who: Principal, sandbox_id: str) -> tuple[Sandbox, Provider]:
+    async def _living(self, who: Principal, sandbox_id: str) -> tuple[SandboxRow, Provider]:
         """Looking wakes nobody, but there must be something to look at."""
         sandbox = (await self._controller.get(who, sandbox_id)).sandbox
         if sandbox.state not in SETTLED_ALIVE:

@@ -14,50 +14,50 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paddock.accounts.accounts import Accounts, Principal
 from paddock.clock import Clock
 from paddock.errors import Asleep, Conflict, ProviderRefused, SandboxNotFound, StoreUnavailable
 from paddock.ids import is_sandbox_id, is_sandbox_key
-from paddock.lifecycle.accounts import Accounts, Principal
 from paddock.lifecycle.activity import Activity
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.capacity import Capacities
-from paddock.lifecycle.disk_room import DiskRoom
-from paddock.lifecycle.due import due
+from paddock.lifecycle.deadlines import due
+from paddock.lifecycle.disk_monitor import DiskMonitor
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.naming import check_name
 from paddock.lifecycle.nodes import Nodes
-from paddock.lifecycle.planning import NATIVE, Traits, check_timeout, plan, renamed
-from paddock.lifecycle.rows import Rows
+from paddock.lifecycle.planning import NATIVE, CreateTraits, check_timeout, plan, renamed
+from paddock.lifecycle.row_cache import RowCache
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME
-from paddock.lifecycle.templates import Templates
+from paddock.lifecycle.templates import TemplateCatalog
 from paddock.lifecycle.transitions import Transitions, cannot
 from paddock.machine.base import Machine
 from paddock.models import CreateSandbox, State, TimeoutAction, TimeoutFrom
 from paddock.settings import Settings
 from paddock.store import deadlines, mcp_servers, sandboxes
 from paddock.store.database import Store
-from paddock.store.records import Deadline, DeadlineKind, Page, Sandbox
+from paddock.store.records import Deadline, DeadlineKind, Page, SandboxRow
 
 _ATTACH_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SandboxView:
     """What every answer about a sandbox needs."""
 
-    sandbox: Sandbox
+    sandbox: SandboxRow
     expires: Deadline | None
     new: bool = False
     """Just made, by this very request."""
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ActiveSandbox:
     """A sandbox that is awake, and stays so, while somebody acts in it."""
 
-    sandbox: Sandbox
+    sandbox: SandboxRow
     machine: Machine
     _journal: Journal
 
@@ -89,8 +89,8 @@ class Controller:
         journal: Journal,
         activity: Activity,
         idempotency: Idempotency,
-        rows: Rows,
-        disk_room: DiskRoom,
+        row_cache: RowCache,
+        disk_monitor: DiskMonitor,
         bus: Bus,
         nodes: Nodes,
         providers: Collection[str],
@@ -106,21 +106,21 @@ class Controller:
         self._journal = journal
         self._activity = activity
         self._idempotency = idempotency
-        self._rows = rows
-        self._disk_room = disk_room
+        self._row_cache = row_cache
+        self._disk_monitor = disk_monitor
         self._bus = bus
         self._nodes = nodes
         self._default_provider = default_provider
         self._server_id = server_id
-        self._templates = Templates(clock, engine, providers, default_provider)
+        self._templates = TemplateCatalog(clock, engine, providers, default_provider)
         self.has_template = self._templates.has
         """Also of one that no provider lists: a vendor's account may have more than is known here."""
         self._capacities = Capacities(settings, clock, engine)
 
     # Reading
 
-    async def get(self, who: Principal, sandbox_id: str) -> Seen:
-        async with self._store.read(swift=True) as connection:
+    async def get(self, who: Principal, sandbox_id: str) -> SandboxView:
+        async with self._store.read(inline=True) as connection:
             sandbox = await self._find(connection, who, sandbox_id)
             return await self._seen_in(connection, sandbox)
 
@@ -162,10 +162,10 @@ class Controller:
         who: Principal,
         request: CreateSandbox,
         idempotency_key: str | None = None,
-        traits: Traits = NATIVE,
-    ) -> Seen:
+        traits: CreateTraits = NATIVE,
+    ) -> SandboxView:
         plain = self._planned(who, request)
-        self._disk_room.admit()
+        self._disk_monitor.admit()
         provider, template_id = await self._templates.choose(request.provider, request.template_id)
         plain = replace(plain, provider=provider, template_id=template_id, node_id=self._nodes.of(provider))
         plain = await self._capacities.fit(plain, request.resources)
@@ -179,7 +179,7 @@ class Controller:
             except IntegrityError:  # the id is taken already: one in four thousand million, for a user's first
                 plain = renamed(plain)
 
-    async def connect(self, who: Principal, sandbox_id: str, timeout: int | None = None) -> Seen:
+    async def connect(self, who: Principal, sandbox_id: str, timeout: int | None = None) -> SandboxView:
         """Wake it if it sleeps, and give it its whole timeout again."""
         check_timeout(self._settings, timeout)
         await self._awake(who, sandbox_id)
@@ -187,18 +187,18 @@ class Controller:
 
     async def set_timeout(
         self, who: Principal, sandbox_id: str, timeout: int, action: TimeoutAction | None = None
-    ) -> Seen:
+    ) -> SandboxView:
         """Remember the timeout, and count it from now. A paused sandbox stays paused and has it when it wakes."""
         check_timeout(self._settings, timeout)
         await self._visible(who, sandbox_id)
         return await self._retime(who, sandbox_id, timeout, action)
 
-    async def pause(self, who: Principal, sandbox_id: str) -> Seen:
+    async def pause(self, who: Principal, sandbox_id: str) -> SandboxView:
         await self._visible(who, sandbox_id)
         await self._journal.settled(sandbox_id)  # what happened before stands before it in the record
         return await self._seen(await self._transitions.reach(sandbox_id, PAUSE))
 
-    async def resume(self, who: Principal, sandbox_id: str) -> Seen:
+    async def resume(self, who: Principal, sandbox_id: str) -> SandboxView:
         """The same as to connect, by the word that people look for."""
         return await self.connect(who, sandbox_id)
 
@@ -210,28 +210,28 @@ class Controller:
         self._journal.forget(sandbox_id)
 
     @asynccontextmanager
-    async def use(self, who: Principal, sandbox_id: str) -> AsyncIterator[Use]:
+    async def use(self, who: Principal, sandbox_id: str) -> AsyncIterator[ActiveSandbox]:
         """Act inside: wakes a paused sandbox and keeps the idle deadline away for as long as the context is open."""
         async with self._inside(await self._visible(who, sandbox_id), wake=True) as use:
             yield use
 
     @asynccontextmanager
-    async def use_made(self, who: Principal, made: Seen) -> AsyncIterator[Use]:
+    async def use_made(self, who: Principal, made: SandboxView) -> AsyncIterator[ActiveSandbox]:
         """The same for whoever made it. What was just written need not be read; another may have changed since."""
         sandbox = made.sandbox if made.new else await self._visible(who, made.sandbox.sandbox_id)
         async with self._inside(sandbox, wake=True) as use:
             yield use
 
-    async def by_key(self, key: str) -> Sandbox:
+    async def by_key(self, key: str) -> SandboxRow:
         """Whose DNS-safe key this is. For the gateway, where the key in a host name says which sandbox is meant and
         something else says whether the caller may."""
-        sandbox = await self._rows.by_key(key) if is_sandbox_key(key) else None
+        sandbox = await self._row_cache.by_key(key) if is_sandbox_key(key) else None
         if sandbox is None:
             raise SandboxNotFound.by_id(key)
         return sandbox
 
     @asynccontextmanager
-    async def use_key(self, key: str, *, wake: bool) -> AsyncIterator[Use]:
+    async def use_key(self, key: str, *, wake: bool) -> AsyncIterator[ActiveSandbox]:
         """The same as ``use`` for whoever was let in already. One that is gone, or on its way, is not found; one that
         is paused, and is not to be woken or may not be by use alone, is :class:`Asleep`."""
         sandbox = await self.by_key(key)
@@ -250,7 +250,7 @@ class Controller:
             )
         return await self._engine.call(self._engine.provider_of(sandbox).attach(sandbox_id), "attach")
 
-    async def strike(self, deadline: Deadline) -> bool:
+    async def expire_deadline(self, deadline: Deadline) -> bool:
         """A deadline is due: do what it says, unless somebody is inside. False when it turned out to be void."""
         using = self._activity.inside(deadline.sandbox_id)
         pushed_out = using is not None and using.timeout_from is TimeoutFrom.ACTIVITY
@@ -258,11 +258,11 @@ class Controller:
             await self._journal.touch(using, now=True)
             return False
         await self._journal.settled(deadline.sandbox_id)
-        return await self._transitions.strike(deadline)
+        return await self._transitions.expire_deadline(deadline)
 
     # Inside
 
-    def _planned(self, who: Principal, request: CreateSandbox) -> Sandbox:
+    def _planned(self, who: Principal, request: CreateSandbox) -> SandboxRow:
         self._templates.check(request.provider)
         provider = request.provider or self._default_provider
         now = self._clock.now()
@@ -271,18 +271,18 @@ class Controller:
     async def _create(
         self,
         who: Principal,
-        sandbox: Sandbox,
+        sandbox: SandboxRow,
         servers: Mapping[str, Any],
         used_as: str,
         key: str | None,
         git_url: str | None,
-    ) -> tuple[Sandbox, bool]:
+    ) -> tuple[SandboxRow, bool]:
         """The new sandbox; or, where the idempotency key was used before, the one that it made then. And which."""
         holder = sandbox.sandbox_id
 
         async def write() -> bool:
             nonlocal holder
-            async with self._store.write(swift=True) as connection:
+            async with self._store.write(inline=True) as connection:
                 if key is not None:
                     claim = await self._idempotency.claim_in(connection, who, key, used_as, sandbox.sandbox_id, None)
                     holder = claim.sandbox_id
@@ -307,16 +307,16 @@ class Controller:
             raise ProviderRefused(first.reason or "The create that used this Idempotency-Key failed.")
         return first, False
 
-    async def _visible(self, who: Principal, sandbox_id: str) -> Sandbox:
-        return _may_see(who, sandbox_id, await self._rows.get(sandbox_id) if is_sandbox_id(sandbox_id) else None)
+    async def _visible(self, who: Principal, sandbox_id: str) -> SandboxRow:
+        return _may_see(who, sandbox_id, await self._row_cache.get(sandbox_id) if is_sandbox_id(sandbox_id) else None)
 
-    async def _find(self, connection: AsyncConnection, who: Principal, sandbox_id: str) -> Sandbox:
+    async def _find(self, connection: AsyncConnection, who: Principal, sandbox_id: str) -> SandboxRow:
         return _may_see(
             who, sandbox_id, await sandboxes.get(connection, sandbox_id) if is_sandbox_id(sandbox_id) else None
         )
 
     @asynccontextmanager
-    async def _inside(self, sandbox: Sandbox, *, wake: bool) -> AsyncIterator[Use]:
+    async def _inside(self, sandbox: SandboxRow, *, wake: bool) -> AsyncIterator[ActiveSandbox]:
         sandbox = await self._woken(sandbox, wake=wake)
         with self._activity.enter(sandbox):
             active = max(sandbox.last_activity_at, self._journal.last_written(sandbox.sandbox_id))
@@ -324,13 +324,13 @@ class Controller:
             pushed_out = sandbox.timeout_from is TimeoutFrom.ACTIVITY
             await self._journal.touch(sandbox, now=pushed_out and left < sandbox.timeout / 2)
             machine = await self._attach(sandbox, wake=wake)
-            yield Use(sandbox, machine, self._journal)
+            yield ActiveSandbox(sandbox, machine, self._journal)
 
-    async def _awake(self, who: Principal, sandbox_id: str) -> Sandbox:
+    async def _awake(self, who: Principal, sandbox_id: str) -> SandboxRow:
         """For whoever asks for just that."""
         return await self._running(await self._visible(who, sandbox_id))
 
-    async def _woken(self, sandbox: Sandbox, *, wake: bool) -> Sandbox:
+    async def _woken(self, sandbox: SandboxRow, *, wake: bool) -> SandboxRow:
         """For whoever uses it. A pause that is under way is waited for, to know how it ended."""
         self._nodes.require(sandbox)  # before the use counts as one
         if sandbox.state is State.PAUSING:
@@ -342,19 +342,19 @@ class Controller:
             )
         return await self._running(sandbox)
 
-    async def _running(self, sandbox: Sandbox) -> Sandbox:
+    async def _running(self, sandbox: SandboxRow) -> SandboxRow:
         if sandbox.state is State.RUNNING:
             return sandbox
         if sandbox.state is State.DELETED:
             raise cannot(sandbox, RESUME.name)
         return await self._transitions.reach(sandbox.sandbox_id, RESUME)
 
-    async def _attach(self, sandbox: Sandbox, *, wake: bool) -> Machine:
+    async def _attach(self, sandbox: SandboxRow, *, wake: bool) -> Machine:
         """The machine. Where the provider disagrees with the row (a host was restarted, somebody paused it in this
         moment), the row is put right."""
         for left in reversed(range(_ATTACH_TRIES)):
             provider = self._engine.provider_of(sandbox)
-            if (machine := provider.at_hand(sandbox.sandbox_id)) is not None:
+            if (machine := provider.attached_machine(sandbox.sandbox_id)) is not None:
                 return machine
             try:
                 return await self._engine.call(provider.attach(sandbox.sandbox_id), "attach")
@@ -362,14 +362,16 @@ class Controller:
                 if not left:
                     raise
                 await self._transitions.compare(sandbox.sandbox_id)
-                current = await self._rows.get(sandbox.sandbox_id)
+                current = await self._row_cache.get(sandbox.sandbox_id)
                 if current is None:
                     raise
                 sandbox = await self._woken(current, wake=wake)
         raise AssertionError("unreachable")
 
-    async def _retime(self, who: Principal, sandbox_id: str, timeout: int | None, action: TimeoutAction | None) -> Seen:
-        async with self._store.write(swift=True) as connection:
+    async def _retime(
+        self, who: Principal, sandbox_id: str, timeout: int | None, action: TimeoutAction | None
+    ) -> SandboxView:
+        async with self._store.write(inline=True) as connection:
             sandbox = await sandboxes.get(connection, sandbox_id, lock=True)
             now = self._clock.now()  # while nobody else writes: before it, the clock may have been set
             if sandbox is None or sandbox.state in {State.DELETING, State.DELETED}:
@@ -388,20 +390,20 @@ class Controller:
                 await deadlines.put(connection, sandbox_id, DeadlineKind.IDLE, sandbox.on_timeout, *idle)
             return await self._seen_in(connection, sandbox)
 
-    def _seen_new(self, sandbox: Sandbox) -> Seen:
+    def _seen_new(self, sandbox: SandboxRow) -> SandboxView:
         """What was just written need not be read."""
         written = self._engine.deadlines_of(sandbox, sandbox.state_changed_at)
-        return Seen(sandbox, min(written, key=lambda deadline: deadline.due_at, default=None), new=True)
+        return SandboxView(sandbox, min(written, key=lambda deadline: deadline.due_at, default=None), new=True)
 
-    async def _seen(self, sandbox: Sandbox) -> Seen:
-        async with self._store.read(swift=True) as connection:
+    async def _seen(self, sandbox: SandboxRow) -> SandboxView:
+        async with self._store.read(inline=True) as connection:
             return await self._seen_in(connection, sandbox)
 
-    async def _seen_in(self, connection: AsyncConnection, sandbox: Sandbox) -> Seen:
-        return Seen(sandbox, await deadlines.next_of_one(connection, sandbox.sandbox_id))
+    async def _seen_in(self, connection: AsyncConnection, sandbox: SandboxRow) -> SandboxView:
+        return SandboxView(sandbox, await deadlines.next_of_one(connection, sandbox.sandbox_id))
 
 
-def _may_see(who: Principal, sandbox_id: str, sandbox: Sandbox | None) -> Sandbox:
+def _may_see(who: Principal, sandbox_id: str, sandbox: SandboxRow | None) -> SandboxRow:
     """The row, if there is one and it is the caller's to see."""
     if sandbox is None or not (who.is_admin or sandbox.owner_id == who.user_id):
         raise SandboxNotFound.by_id(sandbox_id)

@@ -30,27 +30,27 @@ from paddock.errors import (
     TooManyRequests,
     Unsupported,
 )
-from paddock.lifecycle import checkout, reasons, states
+from paddock.lifecycle import git_clone, reasons, states
 from paddock.lifecycle.bus import Bus
-from paddock.lifecycle.due import deadlines_of
+from paddock.lifecycle.deadlines import deadlines_of
 from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.pool import Pool
 from paddock.lifecycle.spec import spec_of
 from paddock.lifecycle.states import CREATE, DELETE, OPERATIONS, PAUSE, RESUME, Operation
-from paddock.lifecycle.within import within
+from paddock.lifecycle.timeouts import with_timeout
 from paddock.models import State
-from paddock.providers.base import Found, Provider, SandboxSpec
+from paddock.providers.base import MachineInfo, Provider, SandboxSpec
 from paddock.redaction import has_credentials, without_credentials
 from paddock.settings import Settings
 from paddock.store import deadlines, events, idempotency, mcp_servers, sandboxes, services, usage
 from paddock.store.database import Store
-from paddock.store.records import Deadline, Event, Sandbox
+from paddock.store.records import Deadline, EventRow, SandboxRow
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-Guard = Callable[[AsyncConnection, Sandbox], Awaitable[None]]
+Guard = Callable[[AsyncConnection, SandboxRow], Awaitable[None]]
 """Looks at the row inside the transaction that is about to change it, and raises if it must not."""
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -87,14 +87,14 @@ class Engine:
 
     async def begin(
         self,
-        sandbox: Sandbox,
+        sandbox: SandboxRow,
         operation: Operation,
         *,
         cause: str,
         deadline: Deadline | None = None,
         guard: Guard | None = None,
         values: Mapping[str, Any] = NOTHING,
-    ) -> Sandbox | None:
+    ) -> SandboxRow | None:
         """Write the intent, and ``values`` beside it. None when the row, or the deadline that asks for it, is no longer
         what was seen."""
         begin = partial(self._begin, sandbox, operation, cause, deadline, guard, values)
@@ -102,15 +102,15 @@ class Engine:
 
     async def _begin(
         self,
-        sandbox: Sandbox,
+        sandbox: SandboxRow,
         operation: Operation,
         cause: str,
         deadline: Deadline | None,
         guard: Guard | None,
         values: Mapping[str, Any],
-    ) -> Sandbox | None:
+    ) -> SandboxRow | None:
         data: dict[str, Any] = {"cause": cause}
-        async with self._store.write(swift=True) as connection:
+        async with self._store.write(inline=True) as connection:
             current = await sandboxes.get(connection, sandbox.sandbox_id, lock=True)
             if current is None or current.version != sandbox.version:
                 return None
@@ -130,14 +130,14 @@ class Engine:
         self._bus.changed(begun)
         return begun
 
-    async def take_over(self, sandbox: Sandbox) -> Sandbox | None:
+    async def take_over(self, sandbox: SandboxRow) -> SandboxRow | None:
         """Take the lease of a transition that nobody works on. None when somebody else was quicker."""
-        async with self._store.write(swift=True) as connection:
+        async with self._store.write(inline=True) as connection:
             if await sandboxes.change(connection, sandbox, lease_owner=self._server_id) is None:
                 return None
         return replace(sandbox, lease_owner=self._server_id, version=sandbox.version + 1)
 
-    async def drive(self, sandbox: Sandbox, *, once: bool = False) -> Sandbox:
+    async def drive(self, sandbox: SandboxRow, *, once: bool = False) -> SandboxRow:
         """Finish the transition that the row is in, whose lease we hold. ``once``: a create whose caller is told of any
         failure and cannot ask for the same sandbox again, so that nobody must go on with it."""
         operation = OPERATIONS[sandbox.state]
@@ -177,13 +177,13 @@ class Engine:
             await self.remove_machine(sandbox)
         return done
 
-    async def write_off(self, sandbox: Sandbox) -> None:
+    async def write_off(self, sandbox: SandboxRow) -> None:
         """The delete of one whose node is lost."""
         taken = await self.take_over(sandbox)
         if taken is not None:
             await self._finish(taken, State.DELETED, {})
 
-    async def place(self, sandbox: Sandbox) -> None:
+    async def place(self, sandbox: SandboxRow) -> None:
         """Write down that it is here, where the provider has it."""
         async with self._store.write() as connection:
             await sandboxes.patch(connection, sandbox.sandbox_id, node_id=self._nodes.of(sandbox.provider))
@@ -192,9 +192,11 @@ class Engine:
         """Whoever asked for it was told that there is none: what its row says is undone once it can be written."""
         self._given_up.add(sandbox_id)
 
-    async def correct(self, sandbox: Sandbox, state: State, reason: str, event: str | None = None) -> Sandbox | None:
+    async def correct(
+        self, sandbox: SandboxRow, state: State, reason: str, event: str | None = None
+    ) -> SandboxRow | None:
         """Make the row say what the provider says. None when the row has changed since it was read."""
-        async with self._store.write(swift=True) as connection:
+        async with self._store.write(inline=True) as connection:
             current = await sandboxes.get(connection, sandbox.sandbox_id, lock=True)
             if current is None or current.version != sandbox.version:
                 return None
@@ -205,39 +207,39 @@ class Engine:
         self._bus.changed(corrected)
         return corrected
 
-    async def add(self, connection: AsyncConnection, sandbox: Sandbox, git_url: str | None = None) -> None:
+    async def add(self, connection: AsyncConnection, sandbox: SandboxRow, git_url: str | None = None) -> None:
         """The first row of a sandbox, with the deadlines of its state. ``git_url``: with the password that the row has
         not."""
         seq = sandbox.event_seq + 1
         await sandboxes.add(connection, replace(sandbox, event_seq=seq))
         name = f"sandbox.{sandbox.state.value}"
-        await events.put(connection, Event(sandbox.sandbox_id, seq, name, self._clock.now(), {"cause": "request"}))
+        await events.put(connection, EventRow(sandbox.sandbox_id, seq, name, self._clock.now(), {"cause": "request"}))
         await self.arm(connection, sandbox)
         if git_url and git_url != sandbox.git_url:
             self._clone_urls[sandbox.sandbox_id] = git_url
 
     async def arm(
-        self, connection: AsyncConnection, sandbox: Sandbox, now: float | None = None, *, woken: bool = False
+        self, connection: AsyncConnection, sandbox: SandboxRow, now: float | None = None, *, woken: bool = False
     ) -> None:
         """Set the deadlines that a sandbox in this state has."""
         for each in self.deadlines_of(sandbox, self._clock.now() if now is None else now, woken=woken):
             await deadlines.put(connection, each.sandbox_id, each.kind, each.action, each.due_at, each.warn_at)
 
-    def deadlines_of(self, sandbox: Sandbox, now: float, *, woken: bool = False) -> list[Deadline]:
+    def deadlines_of(self, sandbox: SandboxRow, now: float, *, woken: bool = False) -> list[Deadline]:
         """Those of one that enters this state now."""
         return deadlines_of(self._settings, sandbox, now, woken=woken)
 
     async def _enter(
         self,
         connection: AsyncConnection,
-        sandbox: Sandbox,
+        sandbox: SandboxRow,
         state: State,
         data: Mapping[str, Any],
         *,
         lease_owner: str | None,
         reason: str | None,
         **values: Any,
-    ) -> Sandbox:
+    ) -> SandboxRow:
         """Every change of state goes through here: row, usage, deadlines and event in the caller's transaction."""
         states.check(sandbox.state, state)
         self._clone_urls.pop(sandbox.sandbox_id, None)
@@ -258,7 +260,7 @@ class Engine:
             values |= {"git_url": without_credentials(sandbox.git_url)}
         seq = await sandboxes.change(connection, sandbox, with_event=True, **values)
         if seq is None:
-            raise Lost(sandbox.sandbox_id)
+            raise TransitionLost(sandbox.sandbox_id)
         if state is State.DELETED:
             await mcp_servers.clear(connection, sandbox.sandbox_id)  # they may hold secrets
             await services.forget(connection, [sandbox.sandbox_id])
@@ -268,24 +270,24 @@ class Engine:
         if not states.unfinished(sandbox.state):
             await deadlines.remove(connection, sandbox.sandbox_id)  # a transitional state has none
         await self.arm(connection, entered, now, woken=sandbox.state is State.RESUMING)
-        await events.put(connection, Event(sandbox.sandbox_id, seq, f"sandbox.{state.value}", now, data))
+        await events.put(connection, EventRow(sandbox.sandbox_id, seq, f"sandbox.{state.value}", now, data))
         return entered
 
     async def _finish(
-        self, sandbox: Sandbox, state: State, values: dict[str, Any], reason: str | None = None
-    ) -> Sandbox:
+        self, sandbox: SandboxRow, state: State, values: dict[str, Any], reason: str | None = None
+    ) -> SandboxRow:
         """Write the outcome. If another server took this transition over meanwhile, its word counts, not ours."""
         if reason is None and state in {State.PAUSED, State.DELETED}:
             reason = reasons.begun(sandbox)
 
-        async def finish() -> Sandbox:
-            async with self._store.write(swift=True) as connection:
+        async def finish() -> SandboxRow:
+            async with self._store.write(inline=True) as connection:
                 return await self._enter(connection, sandbox, state, {}, lease_owner=None, reason=reason, **values)
 
         try:
             freeing = state in (State.PAUSED, State.DELETED)
             done = await (self._store.write_freeing(finish) if freeing else finish())
-        except Lost:
+        except TransitionLost:
             async with self._store.read() as connection:
                 current = await sandboxes.get(connection, sandbox.sandbox_id)
             if current is None:
@@ -294,7 +296,7 @@ class Engine:
         self._bus.changed(done)
         return done
 
-    async def _give_way(self, sandbox: Sandbox, operation: Operation, error: PaddockError) -> None:
+    async def _give_way(self, sandbox: SandboxRow, operation: Operation, error: PaddockError) -> None:
         """The provider said a definite no: go back to where the sandbox was, or undo a create."""
         if operation is DELETE:
             await self._release(sandbox, error)
@@ -308,7 +310,7 @@ class Engine:
                 await idempotency.release(connection, sandbox.sandbox_id)
         await self._undo_create(sandbox, reason)
 
-    async def remove_machine(self, sandbox: Sandbox) -> None:
+    async def remove_machine(self, sandbox: SandboxRow) -> None:
         """Without a word in its row, which another server has deleted meanwhile, or which cannot be written."""
         try:
             await self.call(self.provider_of(sandbox).delete(sandbox.sandbox_id), "delete")
@@ -317,26 +319,26 @@ class Engine:
                 "a deleted sandbox is left to the next sweep", sandbox_id=sandbox.sandbox_id, problem=str(problem)
             )
 
-    async def abandon(self, sandbox: Sandbox) -> None:
+    async def abandon(self, sandbox: SandboxRow) -> None:
         """A create that was answered with an error, and that nobody has asked for again."""
         taken = await self.take_over(sandbox)
         if taken is not None:
             await self._undo_create(taken, taken.reason or "create failed")
 
-    async def _begin_undoing(self, sandbox: Sandbox, reason: str, *, lease_owner: str | None) -> Sandbox | None:
+    async def _begin_undoing(self, sandbox: SandboxRow, reason: str, *, lease_owner: str | None) -> SandboxRow | None:
         """None where somebody else has written another intent meanwhile."""
         reason = reason[:_MAX_REASON]
         try:
-            async with self._store.write(swift=True) as connection:
+            async with self._store.write(inline=True) as connection:
                 undoing = await self._enter(
                     connection, sandbox, State.DELETING, {"reason": reason}, lease_owner=lease_owner, reason=reason
                 )
-        except Lost:
+        except TransitionLost:
             return None
         self._bus.changed(undoing)
         return undoing
 
-    async def _undo_create(self, sandbox: Sandbox, reason: str) -> None:
+    async def _undo_create(self, sandbox: SandboxRow, reason: str) -> None:
         undoing = await self._begin_undoing(sandbox, reason, lease_owner=self._server_id)
         if undoing is None:
             return  # it is being deleted already
@@ -348,7 +350,7 @@ class Engine:
             # The caller's error is the failed create; the row stays `deleting` and the reconciler goes on.
             log.warning("undo of a create must be tried again", sandbox_id=sandbox.sandbox_id, problem=str(problem))
 
-    async def _release(self, sandbox: Sandbox, error: BaseException, *, once: bool = False) -> None:
+    async def _release(self, sandbox: SandboxRow, error: BaseException, *, once: bool = False) -> None:
         """The outcome is not known. Leave the intent standing for the reconciler, which tries again with patience."""
         attempts = min(max(0, sandbox.attempts) + 1, _MAX_ATTEMPTS)
         if once:
@@ -357,7 +359,7 @@ class Engine:
         if sandbox.state is State.CREATING and attempts >= _CREATE_ATTEMPTS:
             await self._undo_create(sandbox, f"create failed {attempts} times: {error}")
             return
-        async with self._store.write(swift=True) as connection:
+        async with self._store.write(inline=True) as connection:
             await sandboxes.change(
                 connection,
                 sandbox,
@@ -368,14 +370,14 @@ class Engine:
             )
         self._bus.publish(sandbox.sandbox_id)
 
-    async def _act(self, operation: Operation, sandbox: Sandbox) -> str | None:
+    async def _act(self, operation: Operation, sandbox: SandboxRow) -> str | None:
         provider = self.provider_of(sandbox)
         if operation is CREATE:
             found = await self._make(provider, spec_of(sandbox))
             if sandbox.git_url:
                 machine = await self.call(provider.attach(sandbox.sandbox_id), "attach")
                 url = self._clone_urls.get(sandbox.sandbox_id, sandbox.git_url)
-                await self.call(checkout.clone(machine, url), "git clone", checkout.SECONDS)
+                await self.call(git_clone.clone(machine, url), "git clone", git_clone.SECONDS)
             return found.reference
         if operation is PAUSE:
             await self.call(provider.pause(sandbox.sandbox_id, keep_memory=sandbox.memory_kept), operation.name)
@@ -384,11 +386,11 @@ class Engine:
         await self.call(calls[operation](sandbox.sandbox_id), operation.name)
         return None
 
-    async def _make(self, provider: Provider, spec: SandboxSpec) -> Found:
+    async def _make(self, provider: Provider, spec: SandboxSpec) -> MachineInfo:
         with self._pool.serving(provider, spec):
             return await self.call(provider.create(spec), "create")
 
-    def provider_of(self, sandbox: Sandbox) -> Provider:
+    def provider_of(self, sandbox: SandboxRow) -> Provider:
         """Raises where the sandbox lives on another node, so that nobody takes one that is not here for gone."""
         self._nodes.require(sandbox)
         return self.provider(sandbox.provider)
@@ -402,15 +404,15 @@ class Engine:
             ) from None
 
     async def call(self, awaitable: Awaitable[T], step: str, seconds: float | None = None) -> T:
-        return await within(seconds or self._settings.provider_timeout, awaitable, step)
+        return await with_timeout(seconds or self._settings.provider_timeout, awaitable, step)
 
 
-def _without_variables(sandbox: Sandbox) -> dict[str, Any]:
+def _without_variables(sandbox: SandboxRow) -> dict[str, Any]:
     """What clients of Daytona set later is kept with their other words."""
     return {"env": {}} | ({} if sandbox.daytona is None else {"daytona": {**sandbox.daytona, "env": {}}})
 
 
-class Lost(Conflict):
+class TransitionLost(Conflict):
     """Another server has taken this transition over: our outcome is void."""
 
     def __init__(self, sandbox_id: str) -> None:

@@ -8,15 +8,15 @@ from typing import Any
 
 import structlog
 
+from paddock.accounts.accounts import Principal
 from paddock.clock import Clock
 from paddock.errors import StoreUnavailable
-from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.journal import Journal
 from paddock.store import events
 from paddock.store.database import Store
-from paddock.store.records import Event
+from paddock.store.records import EventRow
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ class Events:
         self._journal = journal
         self._bus = bus
 
-    async def happened(self, sandbox_id: str, kind: str, data: Mapping[str, Any]) -> None:
+    async def record_event(self, sandbox_id: str, kind: str, data: Mapping[str, Any]) -> None:
         """What a provider did by itself. It is no use of the sandbox, and does not put off its timeout."""
         try:
             async with self._store.write() as connection:
@@ -43,7 +43,7 @@ class Events:
             return
         self._bus.publish(sandbox_id)
 
-    async def page(self, who: Principal, sandbox_id: str, after: int, limit: int) -> list[Event]:
+    async def page(self, who: Principal, sandbox_id: str, after: int, limit: int) -> list[EventRow]:
         await self._controller.get(who, sandbox_id)
         await self._journal.settled(sandbox_id)
         async with self._store.read() as connection:
@@ -58,14 +58,14 @@ class Events:
         until: float | None = None,
         limit: int,
         newest_first: bool = False,
-    ) -> list[Event]:
+    ) -> list[EventRow]:
         """Those of a time, both ends included."""
         await self._controller.get(who, sandbox_id)
         await self._journal.settled(sandbox_id)
         async with self._store.read() as connection:
             return await events.between(connection, sandbox_id, since, until, limit, newest_first=newest_first)
 
-    async def stream(self, who: Principal, sandbox_id: str, after: int) -> AsyncIterator[Event | None]:
+    async def stream(self, who: Principal, sandbox_id: str, after: int) -> AsyncIterator[EventRow | None]:
         """Everything after this number as it comes; None while there is nothing. Ends with the sandbox."""
         with self._bus.listen(sandbox_id) as news:
             await self._controller.get(who, sandbox_id)

@@ -8,12 +8,12 @@ import json
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paddock.accounts.accounts import Principal
 from paddock.clock import Clock
 from paddock.errors import IdempotencyMismatch
-from paddock.lifecycle.accounts import Principal
 from paddock.store import idempotency
 from paddock.store.database import Store
-from paddock.store.idempotency import Claim
+from paddock.store.idempotency import KeyClaim
 
 REMEMBERED_SECONDS = 86_400.0
 REMEMBERED_KEYS = 100_000
@@ -39,9 +39,9 @@ class Idempotency:
         fingerprint: str,
         sandbox_id: str,
         process_id: str | None,
-    ) -> Claim:
+    ) -> KeyClaim:
         """The same, in a transaction that also writes what the key stands for."""
-        new = Claim(who.user_id, key, fingerprint, sandbox_id, process_id, self._clock.now())
+        new = KeyClaim(who.user_id, key, fingerprint, sandbox_id, process_id, self._clock.now())
         claim = await idempotency.claim(connection, new)
         if claim.fingerprint != fingerprint:
             raise IdempotencyMismatch("This Idempotency-Key was used for a different request. Use a new key.")

@@ -19,12 +19,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from paddock.clock import Clock, Pace
 from paddock.errors import StoreUnavailable
 from paddock.lifecycle.bus import Bus
-from paddock.lifecycle.due import due
-from paddock.lifecycle.logbook import Leftover, Logbook
+from paddock.lifecycle.deadlines import due
+from paddock.lifecycle.journal_file import JournalFile, OrphanedNotes
 from paddock.models import TimeoutFrom
 from paddock.store import deadlines, events, idempotency, sandboxes, servers, usage
 from paddock.store.database import Store
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ answer at all must not hold requests, and with them the shutdown, for ever."""
 
 @dataclass(slots=True)
 class _Entry:
-    sandbox: Sandbox
+    sandbox: SandboxRow
     at: float
     """When it was last used. It may be written later, and must not count from then."""
     commands: int = 0
@@ -67,11 +67,11 @@ class _Batch:
 
 
 class Journal:
-    def __init__(self, clock: Clock, store: Store, bus: Bus, logbook: Logbook, server_id: str) -> None:
+    def __init__(self, clock: Clock, store: Store, bus: Bus, journal_file: JournalFile, server_id: str) -> None:
         self._clock = clock
         self._store = store
         self._bus = bus
-        self._logbook = logbook
+        self._journal_file = journal_file
         self._server_id = server_id
         self._next = _Batch()
         self._writing = _Batch()
@@ -85,7 +85,7 @@ class Journal:
         self._away = False
         """The last transaction failed: whoever records something now need not wait for the next try."""
 
-    async def touch(self, sandbox: Sandbox, *, now: bool = False) -> None:
+    async def touch(self, sandbox: SandboxRow, *, now: bool = False) -> None:
         """Somebody uses the sandbox: push its idle deadline out. ``now``: be sure of it before going on.
 
         Touches in quick succession are one: what is lost by that is at most a second, or a twentieth of the timeout.
@@ -101,7 +101,7 @@ class Journal:
 
     async def record(
         self,
-        sandbox: Sandbox,
+        sandbox: SandboxRow,
         *,
         commands: int = 0,
         bytes_in: int = 0,
@@ -134,7 +134,7 @@ class Journal:
             "event": event,
             "once": once,
         }
-        if not self._logbook.note(note):
+        if not self._journal_file.note(note):
             await self._written(self._next)
         elif event is not None and self._bus.listened_to(sandbox.sandbox_id):
             self._hurry.set()
@@ -172,7 +172,7 @@ class Journal:
     async def recover(self) -> None:
         """Carry over what servers noted that died before they had written it."""
         over: list[str] = []
-        for left in self._logbook.leftovers():
+        for left in self._journal_file.leftovers():
             over.append(left.server_id)
             if left.notes:
                 await self._carry_over(left)
@@ -208,7 +208,7 @@ class Journal:
     async def _flush(self) -> bool:
         self._news.clear()
         self._hurry.clear()
-        number = self._logbook.number
+        number = self._journal_file.number
         # In order of id, so that two servers never wait for each other's rows crosswise.
         batch, self._next = self._next, _Batch()
         taken = batch.entries = dict(sorted(batch.entries.items()))
@@ -232,7 +232,7 @@ class Journal:
         else:
             self._away = False
             self._noted = number
-            self._logbook.settle(number)
+            self._journal_file.settle(number)
         finally:
             self._writing = _Batch()
             batch.done.set()
@@ -243,7 +243,7 @@ class Journal:
         return True
 
     async def _write_all(self, taken: Mapping[str, _Entry], number: int) -> None:
-        async with self._store.write(swift=True) as connection:
+        async with self._store.write(inline=True) as connection:
             for entry in taken.values():
                 await self._write(connection, entry)
                 await asyncio.sleep(0)  # others may have their turn on the loop after each
@@ -255,7 +255,7 @@ class Journal:
         good = {}
         for sandbox_id, entry in taken.items():
             try:
-                async with self._store.write(swift=True) as connection:
+                async with self._store.write(inline=True) as connection:
                     await self._write(connection, entry)
                     await connection.rollback()
                 good[sandbox_id] = entry
@@ -280,7 +280,7 @@ class Journal:
         if sandbox.timeout_from is TimeoutFrom.ACTIVITY:
             await deadlines.push_out(connection, sandbox.sandbox_id, *due(at, timeout))
 
-    async def _carry_over(self, left: Leftover) -> None:
+    async def _carry_over(self, left: OrphanedNotes) -> None:
         try:
             new = await self._write_notes(left.server_id, left.notes)
         except StoreUnavailable:
@@ -327,7 +327,7 @@ class Journal:
                 counts["commands"] = 0
         await usage.add(connection, sandbox, note["at"], **counts)
 
-    def _entry(self, sandbox: Sandbox) -> _Entry:
+    def _entry(self, sandbox: SandboxRow) -> _Entry:
         entries = self._next.entries
         entry = entries.get(sandbox.sandbox_id)
         if entry is None:

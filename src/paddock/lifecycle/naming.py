@@ -9,12 +9,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.errors import AlreadyExists, Invalid
 from paddock.store import sandboxes
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,126}[A-Za-z0-9])?", re.ASCII)
 
 
-async def check_name(connection: AsyncConnection, sandbox: Sandbox) -> None:
+async def check_name(connection: AsyncConnection, sandbox: SandboxRow) -> None:
     """In the transaction that adds it. An index sees to it that two at once do not both pass."""
     name = sandbox.name
     if name is None:
@@ -27,7 +27,7 @@ async def check_name(connection: AsyncConnection, sandbox: Sandbox) -> None:
         raise AlreadyExists(f"Sandbox with name {name} already exists", details={"name": name})
 
 
-async def with_free_name(connection: AsyncConnection, sandbox: Sandbox) -> Sandbox:
+async def with_free_name(connection: AsyncConnection, sandbox: SandboxRow) -> SandboxRow:
     """One that is taken back keeps its name, unless that has gone to another meanwhile."""
     taken = sandbox.name is not None and await sandboxes.get_by_name(connection, sandbox.owner_id, sandbox.name)
     return replace(sandbox, name=None) if taken else sandbox

@@ -25,7 +25,7 @@ from paddock.settings import Settings
 from paddock.store import nodes, servers
 from paddock.store.database import Store
 from paddock.store.nodes import Node
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 log = structlog.get_logger(__name__)
 
@@ -95,19 +95,19 @@ class Nodes:
         """Where this server's sandboxes at this provider live."""
         return self._ids.get(provider)
 
-    def here(self, sandbox: Sandbox) -> bool:
+    def here(self, sandbox: SandboxRow) -> bool:
         """A row of before nodes were written down may be anybody's, so everybody may look."""
         return self._store.sqlite or sandbox.node_id is None or sandbox.node_id == self._ids.get(sandbox.provider)
 
-    def unplaced(self, sandbox: Sandbox) -> bool:
+    def unplaced(self, sandbox: SandboxRow) -> bool:
         """Whether its absence here says nothing."""
         return sandbox.node_id is None and not self._store.sqlite
 
-    def require(self, sandbox: Sandbox) -> None:
+    def require(self, sandbox: SandboxRow) -> None:
         if not self.here(sandbox):
             raise self.elsewhere(sandbox)
 
-    def node_of(self, sandbox: Sandbox) -> Node | None:
+    def node_of(self, sandbox: SandboxRow) -> Node | None:
         """As it was at the last heartbeat; None for one that is not known."""
         return self._known.get(sandbox.node_id or "")
 
@@ -126,17 +126,17 @@ class Nodes:
         # Its heartbeats come every quarter of the time, and ours, at which we hear of it, too.
         return node is not None and node.seen_at >= self._clock.now() - 1.25 * self._settings.server_ttl
 
-    def reachable(self, sandbox: Sandbox) -> bool:
+    def reachable(self, sandbox: SandboxRow) -> bool:
         """Whether there is a server, here or elsewhere, that can act on it now."""
         return self.here(sandbox) or self.alive(self.node_of(sandbox))
 
-    def lost(self, sandbox: Sandbox) -> bool:
+    def lost(self, sandbox: SandboxRow) -> bool:
         node = self.node_of(sandbox)
         if node is None or self.here(sandbox):
             return False
         return max(node.seen_at, sandbox.state_changed_at) < self._clock.now() - LOST_AFTER_S
 
-    def elsewhere(self, sandbox: Sandbox) -> SandboxElsewhere | ProviderUnavailable:
+    def elsewhere(self, sandbox: SandboxRow) -> SandboxElsewhere | ProviderUnavailable:
         node = self.node_of(sandbox)
         where = f"machine {node.name!r}" if node else "a machine that is not known here"
         details: dict[str, Any] = {"sandbox_id": sandbox.sandbox_id, "node": sandbox.node_id}
@@ -148,7 +148,7 @@ class Nodes:
         ask = f"Ask the server there: {node.url}." if node.url else f"Ask the server there. {_UNPUBLISHED}"
         return SandboxElsewhere(f"{start}, which this server cannot act on. {ask}", details=details | {"url": node.url})
 
-    def delete_stands(self, sandbox: Sandbox) -> ProviderUnavailable:
+    def delete_stands(self, sandbox: SandboxRow) -> ProviderUnavailable:
         problem = self.elsewhere(sandbox)
         told = problem.message.partition(" It is as it was")[0]
         return ProviderUnavailable(

@@ -6,23 +6,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from paddock.accounts.accounts import Principal
+from paddock.accounts.quotas import check_mcp_servers
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.errors import Conflict, Forbidden, Invalid
 from paddock.ids import new_sandbox_id, new_sandbox_key
 from paddock.lifecycle import private_networks
-from paddock.lifecycle.accounts import Principal
-from paddock.lifecycle.quotas import check_mcp_servers
 from paddock.models import CreateSandbox, EgressRules, Isolation, State, TimeoutFrom
 from paddock.redaction import without_credentials
 from paddock.settings import Settings
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 NEVER = 2_000_000_000
 """Seconds, some 63 years: a timeout or a retention that is turned off."""
 
 
 @dataclass(frozen=True, slots=True)
-class Traits:
+class CreateTraits:
     """What a sandbox may be made with that the native API has no words for."""
 
     timeout: int | None = None
@@ -36,12 +36,12 @@ class Traits:
     retention: int | None = None
     ends_at: float | None = None
     daytona: Mapping[str, Any] | None = None
-    env: Callable[[Sandbox], Mapping[str, str]] = lambda sandbox: {}
+    env: Callable[[SandboxRow], Mapping[str, str]] = lambda sandbox: {}
     """Variables that tell it who it is. What its creator set wins over them."""
     fingerprint: str = ""
     """Of the request as it was made, by which an idempotency key knows it again. Empty: that of the native request."""
 
-    def dress(self, plain: Sandbox) -> Sandbox:
+    def dress(self, plain: SandboxRow) -> SandboxRow:
         return replace(
             plain,
             timeout=self.timeout or plain.timeout,
@@ -58,19 +58,19 @@ class Traits:
         )
 
 
-NATIVE = Traits()
+NATIVE = CreateTraits()
 
 
 def plan(
     who: Principal, request: CreateSandbox, settings: Settings, *, provider: str, server_id: str, now: float
-) -> Sandbox:
+) -> SandboxRow:
     """The row as it will be, still without a template where the request names none."""
     check_timeout(settings, request.timeout)
     if request.mounts and not who.is_admin:
         raise Forbidden("Only an admin may mount directories of the host into a sandbox.")
     check_mcp_servers(who.quota, request.mcp_servers)
     wanted = request.resources
-    return Sandbox(
+    return SandboxRow(
         sandbox_id=new_sandbox_id(request.user_id),
         key=new_sandbox_key(),
         owner_id=who.user_id,
@@ -114,7 +114,7 @@ def plan(
     )
 
 
-def renamed(sandbox: Sandbox) -> Sandbox:
+def renamed(sandbox: SandboxRow) -> SandboxRow:
     """The same under another id, where the first is taken."""
     return replace(sandbox, sandbox_id=new_sandbox_id(sandbox.user_id), key=new_sandbox_key())
 

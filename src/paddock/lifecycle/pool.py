@@ -24,7 +24,7 @@ from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.errors import PaddockError, StoreUnavailable
 from paddock.lifecycle.demand import Demand
 from paddock.lifecycle.nodes import Nodes
-from paddock.lifecycle.within import within
+from paddock.lifecycle.timeouts import with_timeout
 from paddock.providers.base import Provider, Resources, SandboxSpec, Shape
 from paddock.settings import Settings
 from paddock.store import servers
@@ -44,7 +44,7 @@ Kind = tuple[str, Shape]
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
+class PoolStatus:
     ready: int
     wanted: int
 
@@ -88,11 +88,11 @@ class Pool:
     def on(self) -> bool:
         return self._settings.pool_size > 0
 
-    def stock(self) -> Stock | None:
+    def stock(self) -> PoolStatus | None:
         """As it was at the last look; None where nothing is made in advance."""
         if not self.on:
             return None
-        return Stock(sum(self._ready.values()), sum(self._wishes().values()))
+        return PoolStatus(sum(self._ready.values()), sum(self._wishes().values()))
 
     @contextmanager
     def serving(self, provider: Provider, spec: SandboxSpec) -> Iterator[None]:
@@ -304,7 +304,7 @@ class Pool:
             self._ready[kind] = max(0, self._ready[kind] - count)
 
     async def _call(self, awaitable: Any, step: str) -> Any:
-        return await within(self._settings.provider_timeout, awaitable, step)
+        return await with_timeout(self._settings.provider_timeout, awaitable, step)
 
     async def _rest(self, pace: Pace) -> bool:
         """Until there is news, or for a while. False: this was the last round."""

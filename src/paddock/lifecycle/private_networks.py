@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from paddock.egress.entries import Closed, closed_entry
+from paddock.accounts.accounts import Principal
+from paddock.egress.entries import ClosedEntry, closed_entry
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.rules import Rule
 from paddock.errors import Forbidden, Invalid
-from paddock.lifecycle.accounts import Principal
 from paddock.models import EgressRules
 from paddock.settings import Settings
 
@@ -60,7 +60,7 @@ def _private_of(field: str, texts: Iterable[str], reachable: Sequence[Rule], *, 
     found: list[Rule] = []
     for rule in map(Rule.parse, texts):
         kind = closed_entry(rule, reachable)
-        if kind is Closed.NEVER:
+        if kind is ClosedEntry.NEVER:
             raise Forbidden(
                 f"{rule.text!r} is the host itself, metadata of a cloud or a reserved range. Only the operator can "
                 "open it, for all sandboxes, with PADDOCK_EGRESS_REACHABLE.",
@@ -70,16 +70,16 @@ def _private_of(field: str, texts: Iterable[str], reachable: Sequence[Rule], *, 
             alone = closed_entry(rule)
             if rule.domain is None and alone is not None and kind is None:
                 continue  # open to every sandbox by the server's settings
-            if rule.domain is None and alone is not Closed.PRIVATE:
+            if rule.domain is None and alone is not ClosedEntry.PRIVATE:
                 raise Invalid(
                     f"{rule.text!r} is not a private network. Name private networks and domains one by one.",
                     details={"field": field},
                 )
             if rule.domain is not None and not any(own.includes(rule) for own in reachable):
-                kind = Closed.PRIVATE
-        if kind is Closed.AROUND_PRIVATE and not is_admin:
+                kind = ClosedEntry.PRIVATE
+        if kind is ClosedEntry.AROUND_PRIVATE and not is_admin:
             raise _refused([rule])
-        if kind is Closed.PRIVATE:
+        if kind is ClosedEntry.PRIVATE:
             found.append(rule)
     return found
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from paddock.lifecycle.states import OPERATIONS
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 
-def unfinished(sandbox: Sandbox) -> str:
+def unfinished(sandbox: SandboxRow) -> str:
     return f"{OPERATIONS[sandbox.state].name} has not finished: "
 
 
-def begun(sandbox: Sandbox) -> str | None:
+def begun(sandbox: SandboxRow) -> str | None:
     """Why its transition was begun, without what a failed try added."""
     return (sandbox.reason or "").partition(unfinished(sandbox))[0].strip() or None
 

@@ -22,20 +22,20 @@ from paddock.clock import Clock, Pace
 from paddock.egress.policy import EgressPolicy
 from paddock.errors import PaddockError, StoreUnavailable, Unsupported
 from paddock.ids import is_sandbox_id
+from paddock.lifecycle.backoff import backoff_seconds
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.idempotency import REMEMBERED_KEYS, REMEMBERED_SECONDS
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.naming import with_free_name
 from paddock.lifecycle.nodes import Nodes
-from paddock.lifecycle.patience import backoff_seconds
 from paddock.lifecycle.planning import NEVER
 from paddock.lifecycle.transitions import Transitions
 from paddock.models import Isolation, State, TimeoutAction, TimeoutFrom
-from paddock.providers.base import Found, MachineState, Mount, Provider
+from paddock.providers.base import MachineInfo, MachineState, Mount, Provider
 from paddock.settings import Settings
 from paddock.store import deadlines, events, idempotency, mcp_servers, sandboxes, servers, services, usage
 from paddock.store.database import Store
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 log = structlog.get_logger(__name__)
 
@@ -124,7 +124,7 @@ class Reconciler:
     def _finished(self, sandbox_id: str, _: asyncio.Task[None]) -> None:
         self._finishing.pop(sandbox_id, None)
 
-    async def _finish_one(self, row: Sandbox) -> None:
+    async def _finish_one(self, row: SandboxRow) -> None:
         overdue = row.ends_at is not None and row.ends_at <= self._clock.now() and row.state is not State.DELETING
         work = self._transitions.expire if overdue else self._transitions.recover
         if row.state is State.CREATING and row.attempts and not overdue:
@@ -151,7 +151,7 @@ class Reconciler:
         await self._each(self._transitions.compare, doubtful)
         await self._each(functools.partial(self._place, provider, started), unknown.values())
 
-    async def _place(self, provider: Provider, started: float, machine: Found) -> None:
+    async def _place(self, provider: Provider, started: float, machine: MachineInfo) -> None:
         """A machine that no settled row speaks of."""
         async with self._store.read() as connection:
             row = await sandboxes.get(connection, machine.sandbox_id)
@@ -164,7 +164,7 @@ class Reconciler:
             log.info("a sandbox of a node that is no more is here", sandbox_id=machine.sandbox_id, node=row.node_id)
             await self._engine.place(row)
 
-    async def _adopt(self, provider: Provider, machine: Found) -> None:
+    async def _adopt(self, provider: Provider, machine: MachineInfo) -> None:
         """No row at all: the database was lost or is older than the machine. Somebody's work is in there: keep it."""
         sandbox = _from_labels(provider.name, machine, self._clock.now(), self._settings)
         if sandbox is None:
@@ -293,30 +293,30 @@ async def _guarded(work: Callable[[], Awaitable[object]], sandbox_id: str | None
         log.exception("reconciling met a defect", sandbox_id=sandbox_id)
 
 
-def _resting(sandbox: Sandbox, now: float) -> bool:
+def _resting(sandbox: SandboxRow, now: float) -> bool:
     """Too soon after a try that failed. A moment in the future means that the clock was set back."""
     return 0 <= now - sandbox.state_changed_at < backoff_seconds(sandbox.attempts, _LONGEST_BACKOFF)
 
 
-def _asked(sandbox: Sandbox, now: float) -> bool:
+def _asked(sandbox: SandboxRow, now: float) -> bool:
     """A create that was answered with an error is for whoever asks again with the same Idempotency-Key, for a while."""
     return (
         sandbox.state is State.CREATING and sandbox.attempts > 0 and 0 <= now - sandbox.state_changed_at < _ASK_AGAIN_S
     )
 
 
-def _differs(state: State, machine: Found | None) -> bool:
+def _differs(state: State, machine: MachineInfo | None) -> bool:
     if machine is None:
         return state is not State.FAILED
     return machine.state.value != state.value
 
 
-def _from_labels(provider: str, machine: Found, now: float, settings: Settings) -> Sandbox | None:
+def _from_labels(provider: str, machine: MachineInfo, now: float, settings: Settings) -> SandboxRow | None:
     """Labels come back from outside: believe nothing that does not fit."""
     try:
         kept = json.loads(machine.labels["paddock.sandbox"])
         running = machine.state is MachineState.RUNNING
-        sandbox = Sandbox(
+        sandbox = SandboxRow(
             sandbox_id=machine.sandbox_id,
             key=str(kept["key"]),
             owner_id=str(kept["owner_id"]),

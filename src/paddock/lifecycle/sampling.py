@@ -22,7 +22,7 @@ from paddock.machine.base import MachineStats
 from paddock.models import State
 from paddock.store import sandboxes
 from paddock.store.database import Store
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ _FIELDS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class UsageSample:
     at: float
     cpu_percent: float
     """Of all that it may use."""
@@ -48,7 +48,7 @@ class Sample:
     disk_used: int
 
 
-class History:
+class UsageHistory:
     """The latest samples of one sandbox, in a few dozen bytes each."""
 
     def __init__(self) -> None:
@@ -62,17 +62,17 @@ class History:
             del self._values[: _KEPT * _FIELDS]
 
     @property
-    def latest(self) -> Sample | None:
+    def latest(self) -> UsageSample | None:
         return self._sample(len(self._values) - _FIELDS) if self._values else None
 
-    def between(self, start: float, end: float) -> Iterator[Sample]:
+    def between(self, start: float, end: float) -> Iterator[UsageSample]:
         for place in range(max(0, len(self._values) - _KEPT * _FIELDS), len(self._values), _FIELDS):
             if start <= self._values[place] <= end:
                 yield self._sample(place)
 
-    def _sample(self, place: int) -> Sample:
+    def _sample(self, place: int) -> UsageSample:
         at, percent, memory, cache, disk = self._values[place : place + _FIELDS]
-        return Sample(at, percent, int(memory), int(cache), int(disk))
+        return UsageSample(at, percent, int(memory), int(cache), int(disk))
 
     def _percent(self, stats: MachineStats) -> float:
         """Since the sample before; one that was started afresh in between counts from nothing."""
@@ -83,24 +83,24 @@ class History:
         return round(min(100.0, 100.0 * spent / (stats.at - before[0]) / stats.cpu_count), 2)
 
 
-class Sampling:
+class UsageSampler:
     def __init__(self, clock: Clock, store: Store, engine: Engine, nodes: Nodes) -> None:
         self._clock = clock
         self._store = store
         self._engine = engine
         self._nodes = nodes
-        self._histories: dict[str, History] = {}
+        self._histories: dict[str, UsageHistory] = {}
         self._unanswered: dict[str, int] = {}
         """How many looks in a row each has left without an answer."""
 
-    async def between(self, sandbox: Sandbox, start: float = 0.0, end: float = math.inf) -> list[Sample]:
+    async def between(self, sandbox: SandboxRow, start: float = 0.0, end: float = math.inf) -> list[UsageSample]:
         """Oldest first. One that was never looked at, or not lately, is looked at now. Raises where it lives
         elsewhere: samples are kept by the server that takes them."""
         await self._refresh(sandbox)
         history = self._histories.get(sandbox.sandbox_id)
         return list(history.between(start, end)) if history else []
 
-    async def latest(self, sandbox: Sandbox) -> Sample | None:
+    async def latest(self, sandbox: SandboxRow) -> UsageSample | None:
         await self._refresh(sandbox)
         history = self._histories.get(sandbox.sandbox_id)
         return history.latest if history else None
@@ -150,7 +150,7 @@ class Sampling:
         except Exception:
             log.exception("a sandbox could not be looked at", sandbox_id=sandbox_id)
             return
-        self._histories.setdefault(sandbox_id, History()).add(stats)
+        self._histories.setdefault(sandbox_id, UsageHistory()).add(stats)
         if self._unanswered.pop(sandbox_id, 0) >= _SILENT_LOOKS:
             await self._write_reason(sandbox_id, None)
 
@@ -167,7 +167,7 @@ class Sampling:
             if row is not None and row.state is State.RUNNING and row.reason in (None, SILENT):
                 await sandboxes.patch(connection, sandbox_id, reason=reason)
 
-    async def _refresh(self, sandbox: Sandbox) -> None:
+    async def _refresh(self, sandbox: SandboxRow) -> None:
         self._nodes.require(sandbox)
         history = self._histories.get(sandbox.sandbox_id)
         latest = history.latest if history else None

@@ -13,12 +13,12 @@ import structlog
 
 from paddock.clock import Clock, Pace
 from paddock.errors import PaddockError, StoreUnavailable
+from paddock.lifecycle.backoff import backoff_seconds
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.clock_jumps import ClockJumps
 from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.nodes import Nodes
-from paddock.lifecycle.patience import backoff_seconds
 from paddock.settings import Settings
 from paddock.store import deadlines, events
 from paddock.store.database import Store
@@ -106,7 +106,7 @@ class SandboxQueueScheduler:
             if deadline.warn_at is not None and self._clock.now() < deadline.due_at:
                 await self._warn(deadline)
             else:
-                await self._controller.strike(deadline)
+                await self._controller.expire_deadline(deadline)
         except StoreUnavailable:
             log.warning("a deadline waits for the database", sandbox_id=deadline.sandbox_id)
         except PaddockError as error:

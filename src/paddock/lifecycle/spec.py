@@ -5,10 +5,10 @@ from __future__ import annotations
 from paddock.egress.policy import EgressPolicy
 from paddock.providers.base import IsolationLevel, Mount, Resources, SandboxSpec
 from paddock.store import sandboxes
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 
-def spec_of(sandbox: Sandbox) -> SandboxSpec:
+def spec_of(sandbox: SandboxRow) -> SandboxSpec:
     return SandboxSpec(
         sandbox_id=sandbox.sandbox_id,
         key=sandbox.key,

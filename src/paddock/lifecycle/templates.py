@@ -14,7 +14,7 @@ _FRESH_S = 5.0
 """How long a provider's list is good. A template that is not in it may be new, so that is always asked."""
 
 
-class Templates:
+class TemplateCatalog:
     def __init__(self, clock: Clock, engine: Engine, providers: Collection[str], default: str) -> None:
         self._clock = clock
         self._engine = engine

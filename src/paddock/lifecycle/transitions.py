@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import structlog
 from sqlalchemy.exc import IntegrityError
 
+from paddock.accounts.accounts import Accounts
 from paddock.clock import Clock, iso
 from paddock.errors import (
     InsufficientStorage,
@@ -32,18 +33,17 @@ from paddock.errors import (
     Unsupported,
 )
 from paddock.lifecycle import states
-from paddock.lifecycle.accounts import Accounts
-from paddock.lifecycle.arrivals import Arrivals
+from paddock.lifecycle.admission_queue import AdmissionQueue
 from paddock.lifecycle.engine import Engine
+from paddock.lifecycle.keyed_lock import KeyedLock, busy
 from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME, Operation
-from paddock.lifecycle.turns import Turns, busy
 from paddock.models import State, TimeoutAction
 from paddock.providers.base import MachineState
 from paddock.settings import Settings
 from paddock.store import deadlines, sandboxes, servers
 from paddock.store.database import Store
-from paddock.store.records import Deadline, Sandbox
+from paddock.store.records import Deadline, SandboxRow
 
 log = structlog.get_logger(__name__)
 
@@ -67,35 +67,37 @@ class Transitions:
         self._accounts = accounts
         self._engine = engine
         self._nodes = nodes
-        self._arrivals = Arrivals()
+        self._admission = AdmissionQueue()
         self._server_id = server_id
-        self._turns = Turns()
+        self._locks = KeyedLock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._interrupted: weakref.WeakKeyDictionary[asyncio.Task[Any], str] = weakref.WeakKeyDictionary()
         """By a delete, each with the sandbox that it worked on."""
         self._closing = False
 
-    async def reach(self, sandbox_id: str, operation: Operation, **values: Any) -> Sandbox:
+    async def reach(self, sandbox_id: str, operation: Operation, **values: Any) -> SandboxRow:
         """The sandbox in the state that the operation leads to, whether we or somebody else brought it there."""
         return (await self.move(sandbox_id, operation, **values))[0]
 
-    async def move(self, sandbox_id: str, operation: Operation, **values: Any) -> tuple[Sandbox, bool]:
+    async def move(self, sandbox_id: str, operation: Operation, **values: Any) -> tuple[SandboxRow, bool]:
         """The same, and whether it was this call that moved it. ``values`` are columns to set with the intent."""
         return await self._own(self._move(sandbox_id, operation, values))
 
-    async def create(self, sandbox: Sandbox, write: Callable[[], Awaitable[bool]], *, once: bool) -> Sandbox | None:
+    async def create(
+        self, sandbox: SandboxRow, write: Callable[[], Awaitable[bool]], *, once: bool
+    ) -> SandboxRow | None:
         """Write the first row, then drive it. None where ``write`` finds that another create stands for this one.
         ``once``: the caller cannot ask for this sandbox again, so what is answered as failed is ended."""
-        async with self._arrivals.turn():
+        async with self._admission.turn():
             return await self._own(self._create(sandbox, write, once))
 
-    async def settled(self, sandbox_id: str) -> Sandbox:
+    async def settled(self, sandbox_id: str) -> SandboxRow:
         """The row once nothing is under way."""
         return await self._own(self._recover(sandbox_id))
 
-    async def strike(self, deadline: Deadline) -> bool:
+    async def expire_deadline(self, deadline: Deadline) -> bool:
         """A deadline is due: do what it says. False when it turned out to be void."""
-        return await self._own(self._strike(deadline))
+        return await self._own(self._expire_deadline(deadline))
 
     async def expire(self, sandbox_id: str) -> None:
         """Its end has come while it is in the middle of something, where no deadline can strike: delete it."""
@@ -103,15 +105,15 @@ class Transitions:
 
     async def recover(self, sandbox_id: str) -> None:
         """Finish what a crash, or a provider that did not answer, cut short."""
-        if not self._turns.busy(sandbox_id):
+        if not self._locks.busy(sandbox_id):
             await self.settled(sandbox_id)
 
     async def abandon(self, sandbox_id: str) -> None:
         """Undo a create that was answered with an error, unless somebody asks for it again in this moment."""
-        if not self._turns.busy(sandbox_id):
+        if not self._locks.busy(sandbox_id):
             await self._own(self._abandon(sandbox_id))
 
-    async def in_turn(self, sandbox_id: str, work: Callable[[Sandbox], Awaitable[T]]) -> T:
+    async def in_turn(self, sandbox_id: str, work: Callable[[SandboxRow], Awaitable[T]]) -> T:
         """Do this with the settled row while nobody else acts on the sandbox."""
         return await self._own(self._in_turn(sandbox_id, work))
 
@@ -128,15 +130,15 @@ class Transitions:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    async def _create(self, sandbox: Sandbox, write: Callable[[], Awaitable[bool]], once: bool) -> Sandbox | None:
+    async def _create(self, sandbox: SandboxRow, write: Callable[[], Awaitable[bool]], once: bool) -> SandboxRow | None:
         # The turn comes first: from the moment the row is there, the reconciler may find it.
-        async with self._turns.take(sandbox.sandbox_id, self._settings.busy_wait):
+        async with self._locks.take(sandbox.sandbox_id, self._settings.busy_wait):
             return _alive(await self._engine.drive(sandbox, once=once), "be created") if await write() else None
 
-    async def _move(self, sandbox_id: str, operation: Operation, values: Mapping[str, Any]) -> tuple[Sandbox, bool]:
+    async def _move(self, sandbox_id: str, operation: Operation, values: Mapping[str, Any]) -> tuple[SandboxRow, bool]:
         if operation is DELETE:
             return await self._delete(sandbox_id, cause="request")
-        async with self._turns.take(sandbox_id, self._settings.busy_wait):
+        async with self._locks.take(sandbox_id, self._settings.busy_wait):
             while True:
                 sandbox = await self._settled(sandbox_id)
                 if sandbox.state is operation.done:
@@ -149,7 +151,7 @@ class Transitions:
                 if begun is not None:
                     return _alive(await self._engine.drive(begun), operation.name), True
 
-    async def _delete(self, sandbox_id: str, *, cause: str) -> tuple[Sandbox, bool]:
+    async def _delete(self, sandbox_id: str, *, cause: str) -> tuple[SandboxRow, bool]:
         """From any state, also in the middle of another operation; and whether it was this call that began it."""
         while True:
             sandbox = await self._row(sandbox_id)
@@ -161,7 +163,7 @@ class Transitions:
             if begun is not None:
                 return await self._finish_delete(sandbox_id, begun), True
 
-    async def _begin_delete(self, sandbox: Sandbox, cause: str) -> Sandbox | None:
+    async def _begin_delete(self, sandbox: SandboxRow, cause: str) -> SandboxRow | None:
         """Where there is no room for the intent, the sandbox goes first: that makes room. Should this server die in
         between, the row stands for a sandbox that is no more, and says so."""
         try:
@@ -171,14 +173,14 @@ class Transitions:
             await self._engine.remove_machine(sandbox)
             return await self._engine.begin(sandbox, DELETE, cause=cause)
 
-    async def _finish_delete(self, sandbox_id: str, begun: Sandbox | None) -> Sandbox:
+    async def _finish_delete(self, sandbox_id: str, begun: SandboxRow | None) -> SandboxRow:
         """``begun``: the intent that this call has written. None: it was there already."""
         if begun is not None:
             self._interrupt(sandbox_id)
         if begun is not None and not self._nodes.reachable(begun):
             raise self._nodes.delete_stands(begun)
         try:
-            async with self._turns.take(sandbox_id, self._settings.busy_wait):
+            async with self._locks.take(sandbox_id, self._settings.busy_wait):
                 ours = begun is not None and self._nodes.here(begun)
                 deleted = await self._engine.drive(begun) if begun and ours else await self._settled(sandbox_id)
                 # Somebody may have taken the delete over and been interrupted by us: then it is ours to finish.
@@ -192,15 +194,15 @@ class Transitions:
 
     def _interrupt(self, sandbox_id: str) -> None:
         """Whoever works on it works for nothing: the version of the row has moved on."""
-        holder = self._turns.holder(sandbox_id)
+        holder = self._locks.holder(sandbox_id)
         if holder is not None and holder is not asyncio.current_task():
             self._interrupted[holder] = sandbox_id
             holder.cancel()
 
-    async def _strike(self, deadline: Deadline) -> bool:
+    async def _expire_deadline(self, deadline: Deadline) -> bool:
         if deadline.action is TimeoutAction.DELETE:
-            return await self._strike_delete(deadline)
-        async with self._turns.take(deadline.sandbox_id, self._settings.busy_wait):
+            return await self._expire_by_deleting(deadline)
+        async with self._locks.take(deadline.sandbox_id, self._settings.busy_wait):
             try:
                 sandbox = await self._settled(deadline.sandbox_id)
             except SandboxNotFound:
@@ -215,7 +217,7 @@ class Transitions:
             await self._engine.drive(begun)
             return True
 
-    async def _strike_delete(self, deadline: Deadline) -> bool:
+    async def _expire_by_deleting(self, deadline: Deadline) -> bool:
         try:
             sandbox = await self._row(deadline.sandbox_id)
         except SandboxNotFound:
@@ -233,28 +235,28 @@ class Transitions:
         async with self._store.write() as connection:
             await deadlines.consume(connection, deadline, self._clock.now())
 
-    async def _row(self, sandbox_id: str) -> Sandbox:
-        async with self._store.read(swift=True) as connection:
+    async def _row(self, sandbox_id: str) -> SandboxRow:
+        async with self._store.read(inline=True) as connection:
             sandbox = await sandboxes.get(connection, sandbox_id)
         if sandbox is None:
             raise SandboxNotFound.by_id(sandbox_id)
         return sandbox
 
-    async def _in_turn(self, sandbox_id: str, work: Callable[[Sandbox], Awaitable[T]]) -> T:
-        async with self._turns.take(sandbox_id, self._settings.busy_wait):
+    async def _in_turn(self, sandbox_id: str, work: Callable[[SandboxRow], Awaitable[T]]) -> T:
+        async with self._locks.take(sandbox_id, self._settings.busy_wait):
             return await work(await self._settled(sandbox_id))
 
-    async def _recover(self, sandbox_id: str) -> Sandbox:
-        async with self._turns.take(sandbox_id, self._settings.busy_wait):
+    async def _recover(self, sandbox_id: str) -> SandboxRow:
+        async with self._locks.take(sandbox_id, self._settings.busy_wait):
             return await self._settled(sandbox_id)
 
-    async def _settled(self, sandbox_id: str) -> Sandbox:
+    async def _settled(self, sandbox_id: str) -> SandboxRow:
         """The row once nothing is under way: waits for another server, finishes what nobody does. Needs the turn."""
         patience = asyncio.get_running_loop().time() + self._settings.busy_wait
         pause = 0.01
         while True:
             now, ttl = self._clock.now(), self._settings.server_ttl
-            async with self._store.read(swift=True) as connection:
+            async with self._store.read(inline=True) as connection:
                 sandbox = await sandboxes.get(connection, sandbox_id)
                 if sandbox is None:
                     raise SandboxNotFound.by_id(sandbox_id)
@@ -276,7 +278,7 @@ class Transitions:
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.25)
 
-    async def _finish(self, sandbox: Sandbox) -> None:
+    async def _finish(self, sandbox: SandboxRow) -> None:
         """Drive someone else's leftover. A definite no has moved the row already: that is an end too."""
         try:
             await self._engine.drive(sandbox)
@@ -286,17 +288,17 @@ class Transitions:
             log.info("a transition was undone", sandbox_id=sandbox.sandbox_id, problem=str(error))
 
     async def _abandon(self, sandbox_id: str) -> None:
-        async with self._turns.take(sandbox_id, self._settings.busy_wait):
+        async with self._locks.take(sandbox_id, self._settings.busy_wait):
             sandbox = await self._row(sandbox_id)
             if sandbox.state is State.CREATING:
                 await self._engine.abandon(sandbox)
 
     async def _compare(self, sandbox_id: str, why: str) -> None:
-        async with self._turns.take(sandbox_id, self._settings.busy_wait):
+        async with self._locks.take(sandbox_id, self._settings.busy_wait):
             while not await self._agree(await self._settled(sandbox_id), why):
                 continue  # the row has changed since it was read
 
-    async def _agree(self, sandbox: Sandbox, why: str) -> bool:
+    async def _agree(self, sandbox: SandboxRow, why: str) -> bool:
         if sandbox.state is State.DELETED or not self._nodes.here(sandbox):
             return True
         provider = self._engine.provider_of(sandbox)
@@ -343,7 +345,7 @@ class Transitions:
             log.error("an operation failed", exc_info=error)
 
 
-def _alive(sandbox: Sandbox, what: str) -> Sandbox:
+def _alive(sandbox: SandboxRow, what: str) -> SandboxRow:
     """What an operation brought about, unless a delete overtook it."""
     if sandbox.state in states.GONE:
         raise cannot(sandbox, what)
@@ -355,7 +357,7 @@ def _being_deleted(sandbox_id: str) -> SandboxGone:
     return SandboxGone(f"Sandbox {sandbox_id!r} is being deleted.", details=details)
 
 
-def cannot(sandbox: Sandbox, what: str) -> PaddockError:
+def cannot(sandbox: SandboxRow, what: str) -> PaddockError:
     details = {"sandbox_id": sandbox.sandbox_id, "status": sandbox.state.value}
     why = f" {sandbox.reason}" if sandbox.reason else ""
     if sandbox.state is State.DELETED:

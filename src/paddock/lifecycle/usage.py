@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from paddock.accounts.accounts import Principal
 from paddock.clock import Clock
-from paddock.lifecycle.accounts import Principal
 from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.journal import Journal
 from paddock.store import usage
 from paddock.store.database import Store
-from paddock.store.records import Usage
+from paddock.store.records import UsageRow
 
 
-class UsageBook:
+class UsageReport:
     def __init__(self, clock: Clock, store: Store, controller: Controller, journal: Journal) -> None:
         self._clock = clock
         self._store = store
         self._controller = controller
         self._journal = journal
 
-    async def of_sandbox(self, who: Principal, sandbox_id: str) -> tuple[Usage, list[Usage]]:
+    async def of_sandbox(self, who: Principal, sandbox_id: str) -> tuple[UsageRow, list[UsageRow]]:
         """The total, and a row for each day."""
         sandbox = (await self._controller.get(who, sandbox_id)).sandbox
         await self._journal.settled(sandbox_id)
@@ -33,7 +33,7 @@ class UsageBook:
 
     async def of_users(
         self, who: Principal, *, user_id: str | None, since: str | None, until: str | None
-    ) -> tuple[Usage, list[Usage]]:
+    ) -> tuple[UsageRow, list[UsageRow]]:
         """The total, and a row for each user and day."""
         await self._journal.all_settled()
         owner_id = None if who.is_admin else who.user_id
@@ -45,26 +45,26 @@ class UsageBook:
 
     def _with_running(
         self,
-        written: Iterable[Usage],
+        written: Iterable[UsageRow],
         running: Iterable[tuple[str, float]],
         sandbox_id: str | None,
         first: str = "",
         last: str = "9999-12-31",
-    ) -> list[Usage]:
+    ) -> list[UsageRow]:
         """With the time that is not written down yet, on the days on which it was."""
         rows = {(row.day, row.user_id): row for row in written}
         now = self._clock.now()
         for user_id, since in running:
             for day, seconds in usage.days(since, now):
                 if first <= day <= last:
-                    row = rows.get((day, user_id)) or Usage(user_id, sandbox_id, day, 0.0, 0, 0, 0)
+                    row = rows.get((day, user_id)) or UsageRow(user_id, sandbox_id, day, 0.0, 0, 0, 0)
                     rows[day, user_id] = replace(row, seconds=row.seconds + seconds)
         return [rows[key] for key in sorted(rows)]
 
 
-def _total(rows: Iterable[Usage], user_id: str, sandbox_id: str | None) -> Usage:
+def _total(rows: Iterable[UsageRow], user_id: str, sandbox_id: str | None) -> UsageRow:
     rows = list(rows)
-    return Usage(
+    return UsageRow(
         user_id=user_id,
         sandbox_id=sandbox_id,
         day=None,

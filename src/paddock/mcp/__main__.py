@@ -16,9 +16,9 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddock import errors
-from paddock.mcp.alone import MachineDesk, Place, this_machine
-from paddock.mcp.app import PATH, PORT, Admitted, McpApp, bearer
+from paddock.mcp.app import PATH, PORT, AdmittedClient, McpApp, bearer
 from paddock.mcp.endpoint import Endpoint, sdk
+from paddock.mcp.standalone import MachineToolHost, StandaloneHost, this_machine
 from paddock.tools.catalogue import usual_tools
 from paddock.tools.selection import DEFAULT, Selection
 
@@ -29,7 +29,7 @@ _MAX_BODY = 64 << 20
 def main(arguments: Sequence[str] | None = None) -> None:
     given = _parse(arguments)
     try:
-        place, usual = Place.here(given.workspace, given.user), usual_tools(given.tools)
+        place, usual = StandaloneHost.here(given.workspace, given.user), usual_tools(given.tools)
         if given.stdio:
             serving = _serve_stdio(place, usual, structured=given.structured)
         else:
@@ -66,31 +66,31 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-async def _serve_stdio(place: Place, usual: Selection, *, structured: bool) -> None:
+async def _serve_stdio(place: StandaloneHost, usual: Selection, *, structured: bool) -> None:
     async with this_machine(place) as machine:
         server, stdio = await sdk("paddock.mcp.server"), await sdk("mcp.server.stdio")
-        desk = MachineDesk(machine, place, os.environ, usual)
-        serving = server.serve(desk, structured=structured)
+        tool_host = MachineToolHost(machine, place, os.environ, usual)
+        serving = server.serve(tool_host, structured=structured)
         try:
             async with stdio.stdio_server() as (received, sent):
                 await serving.run(received, sent, serving.create_initialization_options())
         finally:
-            await desk.close()
+            await tool_host.close()
 
 
-async def _serve_http(place: Place, usual: Selection, host: str, port: int) -> None:
+async def _serve_http(place: StandaloneHost, usual: Selection, host: str, port: int) -> None:
     token = os.environ.get(TOKEN, "")
     if not token:
         token = secrets.token_hex(32)
         sys.stderr.write(f"{TOKEN}={token}\n")
     async with this_machine(place) as machine:
-        desk = MachineDesk(machine, place, os.environ, usual)
+        tool_host = MachineToolHost(machine, place, os.environ, usual)
         endpoint = Endpoint(_MAX_BODY)
 
-        async def admit(scope: Scope, headers: Headers) -> Admitted:
+        async def admit(scope: Scope, headers: Headers) -> AdmittedClient:
             if not hmac.compare_digest((bearer(headers) or "").encode(), token.encode()):
                 raise errors.Unauthorized(f"Give the token from {TOKEN}, as `Authorization: Bearer <token>`.")
-            return Admitted(desk, {})
+            return AdmittedClient(tool_host, {})
 
         config = uvicorn.Config(
             _told(McpApp(endpoint, admit)), host=host, port=port, lifespan="off", log_level="warning", ws="none"
@@ -101,7 +101,7 @@ async def _serve_http(place: Place, usual: Selection, host: str, port: int) -> N
             await server.serve()
         finally:
             await endpoint.close()
-            await desk.close()
+            await tool_host.close()
 
 
 def _told(app: ASGIApp) -> ASGIApp:

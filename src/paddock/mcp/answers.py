@@ -1,7 +1,7 @@
 """Tools and their outcomes in the words of MCP.
 
 Models are told in content. Codex shows a model no picture, and Claude Code no text, when `structuredContent` stands
-beside it, so it is sent only to clients that ask for it (see :mod:`paddock.mcp.asked`).
+beside it, so it is sent only to clients that ask for it (see :mod:`paddock.mcp.client_options`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import mcp_types as types
 
 from paddock.mcp.schemas import compact, explain_once
-from paddock.tools.tool import Outcome, Tool
+from paddock.tools.tool import Tool, ToolOutcome
 
 
 def described(tools: Iterable[Tool], *, structured: bool = False) -> list[types.Tool]:
@@ -34,7 +34,7 @@ def described(tools: Iterable[Tool], *, structured: bool = False) -> list[types.
     return listed
 
 
-def result(outcome: Outcome, *, structured: bool = False) -> types.CallToolResult:
+def result(outcome: ToolOutcome, *, structured: bool = False) -> types.CallToolResult:
     data = None if outcome.data is None else dict(outcome.data)
     text = outcome.text
     if not text and data is not None and not outcome.pictures:

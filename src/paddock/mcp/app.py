@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from paddock import errors
-from paddock.mcp.desk import Desk
 from paddock.mcp.endpoint import Endpoint
 from paddock.mcp.plain_call import answer_plain_call, read_plain_call
+from paddock.mcp.tool_host import ToolHost
 
 PORT = 6060
 PATH = "/mcp/"
@@ -31,8 +31,8 @@ _PREFLIGHT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
-    desk: Desk
+class AdmittedClient:
+    host: ToolHost
     health: dict[str, Any]
     """What ``/health`` tells beside that all is well."""
 
@@ -40,7 +40,7 @@ class Admitted:
 class McpApp:
     """``admit`` finds the desk for a request, or raises: no token, no desk."""
 
-    def __init__(self, endpoint: Endpoint, admit: Callable[[Scope, Headers], Awaitable[Admitted]]) -> None:
+    def __init__(self, endpoint: Endpoint, admit: Callable[[Scope, Headers], Awaitable[AdmittedClient]]) -> None:
         self._endpoint = endpoint
         self._admit = admit
 
@@ -56,21 +56,21 @@ class McpApp:
             return
         admitted = await self._admit(scope, headers)
         if scope["path"] in ("/mcp", PATH):
-            await self._serve(scope, receive, _readable(send), admitted.desk)
+            await self._serve(scope, receive, _readable(send), admitted.host)
         elif scope["path"] == "/health" and scope["method"] in ("GET", "HEAD"):
             await JSONResponse({"status": "ok", **admitted.health})(scope, receive, send)
         else:
             raise errors.NotFound(f"There is {PATH} on this port, and /health.")
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, desk: Desk) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, host: ToolHost) -> None:
         """Without sessions there is no stream to listen on and nothing to end; the protocol has words for both."""
         match scope["method"]:
             case "POST":
                 given = await self._endpoint.read(scope, receive)
                 if (plain := read_plain_call(given)) is not None:
-                    await (await answer_plain_call(plain, desk))(scope, receive, send)
+                    await (await answer_plain_call(plain, host))(scope, receive, send)
                     return
-                await self._endpoint.serve(scope, _replayed(given, receive), send, desk)
+                await self._endpoint.serve(scope, _replayed(given, receive), send, host)
             case "DELETE":
                 await Response(status_code=200)(scope, receive, send)
             case _:

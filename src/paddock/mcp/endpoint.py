@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from paddock import errors, json_limits
-from paddock.mcp.desk import Desk
+from paddock.mcp.tool_host import ToolHost
 
 DESK = "mcp_desk"
 """Where the server finds it in the scope's state."""
@@ -59,12 +59,12 @@ class Endpoint:
         await json_limits.check_large(data)
         return data
 
-    async def serve(self, scope: Scope, receive: Receive, send: Send, desk: Desk) -> None:
+    async def serve(self, scope: Scope, receive: Receive, send: Send, host: ToolHost) -> None:
         if self._manager is None:
             async with self._starting:
                 if self._manager is None:
                     self._manager = await self._start()
-        scope = {**scope, "state": {**scope.get("state", {}), DESK: desk}}
+        scope = {**scope, "state": {**scope.get("state", {}), DESK: host}}
         await self._manager.handle_request(scope, receive, send)
 
     async def close(self) -> None:

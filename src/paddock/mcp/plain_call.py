@@ -14,8 +14,8 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from paddock import errors
-from paddock.mcp.desk import Desk
-from paddock.tools.bench import unheard
+from paddock.mcp.tool_host import ToolHost
+from paddock.tools.context import unheard
 
 _SIGN = b'"tool"'
 
@@ -42,8 +42,8 @@ def read_plain_call(body: bytes) -> PlainCall | None:
     return PlainCall(tool, arguments or {})
 
 
-async def answer_plain_call(call: PlainCall, desk: Desk) -> Response:
-    outcome = await desk.call(call.tool, call.arguments, unheard)
+async def answer_plain_call(call: PlainCall, host: ToolHost) -> Response:
+    outcome = await host.call(call.tool, call.arguments, unheard)
     pictures = [
         {"media_type": picture.media_type, "data": base64.b64encode(picture.data).decode()}
         for picture in outcome.pictures

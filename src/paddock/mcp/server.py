@@ -16,10 +16,10 @@ from mcp.shared.exceptions import MCPError
 
 from paddock import __version__, errors
 from paddock.mcp import answers
-from paddock.mcp.asked import Asked
-from paddock.mcp.desk import Desk
+from paddock.mcp.client_options import ClientOptions
 from paddock.mcp.endpoint import DESK
 from paddock.mcp.relay.names import is_relayed
+from paddock.mcp.tool_host import ToolHost
 from paddock.tools import catalogue
 
 INSTRUCTIONS = (
@@ -42,18 +42,18 @@ def session_manager(max_body: int) -> StreamableHTTPSessionManager:
     )
 
 
-def serve(desk: Desk | None, *, structured: bool = False) -> Server[Any]:
+def serve(host: ToolHost | None, *, structured: bool = False) -> Server[Any]:
     """``desk``: where every request is served; None, where each brings its own. ``structured``: for clients over
     stdio, which have no address to say it in."""
 
-    def at(ctx: Context) -> Desk:
-        found: Desk = ctx.request.state._state[DESK] if desk is None else desk  # type: ignore[union-attr]
+    def at(ctx: Context) -> ToolHost:
+        found: ToolHost = ctx.request.state._state[DESK] if host is None else host  # type: ignore[union-attr]
         return found
 
-    def asked(ctx: Context) -> Asked:
+    def asked(ctx: Context) -> ClientOptions:
         if ctx.request is None:
-            return Asked(at(ctx).usual, structured)
-        return Asked.of(ctx.request.url.query, at(ctx).usual)
+            return ClientOptions(at(ctx).usual, structured)
+        return ClientOptions.of(ctx.request.url.query, at(ctx).usual)
 
     async def list_tools(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         try:
@@ -91,12 +91,12 @@ def _input_schema(name: str) -> dict[str, Any] | None:
 
 
 async def _call(
-    ctx: Context, desk: Desk, params: types.CallToolRequestParams, *, structured: bool
+    ctx: Context, host: ToolHost, params: types.CallToolRequestParams, *, structured: bool
 ) -> types.CallToolResult:
-    said = Said(ctx)
+    said = ProgressMessages(ctx)
     telling = asyncio.create_task(said.keep_telling())
     try:
-        outcome = await desk.call(params.name, params.arguments or {}, said.tell)
+        outcome = await host.call(params.name, params.arguments or {}, said.tell)
     except errors.ToolNotFound as problem:
         raise MCPError(types.INVALID_PARAMS, problem.message) from problem
     except errors.PaddockError as problem:  # what went wrong is for the model to read
@@ -110,7 +110,7 @@ async def _call(
     return answers.result(outcome, structured=data_too)
 
 
-class Said:
+class ProgressMessages:
     """Word for whoever waits: at once when a tool has something to say, and every few seconds that it still works, so
     that no client and no proxy on the way takes a long call for a dead one. A client that did not ask hears nothing."""
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from paddock import errors
 from paddock.egress.bandwidth import Bandwidths
-from paddock.egress.outward import Outward
+from paddock.egress.outward import OutboundConnection
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.records import EgressReport
 from paddock.machine.base import Machine
@@ -131,7 +131,7 @@ class SandboxSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MachineInfo:
     """A machine as the provider sees it."""
 
     sandbox_id: str
@@ -194,13 +194,13 @@ class Provider(ABC):
         return image
 
     @abstractmethod
-    async def create(self, spec: SandboxSpec) -> Found: ...
+    async def create(self, spec: SandboxSpec) -> MachineInfo: ...
 
     @abstractmethod
-    async def inspect(self, sandbox_id: str) -> Found | None: ...
+    async def inspect(self, sandbox_id: str) -> MachineInfo | None: ...
 
     @abstractmethod
-    async def list(self) -> list[Found]: ...
+    async def list(self) -> list[MachineInfo]: ...
 
     @abstractmethod
     async def pause(self, sandbox_id: str, *, keep_memory: bool = True) -> None:
@@ -223,7 +223,7 @@ class Provider(ABC):
 
     # What not every provider has
 
-    def at_hand(self, sandbox_id: str) -> Machine | None:
+    def attached_machine(self, sandbox_id: str) -> Machine | None:
         """The inside of a running machine, where nothing has to be waited for. None: only ``attach`` can tell."""
         return None
 
@@ -247,7 +247,7 @@ class Provider(ABC):
         """The policy, the totals and the latest connections."""
         raise errors.Unsupported(f"The provider {self.name!r} does not control egress.")
 
-    async def connect_out(self, sandbox_id: str, host: str, port: int, seconds: float) -> Outward:
+    async def connect_out(self, sandbox_id: str, host: str, port: int, seconds: float) -> OutboundConnection:
         """A connection that the server makes in the sandbox's stead, under the sandbox's egress rules."""
         raise errors.Unsupported(f"The provider {self.name!r} does not control egress.")
 

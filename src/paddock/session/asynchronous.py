@@ -8,7 +8,7 @@ from types import MethodType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from paddock.client.asynchronous import SandboxClient
-from paddock.client.call import Call, StreamCall
+from paddock.client.call import ApiCall, StreamCall
 from paddock.client.calls.tools import list_tools
 from paddock.client.pair import ClientPair
 from paddock.client.synchronous import SyncSandboxClient
@@ -148,7 +148,7 @@ class SandboxSession(Session):
         finally:
             await self.clients.aclose()
 
-    async def _run(self, call: Call[T]) -> T:
+    async def _run(self, call: ApiCall[T]) -> T:
         return await self.clients.here()._run(call)
 
     def _stream(self, call: StreamCall[T]) -> AsyncIterator[T]:

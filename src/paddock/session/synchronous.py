@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Self, TypeVar, Unpack
 
 from paddock.client.asynchronous import SandboxClient
-from paddock.client.call import Call, StreamCall
+from paddock.client.call import ApiCall, StreamCall
 from paddock.client.calls.tools import list_tools
 from paddock.client.pair import ClientPair
 from paddock.client.synchronous import SyncSandboxClient
@@ -71,7 +71,7 @@ class SyncSandboxSession(Session):
         finally:
             self.clients.close()
 
-    def _run(self, call: Call[T]) -> T:
+    def _run(self, call: ApiCall[T]) -> T:
         return self.clients.plain()._run(call)
 
     def _stream(self, call: StreamCall[T]) -> Iterator[T]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import aclosing
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from paddock.client.call import Call, Operation, RunsAsync, RunsSync, StreamCall, StreamOperation
+from paddock.client.call import ApiCall, ApiOperation, RunsAsync, RunsSync, StreamCall, StreamOperation
 from paddock.client.calls import code, files, processes, sandboxes, tools
 
 P = ParamSpec("P")
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Within(Generic[P, T]):
-    def __init__(self, build: Callable[Concatenate[str, P], Call[T]]) -> None:
+    def __init__(self, build: Callable[Concatenate[str, P], ApiCall[T]]) -> None:
         self.build = build
 
     @overload
@@ -27,7 +27,7 @@ class Within(Generic[P, T]):
     def __get__(self, session: Any, owner: type) -> Any:
         if _without_sandbox(session):
             return _once_open(self.build, session)
-        return Operation(_bound(self.build, session)).__get__(session, owner)
+        return ApiOperation(_bound(self.build, session)).__get__(session, owner)
 
 
 class StreamWithin(Generic[P, T]):
@@ -51,7 +51,7 @@ def _without_sandbox(session: Any) -> bool:
     return session is not None and not session.is_open
 
 
-def _once_open(build: Callable[..., Call[T]], session: Any) -> Callable[..., Coroutine[Any, Any, T]]:
+def _once_open(build: Callable[..., ApiCall[T]], session: Any) -> Callable[..., Coroutine[Any, Any, T]]:
     @functools.wraps(build)
     async def awaited(*args: Any, **kwargs: Any) -> T:
         await session.open()

@@ -10,26 +10,26 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.models import Role
-from paddock.store.records import ApiKey, User
-from paddock.store.swift import prepared
+from paddock.store.inline_sqlite import prepared
+from paddock.store.records import ApiKey, UserRow
 from paddock.store.tables import api_keys, users
 
 _KEY_COLUMNS = [api_keys.c[name] for name in ("key_id", "name", "user_id", "prefix", "created_at", "last_used_at")]
 
-_USER_FIELDS = tuple(field.name for field in fields(User))
+_USER_FIELDS = tuple(field.name for field in fields(UserRow))
 _USER_COLUMNS = [users.c[name] for name in _USER_FIELDS if name not in ("user_id", "created_at")]
 
 _USER = prepared(select(users).where(users.c.user_id == bindparam("id")))
 _USER_AND_LOCK = _USER.with_for_update()
 
 
-async def user(connection: AsyncConnection, user_id: str, *, lock: bool = False) -> User | None:
+async def user(connection: AsyncConnection, user_id: str, *, lock: bool = False) -> UserRow | None:
     query = _USER_AND_LOCK if lock and connection.dialect.name != "sqlite" else _USER
     row = (await connection.execute(query, {"id": user_id})).mappings().first()
     return _user(row) if row else None
 
 
-async def add_user(connection: AsyncConnection, new: User) -> None:
+async def add_user(connection: AsyncConnection, new: UserRow) -> None:
     await connection.execute(insert(users).values(**asdict(new)))
 
 
@@ -38,7 +38,7 @@ async def change_user(connection: AsyncConnection, user_id: str, values: dict[st
         await connection.execute(update(users).where(users.c.user_id == user_id).values(**values))
 
 
-async def all_users(connection: AsyncConnection) -> list[User]:
+async def all_users(connection: AsyncConnection) -> list[UserRow]:
     query = select(users).order_by(users.c.user_id)
     return [_user(row) for row in (await connection.execute(query)).mappings()]
 
@@ -54,7 +54,7 @@ async def add_key(
     return ApiKey(**(await connection.execute(statement)).mappings().one())
 
 
-async def by_digest(connection: AsyncConnection, digest: str) -> tuple[ApiKey, User] | None:
+async def by_digest(connection: AsyncConnection, digest: str) -> tuple[ApiKey, UserRow] | None:
     query = (
         select(*_KEY_COLUMNS, *_USER_COLUMNS, users.c.created_at.label("user_created_at"))
         .join(users, users.c.user_id == api_keys.c.user_id)
@@ -85,6 +85,6 @@ async def note_use(connection: AsyncConnection, key_id: int, at: float) -> None:
     await connection.execute(update(api_keys).where(api_keys.c.key_id == key_id).values(last_used_at=at))
 
 
-def _user(row: RowMapping | dict[str, Any]) -> User:
+def _user(row: RowMapping | dict[str, Any]) -> UserRow:
     values = {name: row[name] for name in _USER_FIELDS}
-    return User(**{**values, "role": Role(row["role"]), "disabled": bool(row["disabled"])})
+    return UserRow(**{**values, "role": Role(row["role"]), "disabled": bool(row["disabled"])})

@@ -32,9 +32,9 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from paddock.disk_space import ReserveFile
 from paddock.errors import StoreFull, StoreUnavailable
 from paddock.store import migrations, sqlite
-from paddock.store.spoiled import loads
-from paddock.store.swift import Swift
-from paddock.store.trouble import StoreDamaged, speaking_plainly
+from paddock.store.driver_errors import StoreDamaged, translate_driver_errors
+from paddock.store.inline_sqlite import InlineSqlite
+from paddock.store.invalid_rows import loads
 from paddock.store.write_ahead_log import WriteAheadLog
 
 log = structlog.get_logger(__name__)
@@ -65,7 +65,7 @@ class Store:
         self.url = _normalized(url)
         self._reader: AsyncEngine | None = None
         self._writer: AsyncEngine | None = None
-        self._swift: Swift | None = None
+        self._inline: InlineSqlite | None = None
         self._turn = asyncio.Lock()
         self._log = WriteAheadLog(self.file, self._in_turn) if self.file else None
         self._inode = 0
@@ -116,7 +116,7 @@ class Store:
         self._inode = self.file.stat().st_ino if self.file else 0
         self._reader = self._engine(create=False, writes=False, pool_size=8)
         self._writer = self._engine(create=False, writes=True, pool_size=1) if self.sqlite else self._reader
-        self._swift = Swift(self.file, _BUSY_SECONDS) if self.file else None
+        self._inline = InlineSqlite(self.file, _BUSY_SECONDS) if self.file else None
         if self._log is not None:
             self._log.open()
 
@@ -126,22 +126,22 @@ class Store:
         for engine in {self._reader, self._writer}:
             if engine is not None:
                 await engine.dispose()
-        if self._swift is not None:
-            self._swift.close()
-        self._reader = self._writer = self._swift = None
+        if self._inline is not None:
+            self._inline.close()
+        self._reader = self._writer = self._inline = None
 
     @asynccontextmanager
-    async def read(self, *, swift: bool = False) -> AsyncIterator[AsyncConnection]:
+    async def read(self, *, inline: bool = False) -> AsyncIterator[AsyncConnection]:
         """``swift``: a row or two by their key, on the way of a request. SQLite looks them up without a thread."""
-        if swift and self._swift is not None:
+        if inline and self._inline is not None:
             with self._plainly():
-                yield cast(AsyncConnection, self._swift.read())  # the part of it that the repositories use
+                yield cast(AsyncConnection, self._inline.read())  # the part of it that the repositories use
             return
         async with self._transaction(self._reader) as connection:
             yield connection
 
     @asynccontextmanager
-    async def write(self, *, swift: bool = False) -> AsyncIterator[AsyncConnection]:
+    async def write(self, *, inline: bool = False) -> AsyncIterator[AsyncConnection]:
         """All or nothing: committed when the block ends, rolled back when it raises.
 
         ``swift``: a few statements on a few rows, on the way of a request. SQLite runs them without changing threads.
@@ -151,7 +151,7 @@ class Store:
         if self._log is not None:
             await self._log.let_catch_up()
         try:
-            async with self._in_turn(), self._writing(swift) as connection:
+            async with self._in_turn(), self._writing(inline) as connection:
                 connection.info[CHANGED], connection.info[_WIPED] = changed, wiped
                 yield connection
                 await connection.commit()
@@ -186,7 +186,7 @@ class Store:
     @contextlib.contextmanager
     def _plainly(self) -> Iterator[None]:
         try:
-            with speaking_plainly():
+            with translate_driver_errors():
                 yield
         except StoreDamaged:
             self._damaged = True
@@ -228,13 +228,13 @@ class Store:
             self._turn.release()
 
     @asynccontextmanager
-    async def _writing(self, swift: bool) -> AsyncIterator[AsyncConnection]:
-        if not swift or self._swift is None:
+    async def _writing(self, inline: bool) -> AsyncIterator[AsyncConnection]:
+        if not inline or self._inline is None:
             async with self._transaction(self._writer) as usual:
                 yield usual
             return
         with self._plainly():
-            async with self._swift.write() as connection:
+            async with self._inline.write() as connection:
                 yield cast(AsyncConnection, connection)
 
     @asynccontextmanager

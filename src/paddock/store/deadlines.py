@@ -11,10 +11,10 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.models import State, TimeoutAction, TimeoutFrom
+from paddock.store.inline_sqlite import prepared
+from paddock.store.invalid_rows import say_once
 from paddock.store.records import Deadline, DeadlineKind
 from paddock.store.servers import lives
-from paddock.store.spoiled import say_once
-from paddock.store.swift import prepared
 from paddock.store.tables import ALIVE, deadlines, sandboxes, servers
 from paddock.store.upserts import Upsert
 

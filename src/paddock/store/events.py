@@ -14,8 +14,8 @@ from sqlalchemy import Integer, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.redaction import redact_all
-from paddock.store.records import Event
-from paddock.store.swift import prepared
+from paddock.store.inline_sqlite import prepared
+from paddock.store.records import EventRow
 from paddock.store.tables import events, sandboxes
 
 _NUMBER = prepared(
@@ -44,21 +44,21 @@ async def append(
     last, timeout = row
     if new:
         numbered = enumerate(new, start=last - len(new) + 1)
-        rows = [_row(Event(sandbox_id, seq, kind, at, data)) for seq, (kind, data) in numbered]
+        rows = [_row(EventRow(sandbox_id, seq, kind, at, data)) for seq, (kind, data) in numbered]
         await connection.execute(_PUT, rows)
     return int(timeout)
 
 
-async def put(connection: AsyncConnection, event: Event) -> None:
+async def put(connection: AsyncConnection, event: EventRow) -> None:
     """An event whose number the caller has taken from the sandbox's row in this transaction."""
     await connection.execute(_PUT, _row(event))
 
 
-async def after(connection: AsyncConnection, sandbox_id: str, seq: int, limit: int) -> list[Event]:
+async def after(connection: AsyncConnection, sandbox_id: str, seq: int, limit: int) -> list[EventRow]:
     query = (
         select(events).where(events.c.sandbox_id == sandbox_id, events.c.seq > seq).order_by(events.c.seq).limit(limit)
     )
-    return [Event(**row) for row in (await connection.execute(query)).mappings()]
+    return [EventRow(**row) for row in (await connection.execute(query)).mappings()]
 
 
 async def between(
@@ -69,14 +69,14 @@ async def between(
     limit: int,
     *,
     newest_first: bool,
-) -> list[Event]:
+) -> list[EventRow]:
     query = select(events).where(events.c.sandbox_id == sandbox_id)
     if since is not None:
         query = query.where(events.c.at >= since)
     if until is not None:
         query = query.where(events.c.at <= until)
     query = query.order_by(events.c.seq.desc() if newest_first else events.c.seq).limit(limit)
-    return [Event(**row) for row in (await connection.execute(query)).mappings()]
+    return [EventRow(**row) for row in (await connection.execute(query)).mappings()]
 
 
 async def last_seq(connection: AsyncConnection, sandbox_id: str) -> int:
@@ -145,6 +145,6 @@ def _share(numbers: Sequence[int], count: int) -> int:
     return max(1, ordered[-1]) if ordered else count
 
 
-def _row(event: Event) -> dict[str, Any]:
+def _row(event: EventRow) -> dict[str, Any]:
     values = {"sandbox_id": event.sandbox_id, "seq": event.seq, "type": event.type, "at": event.at}
     return {**values, "data": data_of(event.data)}

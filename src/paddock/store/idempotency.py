@@ -19,7 +19,7 @@ MAX_COUNTED = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class KeyClaim:
     owner_id: str
     key: str
     fingerprint: str
@@ -30,7 +30,7 @@ class Claim:
     """Status and body to give again, where what was made does not tell: an answer of failure."""
 
 
-async def claim(connection: AsyncConnection, new: Claim) -> Claim:
+async def claim(connection: AsyncConnection, new: KeyClaim) -> KeyClaim:
     """The claim that holds the key: the new one, or the one that came first."""
     statement = insert_for(connection, idempotency).values(
         owner_id=new.owner_id,
@@ -43,10 +43,10 @@ async def claim(connection: AsyncConnection, new: Claim) -> Claim:
     )
     await connection.execute(statement.on_conflict_do_nothing(index_elements=["owner_id", "key"]))
     query = select(idempotency).where(idempotency.c.owner_id == new.owner_id, idempotency.c.key == new.key)
-    return Claim(**(await connection.execute(query)).mappings().one())
+    return KeyClaim(**(await connection.execute(query)).mappings().one())
 
 
-async def keep_answer(connection: AsyncConnection, new: Claim) -> None:
+async def keep_answer(connection: AsyncConnection, new: KeyClaim) -> None:
     """Remember what the request was answered, whether or not it had come as far as to claim its key."""
     held = await claim(connection, new)
     if held.fingerprint == new.fingerprint and held.answer is None:
@@ -54,10 +54,10 @@ async def keep_answer(connection: AsyncConnection, new: Claim) -> None:
         await connection.execute(update(idempotency).where(*mine).values(answer=new.answer))
 
 
-async def find(connection: AsyncConnection, owner_id: str, key: str) -> Claim | None:
+async def find(connection: AsyncConnection, owner_id: str, key: str) -> KeyClaim | None:
     query = select(idempotency).where(idempotency.c.owner_id == owner_id, idempotency.c.key == key)
     row = (await connection.execute(query)).mappings().first()
-    return Claim(**row) if row else None
+    return KeyClaim(**row) if row else None
 
 
 async def release(connection: AsyncConnection, sandbox_id: str) -> None:

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.errors import Invalid
 from paddock.models import State
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 from paddock.store.sandboxes import COLUMNS, record
 from paddock.store.tables import ALIVE, sandboxes
 
@@ -27,7 +27,7 @@ _Condition = ColumnElement[bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class TemplateFilter:
     """Made from this template: by this name, where it has several; ``unnamed``: or by no name at all."""
 
     template_id: str
@@ -36,19 +36,19 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ListingFilter:
     owner_id: str
     states: Sequence[State]
     metadata: Mapping[str, str] = field(default_factory=dict)
     """Every pair must be there."""
     started_after: float | None = None
     """From this moment on, itself included."""
-    template: Template | None = None
+    template: TemplateFilter | None = None
 
 
 async def page(
-    connection: AsyncConnection, wanted: Wanted, *, newest_first: bool, cursor: str | None, limit: int
-) -> tuple[list[Sandbox], str | None]:
+    connection: AsyncConnection, wanted: ListingFilter, *, newest_first: bool, cursor: str | None, limit: int
+) -> tuple[list[SandboxRow], str | None]:
     query = select(*COLUMNS).where(*_conditions(connection, wanted))
     place = tuple_(sandboxes.c.started_at, sandboxes.c.sandbox_id)
     if cursor is not None:
@@ -60,12 +60,12 @@ async def page(
     return found[:limit], _make_cursor(found[limit - 1]) if len(found) > limit else None
 
 
-async def count(connection: AsyncConnection, wanted: Wanted) -> int:
+async def count(connection: AsyncConnection, wanted: ListingFilter) -> int:
     query = select(func.count()).select_from(sandboxes).where(*_conditions(connection, wanted))
     return int((await connection.execute(query)).scalar_one())
 
 
-def _conditions(connection: AsyncConnection, wanted: Wanted) -> list[Any]:
+def _conditions(connection: AsyncConnection, wanted: ListingFilter) -> list[Any]:
     # What has not started yet has nothing to be sorted by, and is nobody's to see.
     found: list[Any] = [
         ALIVE,
@@ -86,7 +86,7 @@ def metadata_conditions(connection: AsyncConnection, metadata: Mapping[str, str]
     return [holds(name, value) for name, value in metadata.items()]
 
 
-def _made_from(template: Template) -> _Condition:
+def _made_from(template: TemplateFilter) -> _Condition:
     same = sandboxes.c.template_id == template.template_id
     if template.alias is None:
         return same
@@ -105,7 +105,7 @@ def _postgres_holds(name: str, value: str) -> _Condition:
     return held
 
 
-def _make_cursor(sandbox: Sandbox) -> str:
+def _make_cursor(sandbox: SandboxRow) -> str:
     text = json.dumps([sandbox.started_at, sandbox.sandbox_id])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 

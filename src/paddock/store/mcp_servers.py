@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.store.database import wipes
-from paddock.store.swift import prepared
+from paddock.store.inline_sqlite import prepared
 from paddock.store.tables import mcp_servers
 from paddock.store.upserts import insert_for
 
@@ -19,7 +19,7 @@ _CLEAR = prepared(delete(mcp_servers).where(mcp_servers.c.sandbox_id == bindpara
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class McpServerRow:
     sandbox_id: str
     name: str
     definition: Mapping[str, Any]
@@ -30,11 +30,11 @@ class Stored:
 async def add(connection: AsyncConnection, sandbox_id: str, definitions: Mapping[str, Mapping[str, Any]]) -> None:
     """Those of a sandbox that is being made in the same transaction."""
     if definitions:
-        rows = [asdict(Stored(sandbox_id, name, definition)) for name, definition in definitions.items()]
+        rows = [asdict(McpServerRow(sandbox_id, name, definition)) for name, definition in definitions.items()]
         await connection.execute(_ADD, rows)
 
 
-async def put(connection: AsyncConnection, server: Stored) -> None:
+async def put(connection: AsyncConnection, server: McpServerRow) -> None:
     """New, or in the place of the one with this name."""
     wipes(connection, mcp_servers.name)
     statement = insert_for(connection, mcp_servers).values(asdict(server))
@@ -42,9 +42,9 @@ async def put(connection: AsyncConnection, server: Stored) -> None:
     await connection.execute(statement.on_conflict_do_update(index_elements=["sandbox_id", "name"], set_=changed))
 
 
-async def of(connection: AsyncConnection, sandbox_id: str) -> list[Stored]:
+async def of(connection: AsyncConnection, sandbox_id: str) -> list[McpServerRow]:
     query = select(mcp_servers).where(mcp_servers.c.sandbox_id == sandbox_id).order_by(mcp_servers.c.name)
-    return [Stored(**row) for row in (await connection.execute(query)).mappings()]
+    return [McpServerRow(**row) for row in (await connection.execute(query)).mappings()]
 
 
 async def learn(connection: AsyncConnection, sandbox_id: str, name: str, tools: Sequence[Mapping[str, Any]]) -> None:

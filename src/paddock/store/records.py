@@ -22,7 +22,7 @@ class DeadlineKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sandbox:
+class SandboxRow:
     sandbox_id: str
     key: str
     owner_id: str
@@ -103,7 +103,7 @@ class Deadline:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class EventRow:
     sandbox_id: str
     seq: int
     type: str
@@ -112,7 +112,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class UsageRow:
     user_id: str
     sandbox_id: str | None
     day: str | None
@@ -123,7 +123,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class UserRow:
     user_id: str
     role: Role
     disabled: bool
@@ -152,7 +152,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    sandboxes: list[Sandbox]
+    sandboxes: list[SandboxRow]
     expires: Mapping[str, Deadline]
     """The next deadline of each, by sandbox id."""
     next_cursor: str | None

@@ -32,13 +32,13 @@ from paddock.errors import Invalid
 from paddock.models import State
 from paddock.redaction import has_credentials, redact, without_credentials
 from paddock.store.database import CHANGED, wipes
-from paddock.store.records import Sandbox
+from paddock.store.inline_sqlite import prepared
+from paddock.store.invalid_rows import mend
+from paddock.store.records import SandboxRow
 from paddock.store.servers import lives
-from paddock.store.spoiled import mend
-from paddock.store.swift import prepared
 from paddock.store.tables import ALIVE, LIVE, NAMED, UNFINISHED, sandboxes, servers
 
-_FIELDS = tuple(field.name for field in fields(Sandbox))
+_FIELDS = tuple(field.name for field in fields(SandboxRow))
 _SECRET = frozenset({"env", "daytona", "git_url"})
 """Columns that may hold secrets."""
 COLUMNS = [sandboxes.c[name] for name in _FIELDS]
@@ -96,19 +96,19 @@ class Totals:
     """Of all that the provider has."""
 
 
-async def get(connection: AsyncConnection, sandbox_id: str, *, lock: bool = False) -> Sandbox | None:
+async def get(connection: AsyncConnection, sandbox_id: str, *, lock: bool = False) -> SandboxRow | None:
     """``lock``: hold the row until the transaction ends (SQLite's write transactions hold everything anyway)."""
     query = _GET_AND_LOCK if lock and connection.dialect.name != "sqlite" else _GET
     row = (await connection.execute(query, {"id": sandbox_id})).mappings().first()
     return record(row) if row else None
 
 
-async def get_by_key(connection: AsyncConnection, key: str) -> Sandbox | None:
+async def get_by_key(connection: AsyncConnection, key: str) -> SandboxRow | None:
     row = (await connection.execute(_GET_BY_KEY, {"wanted": key})).mappings().first()
     return record(row) if row else None
 
 
-async def get_by_name(connection: AsyncConnection, owner_id: str, name: str) -> Sandbox | None:
+async def get_by_name(connection: AsyncConnection, owner_id: str, name: str) -> SandboxRow | None:
     """Of all that are not deleted."""
     query = select(*COLUMNS).where(NAMED, sandboxes.c.name == name, sandboxes.c.owner_id == owner_id)
     row = (await connection.execute(query)).mappings().first()
@@ -120,12 +120,12 @@ async def keys(connection: AsyncConnection) -> list[str]:
     return [str(key) for key in (await connection.execute(select(sandboxes.c.key).where(ALIVE))).scalars()]
 
 
-async def add(connection: AsyncConnection, sandbox: Sandbox) -> None:
+async def add(connection: AsyncConnection, sandbox: SandboxRow) -> None:
     await connection.execute(_ADD, {name: getattr(sandbox, name) for name in _FIELDS})
 
 
 async def change(
-    connection: AsyncConnection, sandbox: Sandbox, *, with_event: bool = False, **values: Any
+    connection: AsyncConnection, sandbox: SandboxRow, *, with_event: bool = False, **values: Any
 ) -> int | None:
     """Write, if nobody has written since this version was read. None: read again and think again.
 
@@ -184,7 +184,7 @@ async def page(
     cursor: str | None,
     limit: int,
     node_ids: Collection[str] | None = None,
-) -> tuple[list[Sandbox], str | None]:
+) -> tuple[list[SandboxRow], str | None]:
     """Newest first, by key: the hundredth page costs what the first does. Deleted ones only when asked for.
 
     ``node_ids``: only those that are known to be on one of these nodes."""
@@ -220,7 +220,7 @@ async def unfinished(
     *,
     node_ids: Collection[str] | None = None,
     limit: int = 1000,
-) -> list[Sandbox]:
+) -> list[SandboxRow]:
     """Transitions on these nodes (None: on all) that no other server works on: no lease, our own, or that of a server
     that has stopped beating."""
     working = select(servers.c.server_id).where(lives(now, server_ttl), servers.c.server_id != server_id)
@@ -237,7 +237,7 @@ async def unfinished(
     return [record(row) for row in (await connection.execute(query)).mappings()]
 
 
-async def deleting_elsewhere(connection: AsyncConnection, node_ids: Collection[str]) -> list[Sandbox]:
+async def deleting_elsewhere(connection: AsyncConnection, node_ids: Collection[str]) -> list[SandboxRow]:
     """Deletes that other nodes have to carry out."""
     query = select(*COLUMNS).where(
         UNFINISHED,
@@ -284,7 +284,7 @@ async def running_since_before(connection: AsyncConnection, moment: float, limit
     return list((await connection.execute(query.order_by(sandboxes.c.running_since).limit(limit))).scalars())
 
 
-async def changed_since(connection: AsyncConnection, owner_ids: Sequence[str], since: float) -> list[Sandbox]:
+async def changed_since(connection: AsyncConnection, owner_ids: Sequence[str], since: float) -> list[SandboxRow]:
     """Those of these owners whose state has changed since then, by whichever server; deleted ones, too."""
     lately = or_(and_(ALIVE, sandboxes.c.state_changed_at >= since), sandboxes.c.deleted_at >= since)
     query = select(*COLUMNS).where(sandboxes.c.owner_id.in_(owner_ids), lately)
@@ -328,13 +328,13 @@ def _mark(connection: AsyncConnection, sandbox_id: str) -> None:
     connection.info.setdefault(CHANGED, set()).add(sandbox_id)
 
 
-def record(row: RowMapping) -> Sandbox:
+def record(row: RowMapping) -> SandboxRow:
     values: dict[str, Any] = dict(row)
     mend(values)
-    return Sandbox(**values)
+    return SandboxRow(**values)
 
 
-def _make_cursor(sandbox: Sandbox) -> str:
+def _make_cursor(sandbox: SandboxRow) -> str:
     text = json.dumps([sandbox.created_at, sandbox.sandbox_id])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
@@ -352,7 +352,7 @@ def _read_cursor(cursor: str) -> tuple[float, str]:
     return created_at, sandbox_id
 
 
-def labels_of(sandbox: Sandbox) -> Mapping[str, str]:
+def labels_of(sandbox: SandboxRow) -> Mapping[str, str]:
     """What a provider keeps beside the machine, enough to write the row again if the database is lost."""
     kept = {
         "key": sandbox.key,

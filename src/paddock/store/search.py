@@ -19,7 +19,7 @@ from sqlalchemy import ColumnElement, and_, func, or_, select
 from paddock.errors import Invalid
 from paddock.store.database import Store
 from paddock.store.listing import metadata_conditions
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 from paddock.store.sandboxes import COLUMNS, record
 from paddock.store.tables import ALIVE, sandboxes
 
@@ -36,19 +36,19 @@ ORDERS = tuple(_ORDERS)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SearchFilter:
     owner_id: str
     metadata: Mapping[str, str] = field(default_factory=dict)
-    matches: Callable[[Sandbox], bool] = lambda sandbox: True
+    matches: Callable[[SandboxRow], bool] = lambda sandbox: True
     order: str = "createdAt"
     descending: bool = True
     cursor: str | None = None
     limit: int = 100
 
 
-async def page(store: Store, wanted: Wanted) -> tuple[list[Sandbox], str | None]:
+async def page(store: Store, wanted: SearchFilter) -> tuple[list[SandboxRow], str | None]:
     place = None if wanted.cursor is None else _read_cursor(wanted)
-    found: list[Sandbox] = []
+    found: list[SandboxRow] = []
     last: tuple[Any, str] = ("", "")
     async with store.read() as connection:
         holds = metadata_conditions(connection, wanted.metadata)
@@ -71,7 +71,7 @@ async def page(store: Store, wanted: Wanted) -> tuple[list[Sandbox], str | None]
                 return found, None
 
 
-def _after(wanted: Wanted, place: tuple[Any, str] | None) -> list[Any]:
+def _after(wanted: SearchFilter, place: tuple[Any, str] | None) -> list[Any]:
     found: list[Any] = [ALIVE, sandboxes.c.owner_id == wanted.owner_id]
     if place is not None:
         column, (at, sandbox_id) = _ORDERS[wanted.order], place
@@ -83,12 +83,12 @@ def _after(wanted: Wanted, place: tuple[Any, str] | None) -> list[Any]:
     return found
 
 
-def _make_cursor(wanted: Wanted, at: Any, sandbox_id: str) -> str:
+def _make_cursor(wanted: SearchFilter, at: Any, sandbox_id: str) -> str:
     text = json.dumps([wanted.order, wanted.descending, at, sandbox_id])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _read_cursor(wanted: Wanted) -> tuple[Any, str]:
+def _read_cursor(wanted: SearchFilter) -> tuple[Any, str]:
     """It goes on where it was made, so it is good for the same order only."""
     cursor = wanted.cursor or ""
     try:

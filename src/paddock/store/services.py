@@ -15,7 +15,7 @@ from paddock.store.upserts import insert_for
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceRow:
     sandbox_id: str
     name: str
     port: int
@@ -28,7 +28,7 @@ class Service:
     ready_timeout: float
 
 
-async def put(connection: AsyncConnection, service: Service) -> None:
+async def put(connection: AsyncConnection, service: ServiceRow) -> None:
     """New, or in the place of the one with this name. Raises ``IntegrityError`` when another one has the port."""
     wipes(connection, services.name)
     values = asdict(service)
@@ -37,9 +37,9 @@ async def put(connection: AsyncConnection, service: Service) -> None:
     await connection.execute(statement.on_conflict_do_update(index_elements=["sandbox_id", "name"], set_=changed))
 
 
-async def of(connection: AsyncConnection, sandbox_id: str) -> list[Service]:
+async def of(connection: AsyncConnection, sandbox_id: str) -> list[ServiceRow]:
     query = select(services).where(services.c.sandbox_id == sandbox_id).order_by(services.c.name)
-    return [Service(**row) for row in (await connection.execute(query)).mappings()]
+    return [ServiceRow(**row) for row in (await connection.execute(query)).mappings()]
 
 
 async def count(connection: AsyncConnection, sandbox_id: str) -> int:
@@ -54,17 +54,17 @@ async def size(connection: AsyncConnection, sandbox_id: str) -> int:
     return int((await connection.execute(query)).scalar_one())
 
 
-async def named(connection: AsyncConnection, sandbox_id: str, name: str) -> Service | None:
+async def named(connection: AsyncConnection, sandbox_id: str, name: str) -> ServiceRow | None:
     return await _one(connection, services.c.sandbox_id == sandbox_id, services.c.name == name)
 
 
-async def at_port(connection: AsyncConnection, sandbox_id: str, port: int) -> Service | None:
+async def at_port(connection: AsyncConnection, sandbox_id: str, port: int) -> ServiceRow | None:
     return await _one(connection, services.c.sandbox_id == sandbox_id, services.c.port == port)
 
 
-async def _one(connection: AsyncConnection, *conditions: Any) -> Service | None:
+async def _one(connection: AsyncConnection, *conditions: Any) -> ServiceRow | None:
     row = (await connection.execute(select(services).where(*conditions))).mappings().first()
-    return Service(**row) if row else None
+    return ServiceRow(**row) if row else None
 
 
 async def remove(connection: AsyncConnection, sandbox_id: str, name: str) -> None:

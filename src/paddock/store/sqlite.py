@@ -4,7 +4,8 @@ The stock driver enters its thread four times for one SELECT (open, execute, fet
 than the statement; and a task that is cancelled in the middle of a query can leave its connection waiting for ever.
 This speaks the same interface to SQLAlchemy's aiosqlite dialect without either.
 
-Short transactions on the way of a request do without a thread, and without this: see :mod:`paddock.store.swift`.
+Short transactions on the way of a request do without a thread, and without this: see
+:mod:`paddock.store.inline_sqlite`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Table
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from paddock.store.swift import prepared
+from paddock.store.inline_sqlite import prepared
 
 
 def insert_for(connection: AsyncConnection, table: Table) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from paddock.store.records import Sandbox, Usage
+from paddock.store.records import SandboxRow, UsageRow
 from paddock.store.tables import sandboxes, usage
 from paddock.store.upserts import Upsert
 
@@ -29,7 +29,7 @@ _ADD = Upsert(usage, _upsert)
 
 async def add(
     connection: AsyncConnection,
-    sandbox: Sandbox,
+    sandbox: SandboxRow,
     at: float,
     *,
     seconds: float = 0.0,
@@ -42,16 +42,16 @@ async def add(
     await connection.execute(_ADD.on(connection), {**whose, "day": _day(at), **new})
 
 
-async def add_running(connection: AsyncConnection, sandbox: Sandbox, since: float, until: float) -> None:
+async def add_running(connection: AsyncConnection, sandbox: SandboxRow, since: float, until: float) -> None:
     """Running time, split at midnight UTC. A clock that went back gives nothing, never less than nothing."""
     for start, seconds in _by_day(since, until):
         await add(connection, sandbox, start, seconds=seconds)
 
 
-async def per_day(connection: AsyncConnection, sandbox_id: str) -> list[Usage]:
+async def per_day(connection: AsyncConnection, sandbox_id: str) -> list[UsageRow]:
     query = select(usage).where(usage.c.sandbox_id == sandbox_id).order_by(usage.c.day)
     return [
-        Usage(
+        UsageRow(
             user_id=row["user_id"],
             sandbox_id=row["sandbox_id"],
             day=row["day"],
@@ -71,7 +71,7 @@ async def per_user(
     user_id: str | None,
     since: str | None,
     until: str | None,
-) -> list[Usage]:
+) -> list[UsageRow]:
     """A row for each user and day."""
     query = select(usage.c.user_id, usage.c.day, *_SUMS).group_by(usage.c.user_id, usage.c.day)
     if owner_id is not None:
@@ -84,7 +84,7 @@ async def per_user(
         query = query.where(usage.c.day <= until)
     rows = (await connection.execute(query.order_by(usage.c.day, usage.c.user_id).limit(10_000))).mappings()
     return [
-        Usage(
+        UsageRow(
             user_id=row["user_id"],
             sandbox_id=None,
             day=row["day"],

@@ -13,10 +13,11 @@ from pydantic import BaseModel, Field
 
 from paddock import errors, json_limits
 from paddock.ids import new_process_id
+from paddock.loop_turns import give_turn
 from paddock.machine.base import ProcessInfo, ProcessSpec, Stream
 from paddock.machine.lines import LineBuffer
 from paddock.tools import environment, running
-from paddock.tools.bench import Bench
+from paddock.tools.context import ToolContext
 from paddock.tools.tool import ToolFailed
 
 _MAX_LINE = 8 << 20
@@ -48,7 +49,7 @@ class Conversation(ABC):
 
 
 async def converse(
-    bench: Bench,
+    ctx: ToolContext,
     conversation: Conversation,
     argv: Sequence[str],
     *,
@@ -60,53 +61,53 @@ async def converse(
     """Run it to its end. ``before``: a bit of shell that runs first."""
     spec = ProcessSpec(
         process_id=new_process_id(),
-        argv=running.program(bench, ["/bin/sh", "-c", f'{_PATH}{before}exec "$@"', "sh", *argv]),
+        argv=running.program(ctx, ["/bin/sh", "-c", f'{_PATH}{before}exec "$@"', "sh", *argv]),
         cwd=cwd,
         env=environment.given({}),
-        user=bench.user,
+        user=ctx.user,
         stdin=True,
         hard_timeout=seconds + 30,
         label=f"{argv[0]}: {' '.join(prompt.split())[:200]}",
     )
-    await bench.machine.spawn(spec)
+    await ctx.machine.spawn(spec)
     try:
         with suppress(errors.ProcessEnded):
-            await bench.machine.write_stdin(spec.process_id, prompt.encode(errors="replace"))
-            await bench.machine.close_stdin(spec.process_id)
+            await ctx.machine.write_stdin(spec.process_id, prompt.encode(errors="replace"))
+            await ctx.machine.close_stdin(spec.process_id)
         async with asyncio.timeout(seconds):
-            await _listen(bench, spec.process_id, conversation)
-            return await bench.machine.wait(spec.process_id, seconds)
+            await _listen(ctx, spec.process_id, conversation)
+            return await ctx.machine.wait(spec.process_id, seconds)
     except TimeoutError:
-        await _end(bench, spec.process_id)
+        await _end(ctx, spec.process_id)
         more = f" Go on with session_id {conversation.session_id!r}." if conversation.session_id else ""
         raise ToolFailed(f"{argv[0]} was not done after {seconds:g} s and was ended.{more}") from None
     except (asyncio.CancelledError, ToolFailed):
-        await _end(bench, spec.process_id)
+        await _end(ctx, spec.process_id)
         raise
 
 
-async def said(bench: Bench, info: ProcessInfo) -> str:
+async def said(ctx: ToolContext, info: ProcessInfo) -> str:
     """The last that it wrote where errors go, or anywhere."""
     for stream in (Stream.STDERR, Stream.STDOUT):
         size = info.stderr_size if stream is Stream.STDERR else info.stdout_size
-        chunk = await running.read(bench, info, stream, max(0, size - 2000), 2000)
+        chunk = await running.read(ctx, info, stream, max(0, size - 2000), 2000)
         if text := chunk.data.decode(errors="replace").strip():
             return text
     return f"exit code {info.exit_code}"
 
 
-async def _listen(bench: Bench, process_id: str, conversation: Conversation) -> None:
+async def _listen(ctx: ToolContext, process_id: str, conversation: Conversation) -> None:
     loop = asyncio.get_running_loop()
     begun = told = loop.time()
     news = "working"
     lines = _Lines(conversation.hear)
-    async with aclosing(running.output(bench, process_id)) as chunks:
+    async with aclosing(running.output(ctx, process_id)) as chunks:
         async for chunk in chunks:
             if chunk is not None and chunk.stream is Stream.STDOUT:
                 news = await lines.feed(chunk.data) or news
             if loop.time() - told >= running.BEAT:
                 told = loop.time()
-                await bench.progress(f"{told - begun:.0f} s: {news}")
+                await ctx.progress(f"{told - begun:.0f} s: {news}")
     await lines.feed(b"\n")
 
 
@@ -118,6 +119,7 @@ class _Lines:
     async def feed(self, data: bytes) -> str | None:
         news = None
         for line in self._lines.feed(data):
+            await give_turn()
             try:
                 event = await json_limits.loads_large(line)
             except (ValueError, errors.Invalid):  # a warning, a banner, or more than anybody reads
@@ -129,8 +131,8 @@ class _Lines:
         return news
 
 
-async def _end(bench: Bench, process_id: str) -> None:
+async def _end(ctx: ToolContext, process_id: str) -> None:
     with suppress(errors.ProcessEnded, errors.ProcessNotFound):
-        await bench.machine.signal(process_id, signal.SIGTERM)
-        if (await bench.machine.wait(process_id, 5)).running:
-            await bench.machine.signal(process_id, signal.SIGKILL)
+        await ctx.machine.signal(process_id, signal.SIGTERM)
+        if (await ctx.machine.wait(process_id, 5)).running:
+            await ctx.machine.signal(process_id, signal.SIGKILL)

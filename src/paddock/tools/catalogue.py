@@ -22,9 +22,9 @@ from paddock.tools.kits import (
     todo,
 )
 from paddock.tools.selection import Selection
-from paddock.tools.tool import Kit, Tool
+from paddock.tools.tool import Tool, ToolKit
 
-KITS: Sequence[Kit] = (
+KITS: Sequence[ToolKit] = (
     files.kit,
     patch.kit,
     search.kit,

@@ -15,14 +15,14 @@ from weakref import WeakValueDictionary
 
 from paddock import errors
 from paddock.machine.base import FileInfo, FileType
-from paddock.tools.bench import Bench
+from paddock.tools.context import ToolContext
 from paddock.tools.excerpt import once
 from paddock.tools.tool import ToolFailed
 
 MAX_TEXT = 16 << 20
 """Bytes of the largest file that is changed as a whole."""
 
-_turns: WeakValueDictionary[tuple[int, str, str], asyncio.Lock] = WeakValueDictionary()
+_locks: WeakValueDictionary[tuple[int, str, str], asyncio.Lock] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +40,22 @@ class Contents:
 
 
 @asynccontextmanager
-async def turn(bench: Bench, path: str) -> AsyncIterator[None]:
+async def turn(ctx: ToolContext, path: str) -> AsyncIterator[None]:
     """Whoever changes this file next waits until this one is done."""
     # A lock belongs to a loop; the number of the loop keeps those of two servers in one process apart.
-    key = (id(asyncio.get_running_loop()), bench.machine.sandbox_id, path)
-    lock = _turns.setdefault(key, asyncio.Lock())
+    key = (id(asyncio.get_running_loop()), ctx.machine.sandbox_id, path)
+    lock = _locks.setdefault(key, asyncio.Lock())
     async with lock:
         yield
 
 
-async def load(bench: Bench, path: str) -> Contents:
-    info = await bench.machine.stat(path, follow=True, user=bench.user)
+async def load(ctx: ToolContext, path: str) -> Contents:
+    info = await ctx.machine.stat(path, follow=True, user=ctx.user)
     if info.type is FileType.DIRECTORY:
         raise ToolFailed(f"{path} is a directory. List it with list_directory.")
     if info.size > MAX_TEXT:
         raise ToolFailed(f"{path} has {info.size} bytes; more than {MAX_TEXT} are changed with run_command (sed, awk).")
-    data = b"".join([chunk async for chunk in bench.machine.read_file(path, user=bench.user)])
+    data = b"".join([chunk async for chunk in ctx.machine.read_file(path, user=ctx.user)])
     try:
         text = data.decode()
     except UnicodeDecodeError as problem:
@@ -68,23 +68,23 @@ async def load(bench: Bench, path: str) -> Contents:
     return Contents(info, text.removeprefix("\ufeff"), marked)
 
 
-async def save(bench: Bench, path: str, before: Contents | None, text: str) -> FileInfo:
+async def save(ctx: ToolContext, path: str, before: Contents | None, text: str) -> FileInfo:
     """``before``: what the change was made of; None for a file that is new."""
     mode = None
     if before is not None:
-        await _unchanged(bench, path, before.info)
+        await _unchanged(ctx, path, before.info)
         mode = before.info.mode
     data = text.encode(errors="strict")
     if before is not None and before.marked:
         data = codecs.BOM_UTF8 + data
     # Through a symlink: the file that it stands for is replaced, not the link.
-    target = path if before is None else (await bench.machine.resolve(path, user=bench.user)).path
-    return await bench.machine.write_file(target, once(data), mode=mode, user=bench.user)
+    target = path if before is None else (await ctx.machine.resolve(path, user=ctx.user)).path
+    return await ctx.machine.write_file(target, once(data), mode=mode, user=ctx.user)
 
 
-async def _unchanged(bench: Bench, path: str, before: FileInfo) -> None:
+async def _unchanged(ctx: ToolContext, path: str, before: FileInfo) -> None:
     try:
-        now = await bench.machine.stat(path, follow=True, user=bench.user)
+        now = await ctx.machine.stat(path, follow=True, user=ctx.user)
     except errors.NotFound:
         raise ToolFailed(f"{path} was removed meanwhile. Nothing was changed.") from None
     if (now.size, now.modified_at) != (before.size, before.modified_at):

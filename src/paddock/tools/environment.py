@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping
 
 from paddock import errors, json_limits
-from paddock.tools.bench import Bench
+from paddock.tools.context import ToolContext
 from paddock.tools.excerpt import once
 
 FILE = "environment.sh"
@@ -27,13 +27,13 @@ def given(env: Mapping[str, str]) -> dict[str, str]:
     return {**env, GIVEN: ":".join(env)} if env else {}
 
 
-def file(bench: Bench) -> str:
-    return f"{bench.folder}/{FILE}"
+def file(ctx: ToolContext) -> str:
+    return f"{ctx.folder}/{FILE}"
 
 
-async def remembered(bench: Bench) -> dict[str, str]:
+async def remembered(ctx: ToolContext) -> dict[str, str]:
     try:
-        chunks = [chunk async for chunk in bench.machine.read_file(file(bench), 0, MAX_BYTES * 3, user=bench.user)]
+        chunks = [chunk async for chunk in ctx.machine.read_file(file(ctx), 0, MAX_BYTES * 3, user=ctx.user)]
     except errors.NotFound:
         return {}
     first = b"".join(chunks).decode(errors="replace").partition("\n")[0]
@@ -44,10 +44,10 @@ async def remembered(bench: Bench) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
-async def remember(bench: Bench, variables: Mapping[str, str]) -> None:
+async def remember(ctx: ToolContext, variables: Mapping[str, str]) -> None:
     lines = ["# " + json.dumps(dict(variables))]
     for name, value in variables.items():
         lines.append(f'case ":${{{GIVEN}-}}:" in *:{name}:*) ;; *) export {name}={shlex.quote(value)} ;; esac')
     # A shell below this one has them already, and may have changed them.
     lines.append(f"unset {GIVEN}")
-    await bench.machine.write_file(file(bench), once("\n".join([*lines, ""]).encode()), mode=0o600, user=bench.user)
+    await ctx.machine.write_file(file(ctx), once("\n".join([*lines, ""]).encode()), mode=0o600, user=ctx.user)

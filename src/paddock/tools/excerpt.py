@@ -7,7 +7,7 @@ import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from paddock.tools.bench import Bench
+from paddock.tools.context import ToolContext
 
 _HEAD_SHARE = 0.4
 """The end of an output says more than its beginning: that is where errors stand."""
@@ -23,12 +23,12 @@ class Excerpt:
     """Where the whole is, if this is not."""
 
 
-async def excerpt(bench: Bench, text: str, name: str, room: int | None = None) -> Excerpt:
+async def excerpt(ctx: ToolContext, text: str, name: str, room: int | None = None) -> Excerpt:
     """The text, if it fits; else its two ends, with the whole in a file named after ``name``."""
-    room = bench.inline if room is None else room
+    room = ctx.inline if room is None else room
     if len(text) <= room:
         return Excerpt(text)
-    path = await keep(bench, text, name)
+    path = await keep(ctx, text, name)
     return Excerpt(cut(text, room, f"the whole is in {path}: read it with read_file"), path)
 
 
@@ -41,10 +41,10 @@ def cut(text: str, room: int, where: str) -> str:
     return f"{text[:head]}\n… {left_out} characters left out; {where} …\n{text[len(text) - tail :]}"
 
 
-async def keep(bench: Bench, text: str, name: str) -> str:
+async def keep(ctx: ToolContext, text: str, name: str) -> str:
     """In a file of its own; answers with its path."""
-    path = f"{bench.folder}/outputs/{name}-{secrets.token_hex(4)}.txt"
-    await bench.machine.write_file(path, _pieces(text), user=bench.user)
+    path = f"{ctx.folder}/outputs/{name}-{secrets.token_hex(4)}.txt"
+    await ctx.machine.write_file(path, _pieces(text), user=ctx.user)
     return path
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from paddock.tools import running
-from paddock.tools.bench import Bench
+from paddock.tools.context import ToolContext
 from paddock.tools.tool import ToolFailed
 
 _ENV = {
@@ -54,25 +54,25 @@ _HINTS = (
 
 
 async def git(
-    bench: Bench,
+    ctx: ToolContext,
     repository: str,
     words: Sequence[str],
     *,
     settings: Sequence[str] = (),
     seconds: float = 60,
     fails: bool = True,
-) -> running.Ran:
+) -> running.ProgramResult:
     """One command of git in a repository. Unless ``fails`` is off, one that does not succeed is a ``ToolFailed``."""
     every = (_GITHUB, "advice.detachedHead=false", "core.quotePath=false", *settings)
     argv = ["git", *(word for setting in every for word in ("-c", setting)), *words]
-    ran = await running.run(bench, argv, what=f"git {words[0]}", cwd=bench.path(repository), env=_ENV, seconds=seconds)
+    ran = await running.run(ctx, argv, what=f"git {words[0]}", cwd=ctx.path(repository), env=_ENV, seconds=seconds)
     running.needs(ran, "git", "Install it (as root: `apt-get install git`), or use a template that has it.")
     if fails and not ran.ok:
         raise failed(words[0], ran)
     return ran
 
 
-def failed(command: str, ran: running.Ran) -> ToolFailed:
+def failed(command: str, ran: running.ProgramResult) -> ToolFailed:
     said = last_words(ran.err, ran.out, _SHOWN_OF_FAILURE)
     hint = next((hint for pattern, hint in _HINTS if re.search(pattern, said)), "")
     return ToolFailed(f"git {command} failed: {said or f'exit code {ran.info.exit_code}'}\n{hint}".rstrip())

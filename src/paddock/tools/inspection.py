@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from paddock.addons import FOLDER
 from paddock.tools import running
-from paddock.tools.bench import Bench
+from paddock.tools.context import ToolContext
 from paddock.tools.tool import ToolFailed
 
 _LISTEN = "0A"
@@ -42,7 +42,7 @@ exit 0
 """
 
 
-class Process(BaseModel):
+class ProcessRow(BaseModel):
     pid: int
     ppid: int
     uid: int | None
@@ -52,7 +52,7 @@ class Process(BaseModel):
     command: str
 
 
-class Listening(BaseModel):
+class ListeningPort(BaseModel):
     port: int
     address: str
     process: str | None = None
@@ -61,9 +61,9 @@ class Listening(BaseModel):
     """Paddock's, which nobody opened: its proxy, MCP, interpreter, browser, VS Code."""
 
 
-async def processes(bench: Bench) -> list[Process]:
+async def processes(ctx: ToolContext) -> list[ProcessRow]:
     """By pid, without those that only looked."""
-    ran = await running.run(bench, ["/bin/sh", "-c", _PROCESSES], what="process_list")
+    ran = await running.run(ctx, ["/bin/sh", "-c", _PROCESSES], what="process_list")
     facts, stats, owners, lines = (ran.out.split("\036") + [""] * 4)[:4]
     numbers = [int(number) for number in facts.split()[:2] if number.isdecimal() and len(number) < 10]
     if len(numbers) < 2:
@@ -79,7 +79,7 @@ async def processes(bench: Bench) -> list[Process]:
         if found := re.match(r"(\d+)/stat:\d+ \((.*)\) (\S) (.*)", line):
             pid, fields = int(found[1]), found[4].split()
             listed.append(
-                Process(
+                ProcessRow(
                     pid=pid,
                     ppid=int(fields[0]),
                     uid=uids.get(pid),
@@ -93,9 +93,9 @@ async def processes(bench: Bench) -> list[Process]:
     return sorted((each for each in listed if each.pid not in mine), key=lambda each: each.pid)
 
 
-async def listening(bench: Bench) -> list[Listening]:
+async def listening(ctx: ToolContext) -> list[ListeningPort]:
     """By port; one that listens on several addresses is named once."""
-    ran = await running.run(bench, ["/bin/sh", "-c", _LISTENING], what="port_list")
+    ran = await running.run(ctx, ["/bin/sh", "-c", _LISTENING], what="port_list")
     sockets, files, names, lines = (ran.out.split("\036") + [""] * 4)[:4]
     holders: dict[str, int] = {}
     pid = 0
@@ -105,8 +105,8 @@ async def listening(bench: Bench) -> list[Listening]:
         elif found := re.search(r"socket:\[(\d+)\]", line):
             holders.setdefault(found[1], pid)
     called = {int(number): name for number, name in re.findall(r"^/proc/(\d+)/comm:(.*)$", names, re.MULTILINE)}
-    services, of_agent = _services(lines), _AGENT_PORTS | {bench.mcp_port}
-    ports: dict[int, Listening] = {}
+    services, of_agent = _services(lines), _AGENT_PORTS | {ctx.mcp_port}
+    ports: dict[int, ListeningPort] = {}
     for line in sockets.splitlines():
         fields = line.split()
         if len(fields) < 10 or fields[3] != _LISTEN:
@@ -115,7 +115,7 @@ async def listening(bench: Bench) -> list[Listening]:
         holder = holders.get(fields[9])
         port = int(number, 16)
         process = None if holder is None else called.get(holder)
-        found_at = Listening(port=port, address=_address(address), process=process, pid=holder)
+        found_at = ListeningPort(port=port, address=_address(address), process=process, pid=holder)
         ports.setdefault(port, found_at.model_copy(update={"own": _is_own(found_at, services, of_agent)}))
     return sorted(ports.values(), key=lambda each: each.port)
 
@@ -131,7 +131,7 @@ def _services(lines: str) -> dict[int, str]:
     return found
 
 
-def _is_own(port: Listening, services: Mapping[int, str], of_agent: Collection[int]) -> bool:
+def _is_own(port: ListeningPort, services: Mapping[int, str], of_agent: Collection[int]) -> bool:
     if port.pid is None:  # the agent holds it, whose descriptors a user cannot see
         return port.port in of_agent
     service = services.get(port.pid)
@@ -149,7 +149,7 @@ def _address(digits: str) -> str:
     return str(found.ipv4_mapped or found)
 
 
-def _family(listed: list[Process], pid: int | None) -> set[int]:
+def _family(listed: list[ProcessRow], pid: int | None) -> set[int]:
     """A process and all below it."""
     children: dict[int, list[int]] = {}
     for each in listed:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from paddock import errors
 from paddock.tools import patches
-from paddock.tools.bench import Bench
 from paddock.tools.contents import Contents, load, save, turn
+from paddock.tools.context import ToolContext
 from paddock.tools.excerpt import once
 from paddock.tools.hunks import patched
 from paddock.tools.patches import Act
@@ -66,99 +66,99 @@ def texts(patch: str, before: list[tuple[str, bool] | None], names: list[str]) -
     return found
 
 
-async def apply(bench: Bench, patch: str) -> list[Step]:
-    changes = await bench.workers.call(len(patch), headings, patch)
-    paths = {tidy(bench.path(name)) for change in changes for name in (change.path, change.moved_to) if name}
+async def apply(ctx: ToolContext, patch: str) -> list[Step]:
+    changes = await ctx.workers.call(len(patch), headings, patch)
+    paths = {tidy(ctx.path(name)) for change in changes for name in (change.path, change.moved_to) if name}
     async with AsyncExitStack() as turns:
         for path in sorted(paths):
-            await turns.enter_async_context(turn(bench, path))
-        steps = await _plan_all(bench, patch, changes)
-        await _make_all(bench, steps)
+            await turns.enter_async_context(turn(ctx, path))
+        steps = await _plan_all(ctx, patch, changes)
+        await _make_all(ctx, steps)
     return steps
 
 
-async def _plan_all(bench: Bench, patch: str, changes: list[Heading]) -> list[Step]:
+async def _plan_all(ctx: ToolContext, patch: str, changes: list[Heading]) -> list[Step]:
     before: list[Contents | None] = []
     named: set[str] = set()
     size = 0
     for change in changes:
-        path, target = _places(bench, change)
+        path, target = _places(ctx, change)
         if {path, target} & named:
             raise ToolFailed(f"The patch changes {path} twice: put all of its hunks under one heading.")
         named |= {path, target}
-        was = await _before(bench, change, path, target)
+        was = await _before(ctx, change, path, target)
         size += len(was.text) if was is not None else 0
         if size > MAX_CHANGED_TEXT:
             raise ToolFailed(f"The files are larger than {MAX_CHANGED_TEXT} characters together: patch some at a time.")
         before.append(was)
     was_text = [None if was is None else (was.text, was.crlf) for was in before]
-    names = [_places(bench, change)[0] for change in changes]
-    after = await bench.workers.call(size + len(patch), texts, patch, was_text, names)
-    return [_step(bench, *each) for each in zip(changes, before, after, strict=True)]
+    names = [_places(ctx, change)[0] for change in changes]
+    after = await ctx.workers.call(size + len(patch), texts, patch, was_text, names)
+    return [_step(ctx, *each) for each in zip(changes, before, after, strict=True)]
 
 
-def _step(bench: Bench, change: Heading, before: Contents | None, text: str | None) -> Step:
-    path, target = _places(bench, change)
+def _step(ctx: ToolContext, change: Heading, before: Contents | None, text: str | None) -> Step:
+    path, target = _places(ctx, change)
     removed = change.removed
     if change.act is Act.DELETE and before is not None:
         removed = before.text.count("\n")
     return Step(change.act, path, target, before, text, change.added, removed)
 
 
-def _places(bench: Bench, change: Heading) -> tuple[str, str]:
-    path = tidy(bench.path(change.path))
-    return path, tidy(bench.path(change.moved_to)) if change.moved_to else path
+def _places(ctx: ToolContext, change: Heading) -> tuple[str, str]:
+    path = tidy(ctx.path(change.path))
+    return path, tidy(ctx.path(change.moved_to)) if change.moved_to else path
 
 
-async def _before(bench: Bench, change: Heading, path: str, target: str) -> Contents | None:
+async def _before(ctx: ToolContext, change: Heading, path: str, target: str) -> Contents | None:
     """What is there now; None where nothing is, and nothing should be."""
     if change.act is Act.ADD or target != path:
         with suppress(errors.NotFound):
-            await bench.machine.stat(target, user=bench.user)
+            await ctx.machine.stat(target, user=ctx.user)
             raise ToolFailed(f"{target} exists already. Update or delete it instead. Nothing was changed.")
     if change.act is Act.ADD:
         return None
     try:
-        return await load(bench, path)
+        return await load(ctx, path)
     except errors.NotFound:
         raise ToolFailed(f"There is no file {path}. Nothing was changed.") from None
 
 
-async def _make_all(bench: Bench, steps: list[Step]) -> None:
+async def _make_all(ctx: ToolContext, steps: list[Step]) -> None:
     for number, step in enumerate(steps):
         try:
-            await _make(bench, step)
+            await _make(ctx, step)
         except (errors.PaddockError, UnicodeEncodeError) as problem:
             for made in reversed(steps[:number]):
-                await _take_back(bench, made)
+                await _take_back(ctx, made)
             raise ToolFailed(f"{step.target}: {problem} Nothing was changed.") from None
 
 
-async def _make(bench: Bench, step: Step) -> None:
-    machine = bench.machine
+async def _make(ctx: ToolContext, step: Step) -> None:
+    machine = ctx.machine
     if step.text is None:
-        await machine.remove(step.path, user=bench.user)
+        await machine.remove(step.path, user=ctx.user)
     elif step.before is None:
-        await machine.write_file(step.target, once(step.text.encode()), user=bench.user)
+        await machine.write_file(step.target, once(step.text.encode()), user=ctx.user)
     elif step.target == step.path:
-        await save(bench, step.path, step.before, step.text)
+        await save(ctx, step.path, step.before, step.text)
     else:
         mark = "\ufeff" if step.before.marked else ""
         data = (mark + step.text).encode()
-        await machine.write_file(step.target, once(data), mode=step.before.info.mode, user=bench.user)
+        await machine.write_file(step.target, once(data), mode=step.before.info.mode, user=ctx.user)
         try:
-            await machine.remove(step.path, user=bench.user)
+            await machine.remove(step.path, user=ctx.user)
         except errors.PaddockError:
-            await machine.remove(step.target, user=bench.user)
+            await machine.remove(step.target, user=ctx.user)
             raise
 
 
-async def _take_back(bench: Bench, step: Step) -> None:
+async def _take_back(ctx: ToolContext, step: Step) -> None:
     """As well as it goes: whatever stood in the way of the change may stand in the way of this."""
     if step.before is None or step.target != step.path:
         with suppress(errors.PaddockError):
-            await bench.machine.remove(step.target, user=bench.user)
+            await ctx.machine.remove(step.target, user=ctx.user)
     if step.before is not None:
         data = (("\ufeff" if step.before.marked else "") + step.before.text).encode()
         with suppress(errors.PaddockError):
-            await bench.machine.write_file(step.path, once(data), mode=step.before.info.mode, user=bench.user)
+            await ctx.machine.write_file(step.path, once(data), mode=step.before.info.mode, user=ctx.user)

@@ -6,7 +6,7 @@ import posixpath
 from dataclasses import dataclass, field
 
 from paddock.machine.base import FileInfo
-from paddock.tools.bench import Bench
+from paddock.tools.context import ToolContext
 from paddock.tools.tool import ToolFailed
 
 MAX_PICTURE = 5 << 20
@@ -17,7 +17,7 @@ _BEGINNING = 8192
 
 
 @dataclass
-class Page:
+class TextPage:
     lines: list[str] = field(default_factory=list)
     """With their ends."""
     total: int | None = 0
@@ -30,8 +30,8 @@ def tidy(path: str) -> str:
     return "/" + posixpath.normpath(path).lstrip("/")
 
 
-async def beginning(bench: Bench, path: str) -> bytes:
-    return b"".join([chunk async for chunk in bench.machine.read_file(path, 0, _BEGINNING, user=bench.user)])
+async def beginning(ctx: ToolContext, path: str) -> bytes:
+    return b"".join([chunk async for chunk in ctx.machine.read_file(path, 0, _BEGINNING, user=ctx.user)])
 
 
 def picture_type(begin: bytes) -> str | None:
@@ -46,19 +46,19 @@ def picture_type(begin: bytes) -> str | None:
     return None
 
 
-async def picture(bench: Bench, info: FileInfo, path: str) -> bytes:
+async def picture(ctx: ToolContext, info: FileInfo, path: str) -> bytes:
     if info.size > MAX_PICTURE:
         raise ToolFailed(
             f"{path} is a picture of {info.size} bytes; at most {MAX_PICTURE} can be shown. "
             "Make a smaller copy with a program, through run_command, and read that."
         )
-    return b"".join([chunk async for chunk in bench.machine.read_file(path, user=bench.user)])
+    return b"".join([chunk async for chunk in ctx.machine.read_file(path, user=ctx.user)])
 
 
-async def lines(bench: Bench, path: str, offset: int, limit: int) -> Page:
+async def lines(ctx: ToolContext, path: str, offset: int, limit: int) -> TextPage:
     """From line ``offset`` on, as many as are asked for and fit; all others are counted only."""
-    page, counter = Page(), _Lines(offset, limit, bench.inline)
-    async for chunk in bench.machine.read_file(path, user=bench.user):
+    page, counter = TextPage(), _Lines(offset, limit, ctx.inline)
+    async for chunk in ctx.machine.read_file(path, user=ctx.user):
         counter.feed(chunk)
         if counter.seen > _MAX_COUNTED and counter.full:
             page.total = None
@@ -127,7 +127,7 @@ class _Lines:
         self._length = 0
 
 
-def numbered(page: Page, offset: int) -> str:
+def numbered(page: TextPage, offset: int) -> str:
     if not page.lines:
         return "The file is empty."
     said = [f"{number:6}\t{line.rstrip(chr(13) + chr(10))}" for number, line in enumerate(page.lines, offset)]

@@ -13,7 +13,7 @@ from paddock import errors
 from paddock.ids import new_process_id
 from paddock.machine.base import OutputChunk, ProcessInfo, ProcessSpec, Stream
 from paddock.tools import environment
-from paddock.tools.bench import Bench
+from paddock.tools.context import ToolContext
 from paddock.tools.tool import ToolFailed
 
 BEAT = 3.0
@@ -33,7 +33,7 @@ _SHELL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ProgramResult:
     info: ProcessInfo
     stdout: bytes
     stderr: bytes
@@ -51,18 +51,18 @@ class Ran:
         return self.stderr.decode(errors="replace")
 
 
-def program(bench: Bench, argv: Sequence[str]) -> list[str]:
+def program(ctx: ToolContext, argv: Sequence[str]) -> list[str]:
     """The command line of a program in the remembered environment."""
-    return ["/bin/sh", "-c", _EXEC, environment.file(bench), *argv]
+    return ["/bin/sh", "-c", _EXEC, environment.file(ctx), *argv]
 
 
-def shell(bench: Bench, command: str) -> list[str]:
+def shell(ctx: ToolContext, command: str) -> list[str]:
     """The same for a command of bash, or of sh where there is no bash."""
-    return ["/bin/sh", "-c", _SHELL, environment.file(bench), command]
+    return ["/bin/sh", "-c", _SHELL, environment.file(ctx), command]
 
 
 async def run(
-    bench: Bench,
+    ctx: ToolContext,
     argv: Sequence[str],
     *,
     what: str,
@@ -71,19 +71,19 @@ async def run(
     seconds: float = 60.0,
     limit: int = 4 << 20,
     stdin: bytes | None = None,
-) -> Ran:
+) -> ProgramResult:
     """A program that a tool needs, to its end. One that takes longer is ended, and so is one whose caller leaves."""
     spec = ProcessSpec(
         process_id=new_process_id(),
-        argv=program(bench, argv),
-        cwd=cwd or bench.workspace,
+        argv=program(ctx, argv),
+        cwd=cwd or ctx.workspace,
         env=environment.given(env or {}),
-        user=bench.user,
+        user=ctx.user,
         stdin=stdin is not None,
         hard_timeout=seconds + 30,  # should this server go away in the middle
         label=f"{LABEL}{what}",
     )
-    machine = bench.machine
+    machine = ctx.machine
     try:
         if stdin is not None:
             await machine.spawn(spec)
@@ -92,37 +92,37 @@ async def run(
                 await machine.close_stdin(spec.process_id)
         info, stdout, stderr = await machine.run(spec, min(BEAT, seconds), limit)
         if info.running:
-            info = await wait(bench, info, seconds - BEAT, what)
-            stdout = await read(bench, info, Stream.STDOUT, 0, limit)
-            stderr = await read(bench, info, Stream.STDERR, 0, limit)
+            info = await wait(ctx, info, seconds - BEAT, what)
+            stdout = await read(ctx, info, Stream.STDOUT, 0, limit)
+            stderr = await read(ctx, info, Stream.STDERR, 0, limit)
     except asyncio.CancelledError:
-        await _end(bench, spec.process_id)
+        await _end(ctx, spec.process_id)
         raise
     if info.running:
-        await _end(bench, spec.process_id)
+        await _end(ctx, spec.process_id)
         raise ToolFailed(f"{what} took longer than {seconds:g} s and was ended. Try a smaller piece, or run_command.")
-    return Ran(info, stdout.data, stderr.data)
+    return ProgramResult(info, stdout.data, stderr.data)
 
 
-async def wait(bench: Bench, info: ProcessInfo, seconds: float, what: str) -> ProcessInfo:
+async def wait(ctx: ToolContext, info: ProcessInfo, seconds: float, what: str) -> ProcessInfo:
     """One that has run for a beat already, at its end or when the time is over. Says every few seconds how it goes."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     deadline = begun + seconds
     while info.running and (left := deadline - loop.time()) > 0:
-        said = await last_line(bench, await bench.machine.process(info.process_id))
-        await bench.progress(f"{what}: {BEAT + loop.time() - begun:.0f} s. {said}".strip())
-        info = await bench.machine.wait(info.process_id, min(left, BEAT))
+        said = await last_line(ctx, await ctx.machine.process(info.process_id))
+        await ctx.progress(f"{what}: {BEAT + loop.time() - begun:.0f} s. {said}".strip())
+        info = await ctx.machine.wait(info.process_id, min(left, BEAT))
     return info
 
 
 async def output(
-    bench: Bench, process_id: str, offset: int = 0, seconds: float | None = None, stderr_offset: int = 0
+    ctx: ToolContext, process_id: str, offset: int = 0, seconds: float | None = None, stderr_offset: int = 0
 ) -> AsyncGenerator[OutputChunk | None, None]:
     """Its output as it comes, until it has ended or the time is over. None when nothing came for a while."""
     loop = asyncio.get_running_loop()
     deadline = None if seconds is None else loop.time() + seconds
-    chunks = bench.machine.follow(process_id, offset, stderr_offset)
+    chunks = ctx.machine.follow(process_id, offset, stderr_offset)
     step: asyncio.Future[OutputChunk | None] | None = None
     try:
         while deadline is None or loop.time() < deadline:
@@ -148,22 +148,22 @@ async def _next(chunks: AsyncIterator[OutputChunk]) -> OutputChunk | None:
     return await anext(chunks, None)
 
 
-async def last_line(bench: Bench, info: ProcessInfo) -> str:
+async def last_line(ctx: ToolContext, info: ProcessInfo) -> str:
     for stream, size in ((Stream.STDOUT, info.stdout_size), (Stream.STDERR, info.stderr_size)):
         if size:
-            chunk = await bench.machine.read_output(info.process_id, stream, max(0, size - 300), 300)
+            chunk = await ctx.machine.read_output(info.process_id, stream, max(0, size - 300), 300)
             lines = chunk.data.decode(errors="replace").strip().splitlines()
             if lines:
                 return lines[-1][-200:]
     return ""
 
 
-async def read(bench: Bench, info: ProcessInfo, stream: Stream, offset: int, limit: int) -> OutputChunk:
+async def read(ctx: ToolContext, info: ProcessInfo, stream: Stream, offset: int, limit: int) -> OutputChunk:
     """From there on, as far as it goes without a gap; where the spool has dropped the first of it, what comes after."""
     begin, data = offset, bytearray()
     while len(data) < limit:
         wanted = min(_READ, limit - len(data))
-        chunk = await bench.machine.read_output(info.process_id, stream, begin + len(data), wanted)
+        chunk = await ctx.machine.read_output(info.process_id, stream, begin + len(data), wanted)
         if data and chunk.skipped:
             break
         begin += chunk.skipped
@@ -185,12 +185,12 @@ async def whole_characters(chunk: OutputChunk, ended: bool) -> tuple[str, int]:
     return "".join(texts), chunk.end if ended else chunk.end - left
 
 
-def needs(ran: Ran, name: str, how: str) -> None:
+def needs(ran: ProgramResult, name: str, how: str) -> None:
     """Raises when the program is not there at all."""
     if ran.info.exit_code == NOT_FOUND:
         raise ToolFailed(f"{name} is not installed in this sandbox. {how}")
 
 
-async def _end(bench: Bench, process_id: str) -> None:
+async def _end(ctx: ToolContext, process_id: str) -> None:
     with suppress(errors.ProcessEnded, errors.ProcessNotFound):
-        await bench.machine.signal(process_id, signal.SIGKILL)
+        await ctx.machine.signal(process_id, signal.SIGKILL)

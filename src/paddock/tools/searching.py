@@ -12,7 +12,7 @@ from itertools import islice
 
 from paddock.machine.base import FileType
 from paddock.tools import running
-from paddock.tools.bench import Bench
+from paddock.tools.context import ToolContext
 from paddock.tools.globs import compile_glob, without_sets
 from paddock.tools.tool import ToolFailed
 
@@ -48,7 +48,7 @@ exit 0
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MatchLine:
     path: str
     number: int
     text: str
@@ -57,10 +57,10 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SearchReport:
     """What was found, of which only the part that was asked for is here."""
 
-    lines: list[Line]
+    lines: list[MatchLine]
     files: list[tuple[str, int]]
     """With the number of lines that match."""
     total_lines: int
@@ -69,24 +69,24 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ResultPage:
     """Which of the lines, and which of the files, are wanted."""
 
     offset: int
     limit: int
 
 
-async def find(bench: Bench, folder: str, pattern: str, having: str = "") -> list[str]:
+async def find(ctx: ToolContext, folder: str, pattern: str, having: str = "") -> list[str]:
     """Paths below a folder that fit, sorted. ``having``: only those whose name has this text, whatever the case."""
     compile_glob(pattern)  # what is no pattern is said before anything is searched
     pruned = [name for name in PRUNED if name not in pattern and f"/{name}" not in f"{folder}/"]
     names = [word for name in pruned for word in ("-o", "-name", name)][1:]
     ran = await running.run(
-        bench, ["/bin/sh", "-c", _FIND, "sh", folder, *names], what="find files", seconds=_SECONDS, limit=_LIMIT
+        ctx, ["/bin/sh", "-c", _FIND, "sh", folder, *names], what="find files", seconds=_SECONDS, limit=_LIMIT
     )
     if not ran.ok:
         raise ToolFailed(f"{folder} could not be searched: {ran.err.strip()[:300]}")
-    return await bench.workers.call(len(ran.stdout), fitting, ran.stdout, pattern, having)
+    return await ctx.workers.call(len(ran.stdout), fitting, ran.stdout, pattern, having)
 
 
 def fitting(output: bytes, pattern: str, having: str = "") -> list[str]:
@@ -97,39 +97,43 @@ def fitting(output: bytes, pattern: str, having: str = "") -> list[str]:
 
 
 async def grep(
-    bench: Bench,
+    ctx: ToolContext,
     path: str,
     pattern: str,
-    part: Part,
+    part: ResultPage,
     *,
     glob: str | None,
     ignore_case: bool,
     literal: bool,
     context: int,
     multiline: bool,
-) -> Report:
+) -> SearchReport:
     """Files with lines that fit, sorted by path."""
     if glob:
         compile_glob(glob)  # what is no pattern is said before anything is searched
-    info = await bench.machine.stat(path, follow=True, user=bench.user)
+    info = await ctx.machine.stat(path, follow=True, user=ctx.user)
     folder, one = (path, None) if info.type is FileType.DIRECTORY else path.rsplit("/", 1)
     folder = folder or "/"
-    ran = await _ripgrep(bench, folder, one, pattern, glob, ignore_case, literal, context, multiline)
+    ran = await _ripgrep(ctx, folder, one, pattern, glob, ignore_case, literal, context, multiline)
     if ran.info.exit_code == running.NOT_FOUND:
         if multiline:
             raise ToolFailed("A search across lines needs ripgrep (rg), which this sandbox does not have.")
-        ran = await _plain(bench, folder, one, pattern, glob, ignore_case, literal, context)
-        return await bench.workers.call(len(ran.stdout), report, _of_grep, folder, ran.stdout, part)
+        ran = await _plain(ctx, folder, one, pattern, glob, ignore_case, literal, context)
+        return await ctx.workers.call(len(ran.stdout), report, _of_grep, folder, ran.stdout, part)
     if ran.info.exit_code not in (0, 1) and not ran.stdout:
         raise _failed(pattern, ran.err.strip()[:1000] or "rg said nothing")
-    return await bench.workers.call(len(ran.stdout), report, _of_ripgrep, folder, ran.stdout, part, glob)
+    return await ctx.workers.call(len(ran.stdout), report, _of_ripgrep, folder, ran.stdout, part, glob)
 
 
 def report(
-    read: Callable[[str, str], Iterator[Line]], folder: str, output: bytes, part: Part, glob: str | None = None
-) -> Report:
+    read: Callable[[str, str], Iterator[MatchLine]],
+    folder: str,
+    output: bytes,
+    part: ResultPage,
+    glob: str | None = None,
+) -> SearchReport:
     """Of what a search printed, if the file fits."""
-    by_path: dict[str, list[Line]] = {}
+    by_path: dict[str, list[MatchLine]] = {}
     for line in read(folder, output.decode(errors="replace")):
         by_path.setdefault(line.path, []).append(line)
     if glob:
@@ -138,7 +142,7 @@ def report(
     files = sorted((path, sum(line.matches for line in lines)) for path, lines in by_path.items())
     end = part.offset + part.limit
     every = (line for path, _ in files for line in by_path[path])
-    return Report(
+    return SearchReport(
         lines=list(islice(every, part.offset, end)),
         files=files[part.offset : end],
         total_lines=sum(len(lines) for lines in by_path.values()),
@@ -148,7 +152,7 @@ def report(
 
 
 async def _ripgrep(
-    bench: Bench,
+    ctx: ToolContext,
     folder: str,
     one: str | None,
     pattern: str,
@@ -157,7 +161,7 @@ async def _ripgrep(
     literal: bool,
     context: int,
     multiline: bool,
-) -> running.Ran:
+) -> running.ProgramResult:
     argv = ["rg", "--null", "--line-number", "--with-filename", "--no-heading", "--color=never", "--hidden"]
     argv += ["--no-ignore", "--sort=path", "--no-config", "--max-columns=2000", "--max-columns-preview"]
     for name in PRUNED:
@@ -176,7 +180,7 @@ async def _ripgrep(
             'printf "" | rg --no-config -e "$0" - >/dev/null; [ $? -gt 1 ] && exit 2; "$@" | head -c 8388608; exit 0'
         )
     return await running.run(
-        bench,
+        ctx,
         ["/bin/sh", "-c", script, pattern, *argv, "-e", pattern, "--", one or "."],
         what="search",
         cwd=folder,
@@ -185,14 +189,14 @@ async def _ripgrep(
     )
 
 
-def _of_ripgrep(folder: str, output: str) -> Iterator[Line]:
+def _of_ripgrep(folder: str, output: str) -> Iterator[MatchLine]:
     for line in output.split("\n"):
         path, nul, rest = line.partition("\0")
         if nul and (parsed := _line(f"{folder.rstrip('/')}/{path.removeprefix('./')}", rest)):
             yield parsed
 
 
-def _of_grep(folder: str, output: str) -> Iterator[Line]:
+def _of_grep(folder: str, output: str) -> Iterator[MatchLine]:
     path = ""
     for line in output.split("\n"):
         if line.startswith("\036"):
@@ -202,7 +206,7 @@ def _of_grep(folder: str, output: str) -> Iterator[Line]:
 
 
 async def _plain(
-    bench: Bench,
+    ctx: ToolContext,
     folder: str,
     one: str | None,
     pattern: str,
@@ -210,16 +214,16 @@ async def _plain(
     ignore_case: bool,
     literal: bool,
     context: int,
-) -> running.Ran:
-    files = [one] if one else await find(bench, folder, glob or "**")
+) -> running.ProgramResult:
+    files = [one] if one else await find(ctx, folder, glob or "**")
     if one and glob and not compile_glob(glob).matches(one):
         files = []
     ran = await running.run(
-        bench,
+        ctx,
         [
             "/bin/sh", "-c", _GREP, "sh", folder, "-F" if literal else "-E",
             pattern if literal else _posix(pattern), f"-C{context}" if context else "", "-i" if ignore_case else "",
-            *(["-I"] if await _knows_binaries(bench) else []),
+            *(["-I"] if await _knows_binaries(ctx) else []),
         ],
         what="search",
         seconds=_SECONDS,
@@ -240,8 +244,8 @@ def _failed(pattern: str, said: str) -> ToolFailed:
     return ToolFailed(f"The search failed: {said}{hint}")
 
 
-async def _knows_binaries(bench: Bench) -> bool:
-    ran = await running.run(bench, ["/bin/sh", "-c", "echo a | grep -qI a"], what="search")
+async def _knows_binaries(ctx: ToolContext) -> bool:
+    ran = await running.run(ctx, ["/bin/sh", "-c", "echo a | grep -qI a"], what="search")
     return ran.ok
 
 
@@ -250,10 +254,10 @@ def _posix(pattern: str) -> str:
     return pattern.replace(r"\d", "[0-9]").replace(r"\D", "[^0-9]").replace("(?:", "(")
 
 
-def _line(path: str, text: str) -> Line | None:
+def _line(path: str, text: str) -> MatchLine | None:
     """``12:a line that matches``, ``12-one beside it``."""
     found = _NUMBERED.match(text)
     if found is None:
         return None
     line = text[found.end() :].rstrip("\r")
-    return Line(path, int(found[1]), line if len(line) <= MAX_LINE else line[:MAX_LINE] + " …", found[2] == ":")
+    return MatchLine(path, int(found[1]), line if len(line) <= MAX_LINE else line[:MAX_LINE] + " …", found[2] == ":")

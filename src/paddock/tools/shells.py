@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from paddock import errors
 from paddock.machine.base import ProcessInfo, ProcessSpec, Stream, TerminalSize
 from paddock.tools import environment, running
-from paddock.tools.bench import Bench
+from paddock.tools.context import ToolContext
 from paddock.tools.excerpt import once
 from paddock.tools.tool import ToolFailed
 
@@ -48,7 +48,7 @@ _START = (
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CommandView:
     """What came of one command so far."""
 
     output: str
@@ -59,7 +59,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ShellStatus:
     info: ProcessInfo
     tail: str
     """The last of its output, with marks."""
@@ -79,91 +79,91 @@ class State:
         return next((mark[4] for mark in reversed(list(_MARK.finditer(self.tail))) if mark[4] is not None), None)
 
 
-async def every(bench: Bench) -> dict[str, ProcessInfo]:
+async def every(ctx: ToolContext) -> dict[str, ProcessInfo]:
     """The latest shell of each name."""
     found: dict[str, tuple[int, ProcessInfo]] = {}
-    for process in await bench.machine.processes():
+    for process in await ctx.machine.processes():
         label = _LABEL.fullmatch(process.label)
-        if label and process.process_id == _process_id(bench, label[1], int(label[2])):
+        if label and process.process_id == _process_id(ctx, label[1], int(label[2])):
             found[label[1]] = max(found.get(label[1], (0, process)), (int(label[2]), process), key=lambda each: each[0])
     return {name: process for name, (_, process) in found.items()}
 
 
-async def existing(bench: Bench, name: str) -> ProcessInfo:
-    process = (await every(bench)).get(name)
+async def existing(ctx: ToolContext, name: str) -> ProcessInfo:
+    process = (await every(ctx)).get(name)
     if process is None or not process.running:
         raise ToolFailed(f"No shell {name!r} is open. shell_run opens it; shell_list shows those that are.")
     return process
 
 
-async def opened(bench: Bench, name: str, cwd: str) -> tuple[ProcessInfo, bool]:
+async def opened(ctx: ToolContext, name: str, cwd: str) -> tuple[ProcessInfo, bool]:
     """The shell of this name, and whether it is new."""
-    process = (await every(bench)).get(name)
+    process = (await every(ctx)).get(name)
     if process is not None and process.running:
         return process, False
     number = 1
     if process is not None:
         number += int(process.label.rpartition("#")[2])
-    rc = f"{bench.folder}/shells/rc"
-    script = _RC.format(environment=shlex.quote(environment.file(bench)))
-    await bench.machine.write_file(rc, once(script.encode()), user=bench.user)
+    rc = f"{ctx.folder}/shells/rc"
+    script = _RC.format(environment=shlex.quote(environment.file(ctx)))
+    await ctx.machine.write_file(rc, once(script.encode()), user=ctx.user)
     spec = ProcessSpec(
-        process_id=_process_id(bench, name, number),
+        process_id=_process_id(ctx, name, number),
         argv=["/bin/sh", "-c", _START, rc],
         cwd=cwd,
-        user=bench.user,
+        user=ctx.user,
         terminal=_SIZE,
         stdin=True,
         label=f"shell {name} #{number}",
     )
-    info = await bench.machine.spawn(spec)
-    await _follow(bench, info, 0, _READY_SECONDS, lambda news: _MARK.search(news) is not None)
+    info = await ctx.machine.spawn(spec)
+    await _follow(ctx, info, 0, _READY_SECONDS, lambda news: _MARK.search(news) is not None)
     return info, True
 
 
-async def state(bench: Bench, info: ProcessInfo) -> State:
-    now = await bench.machine.process(info.process_id)
-    chunk = await running.read(bench, now, Stream.STDOUT, max(0, now.stdout_size - _TAIL), _TAIL)
-    return State(now, chunk.data.decode(errors="replace"))
+async def state(ctx: ToolContext, info: ProcessInfo) -> ShellStatus:
+    now = await ctx.machine.process(info.process_id)
+    chunk = await running.read(ctx, now, Stream.STDOUT, max(0, now.stdout_size - _TAIL), _TAIL)
+    return ShellStatus(now, chunk.data.decode(errors="replace"))
 
 
-async def begin(bench: Bench, info: ProcessInfo, command: str) -> tuple[str, int]:
+async def begin(ctx: ToolContext, info: ProcessInfo, command: str) -> tuple[str, int]:
     """Give it a command. Answers with the command's number, and where its output begins."""
     number = secrets.token_hex(6)
-    path = f"{bench.folder}/shells/{number}.sh"
-    await bench.machine.write_file(path, once(f"{command}\n".encode()), user=bench.user)
-    offset = (await bench.machine.process(info.process_id)).stdout_size
+    path = f"{ctx.folder}/shells/{number}.sh"
+    await ctx.machine.write_file(path, once(f"{command}\n".encode()), user=ctx.user)
+    offset = (await ctx.machine.process(info.process_id)).stdout_size
     # By a file, because a command may be longer than a terminal's line and have quotes of every kind.
     line = f"paddock_command={number}; printf '\\036B%s\\036' {number}; . {shlex.quote(path)}\n"
-    await send(bench, info, line.encode())
+    await send(ctx, info, line.encode())
     # Not before it has taken the line: what is typed next must not be read by this command.
-    await _follow(bench, info, offset, _READY_SECONDS, lambda news: f"\x1eB{number}\x1e" in news)
+    await _follow(ctx, info, offset, _READY_SECONDS, lambda news: f"\x1eB{number}\x1e" in news)
     return number, offset
 
 
-async def send(bench: Bench, info: ProcessInfo, data: bytes) -> None:
+async def send(ctx: ToolContext, info: ProcessInfo, data: bytes) -> None:
     try:
-        await bench.machine.write_stdin(info.process_id, data)
+        await ctx.machine.write_stdin(info.process_id, data)
     except errors.ProcessEnded:
         raise ToolFailed("The shell has ended meanwhile. shell_run opens a new one.") from None
 
 
-async def until_done(bench: Bench, info: ProcessInfo, number: str, offset: int, seconds: float) -> Seen:
+async def until_done(ctx: ToolContext, info: ProcessInfo, number: str, offset: int, seconds: float) -> CommandView:
     end_mark = re.compile(rf"\x1eE{number};\d{{1,9}};[^\x1e]*\x1e")
-    text = await _follow(bench, info, offset, seconds, lambda news: end_mark.search(news) is not None)
-    said = await bench.workers.call(len(text), _said, text, number)
+    text = await _follow(ctx, info, offset, seconds, lambda news: end_mark.search(news) is not None)
+    said = await ctx.workers.call(len(text), _said, text, number)
     if said.exit_code is None:
-        ended = not (await bench.machine.process(info.process_id)).running
-        return Seen(said.output, None, None, ended)
+        ended = not (await ctx.machine.process(info.process_id)).running
+        return CommandView(said.output, None, None, ended)
     with suppress(errors.PaddockError):
-        await bench.machine.remove(f"{bench.folder}/shells/{number}.sh", user=bench.user)
+        await ctx.machine.remove(f"{ctx.folder}/shells/{number}.sh", user=ctx.user)
     return said
 
 
-async def until_quiet(bench: Bench, info: ProcessInfo, offset: int, seconds: float) -> str:
+async def until_quiet(ctx: ToolContext, info: ProcessInfo, offset: int, seconds: float) -> str:
     """What it writes from there on until it waits for a command again, or the time is over."""
-    text = await _follow(bench, info, offset, seconds, lambda news: _PROMPT.search(news) is not None)
-    return await bench.workers.call(len(text), plain, text)
+    text = await _follow(ctx, info, offset, seconds, lambda news: _PROMPT.search(news) is not None)
+    return await ctx.workers.call(len(text), plain, text)
 
 
 def plain(text: str) -> str:
@@ -179,17 +179,17 @@ def _overwritten(line: str) -> str:
     return line[line.rfind("\r", 0, len(line) - 1) + 1 :] if line else line
 
 
-def _said(text: str, number: str) -> Seen:
+def _said(text: str, number: str) -> CommandView:
     """Of one command, by its number."""
     begun = text.find(f"\x1eB{number}\x1e")
     if begun >= 0:
         for mark in _MARK.finditer(text, begun):
             if mark[2] == number:
-                return Seen(plain(text[begun : mark.start()]), int(mark[3]), mark[4])
-    return Seen(plain(text[max(begun, 0) :]), None, None)
+                return CommandView(plain(text[begun : mark.start()]), int(mark[3]), mark[4])
+    return CommandView(plain(text[max(begun, 0) :]), None, None)
 
 
-async def _follow(bench: Bench, info: ProcessInfo, offset: int, seconds: float, done: Callable[[str], bool]) -> str:
+async def _follow(ctx: ToolContext, info: ProcessInfo, offset: int, seconds: float, done: Callable[[str], bool]) -> str:
     """The output from there on, until it is what is waited for, the shell has ended, or the time is over.
 
     ``done`` is asked about what is new, and as much before it as a mark may have: looking at everything whenever
@@ -198,7 +198,7 @@ async def _follow(bench: Bench, info: ProcessInfo, offset: int, seconds: float, 
     loop = asyncio.get_running_loop()
     begun = told = loop.time()
     data = bytearray()
-    async with aclosing(running.output(bench, info.process_id, offset, seconds)) as chunks:
+    async with aclosing(running.output(ctx, info.process_id, offset, seconds)) as chunks:
         async for chunk in chunks:
             if chunk is not None:
                 data += chunk.data
@@ -208,11 +208,11 @@ async def _follow(bench: Bench, info: ProcessInfo, offset: int, seconds: float, 
                     break
             if loop.time() - told >= running.BEAT:
                 told = loop.time()
-                await bench.progress(f"Running: {told - begun:.0f} s, {len(data)} bytes of output.")
+                await ctx.progress(f"Running: {told - begun:.0f} s, {len(data)} bytes of output.")
     return data.decode(errors="replace")
 
 
-def _process_id(bench: Bench, name: str, number: int) -> str:
+def _process_id(ctx: ToolContext, name: str, number: int) -> str:
     """A machine starts no second process under one id: two calls at once open one shell."""
-    named = f"shell\n{bench.machine.sandbox_id}\n{name}\n{number}"
+    named = f"shell\n{ctx.machine.sandbox_id}\n{name}\n{number}"
     return "p_" + hashlib.sha256(named.encode()).hexdigest()[:16]

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from paddock import errors
 from paddock.machine.base import ProcessInfo, Stream
 from paddock.tools import running
-from paddock.tools.bench import Bench
+from paddock.tools.context import ToolContext
 from paddock.tools.excerpt import cut, keep
 from paddock.tools.tool import ToolFailed
 
@@ -33,26 +33,26 @@ class Task(BaseModel):
     duration: float | None = Field(description="Seconds, of one that has ended.")
 
 
-async def find(bench: Bench, task_id: str) -> ProcessInfo:
+async def find(ctx: ToolContext, task_id: str) -> ProcessInfo:
     try:
-        return await bench.machine.process(task_id)
+        return await ctx.machine.process(task_id)
     except errors.ProcessNotFound:
         raise ToolFailed(f"There is no task {task_id[:80]!r}. task_list shows those that there are.") from None
 
 
-async def look(bench: Bench, info: ProcessInfo, stdout_offset: int, stderr_offset: int) -> Task:
+async def look(ctx: ToolContext, info: ProcessInfo, stdout_offset: int, stderr_offset: int) -> Task:
     """What was written from these offsets on, within what an answer may hold."""
-    out = await running.read(bench, info, Stream.STDOUT, stdout_offset, _GATHERED)
-    err = await running.read(bench, info, Stream.STDERR, stderr_offset, _GATHERED)
+    out = await running.read(ctx, info, Stream.STDOUT, stdout_offset, _GATHERED)
+    err = await running.read(ctx, info, Stream.STDERR, stderr_offset, _GATHERED)
     stdout, out_end = await running.whole_characters(out, not info.running)
     stderr, err_end = await running.whole_characters(err, not info.running)
-    err_room = max(bench.inline // 3, bench.inline - len(stdout))
-    out_room = max(bench.inline - len(stderr), bench.inline - err_room)
+    err_room = max(ctx.inline // 3, ctx.inline - len(stdout))
+    out_room = max(ctx.inline - len(stderr), ctx.inline - err_room)
     fits = len(stdout) <= out_room and len(stderr) <= err_room
     files: dict[Stream, str] = {}
     for stream, text, room in ((Stream.STDOUT, stdout, out_room), (Stream.STDERR, stderr, err_room)):
         if len(text) > room:
-            files[stream] = await keep(bench, text, f"{info.process_id}-{stream}")
+            files[stream] = await keep(ctx, text, f"{info.process_id}-{stream}")
     return Task(
         task_id=info.process_id,
         status=info.status.value,

@@ -1,8 +1,8 @@
 """A tool: one typed function, with what a model must know to use it and what a program must know to call it.
 
-The function's first parameter is the :class:`~paddock.tools.bench.Bench`; the others, annotated with a ``Field`` and
-its description, are the arguments, and its docstring is the description. It answers with a :class:`Reply`, or raises
-:class:`ToolFailed` with the next step in the message.
+The function's first parameter is the :class:`~paddock.tools.context.ToolContext`; the others, annotated with a
+``Field`` and its description, are the arguments, and its docstring is the description. It answers with a
+:class:`ToolReply`, or raises :class:`ToolFailed` with the next step in the message.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, Generic, TypeVar, get_args, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from paddock import errors
-from paddock.tools.bench import Bench
-from paddock.tools.misfits import explain
+from paddock.tools.argument_errors import explain
+from paddock.tools.context import ToolContext
 
 Data = TypeVar("Data", bound=BaseModel)
-Function = Callable[..., Awaitable["Reply[Any]"]]
+Function = Callable[..., Awaitable["ToolReply[Any]"]]
 
 _TOLD = (
     errors.NotFound,
@@ -59,7 +59,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply(Generic[Data]):
+class ToolReply(Generic[Data]):
     """What a tool answers: a short text for the model, the same as data for programs, and pictures."""
 
     text: str
@@ -68,7 +68,7 @@ class Reply(Generic[Data]):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ToolOutcome:
     """One call at its end, as every view shows it."""
 
     text: str
@@ -121,7 +121,7 @@ class Tool:
         data: type[BaseModel] = get_args(answer)[0]
         return dict(_plain(data.model_json_schema(mode="serialization")))
 
-    async def call(self, bench: Bench, arguments: Mapping[str, Any]) -> Outcome:
+    async def call(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutcome:
         """Raises only what is not the tool's own business: arguments that do not fit, a sandbox out of reach."""
         try:
             given = self.arguments.model_validate(self._renamed(arguments))
@@ -129,14 +129,14 @@ class Tool:
             raise errors.Invalid(explain(self.name, self.arguments, problem)) from None
         values = {name: getattr(given, name) for name in type(given).model_fields}
         try:
-            reply = await self.function(bench, **values)
+            reply = await self.function(ctx, **values)
         except _NOT_TOLD:
             raise
         except errors.PathNotFound as problem:
-            return Outcome(f"{problem.message} {_LOOK}", failed=True)
+            return ToolOutcome(f"{problem.message} {_LOOK}", failed=True)
         except (ToolFailed, *_TOLD) as problem:
-            return Outcome(problem.message, failed=True)
-        return Outcome(reply.text, reply.data.model_dump(mode="json"), reply.pictures)
+            return ToolOutcome(problem.message, failed=True)
+        return ToolOutcome(reply.text, reply.data.model_dump(mode="json"), reply.pictures)
 
     def _renamed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         known = self.arguments.model_fields
@@ -148,7 +148,7 @@ class Tool:
 
 
 @dataclass
-class Kit:
+class ToolKit:
     """Tools that belong together, in the order in which they are written."""
 
     name: str

@@ -13,8 +13,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from paddock.accounts.tokens import Tokens
 from paddock.api.mcp.port import INSIDE
-from paddock.lifecycle.tokens import Tokens
 from paddock.mcp.app import PATH
 
 _KEEP_ALIVE = 60

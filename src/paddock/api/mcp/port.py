@@ -13,13 +13,13 @@ from paddock import errors, ids
 from paddock.api.auth import RateLimiter
 from paddock.api.in_flight import holding_of
 from paddock.gateway.address import Destination
-from paddock.gateway.extensions import prove
-from paddock.lifecycle.desks import SandboxDesk
-from paddock.lifecycle.house import House
-from paddock.mcp.app import Admitted, McpApp, bearer
+from paddock.gateway.asgi_extensions import prove
+from paddock.mcp.app import AdmittedClient, McpApp, bearer
 from paddock.mcp.endpoint import Endpoint
 from paddock.models import State
-from paddock.store.records import Sandbox
+from paddock.runtime.tool_host import SandboxToolHost
+from paddock.server.context import ServerContext
+from paddock.store.records import SandboxRow
 
 INSIDE = "inside"
 """In the state of a request that came from inside: the sandbox's id."""
@@ -31,16 +31,16 @@ _GONE = frozenset({State.DELETING, State.DELETED, State.FAILED})
 class McpPort:
     """An app; and to be closed with the house."""
 
-    def __init__(self, house: House, limiter: RateLimiter) -> None:
-        self._house = house
+    def __init__(self, context: ServerContext, limiter: RateLimiter) -> None:
+        self._context = context
         self._limiter = limiter
-        self._endpoint = Endpoint(house.settings.max_file_body)
+        self._endpoint = Endpoint(context.settings.max_file_body)
         self.app = McpApp(self._endpoint, self._admit)
 
     async def close(self) -> None:
         await self._endpoint.close()
 
-    async def _admit(self, scope: Scope, headers: Headers) -> Admitted:
+    async def _admit(self, scope: Scope, headers: Headers) -> AdmittedClient:
         token = bearer(headers)
         if token is None:
             raise errors.Unauthorized(_MISSING)
@@ -49,36 +49,37 @@ class McpPort:
             sandbox = await self._from_inside(sandbox_id, token)
         else:
             sandbox = await self._from_outside(state["destination"], token)
-        prove(scope, await self._house.accounts.owner(sandbox.owner_id))
-        holding_of(scope, self._house.in_flight).belongs_to(sandbox.owner_id)
+        prove(scope, await self._context.accounts.owner(sandbox.owner_id))
+        holding_of(scope, self._context.in_flight).belongs_to(sandbox.owner_id)
         if sandbox.state in _GONE:
             raise errors.SandboxNotFound.by_id(sandbox.sandbox_id)
-        desk = SandboxDesk(sandbox, self._house.controller, self._house.tools)
-        return Admitted(desk, {"sandbox_id": sandbox.sandbox_id, "sandbox_status": sandbox.state.value})
+        host = SandboxToolHost(sandbox, self._context.controller, self._context.tools)
+        return AdmittedClient(host, {"sandbox_id": sandbox.sandbox_id, "sandbox_status": sandbox.state.value})
 
-    async def _from_outside(self, destination: Destination, token: str) -> Sandbox:
+    async def _from_outside(self, destination: Destination, token: str) -> SandboxRow:
         """Who has no right to a sandbox does not learn whether it exists."""
         if ids.is_api_key(token):
-            who = await self._house.accounts.authenticate(token)
+            who = await self._context.accounts.authenticate(token)
             self._limiter.take(who)
             sandbox = await self._named(destination)
             if sandbox is None or not (who.is_admin or who.user_id == sandbox.owner_id):
                 raise errors.SandboxNotFound.by_id(destination.key)
             return sandbox
         sandbox = await self._named(destination)
-        if sandbox is None or not self._house.tokens.check_mcp(sandbox.key, token):
+        if sandbox is None or not self._context.tokens.check_mcp(sandbox.key, token):
             raise errors.Unauthorized(f"This token does not open this sandbox's tools. {_MISSING}")
-        self._limiter.take(await self._house.accounts.stand_for(sandbox.owner_id))
+        self._limiter.take(await self._context.accounts.stand_for(sandbox.owner_id))
         return sandbox
 
-    async def _from_inside(self, sandbox_id: str, token: str) -> Sandbox:
-        sandbox = await self._house.rows.get(sandbox_id)
-        if sandbox is None or not self._house.tokens.check_mcp_inside(sandbox.key, token):
+    async def _from_inside(self, sandbox_id: str, token: str) -> SandboxRow:
+        sandbox = await self._context.row_cache.get(sandbox_id)
+        if sandbox is not None:  # it is known who asks before any token is: wrong ones count as well
+            self._limiter.take(await self._context.accounts.stand_for(sandbox.owner_id))
+        if sandbox is None or not self._context.tokens.check_mcp_inside(sandbox.key, token):
             raise errors.Unauthorized("Give the token from PADDOCK_MCP_TOKEN, as `Authorization: Bearer <token>`.")
-        self._limiter.take(await self._house.accounts.stand_for(sandbox.owner_id))
         return sandbox
 
-    async def _named(self, destination: Destination) -> Sandbox | None:
+    async def _named(self, destination: Destination) -> SandboxRow | None:
         if destination.by_id:
-            return await self._house.rows.get(destination.key)
-        return await self._house.rows.by_key(destination.key) if ids.is_sandbox_key(destination.key) else None
+            return await self._context.row_cache.get(destination.key)
+        return await self._context.row_cache.by_key(destination.key) if ids.is_sandbox_key(destination.key) else None

@@ -35,48 +35,48 @@ UserIdHere = Annotated[UserId, Path()]
 @router.post("/keys")
 async def create_key(body: CreateKey, caller: Calling) -> NewKeyAnswer:
     """Make a key; it is shown this once. Members make keys for themselves, admins for anybody."""
-    key, secret = await caller.house.accounts.create_key(caller.who, body)
+    key, secret = await caller.context.accounts.create_key(caller.who, body)
     return NewKeyAnswer(key=secret, **key_fields(key))
 
 
 @router.get("/keys")
 async def list_keys(caller: Calling) -> KeyList:
     """Your own; all of them for an admin."""
-    keys = await caller.house.accounts.list_keys(caller.who)
+    keys = await caller.context.accounts.list_keys(caller.who)
     return KeyList(keys=[KeyAnswer(**key_fields(key)) for key in keys])
 
 
 @router.delete("/keys/{key_id}")
 async def revoke_key(key_id: Annotated[int, Path(ge=1, le=2**53)], caller: Calling) -> Success:
-    await caller.house.accounts.revoke_key(caller.who, key_id)
+    await caller.context.accounts.revoke_key(caller.who, key_id)
     return Success(message="The key is revoked.")
 
 
 @router.get("/me")
 async def me(caller: Calling) -> UserAnswer:
     """Whom this key acts for."""
-    accounts = caller.house.accounts
+    accounts = caller.context.accounts
     user = await accounts.get_user(caller.who, caller.who.user_id)
     return user_answer(user, accounts.quota_of(user))
 
 
 @router.post("/users")
 async def create_user(body: CreateUser, caller: Calling) -> UserAnswer:
-    accounts = caller.house.accounts
+    accounts = caller.context.accounts
     user = await accounts.create_user(caller.who, body)
     return user_answer(user, accounts.quota_of(user))
 
 
 @router.get("/users")
 async def list_users(caller: Calling) -> UserList:
-    accounts = caller.house.accounts
+    accounts = caller.context.accounts
     users = await accounts.list_users(caller.who)
     return UserList(users=[user_answer(user, accounts.quota_of(user)) for user in users])
 
 
 @router.get("/users/{user_id}")
 async def get_user(user_id: UserIdHere, caller: Calling) -> UserAnswer:
-    accounts = caller.house.accounts
+    accounts = caller.context.accounts
     user = await accounts.get_user(caller.who, user_id)
     return user_answer(user, accounts.quota_of(user))
 
@@ -84,6 +84,6 @@ async def get_user(user_id: UserIdHere, caller: Calling) -> UserAnswer:
 @router.patch("/users/{user_id}")
 async def change_user(body: ChangeUser, user_id: UserIdHere, caller: Calling) -> UserAnswer:
     """Change the role or the quota, or lock the user out. What is not named stays."""
-    accounts = caller.house.accounts
+    accounts = caller.context.accounts
     user = await accounts.change_user(caller.who, user_id, body)
     return user_answer(user, accounts.quota_of(user))

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
-from paddock.api.auth import Caller, Calling, GuardedRoute
+from paddock.api.auth import Authenticated, Calling, GuardedRoute
 from paddock.api.openapi import failures, operation_id
-from paddock.api.sse import EVENTS, Event, EventStream
-from paddock.lifecycle.addons import Installation
+from paddock.api.sse import EVENTS, EventStream, ServerSentEvent
 from paddock.models import AddonAnswer, AddonList, InstallAddon, Success
+from paddock.server.addon_installs import AddonInstallation
 
 router = APIRouter(
     tags=["addons"],
@@ -33,13 +33,13 @@ _STREAMED: dict[int | str, dict[str, Any]] = {
 @router.get("/addons")
 async def list_addons(caller: Calling) -> AddonList:
     """Every add-on that there is, whether it is installed, and how far an installation has come."""
-    return AddonList(addons=await caller.house.addons.every())
+    return AddonList(addons=await caller.context.addons.every())
 
 
 @router.get("/addons/{name}")
 async def get_addon(name: NameHere, caller: Calling) -> AddonAnswer:
     """`progress` while this server installs it; `problem` if that failed."""
-    return await caller.house.addons.get(name)
+    return await caller.context.addons.get(name)
 
 
 @router.post("/addons/{name}/install", response_model=AddonAnswer, responses=_STREAMED)
@@ -48,22 +48,22 @@ async def install_addon(body: InstallAddon, name: NameHere, request: Request, ca
 
     It goes on when the caller leaves; asking again while it is at work joins it.
     """
-    installation = caller.house.addons.install(caller.who, name, body)
+    installation = caller.context.addons.install(caller.who, name, body)
     if body.stream or request.headers.get("accept", "").startswith("text/event-stream"):
         return await EventStream.open(_events(installation, caller), request)
-    answer = await caller.house.addons.get(name)
+    answer = await caller.context.addons.get(name)
     return Response(answer.model_dump_json(), media_type="application/json")
 
 
 @router.delete("/addons/{name}")
 async def remove_addon(name: NameHere, caller: Calling) -> Success:
     """For admins. What sandboxes run of it at this moment may break."""
-    await caller.house.addons.remove(caller.who, name)
+    await caller.context.addons.remove(caller.who, name)
     return Success(message=f"The add-on {name} is removed.")
 
 
-async def _events(installation: Installation, caller: Caller) -> AsyncGenerator[Event, None]:
+async def _events(installation: AddonInstallation, caller: Authenticated) -> AsyncGenerator[ServerSentEvent, None]:
     async with aclosing(installation.follow()) as changes:
         async for progress in changes:
-            yield Event("progress", progress)
-    yield Event("end", await caller.house.addons.get(installation.name))
+            yield ServerSentEvent("progress", progress)
+    yield ServerSentEvent("end", await caller.context.addons.get(installation.name))

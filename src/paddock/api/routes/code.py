@@ -9,12 +9,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 
 from paddock.api.auth import Calling, GuardedRoute
-from paddock.api.leaving import unless_left
+from paddock.api.disconnects import unless_left
 from paddock.api.openapi import ON_A_SANDBOX, operation_id
 from paddock.api.params import SandboxIdHere
-from paddock.api.sse import EVENTS, READY, Event, EventStream
+from paddock.api.sse import EVENTS, READY, EventStream, ServerSentEvent
 from paddock.errors import CodeContextNotFound
-from paddock.lifecycle.code import Begun, Happening, Printed, TimedOut
 from paddock.models import (
     CodeContext,
     CodeContextList,
@@ -26,6 +25,7 @@ from paddock.models import (
     Success,
 )
 from paddock.models.code import is_context_id
+from paddock.runtime.code import CodeOutput, CodeStarted, CodeTimedOut, Happening
 
 router = APIRouter(
     tags=["code"], route_class=GuardedRoute, responses=ON_A_SANDBOX, generate_unique_id_function=operation_id
@@ -55,7 +55,7 @@ async def run_code(body: RunCode, request: Request, caller: Calling) -> Response
     others wait. After `timeout` (default: as for commands) the code is interrupted and the answer has what there was
     until then; so it is when the caller leaves. Ask for `stream` (or `Accept: text/event-stream`) to get it as it goes.
     """
-    code = caller.house.code
+    code = caller.context.code
     if body.stream or request.headers.get("accept", "").startswith("text/event-stream"):
         return await EventStream.open(_events(code.stream(caller.who, body)), request)
     result = await unless_left(request, code.run(caller.who, body))
@@ -65,25 +65,25 @@ async def run_code(body: RunCode, request: Request, caller: Calling) -> Response
 @contexts.get("")
 async def list_code_contexts(sandbox_id: SandboxIdHere, caller: Calling) -> CodeContextList:
     """In the order in which they were made, the default ones first."""
-    return CodeContextList(contexts=await caller.house.code.contexts(caller.who, sandbox_id))
+    return CodeContextList(contexts=await caller.context.code.contexts(caller.who, sandbox_id))
 
 
 @contexts.post("")
 async def create_code_context(body: CreateCodeContext, sandbox_id: SandboxIdHere, caller: Calling) -> CodeContext:
     """A context of its own: its variables, its directory, its turn to run."""
-    return await caller.house.code.create_context(caller.who, sandbox_id, body)
+    return await caller.context.code.create_context(caller.who, sandbox_id, body)
 
 
 @contexts.delete("/{context_id}")
 async def delete_code_context(sandbox_id: SandboxIdHere, context_id: ContextIdHere, caller: Calling) -> Success:
-    await caller.house.code.remove_context(caller.who, sandbox_id, _checked(context_id))
+    await caller.context.code.remove_context(caller.who, sandbox_id, _checked(context_id))
     return Success()
 
 
 @contexts.post("/{context_id}/restart")
 async def restart_code_context(sandbox_id: SandboxIdHere, context_id: ContextIdHere, caller: Calling) -> Success:
     """Forget everything that code defined in it. What runs in it ends."""
-    await caller.house.code.restart_context(caller.who, sandbox_id, _checked(context_id))
+    await caller.context.code.restart_context(caller.who, sandbox_id, _checked(context_id))
     return Success()
 
 
@@ -93,19 +93,19 @@ def _checked(context_id: str) -> str:
     return context_id
 
 
-async def _events(happenings: AsyncGenerator[Happening, None]) -> AsyncGenerator[Event, None]:
+async def _events(happenings: AsyncGenerator[Happening, None]) -> AsyncGenerator[ServerSentEvent, None]:
     status = "completed"
     async with aclosing(happenings):
         yield READY
         async for happening in happenings:
             match happening:
-                case Begun(count):
-                    yield Event("started", {"execution_count": count})
-                case Printed(stream, text):
-                    yield Event("output", {"stream": stream, "data": text})
+                case CodeStarted(count):
+                    yield ServerSentEvent("started", {"execution_count": count})
+                case CodeOutput(stream, text):
+                    yield ServerSentEvent("output", {"stream": stream, "data": text})
                 case CodeValue():
-                    yield Event("result", happening)
+                    yield ServerSentEvent("result", happening)
                 case CodeError():
-                    status = "timed_out" if isinstance(happening, TimedOut) else "failed"
-                    yield Event("exception", happening)
-    yield Event("end", {"status": status})
+                    status = "timed_out" if isinstance(happening, CodeTimedOut) else "failed"
+                    yield ServerSentEvent("exception", happening)
+    yield ServerSentEvent("end", {"status": status})

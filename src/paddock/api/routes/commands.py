@@ -6,10 +6,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from paddock.api.auth import Caller, Calling, GuardedRoute
-from paddock.api.following import process_events
+from paddock.api.auth import Authenticated, Calling, GuardedRoute
 from paddock.api.openapi import ON_A_SANDBOX, operation_id
 from paddock.api.params import IdempotencyKey
+from paddock.api.process_events import process_events
 from paddock.api.sse import EVENTS, EventStream
 from paddock.models import CommandResult, RunCommand
 
@@ -39,14 +39,14 @@ async def run_command(
     unless one is given. A caller who leaves does not end the command.
     """
     if not body.background and (body.stream or wants_events(request)):
-        events = process_events(caller.house.commands.stream_run(caller.who, body, idempotency_key), announce=True)
+        events = process_events(caller.context.commands.stream_run(caller.who, body, idempotency_key), announce=True)
         return await EventStream.open(events, request)
     return await answer_command(body, caller, idempotency_key)
 
 
-async def answer_command(body: RunCommand, caller: Caller, idempotency_key: str | None) -> Response:
+async def answer_command(body: RunCommand, caller: Authenticated, idempotency_key: str | None) -> Response:
     """Its result, when it has ended or the soft timeout has passed."""
-    result = await caller.house.commands.run(caller.who, body, idempotency_key, caller.holding)
+    result = await caller.context.commands.run(caller.who, body, idempotency_key, caller.holding)
     # Written out here: it is of the declared model already, and checking that again costs as much as writing it.
     return Response(result.model_dump_json(), media_type="application/json")
 

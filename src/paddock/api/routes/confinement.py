@@ -22,13 +22,13 @@ router = APIRouter(
 @router.get("/isolation")
 async def get_isolation(sandbox_id: SandboxIdHere, caller: Calling) -> IsolationAnswer:
     """Which layers stand between this sandbox and the host, and which are missing here. Looking does not wake it."""
-    return isolation_answer(sandbox_id, await caller.house.confinement.isolation(caller.who, sandbox_id))
+    return isolation_answer(sandbox_id, await caller.context.confinement.isolation(caller.who, sandbox_id))
 
 
 @router.get("/egress")
 async def get_egress(sandbox_id: SandboxIdHere, caller: Calling) -> EgressAnswer:
     """Where it may connect to, what was counted, and the latest connections. Looking does not wake it."""
-    return egress_answer(sandbox_id, await caller.house.confinement.egress(caller.who, sandbox_id))
+    return egress_answer(sandbox_id, await caller.context.confinement.egress(caller.who, sandbox_id))
 
 
 @router.put("/egress")
@@ -37,4 +37,4 @@ async def set_egress(body: EgressRules, sandbox_id: SandboxIdHere, caller: Calli
 
     The mode is the sandbox's for life: another one is a 409.
     """
-    return egress_answer(sandbox_id, await caller.house.confinement.set_egress(caller.who, sandbox_id, body))
+    return egress_answer(sandbox_id, await caller.context.confinement.set_egress(caller.who, sandbox_id, body))

@@ -10,14 +10,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from paddock import base64_slices, errors
-from paddock.api.auth import Caller, Calling, GuardedRoute
+from paddock.api.auth import Authenticated, Calling, GuardedRoute
 from paddock.api.download import Download, span_of
 from paddock.api.file_content import FileContentAnswer
 from paddock.api.large_answers import json_items
 from paddock.api.openapi import ON_A_SANDBOX, failures, operation_id
 from paddock.api.params import PathQuery, SandboxIdHere, UserQuery
 from paddock.api.shapes import file_answer
-from paddock.api.sse import EVENTS, READY, Event, EventStream
+from paddock.api.sse import EVENTS, READY, EventStream, ServerSentEvent
 from paddock.api.upload import Upload
 from paddock.machine.base import DEFAULT_USER
 from paddock.models import (
@@ -72,14 +72,14 @@ async def write_file(body: WriteFile, caller: Calling) -> FileWritten:
             raise errors.Invalid("content is not valid base64.") from None
     else:
         data = body.content.encode()
-    info = await caller.house.files.write_bytes(caller.who, body.sandbox_id, body.path, data, user=_user(body))
+    info = await caller.context.files.write_bytes(caller.who, body.sandbox_id, body.path, data, user=_user(body))
     return FileWritten(file=file_answer(info), message=f"Wrote {len(data)} bytes to {body.path}.")
 
 
 @by_body.post("/sandboxes/read-file", response_model=FileContent)
 async def read_file(body: ReadFile, caller: Calling) -> Response:
     """A whole file as text, or as base64 with `encoding`."""
-    files, user = caller.house.files, _user(body)
+    files, user = caller.context.files, _user(body)
     data = await files.read_all(caller.who, body.sandbox_id, body.path, caller.holding, user=user)
     try:
         return await FileContentAnswer.of(body.path, data, body.encoding)
@@ -95,7 +95,7 @@ async def download_file(
     request: Request, sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling, user: UserQuery = DEFAULT_USER
 ) -> Response:
     """The file's bytes, streamed; `Range` asks for a part."""
-    files = caller.house.files
+    files = caller.context.files
     info = await files.stat(caller.who, sandbox_id, path, follow=True, user=user)
     span = span_of(info, request.headers)
     chunks = files.read(caller.who, sandbox_id, path, span.start, span.length, user=user) if span.length else None
@@ -107,7 +107,7 @@ async def check_file(
     request: Request, sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling, user: UserQuery = DEFAULT_USER
 ) -> Response:
     """What a download would say about the file, without its bytes."""
-    info = await caller.house.files.stat(caller.who, sandbox_id, path, follow=True, user=user)
+    info = await caller.context.files.stat(caller.who, sandbox_id, path, follow=True, user=user)
     return Download(info, span_of(info, request.headers), None)
 
 
@@ -123,7 +123,7 @@ async def upload_file(
     """Create or replace a file and its missing parents from the raw body, of any size."""
     bits = None if mode is None else int(mode, 8)
     body = Upload(request.scope, request.stream())
-    info = await caller.house.files.write(caller.who, sandbox_id, path, body, bits, user=user)
+    info = await caller.context.files.write(caller.who, sandbox_id, path, body, bits, user=user)
     return FileWritten(file=file_answer(info), message=f"Wrote {info.size} bytes to {path}.")
 
 
@@ -136,7 +136,7 @@ async def delete_file(
     user: UserQuery = DEFAULT_USER,
 ) -> Success:
     """Remove a file, an empty directory, or with `recursive` a full one."""
-    await caller.house.files.remove(caller.who, sandbox_id, path, recursive, user=user)
+    await caller.context.files.remove(caller.who, sandbox_id, path, recursive, user=user)
     return Success(message=f"Removed {path}.")
 
 
@@ -149,8 +149,8 @@ async def list_files(
     user: UserQuery = DEFAULT_USER,
 ) -> Response:
     """What is below a directory, sorted by path."""
-    async with caller.house.listings.turn(caller.who.user_id):
-        entries = await caller.house.files.list_directory(caller.who, sandbox_id, path, depth, user=user)
+    async with caller.context.listings.turn(caller.who.user_id):
+        entries = await caller.context.files.list_directory(caller.who, sandbox_id, path, depth, user=user)
         items = await json_items(entries, lambda info: file_answer(info).model_dump(mode="json"), caller.holding)
     body = b'{"path":%b,"entries":[%b]}' % (json.dumps(path).encode(), items)
     return Response(body, media_type="application/json")
@@ -160,19 +160,19 @@ async def list_files(
 async def stat_file(
     sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling, user: UserQuery = DEFAULT_USER
 ) -> FileAnswer:
-    return file_answer(await caller.house.files.stat(caller.who, sandbox_id, path, user=user))
+    return file_answer(await caller.context.files.stat(caller.who, sandbox_id, path, user=user))
 
 
 @router.post("/move")
 async def move_file(body: MovePath, sandbox_id: SandboxIdHere, caller: Calling) -> FileAnswer:
-    files, user = caller.house.files, _user(body)
+    files, user = caller.context.files, _user(body)
     return file_answer(await files.move(caller.who, sandbox_id, body.source, body.destination, user=user))
 
 
 @router.post("/mkdir")
 async def make_directory(body: MakeDirectory, sandbox_id: SandboxIdHere, caller: Calling) -> FileAnswer:
     """With missing parents; one that is there already is fine."""
-    return file_answer(await caller.house.files.make_directory(caller.who, sandbox_id, body.path, user=_user(body)))
+    return file_answer(await caller.context.files.make_directory(caller.who, sandbox_id, body.path, user=_user(body)))
 
 
 @router.get("/watch", response_model=None, responses=_CHANGES)
@@ -193,11 +193,11 @@ def _user(body: WriteFile | ReadFile | MovePath | MakeDirectory) -> str:
 
 
 async def _changes(
-    caller: Caller, sandbox_id: str, path: str, recursive: bool, user: str
-) -> AsyncGenerator[Event, None]:
-    async with aclosing(caller.house.files.watch(caller.who, sandbox_id, path, recursive, user=user)) as changes:
+    caller: Authenticated, sandbox_id: str, path: str, recursive: bool, user: str
+) -> AsyncGenerator[ServerSentEvent, None]:
+    async with aclosing(caller.context.files.watch(caller.who, sandbox_id, path, recursive, user=user)) as changes:
         async for change in changes:
             if change is None:
                 yield READY
             else:
-                yield Event("change", {"path": change.path, "change": change.change.value})
+                yield ServerSentEvent("change", {"path": change.path, "change": change.change.value})

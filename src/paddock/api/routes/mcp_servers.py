@@ -9,10 +9,10 @@ from fastapi import APIRouter, Path
 from paddock.api.auth import Calling, GuardedRoute
 from paddock.api.openapi import ON_A_SANDBOX, operation_id
 from paddock.api.params import SandboxIdHere
-from paddock.lifecycle.mcp_servers import Overview, Shown
 from paddock.mcp.relay.definitions import masked
 from paddock.models import McpDocument, McpServer, McpServerAnswer, McpServerList, Success
 from paddock.models.mcp import McpServerName
+from paddock.runtime.mcp_servers import McpServersView, McpServerView
 
 router = APIRouter(
     prefix="/sandboxes/{sandbox_id}/mcp-servers",
@@ -28,25 +28,25 @@ NameHere = Annotated[McpServerName, Path()]
 @router.get("")
 async def list_mcp_servers(sandbox_id: SandboxIdHere, caller: Calling) -> McpServerList:
     """Those that were registered, and those of `/workspace/.mcp.json`. Wakes nobody, and starts nothing."""
-    return _list(await caller.house.mcp_servers.list(caller.who, sandbox_id))
+    return _list(await caller.context.mcp_servers.list(caller.who, sandbox_id))
 
 
 @router.put("")
 async def put_mcp_servers(body: McpDocument, sandbox_id: SandboxIdHere, caller: Calling) -> McpServerList:
     """Register every server of an `.mcp.json`-shaped document. Others that were registered before stay."""
-    return _list(await caller.house.mcp_servers.put(caller.who, sandbox_id, body.servers))
+    return _list(await caller.context.mcp_servers.put(caller.who, sandbox_id, body.servers))
 
 
 @router.delete("")
 async def delete_mcp_servers(sandbox_id: SandboxIdHere, caller: Calling) -> Success:
     """Remove all that were registered, and end those that run."""
-    await caller.house.mcp_servers.remove(caller.who, sandbox_id)
+    await caller.context.mcp_servers.remove(caller.who, sandbox_id)
     return Success()
 
 
 @router.get("/{name}")
 async def get_mcp_server(sandbox_id: SandboxIdHere, name: NameHere, caller: Calling) -> McpServerAnswer:
-    return _answer(await caller.house.mcp_servers.get(caller.who, sandbox_id, name))
+    return _answer(await caller.context.mcp_servers.get(caller.who, sandbox_id, name))
 
 
 @router.put("/{name}")
@@ -54,22 +54,22 @@ async def put_mcp_server(
     body: McpServer, sandbox_id: SandboxIdHere, name: NameHere, caller: Calling
 ) -> McpServerAnswer:
     """Register a server, or change one. In a sandbox that runs it is started at once."""
-    overview = await caller.house.mcp_servers.put(caller.who, sandbox_id, {name: body})
+    overview = await caller.context.mcp_servers.put(caller.who, sandbox_id, {name: body})
     return _answer(next(each for each in overview.servers if each.name == name))
 
 
 @router.delete("/{name}")
 async def delete_mcp_server(sandbox_id: SandboxIdHere, name: NameHere, caller: Calling) -> Success:
     """And end it, if it runs."""
-    await caller.house.mcp_servers.remove(caller.who, sandbox_id, name)
+    await caller.context.mcp_servers.remove(caller.who, sandbox_id, name)
     return Success()
 
 
-def _list(overview: Overview) -> McpServerList:
+def _list(overview: McpServersView) -> McpServerList:
     return McpServerList(servers=[_answer(each) for each in overview.servers], problem=overview.problem)
 
 
-def _answer(shown: Shown) -> McpServerAnswer:
+def _answer(shown: McpServerView) -> McpServerAnswer:
     return McpServerAnswer(
         name=shown.name,
         source=shown.source,

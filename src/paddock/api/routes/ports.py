@@ -22,7 +22,7 @@ router = APIRouter(
 @router.post("/links")
 async def create_link(body: CreateLink, sandbox_id: SandboxIdHere, caller: Calling) -> LinkAnswer:
     """A URL that opens one port for whoever has it, until it expires. It cannot be taken back before that."""
-    link = await caller.house.invitations.link(caller.who, sandbox_id, body.port, body.ttl)
+    link = await caller.context.port_links.link(caller.who, sandbox_id, body.port, body.ttl)
     return LinkAnswer(
         sandbox_id=sandbox_id, port=body.port, url=link.url, path=link.path, expires_at=iso(link.expires_at)
     )
@@ -32,7 +32,7 @@ async def create_link(body: CreateLink, sandbox_id: SandboxIdHere, caller: Calli
 async def create_ticket(body: CreateTicket, sandbox_id: SandboxIdHere, caller: Calling) -> TicketAnswer:
     """Good once, within a minute: for a port, or without one for a WebSocket of this API, where browsers cannot send a
     key."""
-    ticket = await caller.house.invitations.ticket(caller.who, sandbox_id, body.port)
+    ticket = await caller.context.port_links.ticket(caller.who, sandbox_id, body.port)
     return TicketAnswer(
         sandbox_id=sandbox_id,
         port=body.port,

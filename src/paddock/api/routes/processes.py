@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from paddock.api.auth import Calling, GuardedRoute
-from paddock.api.following import LastPosition, position, process_events
 from paddock.api.openapi import ON_A_SANDBOX, operation_id
 from paddock.api.params import Offset, ProcessIdHere, SandboxIdHere, WaitQuery
+from paddock.api.process_events import LastPosition, position, process_events
 from paddock.api.shapes import output_answer, process_answer
 from paddock.api.sse import EVENTS, EventStream
 from paddock.models import (
@@ -39,19 +39,19 @@ _EVENTS: dict[int | str, dict[str, Any]] = {
 @router.get("")
 async def list_processes(sandbox_id: SandboxIdHere, caller: Calling) -> ProcessList:
     """Every process that is remembered, also those that ended; oldest first."""
-    found = await caller.house.commands.list_processes(caller.who, sandbox_id)
+    found = await caller.context.commands.list_processes(caller.who, sandbox_id)
     return ProcessList(processes=[process_answer(info) for info in found])
 
 
 @router.post("")
 async def start_process(body: StartProcess, sandbox_id: SandboxIdHere, caller: Calling) -> ProcessAnswer:
     """Start `command` (by a shell) or `argv` (as it is), and do not wait for it."""
-    return process_answer(await caller.house.commands.start(caller.who, sandbox_id, body))
+    return process_answer(await caller.context.commands.start(caller.who, sandbox_id, body))
 
 
 @router.get("/{process_id}")
 async def get_process(sandbox_id: SandboxIdHere, process_id: ProcessIdHere, caller: Calling) -> ProcessAnswer:
-    return process_answer(await caller.house.commands.info(caller.who, sandbox_id, process_id))
+    return process_answer(await caller.context.commands.info(caller.who, sandbox_id, process_id))
 
 
 @router.get("/{process_id}/output")
@@ -65,7 +65,7 @@ async def read_output(
     limit: Annotated[int | None, Query(ge=1, le=1 << 26, description="Bytes of each stream.")] = None,
 ) -> ProcessOutput:
     """Output from these offsets on; with `wait`, up to so many seconds for something to come."""
-    output = await caller.house.commands.output(
+    output = await caller.context.commands.output(
         caller.who,
         sandbox_id,
         process_id,
@@ -89,7 +89,7 @@ async def stream_process(
 ) -> Response:
     """Follow a process from these offsets on; `Last-Event-ID` wins over them."""
     stdout_offset, stderr_offset = position(last_event_id, stdout_offset, stderr_offset)
-    items = caller.house.commands.follow(
+    items = caller.context.commands.follow(
         caller.who, sandbox_id, process_id, stdout_offset=stdout_offset, stderr_offset=stderr_offset
     )
     return await EventStream.open(process_events(items, stdout_offset, stderr_offset), request)
@@ -101,7 +101,7 @@ async def write_stdin(
 ) -> Success:
     """Write to a process that was started with `stdin` or on a terminal."""
     data = body.data.encode() + base64.b64decode(body.data_base64 or "")
-    await caller.house.commands.write_stdin(caller.who, sandbox_id, process_id, data, body.close)
+    await caller.context.commands.write_stdin(caller.who, sandbox_id, process_id, data, body.close)
     return Success()
 
 
@@ -110,7 +110,7 @@ async def send_signal(
     body: SendSignal, sandbox_id: SandboxIdHere, process_id: ProcessIdHere, caller: Calling
 ) -> Success:
     """To the whole process group."""
-    await caller.house.commands.signal(caller.who, sandbox_id, process_id, body.signal)
+    await caller.context.commands.signal(caller.who, sandbox_id, process_id, body.signal)
     return Success()
 
 
@@ -119,4 +119,4 @@ async def wait_process(
     sandbox_id: SandboxIdHere, process_id: ProcessIdHere, caller: Calling, timeout: WaitQuery | None = None
 ) -> ProcessAnswer:
     """The process as it ended, or as it is after `timeout` seconds."""
-    return process_answer(await caller.house.commands.wait(caller.who, sandbox_id, process_id, timeout))
+    return process_answer(await caller.context.commands.wait(caller.who, sandbox_id, process_id, timeout))

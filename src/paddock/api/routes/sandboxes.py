@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from paddock.api.auth import Caller, Calling, GuardedRoute
+from paddock.api.auth import Authenticated, Calling, GuardedRoute
 from paddock.api.openapi import ON_A_SANDBOX, operation_id
 from paddock.api.params import IdempotencyKey, Limit, SandboxIdHere
 from paddock.api.shapes import created_answer, describe, sandbox_answer, sandbox_page
@@ -48,51 +48,51 @@ async def create_sandbox(body: CreateSandbox, caller: Calling, idempotency_key: 
     With a `command`, answer when that has ended too, or its soft timeout has passed. One that fails is an answer. One
     that cannot even be started is an error, whose details name the sandbox: it runs.
     """
-    house, command = caller.house, None
-    seen = await house.controller.create(caller.who, body, idempotency_key)
+    context, command = caller.context, None
+    seen = await context.controller.create(caller.who, body, idempotency_key)
     if body.mcp_servers:
-        await house.mcp_servers.begin(caller.who, seen.sandbox.sandbox_id)
+        await context.mcp_servers.begin(caller.who, seen.sandbox.sandbox_id)
     if body.command is not None:
-        command = await house.commands.run_first(caller.who, seen, body.command, body.command_timeout, caller.holding)
+        command = await context.commands.run_first(caller.who, seen, body.command, body.command_timeout, caller.holding)
     # Written out here: it is of the declared model already, and checking that again costs as much as writing it.
-    answer = created_answer(seen, house, command)
+    answer = created_answer(seen, context, command)
     return Response(answer.model_dump_json(), media_type="application/json")
 
 
 @router.post("/sandboxes/connect")
 async def connect_sandbox(body: ConnectSandbox, caller: Calling) -> SandboxAnswer:
     """Wake it if it is paused, and push its deadline out."""
-    seen = await caller.house.controller.connect(caller.who, body.sandbox_id, body.timeout)
-    return sandbox_answer(seen, caller.house, "The sandbox is running.")
+    seen = await caller.context.controller.connect(caller.who, body.sandbox_id, body.timeout)
+    return sandbox_answer(seen, caller.context, "The sandbox is running.")
 
 
 @router.post("/sandboxes/pause")
 async def pause_sandbox(body: SandboxRef, caller: Calling) -> SandboxAnswer:
     """Put it to sleep; whatever is done with it next wakes it."""
-    seen = await caller.house.controller.pause(caller.who, body.sandbox_id)
-    return sandbox_answer(seen, caller.house, "The sandbox is paused.")
+    seen = await caller.context.controller.pause(caller.who, body.sandbox_id)
+    return sandbox_answer(seen, caller.context, "The sandbox is paused.")
 
 
 @router.post("/sandboxes/resume")
 async def resume_sandbox(body: SandboxRef, caller: Calling) -> SandboxAnswer:
-    seen = await caller.house.controller.resume(caller.who, body.sandbox_id)
-    return sandbox_answer(seen, caller.house, "The sandbox is running.")
+    seen = await caller.context.controller.resume(caller.who, body.sandbox_id)
+    return sandbox_answer(seen, caller.context, "The sandbox is running.")
 
 
 @router.post("/sandboxes/timeout")
 async def set_timeout(body: SetTimeout, caller: Calling) -> SandboxAnswer:
     """Strike after so many idle seconds, counted from now. Remembered through connect, pause and restart."""
-    seen = await caller.house.controller.set_timeout(caller.who, body.sandbox_id, body.timeout, body.action)
-    return sandbox_answer(seen, caller.house, f"The timeout is {body.timeout} seconds.")
+    seen = await caller.context.controller.set_timeout(caller.who, body.sandbox_id, body.timeout, body.action)
+    return sandbox_answer(seen, caller.context, f"The timeout is {body.timeout} seconds.")
 
 
 @router.post("/sandboxes/expose-port")
 async def expose_port(body: ExposePort, caller: Calling) -> PortUrl:
     """A URL at which a browser reaches this port of the sandbox: good for a day, or for ever where ports are public."""
-    async with caller.house.controller.use(caller.who, body.sandbox_id) as use:
+    async with caller.context.controller.use(caller.who, body.sandbox_id) as use:
         await use.record(event=("port.exposed", {"port": body.port}))
-        url = caller.house.invitations.exposed_url(use.sandbox, body.port)
-        program_url = caller.house.invitations.program_url(use.sandbox, body.port)
+        url = caller.context.port_links.exposed_url(use.sandbox, body.port)
+        program_url = caller.context.port_links.program_url(use.sandbox, body.port)
     return PortUrl(sandbox_id=body.sandbox_id, port=body.port, url=url, program_url=program_url)
 
 
@@ -119,10 +119,10 @@ async def list_sandboxes(
     ] = False,
 ) -> SandboxPage:
     """Newest first, a page at a time; deleted ones only where `status=deleted` asks for them."""
-    page = await caller.house.controller.list(
+    page = await caller.context.controller.list(
         caller.who, user_id=user_id, states=status, cursor=cursor, limit=limit, here=here
     )
-    return sandbox_page(page, caller.house)
+    return sandbox_page(page, caller.context)
 
 
 @by_path.get("/sandboxes/{sandbox_id}/status")
@@ -140,10 +140,10 @@ async def delete_sandbox_by_path(sandbox_id: SandboxIdHere, caller: Calling) -> 
     return await _delete(caller, sandbox_id)
 
 
-async def _status(caller: Caller, sandbox_id: str) -> SandboxInfo:
-    return describe(await caller.house.controller.get(caller.who, sandbox_id), caller.house)
+async def _status(caller: Authenticated, sandbox_id: str) -> SandboxInfo:
+    return describe(await caller.context.controller.get(caller.who, sandbox_id), caller.context)
 
 
-async def _delete(caller: Caller, sandbox_id: str) -> Success:
-    await caller.house.controller.delete(caller.who, sandbox_id)
+async def _delete(caller: Authenticated, sandbox_id: str) -> Success:
+    await caller.context.controller.delete(caller.who, sandbox_id)
     return Success(message="The sandbox is deleted.")

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request, Response
 
 from paddock import __version__
 from paddock.api.openapi import failures, operation_id
-from paddock.lifecycle.house import House
 from paddock.models import Health, PoolStock
+from paddock.server.context import ServerContext
 
 router = APIRouter(tags=["server"], generate_unique_id_function=operation_id)
 
@@ -50,19 +50,19 @@ async def index() -> dict[str, str]:
 
 
 async def _health(request: Request, response: Response) -> Health:
-    house: House = request.app.state.house
-    well = await house.healthy()
-    has_room = house.disk_room.shortage is None
+    context: ServerContext = request.app.state.context
+    well = await context.healthy()
+    has_room = context.disk_monitor.shortage is None
     response.status_code = 200 if well else 503
-    stock = house.pool.stock()
+    stock = context.pool.stock()
     return Health(
         status="ok" if well else "degraded",
         version=__version__,
-        provider=house.default_provider,
+        provider=context.default_provider,
         database="ok" if well else "unavailable",
         disk="ok" if has_room else "low",
-        server_id=house.server_id,
-        database_log_bytes=house.store.log_bytes,
-        loop_stalls=house.watchdog.count,
+        server_id=context.server_id,
+        database_log_bytes=context.store.log_bytes,
+        loop_stalls=context.watchdog.count,
         pool=None if stock is None else PoolStock(ready=stock.ready, wanted=stock.wanted),
     )

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Path
 from paddock.api.auth import Calling, GuardedRoute
 from paddock.api.openapi import ON_A_SANDBOX, operation_id
 from paddock.api.params import SandboxIdHere
-from paddock.lifecycle.services import Registered
 from paddock.models import PutService, ServiceAnswer, ServiceList, Success
 from paddock.models.services import ServiceName
+from paddock.runtime.services import ServiceView
 
 router = APIRouter(
     prefix="/sandboxes/{sandbox_id}/services",
@@ -27,13 +27,13 @@ NameHere = Annotated[ServiceName, Path()]
 @router.get("")
 async def list_services(sandbox_id: SandboxIdHere, caller: Calling) -> ServiceList:
     """Those that were registered. Wakes nobody."""
-    found = await caller.house.services.list(caller.who, sandbox_id)
+    found = await caller.context.services.list(caller.who, sandbox_id)
     return ServiceList(services=[_answer(each) for each in found])
 
 
 @router.get("/{name}")
 async def get_service(sandbox_id: SandboxIdHere, name: NameHere, caller: Calling) -> ServiceAnswer:
-    return _answer(await caller.house.services.get(caller.who, sandbox_id, name))
+    return _answer(await caller.context.services.get(caller.who, sandbox_id, name))
 
 
 @router.put("/{name}")
@@ -42,17 +42,17 @@ async def put_service(body: PutService, sandbox_id: SandboxIdHere, name: NameHer
 
     One that runs while its command, environment, directory, user or port are changed is ended.
     """
-    return _answer(await caller.house.services.put(caller.who, sandbox_id, name, body))
+    return _answer(await caller.context.services.put(caller.who, sandbox_id, name, body))
 
 
 @router.delete("/{name}")
 async def delete_service(sandbox_id: SandboxIdHere, name: NameHere, caller: Calling) -> Success:
     """And end it, if it runs."""
-    await caller.house.services.remove(caller.who, sandbox_id, name)
+    await caller.context.services.remove(caller.who, sandbox_id, name)
     return Success()
 
 
-def _answer(found: Registered) -> ServiceAnswer:
+def _answer(found: ServiceView) -> ServiceAnswer:
     service, process = found.service, found.process
     return ServiceAnswer(
         name=service.name,

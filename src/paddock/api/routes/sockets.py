@@ -23,9 +23,9 @@ from paddock.api.frames import (
 )
 from paddock.api.params import Offset, check_process_id
 from paddock.api.sockets import converse
-from paddock.lifecycle.attachment import Attachment
 from paddock.machine.base import ProcessInfo
 from paddock.models import Command, SandboxPath, StartProcess, Terminal, UserName
+from paddock.runtime.attachment import ProcessAttachment
 
 router = APIRouter()
 
@@ -46,7 +46,7 @@ async def process_socket(
     _check_sandbox_id(sandbox_id)
     check_process_id(process_id)
 
-    async def outgoing(attachment: Attachment) -> None:
+    async def outgoing(attachment: ProcessAttachment) -> None:
         async with aclosing(attachment.follow(stdout_offset, stderr_offset)) as items:
             async for item in items:
                 if isinstance(item, ProcessInfo):
@@ -54,7 +54,7 @@ async def process_socket(
                 else:
                     await websocket.send_json(output_frame(item))
 
-    async with caller.house.commands.attach(caller.who, sandbox_id, process_id) as attachment:
+    async with caller.context.commands.attach(caller.who, sandbox_id, process_id) as attachment:
         await websocket.accept()
         await converse(outgoing(attachment), _incoming(websocket, attachment))
     await _close(websocket)
@@ -84,10 +84,10 @@ async def terminal_socket(
             user=user,
             terminal=Terminal(rows=rows, cols=cols),
         )
-        process_id = (await caller.house.commands.start(caller.who, sandbox_id, shell)).process_id
+        process_id = (await caller.context.commands.start(caller.who, sandbox_id, shell)).process_id
     check_process_id(process_id)
 
-    async def outgoing(attachment: Attachment) -> None:
+    async def outgoing(attachment: ProcessAttachment) -> None:
         async with aclosing(attachment.follow(offset)) as items:
             async for item in items:
                 if isinstance(item, ProcessInfo):
@@ -97,14 +97,14 @@ async def terminal_socket(
                     await websocket.send_json(gap_frame(item))
                 await websocket.send_bytes(item.data)
 
-    async with caller.house.commands.attach(caller.who, sandbox_id, process_id) as attachment:
+    async with caller.context.commands.attach(caller.who, sandbox_id, process_id) as attachment:
         await websocket.accept()
         await websocket.send_json({"type": "ready", "process_id": process_id})
         await converse(outgoing(attachment), _incoming(websocket, attachment))
     await _close(websocket)
 
 
-async def _incoming(websocket: WebSocket, attachment: Attachment) -> None:
+async def _incoming(websocket: WebSocket, attachment: ProcessAttachment) -> None:
     """What the client says, until it leaves."""
     while (message := await websocket.receive())["type"] != "websocket.disconnect":
         try:
@@ -116,7 +116,7 @@ async def _incoming(websocket: WebSocket, attachment: Attachment) -> None:
             await websocket.send_json(error_frame(error))
 
 
-async def _act(message: Any, attachment: Attachment) -> None:
+async def _act(message: Any, attachment: ProcessAttachment) -> None:
     if message.get("bytes") is not None:
         await attachment.write_stdin(message["bytes"])
         return

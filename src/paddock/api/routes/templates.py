@@ -16,7 +16,7 @@ router = APIRouter(
 @router.get("/templates")
 async def list_templates(caller: Calling) -> TemplateList:
     """The templates of every provider of this server that answers; for `docker` these are images."""
-    found = await caller.house.controller.templates_by_provider()
+    found = await caller.context.controller.templates_by_provider()
     return TemplateList(
         templates=[
             TemplateInfo(template_id=name, provider=provider, default=number == 0)

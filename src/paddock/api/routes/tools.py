@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from paddock.api.auth import Calling, GuardedRoute
-from paddock.api.leaving import unless_left
+from paddock.api.disconnects import unless_left
 from paddock.api.openapi import ON_A_SANDBOX, operation_id
 from paddock.api.params import SandboxIdHere
 from paddock.models import CallTool, ToolInfo, ToolList, ToolPicture, ToolResult
@@ -28,7 +28,7 @@ ToolHere = Annotated[str, Path(max_length=200, examples=["read_file"])]
 @router.get("")
 async def list_tools(sandbox_id: SandboxIdHere, caller: Calling) -> ToolList:
     """What an agent can do in this sandbox, with the schemas of arguments and results. The same tools as over MCP."""
-    tools = await caller.house.tools.list(caller.who, sandbox_id)
+    tools = await caller.context.tools.list(caller.who, sandbox_id)
     return ToolList(tools=[_info(tool) for tool in tools])
 
 
@@ -37,7 +37,7 @@ async def call_tool(
     body: CallTool, request: Request, sandbox_id: SandboxIdHere, tool: ToolHere, caller: Calling
 ) -> Response:
     """Call one tool and answer at its end. A tool that fails is an answer: see `failed`."""
-    called = caller.house.tools.call(caller.who, sandbox_id, tool, body.arguments)
+    called = caller.context.tools.call(caller.who, sandbox_id, tool, body.arguments)
     outcome = await unless_left(request, called)
     result = ToolResult(
         sandbox_id=sandbox_id,

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from paddock import errors
-from paddock.api.auth import Caller, Calling, GuardedRoute
+from paddock.api.auth import Authenticated, Calling, GuardedRoute
 from paddock.api.openapi import ON_A_SANDBOX, operation_id
 from paddock.api.params import Day, Limit, SandboxIdHere
 from paddock.api.shapes import event_answer, metrics_answer, usage_answer
-from paddock.api.sse import EVENTS, READY, Event, EventStream
+from paddock.api.sse import EVENTS, READY, EventStream, ServerSentEvent
 from paddock.models import EventPage, MetricsAnswer, UsageAnswer, UserId
 
 router = APIRouter(
@@ -35,7 +35,7 @@ _EVENTS: dict[int | str, dict[str, Any]] = {
 @router.get("/sandboxes/{sandbox_id}/events")
 async def list_events(sandbox_id: SandboxIdHere, caller: Calling, after: After = 0, limit: Limit = 100) -> EventPage:
     """What happened to a sandbox and in it, oldest first."""
-    events = await caller.house.events.page(caller.who, sandbox_id, after, limit)
+    events = await caller.context.events.page(caller.who, sandbox_id, after, limit)
     return EventPage(events=[event_answer(event) for event in events], next_after=events[-1].seq if events else after)
 
 
@@ -58,13 +58,13 @@ async def stream_events(
 @router.get("/sandboxes/{sandbox_id}/usage")
 async def sandbox_usage(sandbox_id: SandboxIdHere, caller: Calling) -> UsageAnswer:
     """Running seconds, commands and bytes of one sandbox, in all and by day."""
-    return usage_answer(*await caller.house.usage.of_sandbox(caller.who, sandbox_id))
+    return usage_answer(*await caller.context.usage.of_sandbox(caller.who, sandbox_id))
 
 
 @router.get("/sandboxes/{sandbox_id}/metrics")
 async def sandbox_metrics(sandbox_id: SandboxIdHere, caller: Calling) -> MetricsAnswer:
     """What it uses at this moment. Looking does not wake it: a paused one is a 409."""
-    machine = await caller.house.controller.peek(caller.who, sandbox_id)
+    machine = await caller.context.controller.peek(caller.who, sandbox_id)
     return metrics_answer(await machine.stats())
 
 
@@ -76,16 +76,16 @@ async def usage(
     until: Day | None = None,
 ) -> UsageAnswer:
     """The same by user and day; your own, or anybody's for an admin."""
-    return usage_answer(*await caller.house.usage.of_users(caller.who, user_id=user_id, since=since, until=until))
+    return usage_answer(*await caller.context.usage.of_users(caller.who, user_id=user_id, since=since, until=until))
 
 
-async def _events(caller: Caller, sandbox_id: str, after: int) -> AsyncGenerator[Event, None]:
-    stream = caller.house.events.stream(caller.who, sandbox_id, after)
+async def _events(caller: Authenticated, sandbox_id: str, after: int) -> AsyncGenerator[ServerSentEvent, None]:
+    stream = caller.context.events.stream(caller.who, sandbox_id, after)
     begun = False
     try:
         async for event in stream:
             if event is not None:
-                yield Event(event.type, event_answer(event), str(event.seq))
+                yield ServerSentEvent(event.type, event_answer(event), str(event.seq))
             elif not begun:
                 yield READY
             begun = True

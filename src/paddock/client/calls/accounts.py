@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from paddock.client.answers import Done, Key, NewKey, User
-from paddock.client.call import Call, answer, given, listed
+from paddock.client.call import ApiCall, answer, given, listed
 from paddock.client.retry import Repeat
 
 
-def create_key(name: str, *, user_id: str | None = None, role: str | None = None) -> Call[NewKey]:
+def create_key(name: str, *, user_id: str | None = None, role: str | None = None) -> ApiCall[NewKey]:
     """Make a key; it is shown this once."""
-    return Call(
+    return ApiCall(
         method="POST",
         path="/keys",
         json=given(name=name, user_id=user_id, role=role),
@@ -21,23 +21,23 @@ def create_key(name: str, *, user_id: str | None = None, role: str | None = None
     )
 
 
-def list_keys() -> Call[list[Key]]:
-    return Call(method="GET", path="/keys", read=listed(Key, "keys"))
+def list_keys() -> ApiCall[list[Key]]:
+    return ApiCall(method="GET", path="/keys", read=listed(Key, "keys"))
 
 
-def revoke_key(key_id: int) -> Call[Done]:
-    return Call(method="DELETE", path=f"/keys/{key_id}", read=answer(Done))
+def revoke_key(key_id: int) -> ApiCall[Done]:
+    return ApiCall(method="DELETE", path=f"/keys/{key_id}", read=answer(Done))
 
 
-def me() -> Call[User]:
+def me() -> ApiCall[User]:
     """Whom this key acts for."""
-    return Call(method="GET", path="/me", read=answer(User))
+    return ApiCall(method="GET", path="/me", read=answer(User))
 
 
 def create_user(
     user_id: str, *, role: str | None = None, quota: Mapping[str, float | None] | None = None
-) -> Call[User]:
-    return Call(
+) -> ApiCall[User]:
+    return ApiCall(
         method="POST",
         path="/users",
         json=given(user_id=user_id, role=role, quota=quota),
@@ -46,12 +46,12 @@ def create_user(
     )
 
 
-def list_users() -> Call[list[User]]:
-    return Call(method="GET", path="/users", read=listed(User, "users"))
+def list_users() -> ApiCall[list[User]]:
+    return ApiCall(method="GET", path="/users", read=listed(User, "users"))
 
 
-def get_user(user_id: str) -> Call[User]:
-    return Call(method="GET", path=f"/users/{quote(user_id, safe='')}", read=answer(User))
+def get_user(user_id: str) -> ApiCall[User]:
+    return ApiCall(method="GET", path=f"/users/{quote(user_id, safe='')}", read=answer(User))
 
 
 def change_user(
@@ -60,9 +60,9 @@ def change_user(
     role: str | None = None,
     quota: Mapping[str, float | None] | None = None,
     disabled: bool | None = None,
-) -> Call[User]:
+) -> ApiCall[User]:
     """Change what is given; the rest stays."""
-    return Call(
+    return ApiCall(
         method="PATCH",
         path=f"/users/{quote(user_id, safe='')}",
         json=given(role=role, quota=quota, disabled=disabled),

@@ -6,24 +6,24 @@ from collections.abc import Iterable
 from urllib.parse import quote
 
 from paddock.client.answers import Addon, AddonEnded, AddonEvent, AddonProgress, Done
-from paddock.client.call import Call, StreamCall, answer, event, given, listed, nothing
+from paddock.client.call import ApiCall, StreamCall, answer, event, given, listed, nothing
 from paddock.client.errors import from_event
 from paddock.client.retry import Repeat
 from paddock.client.sse import EventDecoder, ServerSentEvent
 
 
-def list_addons() -> Call[list[Addon]]:
-    return Call(method="GET", path="/addons", read=listed(Addon, "addons"))
+def list_addons() -> ApiCall[list[Addon]]:
+    return ApiCall(method="GET", path="/addons", read=listed(Addon, "addons"))
 
 
-def get_addon(name: str) -> Call[Addon]:
+def get_addon(name: str) -> ApiCall[Addon]:
     """``progress`` is there while the server installs it, ``problem`` if that failed."""
-    return Call(method="GET", path=_path(name), read=answer(Addon))
+    return ApiCall(method="GET", path=_path(name), read=answer(Addon))
 
 
-def install_addon(name: str, *, full: bool | None = None, fresh: bool | None = None) -> Call[Addon]:
+def install_addon(name: str, *, full: bool | None = None, fresh: bool | None = None) -> ApiCall[Addon]:
     """Begin to install it, for admins. The answer does not wait for the end."""
-    return Call(
+    return ApiCall(
         method="POST",
         path=_path(name, "/install"),
         json=given(full=full, fresh=fresh),
@@ -38,7 +38,7 @@ def stream_install_addon(name: str, *, full: bool | None = None, fresh: bool | N
     It goes on when the reader leaves; asking again while it is at work joins it.
     """
     return StreamCall(
-        call=Call(
+        call=ApiCall(
             method="POST",
             path=_path(name, "/install"),
             json=given(full=full, fresh=fresh, stream=True),
@@ -49,8 +49,8 @@ def stream_install_addon(name: str, *, full: bool | None = None, fresh: bool | N
     )
 
 
-def remove_addon(name: str) -> Call[Done]:
-    return Call(method="DELETE", path=_path(name), read=answer(Done))
+def remove_addon(name: str) -> ApiCall[Done]:
+    return ApiCall(method="DELETE", path=_path(name), read=answer(Done))
 
 
 def _path(name: str, more: str = "") -> str:

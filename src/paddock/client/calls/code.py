@@ -15,7 +15,7 @@ from paddock.client.answers import (
     CodeStarted,
     Done,
 )
-from paddock.client.call import Call, StreamCall, answer, event, given, listed, nothing
+from paddock.client.call import ApiCall, StreamCall, answer, event, given, listed, nothing
 from paddock.client.calls.sandboxes import SERVER_COMMAND_TIMEOUT, sandbox_path
 from paddock.client.errors import from_event
 from paddock.client.retry import Repeat
@@ -30,13 +30,13 @@ def run_code(
     context_id: str | None = None,
     timeout: float | None = None,
     env: Mapping[str, str] | None = None,
-) -> Call[CodeResult]:
+) -> ApiCall[CodeResult]:
     """Run code, by default Python, in a context that remembers what earlier code defined.
 
     Code that fails is an answer (see ``error``). After ``timeout`` seconds it is interrupted, and the answer has what
     there was until then. Never sent twice.
     """
-    return Call(
+    return ApiCall(
         method="POST",
         path="/sandboxes/run-code",
         json=given(
@@ -62,7 +62,7 @@ def stream_code(
     Whoever stops reading interrupts the code.
     """
     return StreamCall(
-        call=Call(
+        call=ApiCall(
             method="POST",
             path="/sandboxes/run-code",
             json=given(
@@ -81,9 +81,11 @@ def stream_code(
     )
 
 
-def create_code_context(sandbox_id: str, language: str | None = None, *, cwd: str | None = None) -> Call[CodeContext]:
+def create_code_context(
+    sandbox_id: str, language: str | None = None, *, cwd: str | None = None
+) -> ApiCall[CodeContext]:
     """A context of its own. Never sent twice."""
-    return Call(
+    return ApiCall(
         method="POST",
         path=sandbox_path(sandbox_id, "code-contexts"),
         json=given(language=language, cwd=cwd),
@@ -92,17 +94,19 @@ def create_code_context(sandbox_id: str, language: str | None = None, *, cwd: st
     )
 
 
-def list_code_contexts(sandbox_id: str) -> Call[list[CodeContext]]:
-    return Call(method="GET", path=sandbox_path(sandbox_id, "code-contexts"), read=listed(CodeContext, "contexts"))
+def list_code_contexts(sandbox_id: str) -> ApiCall[list[CodeContext]]:
+    return ApiCall(method="GET", path=sandbox_path(sandbox_id, "code-contexts"), read=listed(CodeContext, "contexts"))
 
 
-def restart_code_context(sandbox_id: str, context_id: str) -> Call[Done]:
+def restart_code_context(sandbox_id: str, context_id: str) -> ApiCall[Done]:
     """Forget everything that code defined in it."""
-    return Call(method="POST", path=sandbox_path(sandbox_id, "code-contexts", context_id, "restart"), read=answer(Done))
+    return ApiCall(
+        method="POST", path=sandbox_path(sandbox_id, "code-contexts", context_id, "restart"), read=answer(Done)
+    )
 
 
-def delete_code_context(sandbox_id: str, context_id: str) -> Call[Done]:
-    return Call(method="DELETE", path=sandbox_path(sandbox_id, "code-contexts", context_id), read=answer(Done))
+def delete_code_context(sandbox_id: str, context_id: str) -> ApiCall[Done]:
+    return ApiCall(method="DELETE", path=sandbox_path(sandbox_id, "code-contexts", context_id), read=answer(Done))
 
 
 class _CodeEvents:

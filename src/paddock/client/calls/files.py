@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from paddock.client.answers import Done, File, FileChange, Written
-from paddock.client.call import Body, Call, StreamCall, answer, event, given, listed, nothing
+from paddock.client.call import ApiCall, Body, StreamCall, answer, event, given, listed, nothing
 from paddock.client.calls.sandboxes import sandbox_path
 from paddock.client.errors import from_event
 from paddock.client.retry import Repeat
@@ -19,7 +19,7 @@ LARGEST_JSON = 256 * 1024
 
 def write_file(
     sandbox_id: str, path: str, content: str | Body | None, *, mode: int | None = None, user: str | None = None
-) -> Call[Written]:
+) -> ApiCall[Written]:
     """Create or replace a file and its missing parents. Text, bytes, a file object or an iterator of bytes.
 
     None makes an empty file.
@@ -29,7 +29,7 @@ def write_file(
         return upload(sandbox_id, path, content, mode=mode, user=user)
     if mode is not None or len(content) > LARGEST_JSON:
         return upload(sandbox_id, path, content.encode(), mode=mode, user=user)
-    return Call(
+    return ApiCall(
         method="POST",
         path="/sandboxes/write-file",
         json=given(sandbox_id=sandbox_id, path=path, content=content, user=user),
@@ -39,7 +39,7 @@ def write_file(
 
 def upload(
     sandbox_id: str, path: str, source: Body, *, mode: int | None = None, user: str | None = None
-) -> Call[Written]:
+) -> ApiCall[Written]:
     """Stream bytes, a local file (``Path``), a file object or an iterator into a file.
 
     Bytes and a local file are sent again when a try fails; the others can be read only once.
@@ -48,7 +48,7 @@ def upload(
         raise TypeError("give a pathlib.Path to upload a local file, or bytes; write_file takes text")
     if isinstance(source, bytearray | memoryview):
         source = bytes(source)
-    return Call(
+    return ApiCall(
         method="PUT",
         path=sandbox_path(sandbox_id, "files"),
         params=given(path=path, mode=None if mode is None else f"{mode:04o}", user=user),
@@ -59,9 +59,9 @@ def upload(
     )
 
 
-def read_file(sandbox_id: str, path: str, *, user: str | None = None) -> Call[str]:
+def read_file(sandbox_id: str, path: str, *, user: str | None = None) -> ApiCall[str]:
     """A file of text, whole."""
-    return Call(
+    return ApiCall(
         method="POST",
         path="/sandboxes/read-file",
         json=given(sandbox_id=sandbox_id, path=path, user=user),
@@ -69,9 +69,9 @@ def read_file(sandbox_id: str, path: str, *, user: str | None = None) -> Call[st
     )
 
 
-def read_bytes(sandbox_id: str, path: str, *, user: str | None = None) -> Call[bytes]:
+def read_bytes(sandbox_id: str, path: str, *, user: str | None = None) -> ApiCall[bytes]:
     """Any file, whole."""
-    return Call(
+    return ApiCall(
         method="GET",
         path=sandbox_path(sandbox_id, "files"),
         params=given(path=path, user=user),
@@ -82,7 +82,7 @@ def read_bytes(sandbox_id: str, path: str, *, user: str | None = None) -> Call[b
 def download(sandbox_id: str, path: str, *, offset: int = 0, user: str | None = None) -> StreamCall[bytes]:
     """A file's bytes as they come, from ``offset`` on. It ends whole or with an error."""
     return StreamCall(
-        call=Call(
+        call=ApiCall(
             method="GET",
             path=sandbox_path(sandbox_id, "files"),
             params=given(path=path, user=user),
@@ -95,9 +95,9 @@ def download(sandbox_id: str, path: str, *, offset: int = 0, user: str | None = 
 
 def list_files(
     sandbox_id: str, path: str = "/workspace", *, depth: int = 1, user: str | None = None
-) -> Call[list[File]]:
+) -> ApiCall[list[File]]:
     """What is below a directory, sorted by path."""
-    return Call(
+    return ApiCall(
         method="GET",
         path=sandbox_path(sandbox_id, "files", "list"),
         params=given(path=path, depth=depth, user=user),
@@ -105,8 +105,8 @@ def list_files(
     )
 
 
-def stat_file(sandbox_id: str, path: str, *, user: str | None = None) -> Call[File]:
-    return Call(
+def stat_file(sandbox_id: str, path: str, *, user: str | None = None) -> ApiCall[File]:
+    return ApiCall(
         method="GET",
         path=sandbox_path(sandbox_id, "files", "stat"),
         params=given(path=path, user=user),
@@ -114,9 +114,9 @@ def stat_file(sandbox_id: str, path: str, *, user: str | None = None) -> Call[Fi
     )
 
 
-def move_file(sandbox_id: str, source: str, destination: str, *, user: str | None = None) -> Call[File]:
+def move_file(sandbox_id: str, source: str, destination: str, *, user: str | None = None) -> ApiCall[File]:
     """Never sent twice: the second time there would be nothing to move."""
-    return Call(
+    return ApiCall(
         method="POST",
         path=sandbox_path(sandbox_id, "files", "move"),
         json=given(source=source, destination=destination, user=user),
@@ -125,9 +125,9 @@ def move_file(sandbox_id: str, source: str, destination: str, *, user: str | Non
     )
 
 
-def make_directory(sandbox_id: str, path: str, *, user: str | None = None) -> Call[File]:
+def make_directory(sandbox_id: str, path: str, *, user: str | None = None) -> ApiCall[File]:
     """With missing parents; one that is there already is fine."""
-    return Call(
+    return ApiCall(
         method="POST",
         path=sandbox_path(sandbox_id, "files", "mkdir"),
         json=given(path=path, user=user),
@@ -135,8 +135,8 @@ def make_directory(sandbox_id: str, path: str, *, user: str | None = None) -> Ca
     )
 
 
-def delete_file(sandbox_id: str, path: str, *, recursive: bool = False, user: str | None = None) -> Call[Done]:
-    return Call(
+def delete_file(sandbox_id: str, path: str, *, recursive: bool = False, user: str | None = None) -> ApiCall[Done]:
+    return ApiCall(
         method="DELETE",
         path=sandbox_path(sandbox_id, "files"),
         params=given(path=path, recursive=str(recursive).lower(), user=user),
@@ -149,7 +149,7 @@ def watch_files(
 ) -> StreamCall[FileChange]:
     """Changes below a directory, as they happen. A broken connection is an error: changes would be missing."""
     return StreamCall(
-        call=Call(
+        call=ApiCall(
             method="GET",
             path=sandbox_path(sandbox_id, "files", "watch"),
             params=given(path=path, recursive=str(recursive).lower(), user=user),

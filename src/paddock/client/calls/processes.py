@@ -16,7 +16,7 @@ from paddock.client.answers import (
     ProcessOutput,
     Started,
 )
-from paddock.client.call import Call, StreamCall, answer, event, given, listed, nothing
+from paddock.client.call import ApiCall, StreamCall, answer, event, given, listed, nothing
 from paddock.client.calls.sandboxes import SERVER_COMMAND_TIMEOUT, idempotency, sandbox_path
 from paddock.client.errors import from_event
 from paddock.client.retry import Repeat
@@ -34,14 +34,14 @@ def run_command(
     env: Mapping[str, str] | None = None,
     user: str | None = None,
     idempotency_key: str | None = None,
-) -> Call[CommandResult]:
+) -> ApiCall[CommandResult]:
     """Run a command in a shell and wait for its end.
 
     A command that fails is an answer (see ``exit_code``), not an error. After ``timeout`` seconds the answer is
     ``running`` and the command goes on; after ``hard_timeout`` it is killed. A reply that was lost is asked for
     again by the same key, so the command never runs twice.
     """
-    return Call(
+    return ApiCall(
         method="POST",
         path="/sandboxes/run-command",
         json=given(
@@ -76,7 +76,7 @@ def stream_command(
     When the connection breaks it is made again, and the output goes on where it stopped.
     """
     return StreamCall(
-        call=Call(
+        call=ApiCall(
             method="POST",
             path="/sandboxes/run-command",
             json=given(
@@ -107,9 +107,9 @@ def start_process(
     stdin: bool = False,
     terminal: Mapping[str, int] | None = None,
     hard_timeout: float | None = None,
-) -> Call[Process]:
+) -> ApiCall[Process]:
     """Start ``command`` (run by a shell) or ``argv`` (run as it is) and do not wait. Never sent twice."""
-    return Call(
+    return ApiCall(
         method="POST",
         path=sandbox_path(sandbox_id, "processes"),
         json=given(
@@ -127,13 +127,13 @@ def start_process(
     )
 
 
-def list_processes(sandbox_id: str) -> Call[list[Process]]:
+def list_processes(sandbox_id: str) -> ApiCall[list[Process]]:
     """Every process that is remembered, also those that ended; oldest first."""
-    return Call(method="GET", path=sandbox_path(sandbox_id, "processes"), read=listed(Process, "processes"))
+    return ApiCall(method="GET", path=sandbox_path(sandbox_id, "processes"), read=listed(Process, "processes"))
 
 
-def get_process(sandbox_id: str, process_id: str) -> Call[Process]:
-    return Call(method="GET", path=_path(sandbox_id, process_id), read=answer(Process))
+def get_process(sandbox_id: str, process_id: str) -> ApiCall[Process]:
+    return ApiCall(method="GET", path=_path(sandbox_id, process_id), read=answer(Process))
 
 
 def read_output(
@@ -144,9 +144,9 @@ def read_output(
     stderr_offset: int = 0,
     wait: float | None = None,
     limit: int | None = None,
-) -> Call[ProcessOutput]:
+) -> ApiCall[ProcessOutput]:
     """Output from these offsets on; with ``wait``, up to that many seconds for something to come."""
-    return Call(
+    return ApiCall(
         method="GET",
         path=_path(sandbox_id, process_id, "output"),
         params=given(stdout_offset=stdout_offset, stderr_offset=stderr_offset, wait=wait, limit=limit),
@@ -155,14 +155,14 @@ def read_output(
     )
 
 
-def write_stdin(sandbox_id: str, process_id: str, data: str | bytes = "", *, close: bool = False) -> Call[Done]:
+def write_stdin(sandbox_id: str, process_id: str, data: str | bytes = "", *, close: bool = False) -> ApiCall[Done]:
     """Write to a process that was started with ``stdin``. Never sent twice."""
     body: dict[str, Any] = {"close": close}
     if isinstance(data, bytes):
         body["data_base64"] = base64.b64encode(data).decode()
     else:
         body["data"] = data
-    return Call(
+    return ApiCall(
         method="POST",
         path=_path(sandbox_id, process_id, "stdin"),
         json=body,
@@ -171,9 +171,9 @@ def write_stdin(sandbox_id: str, process_id: str, data: str | bytes = "", *, clo
     )
 
 
-def send_signal(sandbox_id: str, process_id: str, signal: str = "SIGTERM") -> Call[Done]:
+def send_signal(sandbox_id: str, process_id: str, signal: str = "SIGTERM") -> ApiCall[Done]:
     """To the whole process group. Never sent twice."""
-    return Call(
+    return ApiCall(
         method="POST",
         path=_path(sandbox_id, process_id, "signal"),
         json={"signal": signal},
@@ -182,9 +182,9 @@ def send_signal(sandbox_id: str, process_id: str, signal: str = "SIGTERM") -> Ca
     )
 
 
-def wait_process(sandbox_id: str, process_id: str, *, timeout: float | None = None) -> Call[Process]:
+def wait_process(sandbox_id: str, process_id: str, *, timeout: float | None = None) -> ApiCall[Process]:
     """The process when it ended, or as it is after ``timeout`` seconds."""
-    return Call(
+    return ApiCall(
         method="POST",
         path=_path(sandbox_id, process_id, "wait"),
         params=given(timeout=timeout),
@@ -202,7 +202,7 @@ def stream_process(
 
 def _follow(sandbox_id: str, process_id: str, position: str) -> StreamCall[ProcessEvent]:
     return StreamCall(
-        call=Call(
+        call=ApiCall(
             method="GET",
             path=_path(sandbox_id, process_id, "stream"),
             headers={"Last-Event-ID": position},

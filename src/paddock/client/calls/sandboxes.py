@@ -21,7 +21,7 @@ from paddock.client.answers import (
     SandboxPage,
     Usage,
 )
-from paddock.client.call import Call, StreamCall, answer, event, given, nothing
+from paddock.client.call import ApiCall, StreamCall, answer, event, given, nothing
 from paddock.client.errors import from_event
 from paddock.client.sse import EventDecoder
 
@@ -50,7 +50,7 @@ def create_sandbox(
     command_timeout: float | None = None,
     mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
     idempotency_key: str | None = None,
-) -> Call[CreatedSandbox]:
+) -> ApiCall[CreatedSandbox]:
     """Make a sandbox.
 
     ``egress`` is the mode (``none``, ``proxy``, ``full``) or a mapping of ``mode``, ``allow``, ``deny``, ``private``;
@@ -60,7 +60,7 @@ def create_sandbox(
     ``.mcp.json``. ``command`` runs in it as soon as it runs, and the answer has its result in ``command``, also where
     it still runs after ``command_timeout`` seconds. A reply that was lost is asked for again by the same key, so it
     never makes two, and never runs the command twice."""
-    return Call(
+    return ApiCall(
         method="POST",
         path="/sandboxes/create",
         json=given(
@@ -89,31 +89,31 @@ def create_sandbox(
     )
 
 
-def connect_sandbox(sandbox_id: str, timeout: int | None = None) -> Call[Sandbox]:
+def connect_sandbox(sandbox_id: str, timeout: int | None = None) -> ApiCall[Sandbox]:
     """Wake it if it is paused, and push its deadline out; ``timeout`` is remembered from now on."""
     return _act("connect", sandbox_id, timeout=timeout)
 
 
-def schedule_timeout(sandbox_id: str, timeout: int, action: str | None = None) -> Call[Sandbox]:
+def schedule_timeout(sandbox_id: str, timeout: int, action: str | None = None) -> ApiCall[Sandbox]:
     """Strike after this many idle seconds; ``action`` is ``pause`` or ``delete``."""
     return _act("timeout", sandbox_id, timeout=timeout, action=action)
 
 
-def pause_sandbox(sandbox_id: str) -> Call[Sandbox]:
+def pause_sandbox(sandbox_id: str) -> ApiCall[Sandbox]:
     return _act("pause", sandbox_id)
 
 
-def resume_sandbox(sandbox_id: str) -> Call[Sandbox]:
+def resume_sandbox(sandbox_id: str) -> ApiCall[Sandbox]:
     return _act("resume", sandbox_id)
 
 
-def delete_sandbox(sandbox_id: str) -> Call[Done]:
+def delete_sandbox(sandbox_id: str) -> ApiCall[Done]:
     """End it and everything in it, now."""
-    return Call(method="POST", path="/sandboxes/delete", json={"sandbox_id": sandbox_id}, read=answer(Done))
+    return ApiCall(method="POST", path="/sandboxes/delete", json={"sandbox_id": sandbox_id}, read=answer(Done))
 
 
-def get_status(sandbox_id: str) -> Call[Sandbox]:
-    return Call(method="GET", path="/sandboxes/status", params={"sandbox_id": sandbox_id}, read=answer(Sandbox))
+def get_status(sandbox_id: str) -> ApiCall[Sandbox]:
+    return ApiCall(method="GET", path="/sandboxes/status", params={"sandbox_id": sandbox_id}, read=answer(Sandbox))
 
 
 def list_sandboxes(
@@ -123,11 +123,11 @@ def list_sandboxes(
     limit: int | None = None,
     cursor: str | None = None,
     here: bool | None = None,
-) -> Call[SandboxPage]:
+) -> ApiCall[SandboxPage]:
     """One page; ``next_cursor`` of it leads to the next. ``iter_sandboxes`` follows them all.
 
     ``here``: where several servers share a database, only those of the one that is asked."""
-    return Call(
+    return ApiCall(
         method="GET",
         path="/sandboxes",
         params=given(user_id=user_id, status=status, limit=limit, cursor=cursor, here=here),
@@ -135,9 +135,9 @@ def list_sandboxes(
     )
 
 
-def expose_port(sandbox_id: str, port: int) -> Call[str]:
+def expose_port(sandbox_id: str, port: int) -> ApiCall[str]:
     """A URL that a browser can open."""
-    return Call(
+    return ApiCall(
         method="POST",
         path="/sandboxes/expose-port",
         json={"sandbox_id": sandbox_id, "port": port},
@@ -145,9 +145,9 @@ def expose_port(sandbox_id: str, port: int) -> Call[str]:
     )
 
 
-def get_port_urls(sandbox_id: str, port: int) -> Call[PortUrls]:
+def get_port_urls(sandbox_id: str, port: int) -> ApiCall[PortUrls]:
     """``url`` for a browser, and ``program_url`` for programs, which cannot resolve names below localhost."""
-    return Call(
+    return ApiCall(
         method="POST",
         path="/sandboxes/expose-port",
         json={"sandbox_id": sandbox_id, "port": port},
@@ -155,14 +155,14 @@ def get_port_urls(sandbox_id: str, port: int) -> Call[PortUrls]:
     )
 
 
-def get_isolation(sandbox_id: str) -> Call[Isolation]:
+def get_isolation(sandbox_id: str) -> ApiCall[Isolation]:
     """Which layers stand between the sandbox and the host, and what to do about those that are missing."""
-    return Call(method="GET", path=sandbox_path(sandbox_id, "isolation"), read=answer(Isolation))
+    return ApiCall(method="GET", path=sandbox_path(sandbox_id, "isolation"), read=answer(Isolation))
 
 
-def get_egress(sandbox_id: str) -> Call[Egress]:
+def get_egress(sandbox_id: str) -> ApiCall[Egress]:
     """Where it may connect to, what was counted, and the latest connections."""
-    return Call(method="GET", path=sandbox_path(sandbox_id, "egress"), read=answer(Egress))
+    return ApiCall(method="GET", path=sandbox_path(sandbox_id, "egress"), read=answer(Egress))
 
 
 def set_egress(
@@ -172,12 +172,12 @@ def set_egress(
     deny: Sequence[str] | None = None,
     private: Sequence[str] | None = None,
     mode: str | None = None,
-) -> Call[Egress]:
+) -> ApiCall[Egress]:
     """Replace the list of what is allowed, of what is denied, or both. In force at once; the mode stays.
 
     ``private``: private networks and domains to be opened for this sandbox; for admins."""
     lists = {"allow": allow, "deny": deny, "private": private}
-    return Call(
+    return ApiCall(
         method="PUT",
         path=sandbox_path(sandbox_id, "egress"),
         json=given(mode=mode, **{name: None if rules is None else list(rules) for name, rules in lists.items()}),
@@ -185,9 +185,9 @@ def set_egress(
     )
 
 
-def events(sandbox_id: str, *, after: int = 0, limit: int | None = None) -> Call[EventPage]:
+def events(sandbox_id: str, *, after: int = 0, limit: int | None = None) -> ApiCall[EventPage]:
     """What happened after event ``after``; ``next_after`` of the page goes on."""
-    return Call(
+    return ApiCall(
         method="GET",
         path=sandbox_path(sandbox_id, "events"),
         params=given(after=after, limit=limit),
@@ -201,7 +201,7 @@ def stream_events(sandbox_id: str, *, after: int | None = None) -> StreamCall[Ev
     A broken connection is made again, and nothing is missed.
     """
     return StreamCall(
-        call=Call(
+        call=ApiCall(
             method="GET",
             path=sandbox_path(sandbox_id, "events", "stream"),
             params=given(after=after),
@@ -212,25 +212,25 @@ def stream_events(sandbox_id: str, *, after: int | None = None) -> StreamCall[Ev
     )
 
 
-def get_sandbox_usage(sandbox_id: str) -> Call[Usage]:
-    return Call(method="GET", path=sandbox_path(sandbox_id, "usage"), read=answer(Usage))
+def get_sandbox_usage(sandbox_id: str) -> ApiCall[Usage]:
+    return ApiCall(method="GET", path=sandbox_path(sandbox_id, "usage"), read=answer(Usage))
 
 
-def get_usage(user_id: str | None = None, *, since: str | None = None, until: str | None = None) -> Call[Usage]:
+def get_usage(user_id: str | None = None, *, since: str | None = None, until: str | None = None) -> ApiCall[Usage]:
     """Running seconds, commands and bytes, by user and day (``2030-01-31``)."""
-    return Call(
+    return ApiCall(
         method="GET", path="/usage", params=given(user_id=user_id, since=since, until=until), read=answer(Usage)
     )
 
 
-def metrics(sandbox_id: str) -> Call[Metrics]:
+def metrics(sandbox_id: str) -> ApiCall[Metrics]:
     """What the sandbox uses at this moment."""
-    return Call(method="GET", path=sandbox_path(sandbox_id, "metrics"), read=answer(Metrics))
+    return ApiCall(method="GET", path=sandbox_path(sandbox_id, "metrics"), read=answer(Metrics))
 
 
-def health() -> Call[Health]:
+def health() -> ApiCall[Health]:
     """Whether the server is well: ``ok``, or ``degraded`` while its database does not answer."""
-    return Call(method="GET", path="/health", read=answer(Health), also=frozenset({503}))
+    return ApiCall(method="GET", path="/health", read=answer(Health), also=frozenset({503}))
 
 
 def sandbox_path(sandbox_id: str, *parts: str) -> str:
@@ -241,8 +241,8 @@ def idempotency(key: str | None) -> dict[str, str]:
     return {"Idempotency-Key": key or secrets.token_hex(16)}
 
 
-def _act(verb: str, sandbox_id: str, **fields: Any) -> Call[Sandbox]:
-    return Call(
+def _act(verb: str, sandbox_id: str, **fields: Any) -> ApiCall[Sandbox]:
+    return ApiCall(
         method="POST",
         path=f"/sandboxes/{verb}",
         json=given(sandbox_id=sandbox_id, **fields),

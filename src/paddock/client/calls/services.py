@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paddock.client.answers import Done, Service
-from paddock.client.call import Call, answer, given, listed
+from paddock.client.call import ApiCall, answer, given, listed
 from paddock.client.calls.sandboxes import sandbox_path
 
 
@@ -20,11 +20,11 @@ def put_service(
     user: str | None = None,
     ready_path: str | None = None,
     ready_timeout: float | None = None,
-) -> Call[Service]:
+) -> ApiCall[Service]:
     """Register a service, or change one: ``command`` starts with the first connection to ``port``.
 
     It is ready when the port is open or, with ``ready_path``, when a GET of that path answers."""
-    return Call(
+    return ApiCall(
         method="PUT",
         path=sandbox_path(sandbox_id, "services", name),
         json=given(
@@ -40,14 +40,14 @@ def put_service(
     )
 
 
-def list_services(sandbox_id: str) -> Call[list[Service]]:
-    return Call(method="GET", path=sandbox_path(sandbox_id, "services"), read=listed(Service, "services"))
+def list_services(sandbox_id: str) -> ApiCall[list[Service]]:
+    return ApiCall(method="GET", path=sandbox_path(sandbox_id, "services"), read=listed(Service, "services"))
 
 
-def get_service(sandbox_id: str, name: str) -> Call[Service]:
-    return Call(method="GET", path=sandbox_path(sandbox_id, "services", name), read=answer(Service))
+def get_service(sandbox_id: str, name: str) -> ApiCall[Service]:
+    return ApiCall(method="GET", path=sandbox_path(sandbox_id, "services", name), read=answer(Service))
 
 
-def delete_service(sandbox_id: str, name: str) -> Call[Done]:
+def delete_service(sandbox_id: str, name: str) -> ApiCall[Done]:
     """And end it, if it runs."""
-    return Call(method="DELETE", path=sandbox_path(sandbox_id, "services", name), read=answer(Done))
+    return ApiCall(method="DELETE", path=sandbox_path(sandbox_id, "services", name), read=answer(Done))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from paddock.client.answers import Template
-from paddock.client.call import Call, listed
+from paddock.client.call import ApiCall, listed
 
 
-def list_templates() -> Call[list[Template]]:
+def list_templates() -> ApiCall[list[Template]]:
     """The templates of every provider of the server; for ``docker`` these are images."""
-    return Call(method="GET", path="/templates", read=listed(Template, "templates"))
+    return ApiCall(method="GET", path="/templates", read=listed(Template, "templates"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from paddock.doctor.attempts import Outcome, Verdict
+from paddock.doctor.attempts import AttemptOutcome, Verdict
 from paddock.doctor.server import connections, network, pages, quotas, remains, text
 from paddock.doctor.server.target import Attack, NotTried, Target
 
@@ -32,16 +32,16 @@ SERVER_ATTACKS: dict[str, tuple[str, Attack]] = {
 }
 
 
-async def attack_server(target: Target, name: str) -> Outcome:
+async def attack_server(target: Target, name: str) -> AttemptOutcome:
     """Try it once, and delete the sandboxes that it made."""
     danger, attack = SERVER_ATTACKS[name]
     try:
         problem = await attack(target)
         await target.clear()
     except NotTried as missing:
-        return Outcome(name, "member", Verdict.NOT_TRIED, str(missing))
+        return AttemptOutcome(name, "member", Verdict.NOT_TRIED, str(missing))
     except (httpx.HTTPError, OSError) as trouble:
         problem = f"the server did not answer as it should: {trouble or type(trouble).__name__}"
     if problem is None:
-        return Outcome(name, "member", Verdict.REFUSED, f"not so: {danger}")
-    return Outcome(name, "member", Verdict.NOT_REFUSED, problem)
+        return AttemptOutcome(name, "member", Verdict.REFUSED, f"not so: {danger}")
+    return AttemptOutcome(name, "member", Verdict.NOT_REFUSED, problem)

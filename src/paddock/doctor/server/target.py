@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 
 from paddock import errors
-from paddock.doctor.kinds import Kind
+from paddock.doctor.kinds import SandboxKind
 
 MAX_DESCRIPTORS = 1024
 """Open files of the server that is attacked, so that an attack can use them up."""
@@ -100,7 +100,7 @@ Attack = Callable[[Target], Awaitable[str | None]]
 
 
 @contextlib.asynccontextmanager
-async def server_started(kind: Kind) -> AsyncIterator[Target]:
+async def server_started(kind: SandboxKind) -> AsyncIterator[Target]:
     """One whose sandboxes are of this kind."""
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Half of what there may be: who attacks by connections needs as many of its own.
@@ -134,7 +134,7 @@ def outside_bound() -> Iterator[socket.socket]:
         yield outside
 
 
-def _environment(home: Path, kind: Kind, outside: socket.socket) -> dict[str, str]:
+def _environment(home: Path, kind: SandboxKind, outside: socket.socket) -> dict[str, str]:
     kept = {
         name: value for name, value in os.environ.items() if name not in _SETTINGS and not name.startswith(_LEFT_OUT)
     }

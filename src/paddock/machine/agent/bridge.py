@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
 from paddock import errors
-from paddock.machine.agent.failures import Refusal
+from paddock.machine.agent.failures import AgentRefusal
 from paddock.machine.agent.wire import ProtocolError
 
 TOKEN_HEADER = "X-Paddock-Token"  # noqa: S105 - the header's name, not a token
@@ -37,7 +37,7 @@ _LARGEST_ERRNO = 4095
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class BridgeEndpoint:
     """Where the bridge is: ``ws://`` or ``wss://``, and what its front doors ask to be shown."""
 
     url: str
@@ -54,8 +54,8 @@ class BridgeRefused(errors.ProviderUnavailable):
         self.http_status = status
 
 
-class Bridge:
-    def __init__(self, endpoint: Callable[[], Awaitable[Endpoint]]) -> None:
+class AgentBridge:
+    def __init__(self, endpoint: Callable[[], Awaitable[BridgeEndpoint]]) -> None:
         self._endpoint = endpoint
         self._relays: dict[asyncio.Task[None], ClientConnection] = {}
 
@@ -64,7 +64,7 @@ class Bridge:
         return self._relayed(await self._open("/link", _OPEN_SECONDS))
 
     async def dial(self, port: int) -> socket.socket:
-        """Connected to a port inside; a :class:`Refusal` where nothing listens."""
+        """Connected to a port inside; a :class:`AgentRefusal` where nothing listens."""
         return self._relayed(await self._open(f"/dial/{port}", _OPEN_SECONDS))
 
     async def accept(self, port: int, kind: int, waits: Callable[[], None] = lambda: None) -> ClientConnection:
@@ -204,7 +204,7 @@ class _Relay:
         return bool(poll.poll(0))
 
 
-async def _way(endpoint: Endpoint) -> dict[str, Any]:
+async def _way(endpoint: BridgeEndpoint) -> dict[str, Any]:
     """How the connection below the WebSocket is made."""
     if endpoint.connect is not None:
         return {"unix": True, "sock": await endpoint.connect()}
@@ -218,7 +218,7 @@ def _check_open(word: str | bytes) -> None:
         return
     kind, _, number = word.partition(" ") if isinstance(word, str) else ("", "", "")
     if kind == "error" and number.isascii() and number.isdigit() and 0 < int(number[:5]) <= _LARGEST_ERRNO:
-        raise Refusal(int(number), "")
+        raise AgentRefusal(int(number), "")
     raise ProtocolError("The sandbox's agent opens a way with words that it must not use.")
 
 

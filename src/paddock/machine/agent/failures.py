@@ -40,7 +40,7 @@ class LinkLost(errors.ProviderUnavailable):
         self.sent = sent
 
 
-class Refusal(Exception):
+class AgentRefusal(Exception):
     """The agent's ERROR. It never leaves this package: whoever asked knows what it means there."""
 
     def __init__(self, number: int, message: str) -> None:
@@ -49,8 +49,8 @@ class Refusal(Exception):
         self.message = message
 
 
-def of_path(failure: Refusal | OSError, path: str) -> errors.PaddockError:
-    number = failure.number if isinstance(failure, Refusal) else failure.errno or 0
+def of_path(failure: AgentRefusal | OSError, path: str) -> errors.PaddockError:
+    number = failure.number if isinstance(failure, AgentRefusal) else failure.errno or 0
     details = {"path": path[:1000]}
     if number == errno.ENOENT:
         return errors.PathNotFound(f"There is no {path!r} in the sandbox.", details=details)
@@ -61,12 +61,12 @@ def of_path(failure: Refusal | OSError, path: str) -> errors.PaddockError:
     if number in _DENIED:
         return errors.PathDenied.of(path, read_only=number == errno.EROFS)
     if number in _UNUSABLE:
-        why = failure.message if isinstance(failure, Refusal) else "it is not a usable path"
+        why = failure.message if isinstance(failure, AgentRefusal) else "it is not a usable path"
         return errors.Invalid(f"{path[:200]!r} cannot be used: {why or 'it is not a usable path'}.", details=details)
     return _of_machine(failure, number, details)
 
 
-def of_process(failure: Refusal, process_id: str) -> errors.PaddockError:
+def of_process(failure: AgentRefusal, process_id: str) -> errors.PaddockError:
     details = {"process_id": process_id[:200]}
     if failure.number == errno.ESRCH:
         return not_found(process_id)
@@ -83,7 +83,7 @@ def of_process(failure: Refusal, process_id: str) -> errors.PaddockError:
     return _of_machine(failure, failure.number, details)
 
 
-def of_spawn(failure: Refusal, cwd: str) -> errors.PaddockError:
+def of_spawn(failure: AgentRefusal, cwd: str) -> errors.PaddockError:
     """A command that was not started. A program that is missing is no refusal: it ends with 127, as in a shell."""
     if full := _full(failure, failure.number, "The sandbox cannot start the command: ", {}):
         return full
@@ -96,7 +96,7 @@ def of_spawn(failure: Refusal, cwd: str) -> errors.PaddockError:
     return of_path(failure, cwd)
 
 
-def of_port(failure: Refusal, port: int) -> errors.PaddockError:
+def of_port(failure: AgentRefusal, port: int) -> errors.PaddockError:
     details = {"port": port}
     if failure.number == errno.ECONNREFUSED:
         return errors.Conflict(f"Nothing listens on port {port} in the sandbox.", details=details)
@@ -109,7 +109,7 @@ def of_port(failure: Refusal, port: int) -> errors.PaddockError:
     return _of_machine(failure, failure.number, details)
 
 
-def of_request(failure: Refusal) -> errors.PaddockError:
+def of_request(failure: AgentRefusal) -> errors.PaddockError:
     """Where there is neither a path nor a process nor a port to blame."""
     return _of_machine(failure, failure.number, {})
 
@@ -120,19 +120,21 @@ def not_found(process_id: str) -> errors.ProcessNotFound:
     )
 
 
-def _full(failure: Refusal | OSError, number: int, what: str, details: dict[str, Any]) -> errors.PaddockError | None:
+def _full(
+    failure: AgentRefusal | OSError, number: int, what: str, details: dict[str, Any]
+) -> errors.PaddockError | None:
     reason = _FULL.get(number)
     if reason is None:
         return None
-    if isinstance(failure, Refusal) and failure.message == _TOO_MANY_WATCHES:
+    if isinstance(failure, AgentRefusal) and failure.message == _TOO_MANY_WATCHES:
         return errors.SandboxExhausted(f"{what}{failure.message}.", details=details)
     return errors.DiskFull(f"{what}{reason}.", details=details)
 
 
-def _of_machine(failure: Refusal | OSError, number: int, details: dict[str, Any]) -> errors.PaddockError:
+def _of_machine(failure: AgentRefusal | OSError, number: int, details: dict[str, Any]) -> errors.PaddockError:
     if full := _full(failure, number, "The sandbox cannot do it now: ", details):
         return full
     if reason := _EXHAUSTED.get(number):
         return errors.SandboxExhausted(f"The sandbox cannot do it now: {reason}.", details=details)
-    said = failure.message if isinstance(failure, Refusal) else ""
+    said = failure.message if isinstance(failure, AgentRefusal) else ""
     return errors.ProviderRefused(f"The sandbox refused: {said or os.strerror(number)}.", details=details)

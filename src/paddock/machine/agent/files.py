@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 
 from paddock import errors
 from paddock.machine.agent import failures
-from paddock.machine.agent.answers import SMALLEST_ENTRY, Entry, read_attributes, read_entry
-from paddock.machine.agent.exchange import Call, Listing
-from paddock.machine.agent.failures import Refusal
+from paddock.machine.agent.connection import WORK_SECONDS, AgentConnection
+from paddock.machine.agent.failures import AgentRefusal
 from paddock.machine.agent.flows import Watching
-from paddock.machine.agent.line import WORK_SECONDS, Line
-from paddock.machine.agent.link import Link
+from paddock.machine.agent.link import AgentLink
 from paddock.machine.agent.paths import plain
-from paddock.machine.agent.wire import Answer, ProtocolError, Reader, Request, Writer, encoded
+from paddock.machine.agent.pending import ListCall, PendingCall
+from paddock.machine.agent.replies import SMALLEST_ENTRY, FileEntry, read_attributes, read_entry
+from paddock.machine.agent.wire import ProtocolError, Reader, ReplyKind, RequestKind, Writer, encoded
 from paddock.machine.base import ATTRIBUTES, FileChange, FileEvent, FileInfo, Watch
 from paddock.sorting import sorted_in_slices
 
@@ -29,26 +29,26 @@ _AT_ONCE = 16
 """Long works of ours at the same time; the agent has 32 workers for everyone."""
 
 
-class Files:
-    def __init__(self, line: Line) -> None:
-        self._line = line
+class AgentFiles:
+    def __init__(self, line: AgentConnection) -> None:
+        self._connection = line
         self._working = asyncio.Semaphore(_AT_ONCE)
 
     async def stat(self, path: str, follow: bool, user: str) -> FileInfo:
         path = plain(path)
-        return await self._entry(Request.STAT, _about(user, path).u8(follow), path)
+        return await self._entry(RequestKind.STAT, _about(user, path).u8(follow), path)
 
     async def chmod(self, path: str, mode: int, user: str) -> FileInfo:
         path = plain(path)
-        return await self._entry(Request.CHMOD, _about(user, path).u32(mode), path)
+        return await self._entry(RequestKind.CHMOD, _about(user, path).u32(mode), path)
 
     async def resolve(self, path: str, user: str) -> FileInfo:
         path = plain(path)
         try:
-            return await self._line.call(
-                Request.RESOLVE, _about(user, path), lambda: Call(Answer.ENTRY, _any_entry), again=True
+            return await self._connection.call(
+                RequestKind.RESOLVE, _about(user, path), lambda: PendingCall(ReplyKind.ENTRY, _any_entry), again=True
             )
-        except Refusal as refusal:
+        except AgentRefusal as refusal:
             raise failures.of_path(refusal, path) from None
 
     async def attributes(self, paths: Sequence[str], user: str) -> list[dict[str, str]]:
@@ -67,21 +67,23 @@ class Files:
             return answer
 
         try:
-            return await self._line.call(
-                Request.ATTRIBUTES, payload, lambda: Call(Answer.ATTRIBUTES, decode), again=True
+            return await self._connection.call(
+                RequestKind.ATTRIBUTES, payload, lambda: PendingCall(ReplyKind.ATTRIBUTES, decode), again=True
             )
-        except Refusal as refusal:
+        except AgentRefusal as refusal:
             raise failures.of_path(refusal, paths[0]) from None
 
     async def make_directory(self, path: str, user: str, owner: str | None) -> bool:
         path = plain(path)
-        kind = Request.MKDIR if owner is None else Request.MKDIR_FOR
+        kind = RequestKind.MKDIR if owner is None else RequestKind.MKDIR_FOR
         payload = (_about(user, path) if owner is None else Writer().text(user).text(owner).text(path)).u32(
             _NEW_DIRECTORY
         )
         try:
-            return await self._line.call(kind, payload, lambda: Call(Answer.MADE, Reader.flag), again=False)
-        except Refusal as refusal:
+            return await self._connection.call(
+                kind, payload, lambda: PendingCall(ReplyKind.MADE, Reader.flag), again=False
+            )
+        except AgentRefusal as refusal:
             raise failures.of_path(refusal, path) from None
 
     async def list_directory(self, path: str, depth: int, user: str) -> list[FileInfo]:
@@ -91,13 +93,15 @@ class Files:
         payload = _about(user, path).u32(min(depth, 1 << 16)).u32(MAX_ENTRIES)
         below = _below(encoded(path))
 
-        def begin() -> Listing:
-            return Listing(lambda body: _entries(body, below), MAX_ENTRIES)
+        def begin() -> ListCall:
+            return ListCall(lambda body: _entries(body, below), MAX_ENTRIES)
 
         try:
             async with self._working:
-                found = await self._line.call(Request.LIST_DIR, payload, begin, again=True, seconds=WORK_SECONDS)
-        except Refusal as refusal:
+                found = await self._connection.call(
+                    RequestKind.LIST_DIR, payload, begin, again=True, seconds=WORK_SECONDS
+                )
+        except AgentRefusal as refusal:
             raise failures.of_path(refusal, path) from None
         if found.truncated:
             raise errors.PayloadTooLarge(
@@ -111,14 +115,14 @@ class Files:
         payload = _about(user, source).text(destination)
         try:
             async with self._working:
-                return await self._line.call(
-                    Request.MOVE,
+                return await self._connection.call(
+                    RequestKind.MOVE,
                     payload,
-                    lambda: Call(Answer.ENTRY, entry_of(destination)),
+                    lambda: PendingCall(ReplyKind.ENTRY, entry_of(destination)),
                     again=False,
                     seconds=WORK_SECONDS,
                 )
-        except Refusal as refusal:
+        except AgentRefusal as refusal:
             if refusal.number == errno.EINVAL:
                 raise errors.Invalid(f"{source!r} cannot be moved to {destination!r}: {refusal.message}.") from None
             if refusal.number in _OF_THE_SOURCE:
@@ -130,45 +134,51 @@ class Files:
         payload = _about(user, path).u8(recursive)
         try:
             async with self._working:
-                await self._line.call(
-                    Request.REMOVE, payload, lambda: Call(Answer.OK, _nothing), again=False, seconds=WORK_SECONDS
+                await self._connection.call(
+                    RequestKind.REMOVE,
+                    payload,
+                    lambda: PendingCall(ReplyKind.OK, _nothing),
+                    again=False,
+                    seconds=WORK_SECONDS,
                 )
-        except Refusal as refusal:
+        except AgentRefusal as refusal:
             raise failures.of_path(refusal, path) from None
 
     @asynccontextmanager
     async def watch(self, path: str, recursive: bool, user: str) -> AsyncIterator[Watch]:
-        watch = _Watch(self._line, plain(path), recursive, user)
+        watch = _Watch(self._connection, plain(path), recursive, user)
         await watch.arm()
         try:
             yield watch
         finally:
             watch.leave()
 
-    async def _entry(self, kind: Request, payload: Writer, path: str) -> FileInfo:
+    async def _entry(self, kind: RequestKind, payload: Writer, path: str) -> FileInfo:
         try:
-            return await self._line.call(kind, payload, lambda: Call(Answer.ENTRY, entry_of(path)), again=True)
-        except Refusal as refusal:
+            return await self._connection.call(
+                kind, payload, lambda: PendingCall(ReplyKind.ENTRY, entry_of(path)), again=True
+            )
+        except AgentRefusal as refusal:
             raise failures.of_path(refusal, path) from None
 
 
 class _Watch(Watch):
-    def __init__(self, line: Line, path: str, recursive: bool, user: str) -> None:
-        self._line = line
+    def __init__(self, line: AgentConnection, path: str, recursive: bool, user: str) -> None:
+        self._connection = line
         self._path = path
         self._payload = _about(user, path).u8(recursive)
         self._flow: Watching | None = None
 
     async def arm(self) -> None:
-        async def begin(link: Link) -> Watching:
+        async def begin(link: AgentLink) -> Watching:
             flow = Watching(encoded(self._path))
-            link.begin(Request.WATCH, self._payload, flow)
-            await flow.arm(self._line.reply_seconds)
+            link.begin(RequestKind.WATCH, self._payload, flow)
+            await flow.arm(self._connection.reply_seconds)
             return flow
 
         try:
-            self._flow = await self._line.ask(begin, again=True)
-        except Refusal as refusal:
+            self._flow = await self._connection.ask(begin, again=True)
+        except AgentRefusal as refusal:
             raise failures.of_path(refusal, self._path) from None
 
     async def __anext__(self) -> FileEvent:
@@ -176,7 +186,7 @@ class _Watch(Watch):
             raise StopAsyncIteration
         try:
             event = await self._flow.take()
-        except Refusal as refusal:
+        except AgentRefusal as refusal:
             raise failures.of_path(refusal, self._path) from None
         if event is not None:
             return event
@@ -190,10 +200,12 @@ class _Watch(Watch):
         if flow is None:
             return []
         if flow.link is not None:
-            await flow.link.call(Request.PING, Writer(), Call(Answer.OK, _nothing), self._line.reply_seconds)
+            await flow.link.call(
+                RequestKind.PING, Writer(), PendingCall(ReplyKind.OK, _nothing), self._connection.reply_seconds
+            )
         try:
             found = flow.taken()
-        except Refusal as refusal:
+        except AgentRefusal as refusal:
             raise failures.of_path(refusal, self._path) from None
         return [*found, await self._again()] if flow.overflowed else found
 
@@ -233,7 +245,7 @@ def _below(path: bytes) -> bytes:
     return path.rstrip(b"/") + b"/"
 
 
-def _entries(body: Reader, below: bytes) -> list[Entry]:
+def _entries(body: Reader, below: bytes) -> list[FileEntry]:
     found = [read_entry(body) for _ in range(body.count(SMALLEST_ENTRY))]
     if not all(entry.path.startswith(below) and len(entry.path) > len(below) for entry in found):
         raise ProtocolError("The sandbox's agent listed a file that is not below the directory asked for.")

@@ -7,10 +7,10 @@ import errno
 import sys
 
 from paddock import errors
-from paddock.machine.agent.answers import read_data, read_event, read_process, read_refusal
-from paddock.machine.agent.exchange import Flow
-from paddock.machine.agent.failures import Refusal
-from paddock.machine.agent.wire import MAX_DATA, Answer, ProtocolError, Reader
+from paddock.machine.agent.failures import AgentRefusal
+from paddock.machine.agent.pending import StreamCall
+from paddock.machine.agent.replies import read_data, read_event, read_process, read_refusal
+from paddock.machine.agent.wire import MAX_DATA, ProtocolError, Reader, ReplyKind
 from paddock.machine.base import FileChange, FileEvent, OutputChunk, ProcessInfo, Stream
 
 WINDOW = 128 * 1024
@@ -24,7 +24,7 @@ _EVENT_BYTES = 100
 """Of an event, beside its path."""
 
 
-class Following(Flow[OutputChunk]):
+class Following(StreamCall[OutputChunk]):
     """FOLLOW. The agent sends no more than a window ahead of what was taken.
 
     One that knows no windows sends whatever there is: with too much waiting to be taken the request is cancelled, and
@@ -66,12 +66,12 @@ class Following(Flow[OutputChunk]):
             pieces.append(self._items.popleft().data)
         return first if len(pieces) == 1 else OutputChunk(first.stream, first.offset, b"".join(pieces))
 
-    def receive(self, kind: Answer, body: Reader, descriptor: int | None) -> bool:
+    def receive(self, kind: ReplyKind, body: Reader, descriptor: int | None) -> bool:
         match kind:
-            case Answer.DATA:
+            case ReplyKind.DATA:
                 self._add(read_data(body))
                 return False
-            case Answer.ENDED:
+            case ReplyKind.ENDED:
                 info = read_process(body, self._process_id)
                 body.end()
                 if info.running:
@@ -79,7 +79,7 @@ class Following(Flow[OutputChunk]):
                 if not self._over:
                     self.ended = info
                     self._finish()
-            case Answer.ERROR:
+            case ReplyKind.ERROR:
                 self.fail(read_refusal(body))
             case _:
                 raise ProtocolError(f"The sandbox's agent answered {kind.name} to one who follows a process.")
@@ -120,8 +120,8 @@ class Beginning(Following):
         finally:
             timer.cancel()
 
-    def receive(self, kind: Answer, body: Reader, descriptor: int | None) -> bool:
-        if kind is Answer.PROCESS:
+    def receive(self, kind: ReplyKind, body: Reader, descriptor: int | None) -> bool:
+        if kind is ReplyKind.PROCESS:
             if self._started.done() and not self._over:
                 raise ProtocolError("The sandbox's agent told the start of a process twice.")
             info = read_process(body, self._process_id)
@@ -129,7 +129,7 @@ class Beginning(Following):
             if not self._started.done():
                 self._started.set_result(info)
             return False
-        if kind is not Answer.ERROR and not self._started.done():
+        if kind is not ReplyKind.ERROR and not self._started.done():
             raise ProtocolError("The sandbox's agent told the end of a process that has not begun.")
         return super().receive(kind, body, descriptor)
 
@@ -144,7 +144,7 @@ class Beginning(Following):
             self.leave()
 
 
-class Watching(Flow[FileEvent]):
+class Watching(StreamCall[FileEvent]):
     """WATCH. Too many events that nobody takes become one: the directory itself was changed, look again."""
 
     def __init__(self, path: bytes) -> None:
@@ -159,16 +159,16 @@ class Watching(Flow[FileEvent]):
         self._lost = False
         """Whether more came than is held, of which there is one event at the end."""
 
-    def receive(self, kind: Answer, body: Reader, descriptor: int | None) -> bool:
+    def receive(self, kind: ReplyKind, body: Reader, descriptor: int | None) -> bool:
         match kind:
-            case Answer.OK if not self._ready:
+            case ReplyKind.OK if not self._ready:
                 body.end()
                 self._ready = True
                 if not self._armed.done():
                     self._armed.set_result(None)
-            case Answer.EVENT if self._ready:
+            case ReplyKind.EVENT if self._ready:
                 self._note(*read_event(body))
-            case Answer.ERROR:
+            case ReplyKind.ERROR:
                 self._refuse(read_refusal(body))
                 return True
             case _:
@@ -211,7 +211,7 @@ class Watching(Flow[FileEvent]):
             self._held -= _EVENT_BYTES + sys.getsizeof(event.path)
         return event
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: AgentRefusal) -> None:
         if self._ready and refusal.number in (errno.ENOENT, errno.EOVERFLOW):
             self.overflowed = refusal.number == errno.EOVERFLOW
             self._finish()

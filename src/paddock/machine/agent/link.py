@@ -14,19 +14,19 @@ from collections import deque
 from contextlib import suppress
 
 from paddock import errors
-from paddock.machine.agent.exchange import Call, Exchange, Ignored, Result, Single
-from paddock.machine.agent.failures import LinkLost, Refusal
+from paddock.machine.agent.failures import AgentRefusal, LinkLost
+from paddock.machine.agent.pending import IgnoredReply, PendingCall, PendingRequest, Result, SingleReply
 from paddock.machine.agent.wire import (
     KNOWS_DETAILS,
     KNOWS_SHORTCUTS,
     KNOWS_WINDOWS,
     PASSES_DESCRIPTORS,
     VERSION,
-    Answer,
     Frame,
     ProtocolError,
     Reader,
-    Request,
+    ReplyKind,
+    RequestKind,
     Splitter,
     Writer,
 )
@@ -44,7 +44,7 @@ _MAX_NUMBER = (1 << 32) - 1
 _MAX_BUILD = 256
 
 
-class Link:
+class AgentLink:
     """Made by :meth:`open`. It ends when the agent closes it, lies, or by :meth:`close`; then every request fails."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -59,25 +59,27 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._splitter = Splitter()
         self._descriptors: deque[int] = deque()
-        self._open: dict[int, Exchange] = {}
+        self._open: dict[int, PendingRequest] = {}
         self._last = 0
-        self._unsent: deque[tuple[memoryview, Exchange | None]] = deque()
+        self._unsent: deque[tuple[memoryview, PendingRequest | None]] = deque()
         self._unsent_bytes = 0
         self._ended: ProtocolError | LinkLost | None = None
         self._loop.add_reader(connection, self._read)
 
     @classmethod
-    async def open(cls, connection: socket.socket, seconds: float, *, descriptors: bool = True) -> Link:
+    async def open(cls, connection: socket.socket, seconds: float, *, descriptors: bool = True) -> AgentLink:
         """Over a connected unix socket, which is the link's from now on. ``descriptors``: they can travel over it."""
         link = cls(connection)
         offered = KNOWS_DETAILS | KNOWS_SHORTCUTS | KNOWS_WINDOWS | (PASSES_DESCRIPTORS if descriptors else 0)
         try:
             payload = Writer().u32(VERSION).u32(offered)
-            features = await link.call(Request.HELLO, payload, Call(Answer.HELLO_OK, _read_hello), seconds)
+            features = await link.call(
+                RequestKind.HELLO, payload, PendingCall(ReplyKind.HELLO_OK, _read_hello), seconds
+            )
             link.details = bool(features & KNOWS_DETAILS)
             link.shortcuts = bool(features & KNOWS_SHORTCUTS)
             link.windows = bool(features & KNOWS_WINDOWS)
-        except Refusal as refusal:
+        except AgentRefusal as refusal:
             link.close()
             raise ProtocolError(f"The sandbox's agent refuses to speak with this server: {refusal.message}") from None
         except BaseException:
@@ -90,17 +92,17 @@ class Link:
         return self._ended is None
 
     async def call(
-        self, kind: Request, payload: Writer, exchange: Single[Result], seconds: float | None = None
+        self, kind: RequestKind, payload: Writer, exchange: SingleReply[Result], seconds: float | None = None
     ) -> Result:
         self.begin(kind, payload, exchange)
         return await exchange.answer(seconds)
 
-    def tell(self, kind: Request, payload: Writer) -> None:
+    def tell(self, kind: RequestKind, payload: Writer) -> None:
         """Ask for something that the link's end would do too. It never raises: a caller may be on its way out."""
         with suppress(errors.ProviderUnavailable):
-            self.begin(kind, payload, Ignored())
+            self.begin(kind, payload, IgnoredReply())
 
-    def begin(self, kind: Request, payload: Writer, exchange: Exchange) -> None:
+    def begin(self, kind: RequestKind, payload: Writer, exchange: PendingRequest) -> None:
         """Send a request; its answers go to ``exchange``. Raises when it cannot have been sent."""
         if self._ended is not None:
             raise self._loss(sent=False)
@@ -112,25 +114,25 @@ class Link:
         exchange.number, exchange.link = number, self
         self._open[number] = exchange
 
-    def cancel(self, exchange: Exchange) -> None:
+    def cancel(self, exchange: PendingRequest) -> None:
         """Tell the agent to end this request. It stays open, and its answers are dropped, until it says that it has."""
         if self.alive and exchange.link is self:
             with suppress(LinkLost):
-                self._send(Writer().u32(exchange.number).frame(Request.CANCEL, self._next_number()), None)
+                self._send(Writer().u32(exchange.number).frame(RequestKind.CANCEL, self._next_number()), None)
 
-    def widen(self, exchange: Exchange, size: int) -> None:
+    def widen(self, exchange: PendingRequest, size: int) -> None:
         """So many bytes of a follower's window were taken."""
         if self.alive and exchange.link is self:
             with suppress(LinkLost):
                 payload = Writer().u32(exchange.number).u32(size)
-                self._send(payload.frame(Request.WINDOW, self._next_number()), None)
+                self._send(payload.frame(RequestKind.WINDOW, self._next_number()), None)
 
     def close(self) -> None:
         self._end(LinkLost("The connection to the sandbox's agent was closed."))
 
     # Sending
 
-    def _send(self, frame: bytes, exchange: Exchange | None) -> None:
+    def _send(self, frame: bytes, exchange: PendingRequest | None) -> None:
         sent = 0
         if not self._unsent:
             try:

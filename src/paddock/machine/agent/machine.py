@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from paddock.clock import Clock, SystemClock
 from paddock.machine.agent import failures
-from paddock.machine.agent.answers import Usage, read_usage
-from paddock.machine.agent.exchange import Call
-from paddock.machine.agent.failures import Refusal
-from paddock.machine.agent.files import Files
-from paddock.machine.agent.line import REPLY_SECONDS, Connect, Line
-from paddock.machine.agent.ports import Listening, Ports, SocketConnection
-from paddock.machine.agent.processes import Processes
+from paddock.machine.agent.connection import REPLY_SECONDS, AgentConnection, Connect
+from paddock.machine.agent.failures import AgentRefusal
+from paddock.machine.agent.files import AgentFiles
+from paddock.machine.agent.pending import PendingCall
+from paddock.machine.agent.ports import AgentPorts, ListenerKind, SocketConnection
+from paddock.machine.agent.processes import AgentProcesses
+from paddock.machine.agent.replies import AgentUsage, read_usage
 from paddock.machine.agent.transfer import Transfer
-from paddock.machine.agent.wire import Answer, Reader, Request, Writer
+from paddock.machine.agent.wire import Reader, ReplyKind, RequestKind, Writer
 from paddock.machine.base import (
     DEFAULT_USER,
     Connection,
@@ -35,9 +35,9 @@ from paddock.machine.base import (
 )
 
 if TYPE_CHECKING:
-    from paddock.machine.agent.bridge import Bridge
-    from paddock.machine.agent.far_ports import FarPorts
-    from paddock.machine.agent.inline import InlineTransfer
+    from paddock.machine.agent.bridge import AgentBridge
+    from paddock.machine.agent.inline_transfer import InlineTransfer
+    from paddock.machine.agent.remote_ports import RemotePorts
 
 
 class AgentMachine(Machine):
@@ -54,33 +54,36 @@ class AgentMachine(Machine):
         clock: Clock | None = None,
         reply_seconds: float = REPLY_SECONDS,
         ready: Callable[[], None] = lambda: None,
-        bridge: Bridge | None = None,
+        bridge: AgentBridge | None = None,
     ) -> None:
         """``ready`` raises where the machine cannot answer now, because it is frozen or gone.
 
         ``bridge``: the agent is behind a network, which descriptors do not pass, and ports are reached this way.
         """
         self.sandbox_id = sandbox_id
-        self._line = Line(sandbox_id, connect, reply_seconds, ready, descriptors=bridge is None)
-        self._processes = Processes(self._line, environment, limits or OutputLimits())
-        self._files = Files(self._line)
+        self._connection = AgentConnection(sandbox_id, connect, reply_seconds, ready, descriptors=bridge is None)
+        self._processes = AgentProcesses(self._connection, environment, limits or OutputLimits())
+        self._files = AgentFiles(self._connection)
         self._transfer: Transfer | InlineTransfer
-        self._ports: Ports | FarPorts
+        self._ports: AgentPorts | RemotePorts
         if bridge is None:
-            self._transfer, self._ports = Transfer(self._line, self._files), Ports(self._line)
+            self._transfer, self._ports = Transfer(self._connection, self._files), AgentPorts(self._connection)
         else:
             # What no sandbox on this host needs is not loaded for it.
-            from paddock.machine.agent.far_ports import FarPorts
-            from paddock.machine.agent.inline import InlineTransfer
+            from paddock.machine.agent.inline_transfer import InlineTransfer
+            from paddock.machine.agent.remote_ports import RemotePorts
 
-            self._transfer, self._ports = InlineTransfer(self._line, self._files), FarPorts(self._line, bridge)
+            self._transfer, self._ports = (
+                InlineTransfer(self._connection, self._files),
+                RemotePorts(self._connection, bridge),
+            )
         self._measure = stats
         self._clock = clock or SystemClock()
 
     async def aclose(self) -> None:
         self._processes.close()
         await self._ports.close()
-        await self._line.close()
+        await self._connection.close()
 
     # Processes
 
@@ -131,15 +134,15 @@ class AgentMachine(Machine):
 
     async def stop_all(self) -> int:
         """Stop every process but the agent, where there is no freezer; answers how many."""
-        return await self._count(Request.STOP_ALL)
+        return await self._count(RequestKind.STOP_ALL)
 
     async def continue_all(self) -> int:
         """Let those go on that ``stop_all`` has stopped."""
-        return await self._count(Request.CONTINUE_ALL)
+        return await self._count(RequestKind.CONTINUE_ALL)
 
     async def kill_all(self) -> int:
         """Kill every process but the agent, at once; answers how many. Unsupported by an agent without a namespace."""
-        return await self._count(Request.KILL_ALL)
+        return await self._count(RequestKind.KILL_ALL)
 
     # Files
 
@@ -202,15 +205,17 @@ class AgentMachine(Machine):
         """
         return await self._ports.dial(port)
 
-    async def listen_socket(self, port: int, kind: Listening = Listening.STREAM) -> socket.socket:
+    async def listen_socket(self, port: int, kind: ListenerKind = ListenerKind.STREAM) -> socket.socket:
         """A socket that listens on ``port`` inside, checked and non-blocking; the same one for every server."""
         return await self._ports.listen(port, kind)
 
-    async def usage(self) -> Usage:
+    async def usage(self) -> AgentUsage:
         """What the agent itself can count, for providers that know the rest."""
         try:
-            return await self._line.call(Request.STATS, Writer(), lambda: Call(Answer.STATS_OK, read_usage), again=True)
-        except Refusal as refusal:
+            return await self._connection.call(
+                RequestKind.STATS, Writer(), lambda: PendingCall(ReplyKind.STATS_OK, read_usage), again=True
+            )
+        except AgentRefusal as refusal:
             raise failures.of_request(refusal) from None
 
     async def stats(self) -> MachineStats:
@@ -229,8 +234,10 @@ class AgentMachine(Machine):
             process_count=usage.processes,
         )
 
-    async def _count(self, kind: Request) -> int:
+    async def _count(self, kind: RequestKind) -> int:
         try:
-            return await self._line.call(kind, Writer(), lambda: Call(Answer.COUNT, Reader.u32), again=True)
-        except Refusal as refusal:
+            return await self._connection.call(
+                kind, Writer(), lambda: PendingCall(ReplyKind.COUNT, Reader.u32), again=True
+            )
+        except AgentRefusal as refusal:
             raise failures.of_request(refusal) from None

@@ -10,16 +10,17 @@ import stat
 from enum import IntEnum
 
 from paddock import errors
+from paddock.loop_turns import begin_turn, give_turn
 from paddock.machine.agent import failures
-from paddock.machine.agent.exchange import Handover
-from paddock.machine.agent.failures import Refusal
-from paddock.machine.agent.line import Line
-from paddock.machine.agent.wire import Answer, ProtocolError, Reader, Request, Writer
+from paddock.machine.agent.connection import AgentConnection
+from paddock.machine.agent.failures import AgentRefusal
+from paddock.machine.agent.pending import DescriptorCall
+from paddock.machine.agent.wire import ProtocolError, Reader, ReplyKind, RequestKind, Writer
 
 _NOW = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
 
-class Listening(IntEnum):
+class ListenerKind(IntEnum):
     """Where and how to listen: bit 0 stands for ``::1`` instead of ``127.0.0.1``, bit 1 for UDP."""
 
     STREAM = 0
@@ -36,22 +37,22 @@ class Listening(IntEnum):
         return bool(self & 2)
 
 
-class Ports:
-    def __init__(self, line: Line) -> None:
-        self._line = line
+class AgentPorts:
+    def __init__(self, line: AgentConnection) -> None:
+        self._connection = line
 
     async def dial(self, port: int) -> socket.socket:
-        return await self._ask(Request.DIAL, Writer().u16(port), port, None)
+        return await self._ask(RequestKind.DIAL, Writer().u16(port), port, None)
 
-    async def listen(self, port: int, kind: Listening = Listening.STREAM) -> socket.socket:
-        if kind is Listening.STREAM:
-            return await self._ask(Request.LISTEN, Writer().u16(port), port, kind)
-        return await self._ask(Request.LISTEN_ON, Writer().u16(port).u8(kind), port, kind)
+    async def listen(self, port: int, kind: ListenerKind = ListenerKind.STREAM) -> socket.socket:
+        if kind is ListenerKind.STREAM:
+            return await self._ask(RequestKind.LISTEN, Writer().u16(port), port, kind)
+        return await self._ask(RequestKind.LISTEN_ON, Writer().u16(port).u8(kind), port, kind)
 
     async def close(self) -> None:
         """Sockets are their users'; there is nothing else to let go of."""
 
-    async def _ask(self, request: Request, payload: Writer, port: int, kind: Listening | None) -> socket.socket:
+    async def _ask(self, request: RequestKind, payload: Writer, port: int, kind: ListenerKind | None) -> socket.socket:
         if not 0 < port < 1 << 16:
             raise errors.Invalid(f"{port} is not the number of a port.")
 
@@ -59,13 +60,15 @@ class Ports:
             _check(descriptor, kind)
 
         try:
-            handed = await self._line.call(request, payload, lambda: Handover(Answer.SOCKET, decode), again=True)
-        except Refusal as refusal:
+            handed = await self._connection.call(
+                request, payload, lambda: DescriptorCall(ReplyKind.SOCKET, decode), again=True
+            )
+        except AgentRefusal as refusal:
             raise failures.of_port(refusal, port) from None
         given = socket.socket(fileno=handed.descriptor)
         if kind is None and not _connected(given):
             given.close()
-            raise failures.of_port(Refusal(errno.ECONNREFUSED, "closed again"), port)
+            raise failures.of_port(AgentRefusal(errno.ECONNREFUSED, "closed again"), port)
         return given
 
 
@@ -86,6 +89,7 @@ class SocketConnection:
         self._closed = False
 
     async def read(self, limit: int = 65536) -> bytes:
+        await give_turn()
         async with self._turn_to_read:
             while not self._closed:
                 try:
@@ -97,6 +101,7 @@ class SocketConnection:
         return b""
 
     async def write(self, data: bytes) -> None:
+        await give_turn()
         async with self._turn_to_write:
             rest = memoryview(data)
             while rest:
@@ -134,6 +139,7 @@ class SocketConnection:
             await self._reading
         finally:
             self._reading = None
+            begin_turn()
             if not self._closed:
                 self._loop.remove_reader(self._socket)
 
@@ -144,6 +150,7 @@ class SocketConnection:
             await self._writing
         finally:
             self._writing = None
+            begin_turn()
             if not self._closed:
                 self._loop.remove_writer(self._socket)
 
@@ -153,7 +160,7 @@ def _wake(waiting: asyncio.Future[None] | None) -> None:
         waiting.set_result(None)
 
 
-def _check(descriptor: int, kind: Listening | None) -> None:
+def _check(descriptor: int, kind: ListenerKind | None) -> None:
     """The kind of socket that was asked for: connected, or listening as ``kind`` says."""
     if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
         raise ProtocolError("The sandbox's agent gave something for a socket that is none.")
@@ -180,7 +187,7 @@ def _connected(given: socket.socket) -> bool:
     return True
 
 
-def _is(found: socket.socket, kind: Listening | None) -> bool:
+def _is(found: socket.socket, kind: ListenerKind | None) -> bool:
     families = (socket.AF_INET, socket.AF_INET6) if kind is None else (kind.family,)
     datagrams = kind is not None and kind.datagrams
     expected = (socket.SOCK_DGRAM, socket.IPPROTO_UDP) if datagrams else (socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -11,16 +11,16 @@ from dataclasses import replace
 
 from paddock import errors
 from paddock.machine.agent import failures, packages
-from paddock.machine.agent.answers import STREAMS, read_output, read_process, read_processes
-from paddock.machine.agent.exchange import Call, PatientCall
-from paddock.machine.agent.failures import LinkLost, Refusal
+from paddock.machine.agent.connection import AgentConnection
+from paddock.machine.agent.direct_exec import undisturbed
+from paddock.machine.agent.early_output import EarlyOutput, EarlyOutputs
+from paddock.machine.agent.failures import AgentRefusal, LinkLost
 from paddock.machine.agent.flows import WINDOW, Beginning, Following
-from paddock.machine.agent.line import Line
-from paddock.machine.agent.link import Link
+from paddock.machine.agent.link import AgentLink
 from paddock.machine.agent.paths import plain
-from paddock.machine.agent.shortcuts import undisturbed
-from paddock.machine.agent.tails import Tail, Tails
-from paddock.machine.agent.wire import MAX_BULK, Answer, ProtocolError, Reader, Request, Writer
+from paddock.machine.agent.pending import PatientCall, PendingCall
+from paddock.machine.agent.replies import STREAMS, read_output, read_process, read_processes
+from paddock.machine.agent.wire import MAX_BULK, ProtocolError, Reader, ReplyKind, RequestKind, Writer
 from paddock.machine.base import MAX_NOTE, OutputChunk, OutputLimits, ProcessInfo, ProcessSpec, Stream, TerminalSize
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
@@ -32,12 +32,14 @@ _MAX_HOLD_SECONDS = 1_000_000.0
 _DEFAULT_TERM = "xterm-256color"
 
 
-class Processes:
-    def __init__(self, line: Line, environment: Callable[[], Mapping[str, str]], limits: OutputLimits) -> None:
-        self._line = line
+class AgentProcesses:
+    def __init__(
+        self, line: AgentConnection, environment: Callable[[], Mapping[str, str]], limits: OutputLimits
+    ) -> None:
+        self._connection = line
         self._environment = environment
         self._limits = limits
-        self._tails = Tails(limits.spool)
+        self._tails = EarlyOutputs(limits.spool)
 
     def close(self) -> None:
         self._tails.close()
@@ -56,24 +58,24 @@ class Processes:
             info = await self._end_of(tail or self._tails.get(spec.process_id), spec.process_id, timeout)
         return info, lambda stream, limit: None if tail is None else tail.read(stream, 0, limit)
 
-    async def _begin(self, spec: ProcessSpec) -> tuple[ProcessInfo, Tail | None]:
+    async def _begin(self, spec: ProcessSpec) -> tuple[ProcessInfo, EarlyOutput | None]:
         _check(spec)
         environment = {**packages.variables(spec.user), **self._environment(), **spec.env}
         try:
-            return await self._line.ask(lambda link: self._spawn(link, spec, environment), again=True)
-        except Refusal as refusal:
+            return await self._connection.ask(lambda link: self._spawn(link, spec, environment), again=True)
+        except AgentRefusal as refusal:
             raise failures.of_spawn(refusal, spec.cwd) from None
 
     async def _spawn(
-        self, link: Link, spec: ProcessSpec, environment: Mapping[str, str]
-    ) -> tuple[ProcessInfo, Tail | None]:
-        seconds = self._line.reply_seconds
+        self, link: AgentLink, spec: ProcessSpec, environment: Mapping[str, str]
+    ) -> tuple[ProcessInfo, EarlyOutput | None]:
+        seconds = self._connection.reply_seconds
         tail = self._tails.begin(spec.process_id)
         payload = self._payload(link, spec, environment, 0 if tail is None else _FOLLOW)
         if tail is None:
-            return await link.call(Request.SPAWN, payload, _one(spec.process_id), seconds), None
+            return await link.call(RequestKind.SPAWN, payload, _one(spec.process_id), seconds), None
         try:
-            link.begin(Request.SPAWN, payload, tail)
+            link.begin(RequestKind.SPAWN, payload, tail)
         except BaseException:
             tail.drop()
             raise
@@ -83,15 +85,15 @@ class Processes:
         _check(spec)
         environment = {**packages.variables(spec.user), **self._environment(), **spec.env}
 
-        async def launch(link: Link) -> tuple[ProcessInfo, Beginning]:
+        async def launch(link: AgentLink) -> tuple[ProcessInfo, Beginning]:
             flow = Beginning(spec.process_id, windowed=link.windows)
             flags = _FOLLOW | (_FOLLOW_ALL if linger else 0) | (_WINDOW if link.windows else 0)
-            link.begin(Request.SPAWN, self._payload(link, spec, environment, flags), flow)
-            return await flow.start(self._line.reply_seconds), flow
+            link.begin(RequestKind.SPAWN, self._payload(link, spec, environment, flags), flow)
+            return await flow.start(self._connection.reply_seconds), flow
 
         try:
-            info, flow = await self._line.ask(launch, again=True)
-        except Refusal as refusal:
+            info, flow = await self._connection.ask(launch, again=True)
+        except AgentRefusal as refusal:
             raise failures.of_spawn(refusal, spec.cwd) from None
         try:
             yield info
@@ -101,7 +103,7 @@ class Processes:
         finally:
             flow.leave()
 
-    def _payload(self, link: Link, spec: ProcessSpec, environment: Mapping[str, str], flags: int) -> Writer:
+    def _payload(self, link: AgentLink, spec: ProcessSpec, environment: Mapping[str, str], flags: int) -> Writer:
         size = spec.terminal or TerminalSize()
         if spec.strict:
             flags |= _STRICT
@@ -148,40 +150,40 @@ class Processes:
 
     async def processes(self) -> list[ProcessInfo]:
         try:
-            return await self._line.call(
-                Request.PROCESSES, Writer(), lambda: Call(Answer.PROCESS_LIST, read_processes), again=True
+            return await self._connection.call(
+                RequestKind.PROCESSES, Writer(), lambda: PendingCall(ReplyKind.PROCESS_LIST, read_processes), again=True
             )
-        except Refusal as refusal:
+        except AgentRefusal as refusal:
             raise failures.of_request(refusal) from None
 
     async def process(self, process_id: str) -> ProcessInfo:
         _check_id(process_id)
         try:
-            return await self._line.call(
-                Request.PROCESS_GET, Writer().text(process_id), lambda: _one(process_id), again=True
+            return await self._connection.call(
+                RequestKind.PROCESS_GET, Writer().text(process_id), lambda: _one(process_id), again=True
             )
-        except Refusal as refusal:
+        except AgentRefusal as refusal:
             raise failures.of_process(refusal, process_id) from None
 
     async def note(self, process_id: str) -> bytes:
         _check_id(process_id)
 
-        async def ask(link: Link) -> bytes:
+        async def ask(link: AgentLink) -> bytes:
             if not link.details:
                 return b""
-            call = Call(Answer.BYTES, lambda body: body.blob(MAX_NOTE))
-            return await link.call(Request.NOTE, Writer().text(process_id), call, self._line.reply_seconds)
+            call = PendingCall(ReplyKind.BYTES, lambda body: body.blob(MAX_NOTE))
+            return await link.call(RequestKind.NOTE, Writer().text(process_id), call, self._connection.reply_seconds)
 
         try:
-            return await self._line.ask(ask, again=True)
-        except Refusal as refusal:
+            return await self._connection.ask(ask, again=True)
+        except AgentRefusal as refusal:
             raise failures.of_process(refusal, process_id) from None
 
     async def wait(self, process_id: str, timeout: float | None) -> ProcessInfo:
         _check_id(process_id)
         return await self._end_of(self._tails.get(process_id), process_id, timeout)
 
-    async def _end_of(self, tail: Tail | None, process_id: str, timeout: float | None) -> ProcessInfo:
+    async def _end_of(self, tail: EarlyOutput | None, process_id: str, timeout: float | None) -> ProcessInfo:
         deadline = None if timeout is None else time.monotonic() + timeout
         if tail is not None:
             if (ended := await tail.end(timeout)) is not None:
@@ -191,16 +193,16 @@ class Processes:
         if timeout is not None and timeout <= 0:
             return await self.process(process_id)
 
-        async def until_the_end(link: Link) -> ProcessInfo:
-            call = PatientCall(Answer.ENDED, lambda body: _ended(body, process_id))
+        async def until_the_end(link: AgentLink) -> ProcessInfo:
+            call = PatientCall(ReplyKind.ENDED, lambda body: _ended(body, process_id))
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            return await link.call(Request.WAIT, Writer().text(process_id), call, left)
+            return await link.call(RequestKind.WAIT, Writer().text(process_id), call, left)
 
         try:
-            return await self._line.ask(until_the_end, again=True)
+            return await self._connection.ask(until_the_end, again=True)
         except errors.ProviderTimeout:
             return await self.process(process_id)
-        except Refusal as refusal:
+        except AgentRefusal as refusal:
             raise failures.of_process(refusal, process_id) from None
 
     # Output
@@ -224,8 +226,10 @@ class Processes:
             return OutputChunk(stream, begin, data, begin - offset)
 
         try:
-            return await self._line.call(Request.READ_OUTPUT, payload, lambda: Call(Answer.OUTPUT, decode), again=True)
-        except Refusal as refusal:
+            return await self._connection.call(
+                RequestKind.READ_OUTPUT, payload, lambda: PendingCall(ReplyKind.OUTPUT, decode), again=True
+            )
+        except AgentRefusal as refusal:
             raise failures.of_process(refusal, process_id) from None
 
     async def follow(
@@ -255,7 +259,7 @@ class Processes:
                     reached[chunk.stream] = chunk.end
                     losses = 0
                     yield replace(chunk, skipped=skipped) if skipped else chunk
-            except Refusal as refusal:
+            except AgentRefusal as refusal:
                 raise failures.of_process(refusal, process_id) from None
             except LinkLost:
                 losses += 1
@@ -274,17 +278,17 @@ class Processes:
     async def _begin_following(
         self, process_id: str, stdout_offset: int, stderr_offset: int, linger: bool
     ) -> Following:
-        async def begin(link: Link) -> Following:
+        async def begin(link: AgentLink) -> Following:
             flow = Following(process_id, stdout_offset, stderr_offset, windowed=link.windows)
             payload = Writer().text(process_id).u64(stdout_offset).u64(stderr_offset)
             if link.windows:
                 self._write_window(payload.u8(linger))
-                link.begin(Request.FOLLOW_WINDOW, payload, flow)
+                link.begin(RequestKind.FOLLOW_WINDOW, payload, flow)
             else:
-                link.begin(Request.FOLLOW_ALL if linger and link.details else Request.FOLLOW, payload, flow)
+                link.begin(RequestKind.FOLLOW_ALL if linger and link.details else RequestKind.FOLLOW, payload, flow)
             return flow
 
-        return await self._line.ask(begin, again=True)
+        return await self._connection.ask(begin, again=True)
 
     # Acting on one
 
@@ -292,41 +296,41 @@ class Processes:
         """Waits as long as the process does not read; who stops waiting may have written a part."""
         for begin in range(0, len(data), _STDIN_PIECE):
             payload = Writer().text(process_id).blob(data[begin : begin + _STDIN_PIECE])
-            await self._act(process_id, Request.STDIN, payload, again=False, patient=True)
+            await self._act(process_id, RequestKind.STDIN, payload, again=False, patient=True)
 
     async def close_stdin(self, process_id: str) -> None:
-        await self._act(process_id, Request.CLOSE_STDIN, Writer().text(process_id), again=False)
+        await self._act(process_id, RequestKind.CLOSE_STDIN, Writer().text(process_id), again=False)
 
     async def signal(self, process_id: str, number: int, group: bool) -> None:
         if number not in signals.valid_signals():
             raise errors.Invalid(f"{number} is not the number of a signal.")
-        kind = Request.SIGNAL if group else Request.SIGNAL_ONE
+        kind = RequestKind.SIGNAL if group else RequestKind.SIGNAL_ONE
         await self._act(process_id, kind, Writer().text(process_id).i32(number), again=False)
 
     async def resize(self, process_id: str, size: TerminalSize) -> None:
         if not (0 < size.rows < 1 << 16 and 0 < size.cols < 1 << 16):
             raise errors.Invalid("A terminal has between 1 and 65535 rows and columns.")
         payload = Writer().text(process_id).u16(size.rows).u16(size.cols)
-        await self._act(process_id, Request.RESIZE, payload, again=True)
+        await self._act(process_id, RequestKind.RESIZE, payload, again=True)
 
     async def _act(
-        self, process_id: str, kind: Request, payload: Writer, *, again: bool, patient: bool = False
+        self, process_id: str, kind: RequestKind, payload: Writer, *, again: bool, patient: bool = False
     ) -> None:
         _check_id(process_id)
-        seconds = None if patient else self._line.reply_seconds
+        seconds = None if patient else self._connection.reply_seconds
 
-        async def act(link: Link) -> None:
-            call = PatientCall(Answer.OK, _nothing) if patient else Call(Answer.OK, _nothing)
+        async def act(link: AgentLink) -> None:
+            call = PatientCall(ReplyKind.OK, _nothing) if patient else PendingCall(ReplyKind.OK, _nothing)
             await link.call(kind, payload, call, seconds)
 
         try:
-            await self._line.ask(act, again=again)
-        except Refusal as refusal:
+            await self._connection.ask(act, again=again)
+        except AgentRefusal as refusal:
             raise failures.of_process(refusal, process_id) from None
 
 
-def _one(process_id: str) -> Call[ProcessInfo]:
-    return Call(Answer.PROCESS, lambda body: read_process(body, process_id))
+def _one(process_id: str) -> PendingCall[ProcessInfo]:
+    return PendingCall(ReplyKind.PROCESS, lambda body: read_process(body, process_id))
 
 
 def _ended(body: Reader, process_id: str) -> ProcessInfo:

@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator, Mapping
 
 from paddock import errors
 from paddock.machine.agent import failures
-from paddock.machine.agent.exchange import Call, Handed, Handover
-from paddock.machine.agent.failures import Refusal
-from paddock.machine.agent.files import Files, entry_of
-from paddock.machine.agent.line import Line
-from paddock.machine.agent.link import Link
+from paddock.machine.agent.connection import AgentConnection
+from paddock.machine.agent.failures import AgentRefusal
+from paddock.machine.agent.files import AgentFiles, entry_of
+from paddock.machine.agent.link import AgentLink
 from paddock.machine.agent.paths import plain
-from paddock.machine.agent.wire import Answer, ProtocolError, Reader, Request, Writer
+from paddock.machine.agent.pending import DescriptorCall, HandedDescriptors, PendingCall
+from paddock.machine.agent.wire import ProtocolError, Reader, ReplyKind, RequestKind, Writer
 from paddock.machine.base import ATTRIBUTES, FileInfo, FileType
-from paddock.machine.pouring import Pourable
+from paddock.machine.byte_sources import ByteSource
 from paddock.machine.threads import in_thread
 
 READ, REPLACE, IN_PLACE = 0, 1, 2
@@ -29,8 +29,8 @@ _MAX_PIECES = 512
 
 
 class Transfer:
-    def __init__(self, line: Line, files: Files) -> None:
-        self._line = line
+    def __init__(self, line: AgentConnection, files: AgentFiles) -> None:
+        self._connection = line
         self._files = files
 
     async def read(self, path: str, offset: int, limit: int | None, user: str) -> AsyncIterator[bytes]:
@@ -73,9 +73,9 @@ class Transfer:
             finally:
                 # Before the file is in its place: a program that is open for writing cannot be run.
                 os.close(fd)
-            call = Call(Answer.ENTRY, entry_of(path))
-            return await link.call(Request.COMMIT, Writer().u32(token), call, self._line.reply_seconds)
-        except Refusal as refusal:
+            call = PendingCall(ReplyKind.ENTRY, entry_of(path))
+            return await link.call(RequestKind.COMMIT, Writer().u32(token), call, self._connection.reply_seconds)
+        except AgentRefusal as refusal:
             release(link, token)
             raise failures.of_path(refusal, path) from None
         except BaseException:
@@ -90,7 +90,7 @@ class Transfer:
         user: str,
         owner: str | None = None,
         attributes: Mapping[str, str] | None = None,
-    ) -> Handed[int]:
+    ) -> HandedDescriptors[int]:
         request, payload = open_request(path, how, mode, user, owner, attributes)
         decode_entry = entry_of(path)
 
@@ -103,24 +103,26 @@ class Transfer:
             return token
 
         try:
-            return await self._line.call(request, payload, lambda: Handover(Answer.OPENED, decode, release), again=True)
-        except Refusal as refusal:
+            return await self._connection.call(
+                request, payload, lambda: DescriptorCall(ReplyKind.OPENED, decode, release), again=True
+            )
+        except AgentRefusal as refusal:
             await blame_the_kind(refusal, self._files, path, user)
             raise failures.of_path(refusal, path) from None
 
 
 def open_request(
     path: str, how: int, mode: int, user: str, owner: str | None, attributes: Mapping[str, str] | None
-) -> tuple[Request, Writer]:
+) -> tuple[RequestKind, Writer]:
     payload = Writer().text(user)
     if owner is None and attributes is None:
-        return Request.OPEN, payload.text(path).u8(how).u32(mode)
+        return RequestKind.OPEN, payload.text(path).u8(how).u32(mode)
     payload.text(owner or "").text(path).u8(how).u32(mode).text("" if attributes is None else ATTRIBUTES)
     payload.texts(part for name, value in (attributes or {}).items() for part in (ATTRIBUTES + name, value))
-    return Request.OPEN_FOR, payload
+    return RequestKind.OPEN_FOR, payload
 
 
-async def blame_the_kind(refusal: Refusal, files: Files, path: str, user: str) -> None:
+async def blame_the_kind(refusal: AgentRefusal, files: AgentFiles, path: str, user: str) -> None:
     """The agent says EINVAL both of an unknown user and of a FIFO or a device: raise if it is the latter."""
     if refusal.number != errno.EINVAL:
         return
@@ -132,8 +134,8 @@ async def blame_the_kind(refusal: Refusal, files: Files, path: str, user: str) -
         raise errors.PathConflict(f"{path!r} is not a regular file.", details={"path": path[:1000]})
 
 
-def release(link: Link, token: int) -> None:
-    link.tell(Request.CLOSE, Writer().u32(token))
+def release(link: AgentLink, token: int) -> None:
+    link.tell(RequestKind.CLOSE, Writer().u32(token))
 
 
 def _check(fd: int, access: int) -> None:
@@ -170,7 +172,7 @@ def _read_now(fd: int, size: int, offset: int, file_size: int) -> bytes | None:
 async def _pour(fd: int, chunks: AsyncIterator[bytes], path: str) -> None:
     """By the kernel where that can be; else small chunks are gathered, so that a thread is not woken for each."""
     try:
-        if isinstance(chunks, Pourable) and await chunks.pour(fd) is not None:
+        if isinstance(chunks, ByteSource) and await chunks.pour(fd) is not None:
             return
     except OSError as error:
         raise failures.of_path(error, path) from None

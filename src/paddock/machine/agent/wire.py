@@ -33,7 +33,7 @@ class ProtocolError(errors.ProviderUnavailable):
     """The agent said something that it must not say. Its connection is over; the sandbox's state is unknown."""
 
 
-class Request(IntEnum):
+class RequestKind(IntEnum):
     HELLO = 0x01
     PING = 0x02
     SPAWN = 0x10
@@ -77,7 +77,7 @@ class Request(IntEnum):
     KILL_ALL = 0x43
 
 
-class Answer(IntEnum):
+class ReplyKind(IntEnum):
     OK = 0x80
     HELLO_OK = 0x81
     PROCESS = 0x82
@@ -99,11 +99,11 @@ class Answer(IntEnum):
     ERROR = 0xFF
 
 
-_ANSWERS: Final = {int(kind): kind for kind in Answer}
+_ANSWERS: Final = {int(kind): kind for kind in ReplyKind}
 
 
 class Frame(NamedTuple):
-    kind: Answer
+    kind: ReplyKind
     number: int
     descriptors: int
     payload: bytes
@@ -184,7 +184,7 @@ class Writer:
             self.blob(encoded(text))
         return self
 
-    def frame(self, kind: Request, number: int) -> bytes:
+    def frame(self, kind: RequestKind, number: int) -> bytes:
         if self._size > MAX_PAYLOAD:
             raise errors.Invalid(f"The request is too long: {self._size} bytes, and at most {MAX_PAYLOAD} can be sent.")
         self._parts[0] = HEADER.pack(self._size, kind, 0, 0, number)

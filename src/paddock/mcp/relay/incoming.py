@@ -13,8 +13,9 @@ from contextlib import aclosing
 from typing import Final
 
 from paddock import errors, json_limits
+from paddock.loop_turns import give_turn
 from paddock.machine.lines import LineBuffer
-from paddock.memory import Memory
+from paddock.memory import MemoryReservation
 
 LONG: Final = frozenset({"tools/call", "tools/list"})
 """Requests that may be answered at length."""
@@ -46,7 +47,7 @@ def refusal(problem: errors.PaddockError) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
 
 
-async def whole(parts: AsyncIterator[bytes], most: int, memory: Memory) -> bytes:
+async def whole(parts: AsyncIterator[bytes], most: int, memory: MemoryReservation) -> bytes:
     body = bytearray()
     async for part in parts:
         if len(body) + len(part) > most:
@@ -56,7 +57,7 @@ async def whole(parts: AsyncIterator[bytes], most: int, memory: Memory) -> bytes
     return bytes(body)
 
 
-async def events(parts: AsyncIterator[bytes], most: int, memory: Memory) -> AsyncIterator[bytes]:
+async def events(parts: AsyncIterator[bytes], most: int, memory: MemoryReservation) -> AsyncIterator[bytes]:
     """The same server-sent events, each when it is complete. After one that is refused there are no more."""
     reader = _EventReader(most, memory)
     try:
@@ -78,7 +79,7 @@ async def _and_end(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 class _EventReader:
     """https://html.spec.whatwg.org/multipage/server-sent-events.html, as the SDK reads it."""
 
-    def __init__(self, most: int, memory: Memory) -> None:
+    def __init__(self, most: int, memory: MemoryReservation) -> None:
         self._most = most
         self._memory = memory
         self._lines = LineBuffer()
@@ -95,6 +96,7 @@ class _EventReader:
         if self._return:
             text = text[:-1]
         for line in self._lines.feed(text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")):
+            await give_turn()
             if line:
                 self._take(line)
             elif self._data or self._fields:

@@ -21,8 +21,8 @@ from paddock.mcp.relay.definitions import Definition
 from paddock.mcp.relay.tools import KnownTool, RelayedTool, relayed
 from paddock.memory import Hold, unlimited
 from paddock.models.mcp import McpServerStatus
-from paddock.tools.bench import Progress
-from paddock.tools.tool import Outcome
+from paddock.tools.context import Progress
+from paddock.tools.tool import ToolOutcome
 
 START_SECONDS = 60.0
 CALL_SECONDS = 3600.0
@@ -104,14 +104,16 @@ class Relay:
             with suppress(errors.ProcessEnded, errors.ProcessNotFound):
                 await machine.signal(process.process_id, signal.SIGTERM)
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], progress: Progress) -> Outcome:
+    async def call(self, tool: str, arguments: Mapping[str, Any], progress: Progress) -> ToolOutcome:
         self.start()
         await self.settled(START_SECONDS)
         session = self._session
         if session is None:
             why = self.reason or "it is still starting"
-            return Outcome(f"The MCP server {self.name!r} cannot be used now: {why}", failed=True)
-        calling: asyncio.Future[Outcome] = asyncio.ensure_future(session.call(tool, arguments, progress, CALL_SECONDS))
+            return ToolOutcome(f"The MCP server {self.name!r} cannot be used now: {why}", failed=True)
+        calling: asyncio.Future[ToolOutcome] = asyncio.ensure_future(
+            session.call(tool, arguments, progress, CALL_SECONDS)
+        )
         gone = asyncio.ensure_future(session.ended.wait())
         self._calls += 1
         try:
@@ -120,7 +122,7 @@ class Relay:
                 raise errors.ServiceFailed("it ended during the call, and is being restarted.")
             return await calling
         except Exception as problem:  # noqa: BLE001 - whatever a foreign server does is an answer
-            return Outcome(f"The MCP server {self.name!r} failed: {problem or type(problem).__name__}", failed=True)
+            return ToolOutcome(f"The MCP server {self.name!r} failed: {problem or type(problem).__name__}", failed=True)
         finally:
             self._calls -= 1
             if session.ended.is_set() and self._session is session:

@@ -21,10 +21,12 @@ from httpcore2 import AnyIOBackend
 
 from paddock import errors
 from paddock.mcp.relay import incoming
-from paddock.memory import Hold, Memory
+from paddock.memory import Hold, MemoryReservation
 
 CONNECT_SECONDS = 20.0
 _READ_SECONDS = 300.0
+_PIECE = 16 * 1024
+"""What is parsed at once: an answer may begin with interim responses without end."""
 _EVENTS = "text/event-stream"
 _JSON = "application/json"
 _SMALL_REQUEST = 64 << 10
@@ -100,7 +102,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         with _as(httpcore2.ReadTimeout, httpcore2.ReadError), anyio.fail_after(timeout):
             try:
-                return await self._stream.receive(max_bytes)
+                return await self._stream.receive(min(max_bytes, _PIECE))
             except anyio.EndOfStream:
                 return b""
 
@@ -171,7 +173,7 @@ class _Transport(httpx2.AsyncBaseTransport):
 class _Body(httpx2.AsyncByteStream):
     """The bytes of an answer as they come, and the memory that what is made of them takes."""
 
-    def __init__(self, stream: Any, memory: Memory) -> None:
+    def __init__(self, stream: Any, memory: MemoryReservation) -> None:
         self._stream = stream
         self.memory = memory
 

@@ -24,8 +24,8 @@ from paddock.mcp.relay.definitions import Definition
 from paddock.mcp.relay.tools import LONGEST_DESCRIPTION, KnownTool
 from paddock.memory import Hold, unlimited
 from paddock.models.mcp import McpTransport
-from paddock.tools.bench import Progress
-from paddock.tools.tool import Outcome, Picture
+from paddock.tools.context import Progress
+from paddock.tools.tool import Picture, ToolOutcome
 
 MOST_TOOLS = 500
 LONGEST_SCHEMA = 64 * 1024
@@ -52,7 +52,7 @@ _REFUSALS = {
 }
 
 
-class Session:
+class UpstreamSession:
     def __init__(self, client: Client, ended: asyncio.Event, changed: asyncio.Event) -> None:
         self._client = client
         self._names: set[str] = set()
@@ -86,7 +86,7 @@ class Session:
         if self._name_characters > _MAX_NAMES:
             self.ended.set()
 
-    async def call(self, name: str, arguments: Mapping[str, Any], hear: Progress, seconds: float) -> Outcome:
+    async def call(self, name: str, arguments: Mapping[str, Any], hear: Progress, seconds: float) -> ToolOutcome:
         async def tell(progress: float, total: float | None, message: str | None) -> None:
             told = message or (f"{progress:g}" if total is None else f"{progress:g} of {total:g}")
             await hear(told[:_LONGEST_WHY])
@@ -98,12 +98,12 @@ class Session:
         except MCPError as problem:
             if problem.error.code == types.CONNECTION_CLOSED or problem.error.message == _SESSION_LOST:
                 self.ended.set()
-                raise Failed("it ended during the call, and is being restarted.") from problem
-            return Outcome(problem.error.message, failed=True)
+                raise UpstreamFailed("it ended during the call, and is being restarted.") from problem
+            return ToolOutcome(problem.error.message, failed=True)
         except httpx2.HTTPError as problem:
-            return Outcome(_why(problem, seconds), failed=True)
+            return ToolOutcome(_why(problem, seconds), failed=True)
         except RuntimeError as problem:  # it wants to be given more first, which nobody here can
-            return Outcome(str(problem), failed=True)
+            return ToolOutcome(str(problem), failed=True)
         return _outcome(answer)
 
 
@@ -115,7 +115,7 @@ async def connect(
     dial: remote.Dial | None,
     start_seconds: float,
     hold: Hold = unlimited,
-) -> AsyncIterator[tuple[Session, Callable[[], str]]]:
+) -> AsyncIterator[tuple[UpstreamSession, Callable[[], str]]]:
     """A session, and what the server said last on its standard error. Raises when it is not there in time."""
     changed = asyncio.Event()
 
@@ -144,13 +144,13 @@ async def connect(
             async with asyncio.timeout(start_seconds):
                 await stack.enter_async_context(_until_ended(client, ended))
         except Exception as problem:
-            raise Failed(_why(problem, start_seconds), said()) from problem
+            raise UpstreamFailed(_why(problem, start_seconds), said()) from problem
         # Schemas are the server's own, and patterns in them may take for ever. Whoever asked can judge the answer.
         client.session.validate_tool_result = _not_judged  # type: ignore[method-assign]
-        yield Session(client, ended, changed), said
+        yield UpstreamSession(client, ended, changed), said
 
 
-class Failed(Exception):
+class UpstreamFailed(Exception):
     """It could not be started or reached. ``said``: what it wrote to its standard error."""
 
     def __init__(self, why: str, said: str = "") -> None:
@@ -175,7 +175,7 @@ async def _until_ended(client: Client, ended: asyncio.Event) -> AsyncIterator[No
         await client.__aenter__()
     except asyncio.CancelledError:
         if gone and entering is not None and entering.uncancel() == 0:
-            raise Failed("It ended before it had answered.") from None
+            raise UpstreamFailed("It ended before it had answered.") from None
         raise
     finally:
         watching.cancel()
@@ -279,7 +279,7 @@ def _capped(schema: dict[str, Any]) -> dict[str, Any] | None:
     return json.loads(written) if len(written) <= LONGEST_SCHEMA else None
 
 
-def _outcome(answer: types.CallToolResult) -> Outcome:
+def _outcome(answer: types.CallToolResult) -> ToolOutcome:
     texts: list[str] = []
     pictures: list[Picture] = []
     for block in answer.content:
@@ -300,7 +300,7 @@ def _outcome(answer: types.CallToolResult) -> Outcome:
     if data is not None and not _is_moderate(data):
         data = None
         texts.append(_TOO_MUCH_DATA)
-    return Outcome("\n".join(texts), data, tuple(pictures), answer.is_error)
+    return ToolOutcome("\n".join(texts), data, tuple(pictures), answer.is_error)
 
 
 def _is_moderate(data: Any) -> bool:

@@ -22,11 +22,12 @@ import structlog
 from mcp.shared.message import SessionMessage
 
 from paddock import errors
+from paddock.loop_turns import give_turn
 from paddock.machine.base import Machine, ProcessInfo, ProcessSpec, Stream
 from paddock.machine.lines import LineBuffer
 from paddock.mcp.relay import incoming
 from paddock.mcp.relay.definitions import Definition
-from paddock.memory import Memory
+from paddock.memory import MemoryReservation
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +43,7 @@ _HINTS = {"uv": _UV, "uvx": _UV, "node": _NODE, "npm": _NODE, "npx": _NODE}
 _LABEL = re.compile(r"mcp server (\S+) #(\d{1,9}): ")
 
 
-class Ended(errors.Conflict):
+class ServerExited(errors.Conflict):
     """Its process is no more, or cannot be spoken to."""
 
 
@@ -83,7 +84,7 @@ async def latest(machine: Machine, name: str, definition: Definition) -> tuple[i
 class StdioWire:
     """One session with the process. ``last_words`` is what it wrote to its standard error."""
 
-    def __init__(self, machine: Machine, process: ProcessInfo, memory: Memory) -> None:
+    def __init__(self, machine: Machine, process: ProcessInfo, memory: MemoryReservation) -> None:
         self._machine = machine
         self._process = process
         self._memory = memory
@@ -122,13 +123,14 @@ class StdioWire:
                     self._error = (self._error + chunk.data)[-_TAIL:]
                     continue
                 for each in lines.feed(chunk.data):
+                    await give_turn()
                     if (message := await self._message(each.strip())) is not None:
                         await to_client.send(message)
                 if len(lines) > incoming.MAX_ANSWER:
-                    raise Ended(f"It wrote a line of over {incoming.MAX_ANSWER} bytes.")
+                    raise ServerExited(f"It wrote a line of over {incoming.MAX_ANSWER} bytes.")
                 self._memory.release()
                 self._memory.reserve(incoming.COPIES * len(lines))
-        except (Ended, errors.TooManyBytes, errors.Overloaded) as problem:
+        except (ServerExited, errors.TooManyBytes, errors.Overloaded) as problem:
             self._error = problem.message.encode()
         except errors.PaddockError:  # the machine is gone, or paused; whoever looks next will see
             pass

@@ -10,12 +10,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, create_model
 
 from paddock.mcp.relay.names import tool_name
-from paddock.tools.bench import Bench, Progress
-from paddock.tools.tool import Outcome, Reply, Tool
+from paddock.tools.context import Progress, ToolContext
+from paddock.tools.tool import Tool, ToolOutcome, ToolReply
 
 LONGEST_DESCRIPTION = 8192
 
-Forward = Callable[[str, Mapping[str, Any], Progress], Awaitable[Outcome]]
+Forward = Callable[[str, Mapping[str, Any], Progress], Awaitable[ToolOutcome]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class _Anything(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-async def _not_here(bench: Bench, **arguments: Any) -> Reply[_Anything]:
+async def _not_here(ctx: ToolContext, **arguments: Any) -> ToolReply[_Anything]:
     raise NotImplementedError("the tool of another server has no function of its own")
 
 
@@ -65,10 +65,10 @@ class RelayedTool(Tool):
         """Empty where its server promises nothing."""
         return self.known.output_schema or {}
 
-    async def call(self, bench: Bench, arguments: Mapping[str, Any]) -> Outcome:
+    async def call(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutcome:
         if self.forward is None:
-            return Outcome(f"The MCP server of {self.name} is not there.", failed=True)
-        return await self.forward(self.known.name, arguments, bench.progress)
+            return ToolOutcome(f"The MCP server of {self.name} is not there.", failed=True)
+        return await self.forward(self.known.name, arguments, ctx.progress)
 
 
 def relayed(server: str, known: KnownTool, forward: Forward | None) -> RelayedTool:

@@ -26,11 +26,11 @@ from daytona import (
 from daytona import Resources as Size
 
 from paddock import errors
-from paddock.machine.agent.bridge import Endpoint
+from paddock.machine.agent.bridge import BridgeEndpoint
 from paddock.providers.base import IsolationReport, MachineState
 from paddock.providers.daytona.failures import status_of, translated
 from paddock.providers.daytona.network import settings_of
-from paddock.providers.vendor.base import AGENT_PORT, Done, Order, Vendor, VendorMachine
+from paddock.providers.vendor.base import AGENT_PORT, MachineRequest, ScriptResult, Vendor, VendorMachine
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +97,7 @@ class DaytonaVendor(Vendor):
         """Containers or virtual machines, by the class of the snapshot, which Daytona does not tell beforehand."""
         return None
 
-    async def create(self, order: Order) -> VendorMachine:
+    async def create(self, order: MachineRequest) -> VendorMachine:
         """Its name makes a create that is repeated the same one."""
         common = {
             "name": f"paddock-{hashlib.sha256(repr(sorted(order.metadata.items())).encode()).hexdigest()[:24]}",
@@ -173,20 +173,20 @@ class DaytonaVendor(Vendor):
             finally:
                 self._held.pop(reference, None)
 
-    async def endpoint(self, reference: str) -> Endpoint:
+    async def endpoint(self, reference: str) -> BridgeEndpoint:
         with translated("reach a machine", reference=reference):
             machine = await self._handle(reference)
             link = await self._patiently(lambda: machine.get_preview_link(AGENT_PORT))
         scheme, _, rest = link.url.partition("://")
         headers = {"X-Daytona-Preview-Token": link.token or "", "X-Daytona-Skip-Preview-Warning": "true"}
-        return Endpoint(f"{'ws' if scheme == 'http' else 'wss'}://{rest}", headers)
+        return BridgeEndpoint(f"{'ws' if scheme == 'http' else 'wss'}://{rest}", headers)
 
     async def upload(self, reference: str, files: Mapping[str, bytes], user: str) -> None:
         with translated("take the agent in", reference=reference):
             machine = await self._handle(reference)
             await machine.fs.upload_files([FileUpload(data, path) for path, data in files.items()], int(_SECONDS))
 
-    async def run(self, reference: str, script: str, user: str) -> Done:
+    async def run(self, reference: str, script: str, user: str) -> ScriptResult:
         command = f"sh -c {shlex.quote(script)}"
         if user != self.root:
             folder = f"/home/{user}/.paddock"
@@ -194,7 +194,7 @@ class DaytonaVendor(Vendor):
         with translated("start the agent", reference=reference):
             machine = await self._handle(reference)
             done = await machine.process.exec(command, timeout=int(_SECONDS))
-            return Done(int(done.exit_code), done.result or "")
+            return ScriptResult(int(done.exit_code), done.result or "")
 
     async def _handle(self, reference: str) -> Any:
         if reference not in self._held:
@@ -232,7 +232,7 @@ def _leave_signals_alone() -> None:
     client.async_signal_handler_set = True
 
 
-def _params(order: Order, common: dict[str, Any]) -> Any:
+def _params(order: MachineRequest, common: dict[str, Any]) -> Any:
     if order.template_id.startswith(IMAGE):
         wanted = order.resources
         size = Size(

@@ -18,17 +18,17 @@ import structlog
 from paddock import errors
 from paddock.egress.policy import EgressMode
 from paddock.providers.base import MachineState, SandboxSpec
+from paddock.providers.common import removal
+from paddock.providers.common.programs import Programs
+from paddock.providers.common.record import SandboxRecord
+from paddock.providers.common.sandbox_dirs import SandboxDirs
 from paddock.providers.docker import container
-from paddock.providers.docker.birth import Midwife
-from paddock.providers.docker.engine import Engine, Missing
-from paddock.providers.docker.host import AUTO, Host, chosen_far, own_kernel, runtime_of
-from paddock.providers.docker.kit import Kit
+from paddock.providers.docker.agent_start import AgentStarter
+from paddock.providers.docker.agent_transport import ContainerTransport, ExecTransport, SocketTransport
+from paddock.providers.docker.agent_volume import AgentVolume
+from paddock.providers.docker.engine import DockerEngine, EngineNotFound
+from paddock.providers.docker.host import AUTO, EngineHost, chosen_far, own_kernel, runtime_of
 from paddock.providers.docker.shared_directory import engine_sees
-from paddock.providers.docker.way import FarWay, NearWay, Way
-from paddock.providers.ground import removal
-from paddock.providers.ground.programs import Programs
-from paddock.providers.ground.record import Record
-from paddock.providers.ground.yard import Yard
 
 log = structlog.get_logger(__name__)
 
@@ -48,21 +48,23 @@ STATES = {
 """Those that an engine has besides (``removing``, ``dead``) are of containers that are never to come back."""
 
 
-class Builder:
+class ContainerBuilder:
     """Usable after ``prepare``."""
 
-    host: Host
-    site: container.Site
-    kit: Kit
-    _midwife: Midwife
+    host: EngineHost
+    site: container.ContainerSettings
+    kit: AgentVolume
+    _agent_starter: AgentStarter
 
-    def __init__(self, yard: Yard, engine: Engine, *, runtime: str, read_only: bool, way: str = AUTO) -> None:
-        self._yard = yard
+    def __init__(
+        self, dirs: SandboxDirs, engine: DockerEngine, *, runtime: str, read_only: bool, way: str = AUTO
+    ) -> None:
+        self._dirs = dirs
         self._engine = engine
         self._runtime = runtime
         self._read_only = read_only
-        self._way = way
-        self._births = yard.root / "births"
+        self._transport = way
+        self._births = dirs.root / "births"
         self._suspects: set[str] = set()
         self._sweeping = asyncio.Lock()
         self._hard_disk: bool | None = None
@@ -78,15 +80,15 @@ class Builder:
             known = ", ".join(sorted(info["Runtimes"]))
             raise errors.ProviderRefused(f"The engine has no runtime {self._runtime!r}. It has: {known}.")
         here = self._engine.address.socket is not None
-        far = chosen_far(self._way, here, runtime_of(info, self._runtime))
-        self.host = Host.of(info, runtime=self._runtime, read_only=self._read_only, far=far)
+        far = chosen_far(self._transport, here, runtime_of(info, self._runtime))
+        self.host = EngineHost.of(info, runtime=self._runtime, read_only=self._read_only, far=far)
         self._engine.thaw_first = own_kernel(self.host.runtime)
         await asyncio.to_thread(self._lay_out, str(info.get("Architecture") or platform.machine()))
-        self._midwife = Midwife(self._engine)
+        self._agent_starter = AgentStarter(self._engine)
 
     def close(self) -> None:
         if hasattr(self, "_midwife"):
-            self._midwife.close()
+            self._agent_starter.close()
 
     def require(self, spec: SandboxSpec) -> None:
         """What was asked for is given or refused, never less."""
@@ -103,14 +105,14 @@ class Builder:
             )
         self._require_mounts(spec)
 
-    def way(self, folder: Path, record: Record) -> Callable[[Callable[[], Path]], Way]:
+    def way(self, folder: Path, record: SandboxRecord) -> Callable[[Callable[[], Path]], ContainerTransport]:
         """As it was made, whatever is chosen now."""
         if not (folder / FAR_MARK).exists():
-            return NearWay
+            return SocketTransport
         token = (folder / FAR_MARK).read_text()
-        return lambda _: FarWay(self._engine, record.reference, token)
+        return lambda _: ExecTransport(self._engine, record.reference, token)
 
-    async def make(self, draft: Path, record: Record, environment: Sequence[str]) -> None:
+    async def make(self, draft: Path, record: SandboxRecord, environment: Sequence[str]) -> None:
         """The container, started, with its agent listening. The record is there first: what a crash leaves is known."""
         await self._find_out(record.spec.template_id)
         birth = None if self.host.far else self._births / record.reference
@@ -133,36 +135,36 @@ class Builder:
                 if not await engine_sees(self._engine, self.site.installation, self._births, image):
                     log.info("the engine does not see this server's files: containers are reached through it (far)")
                     self.host = replace(self.host, far=True)
-            except Missing as error:
+            except EngineNotFound as error:
                 raise errors.TemplateNotFound(f"The engine has no image {image!r} any more: {error}") from None
             self._shared = True
 
-    async def start(self, folder: Path, record: Record) -> None:
+    async def start(self, folder: Path, record: SandboxRecord) -> None:
         """Again, with fresh processes on the same files."""
         self._require_mounts(record.spec)
         await self._begin(folder, record)
 
-    async def _begin(self, folder: Path, record: Record) -> None:
+    async def _begin(self, folder: Path, record: SandboxRecord) -> None:
         if (folder / FAR_MARK).exists():
             await self._engine.start(record.reference)
             return
         birth = self._births / record.reference
         birth.mkdir(mode=0o755, exist_ok=True)
-        await self._midwife.start(record.reference, birth, folder)
+        await self._agent_starter.start(record.reference, birth, folder)
 
-    async def status(self, record: Record) -> str | None:
+    async def status(self, record: SandboxRecord) -> str | None:
         """One of STATES, by the engine's name for it. None is definite: there is no container of this sandbox."""
         found = await self._engine.inspect(record.reference)
         status = None if found is None else str(found["State"]["Status"])
         return status if status in STATES else None
 
-    async def state(self, record: Record) -> MachineState | None:
+    async def state(self, record: SandboxRecord) -> MachineState | None:
         status = await self.status(record)
         return None if status is None else STATES[status]
 
     async def states(self) -> dict[str, MachineState]:
         """Of all containers of this installation, by reference."""
-        label = f"{container.INSTALLATION}={_installation(self._yard.root / 'installation')}"
+        label = f"{container.INSTALLATION}={_installation(self._dirs.root / 'installation')}"
         found = {one["Names"][0].lstrip("/"): STATES.get(one["State"]) for one in await self._engine.containers(label)}
         return {name: state for name, state in found.items() if state is not None}
 
@@ -175,14 +177,14 @@ class Builder:
                 f"The folder of sandbox {folder.name!r} cannot be read: {error}"
             ) from error
 
-    async def end(self, record: Record) -> None:
+    async def end(self, record: SandboxRecord) -> None:
         """Its container, with everything in it. Raises where the engine cannot say that it is gone."""
         await self._engine.remove(record.reference)
         await asyncio.to_thread(shutil.rmtree, self._births / record.reference, ignore_errors=True)
 
     async def destroy(self, gone: Path) -> None:
         """Everything of a sandbox whose folder is in the trash. To be called again after a crash."""
-        record = Record.load(gone)
+        record = SandboxRecord.load(gone)
         if record is not None:
             await self.end(record)
         await asyncio.to_thread(removal.remove, gone)
@@ -197,15 +199,15 @@ class Builder:
             await self._sweep(containers)
 
     async def _sweep(self, containers: set[str]) -> None:
-        for path in self._yard.abandoned():
-            self._yard.discard(path)
-        for path in self._yard.discarded():
+        for path in self._dirs.abandoned():
+            self._dirs.discard(path)
+        for path in self._dirs.discarded():
             try:
                 await self.destroy(path)
             except errors.PaddockError as error:
                 log.warning("the remains of a sandbox could not be removed yet", problem=error.message)
         known, births = await asyncio.to_thread(self._known)
-        if self._yard.unreadable():
+        if self._dirs.unreadable():
             return  # a container that looks like nobody's may be the one of a record that cannot be read
         nobodys = (containers | births) - known
         for name in nobodys & self._suspects:
@@ -216,33 +218,33 @@ class Builder:
 
     def _known(self) -> tuple[set[str], set[str]]:
         births = set(os.listdir(self._births))  # noqa: PTH208
-        drafts = {PREFIX + name for name in self._yard.drafts()}
-        records = [record for _, record in (*self._yard.warm(), *self._yard.sandboxes())]
+        drafts = {PREFIX + name for name in self._dirs.drafts()}
+        records = [record for _, record in (*self._dirs.warm(), *self._dirs.sandboxes())]
         return drafts | {record.reference for record in records}, births
 
     def _lay_out(self, architecture: str) -> None:
         programs = Programs.find()
         if (missing := programs.problem()) is not None:
             raise errors.ProviderRefused(missing)
-        self._yard.lay_out()
+        self._dirs.create_layout()
         self._births.mkdir(mode=0o700, exist_ok=True)
-        installation = _installation(self._yard.root / "installation")
-        self.kit = Kit(self._engine, installation, architecture)
-        self.site = container.Site(
+        installation = _installation(self._dirs.root / "installation")
+        self.kit = AgentVolume(self._engine, installation, architecture)
+        self.site = container.ContainerSettings(
             installation,
-            _copied(programs.agent, self._yard.root / "bin"),
+            _copied(programs.agent, self._dirs.root / "bin"),
             self._runtime,
             self._read_only,
             self.kit.volume,
             here=self._engine.address.socket is not None or not self.host.far,
         )
 
-    async def _create(self, record: Record, birth: Path | None) -> None:
+    async def _create(self, record: SandboxRecord, birth: Path | None) -> None:
         """With a hard disk limit where the storage driver has such a thing, which only trying tells."""
         hard = self._hard_disk is not False
         try:
             await self._engine.create(record.reference, container.body(self.site, record.spec, birth, hard_disk=hard))
-        except Missing as error:
+        except EngineNotFound as error:
             raise errors.TemplateNotFound(
                 f"The engine has no image {record.spec.template_id!r} any more: {error}"
             ) from None
@@ -264,7 +266,7 @@ class Builder:
                 "Directories of this machine cannot be mounted by an engine elsewhere. Write files into the sandbox, "
                 "or use a provider on this machine."
             )
-        private = [self._yard.root, *([Path(socket).resolve()] if socket else [])]
+        private = [self._dirs.root, *([Path(socket).resolve()] if socket else [])]
         for mount in spec.mounts:
             source = Path(mount.source)
             if not source.is_dir():

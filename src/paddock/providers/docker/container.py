@@ -83,7 +83,7 @@ _CPU_SHARES = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ContainerSettings:
     """What is the same for every container of an installation."""
 
     installation: str
@@ -96,7 +96,7 @@ class Site:
     """Whether the engine is on this machine, so that what holds for us holds for it."""
 
 
-def body(site: Site, spec: SandboxSpec, birth: Path | None, *, hard_disk: bool) -> dict[str, Any]:
+def body(site: ContainerSettings, spec: SandboxSpec, birth: Path | None, *, hard_disk: bool) -> dict[str, Any]:
     """For the engine's ``create``. ``birth``: the directory through which its agent is born; None: the far way."""
     return {
         "Image": spec.template_id,
@@ -192,7 +192,7 @@ def _tmpfs(read_only: bool) -> Mapping[str, str]:
     return found
 
 
-def _mounts(site: Site, spec: SandboxSpec, birth: Path | None) -> list[dict[str, Any]]:
+def _mounts(site: ContainerSettings, spec: SandboxSpec, birth: Path | None) -> list[dict[str, Any]]:
     if birth is None:
         kit = {"Type": "volume", "Source": site.kit, "Target": PROGRAMS, "ReadOnly": True}
         found = [{**kit, "VolumeOptions": {"NoCopy": True}}]

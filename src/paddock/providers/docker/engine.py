@@ -36,11 +36,11 @@ _WRONG_STATE = "container state improper"
 """Podman's 409, which it says with 500."""
 
 
-class Missing(errors.NotFound):
+class EngineNotFound(errors.NotFound):
     """The engine has no such container or image."""
 
 
-class Engine:
+class DockerEngine:
     def __init__(self, address: Address, *, seconds: float = _SECONDS) -> None:
         self.address = address
         self.version = OLDEST
@@ -87,7 +87,7 @@ class Engine:
         """None is definite: there is no such container."""
         try:
             return dict(await self.ask("GET", f"/containers/{name}/json", params={"size": int(size)}))
-        except Missing:
+        except EngineNotFound:
             return None
 
     async def containers(self, label: str) -> list[dict[str, Any]]:
@@ -121,7 +121,7 @@ class Engine:
         """With its processes and its volumes. One that is not there, or on its way out, is fine."""
         try:
             await self._end("DELETE", name, "", {"force": 1, "v": 1})
-        except (Missing, errors.Conflict):
+        except (EngineNotFound, errors.Conflict):
             if await self.inspect(name) is not None:
                 await self.ask(
                     "POST",
@@ -133,7 +133,7 @@ class Engine:
 
     async def _end(self, method: str, name: str, what: str, params: Mapping[str, Any]) -> None:
         if self.thaw_first:
-            with contextlib.suppress(Missing, errors.Conflict, errors.ProviderUnavailable):
+            with contextlib.suppress(EngineNotFound, errors.Conflict, errors.ProviderUnavailable):
                 await self.unpause(name)
         await self.ask(method, f"/containers/{name}{what}", params=params)
 
@@ -164,7 +164,7 @@ class Engine:
     async def has_volume(self, name: str) -> bool:
         try:
             await self.ask("GET", f"/volumes/{name}")
-        except Missing:
+        except EngineNotFound:
             return False
         return True
 
@@ -173,7 +173,7 @@ class Engine:
     async def image(self, name: str) -> dict[str, Any] | None:
         try:
             return dict(await self.ask("GET", f"/images/{name}/json"))
-        except Missing:
+        except EngineNotFound:
             return None
 
     async def images(self) -> list[dict[str, Any]]:
@@ -241,7 +241,7 @@ class Engine:
             return
         said = _message(response)
         if status == 404:
-            raise Missing(said)
+            raise EngineNotFound(said)
         lower = said.lower()
         if status == 409 or _WRONG_STATE in lower:
             raise errors.Conflict(said)

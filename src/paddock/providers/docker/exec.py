@@ -12,7 +12,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from paddock import errors
-from paddock.providers.docker.engine import Engine
+from paddock.providers.docker.engine import DockerEngine
 
 _SECONDS = 30.0
 _LARGEST_HEAD = 16 * 1024
@@ -24,8 +24,8 @@ _IDLE, _INTERVAL, _TIMES = 30, 10, 6
 """After a minute and a half without a word from its machine, an engine elsewhere counts as gone."""
 
 
-class Exec:
-    """A :class:`~paddock.machine.agent.trunk.Pipe`."""
+class EngineExec:
+    """A :class:`~paddock.machine.agent.multiplexer.Pipe`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -36,7 +36,7 @@ class Exec:
         """The end of what it wrote to its standard error."""
 
     @classmethod
-    async def open(cls, engine: Engine, container: str, words: Sequence[str]) -> Self:
+    async def open(cls, engine: DockerEngine, container: str, words: Sequence[str]) -> Self:
         """As root, who the container's root is; it ends when this is closed."""
         number = await engine.exec(container, words)
         try:
@@ -82,7 +82,7 @@ class Exec:
             length -= len(piece)
 
 
-async def _connected(engine: Engine) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connected(engine: DockerEngine) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     address = engine.address
     if address.socket is not None:
         return await asyncio.open_unix_connection(address.socket, limit=_PIECE)
@@ -100,7 +100,7 @@ async def _connected(engine: Engine) -> tuple[asyncio.StreamReader, asyncio.Stre
     return reader, writer
 
 
-async def _begin(engine: Engine, number: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _begin(engine: DockerEngine, number: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """From here on the connection is the program's."""
     body = json.dumps({"Detach": False, "Tty": False}).encode()
     writer.write(

@@ -14,7 +14,7 @@ AUTO, NEAR, FAR = "auto", "near", "far"
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class EngineHost:
     memory: bool
     cpu: bool
     pids: bool
@@ -28,7 +28,7 @@ class Host:
     """Whether agents are reached through the engine alone."""
 
     @classmethod
-    def of(cls, info: Mapping[str, Any], *, runtime: str, read_only: bool, far: bool = False) -> Host:
+    def of(cls, info: Mapping[str, Any], *, runtime: str, read_only: bool, far: bool = False) -> EngineHost:
         options = {option.removeprefix("name=").split(",")[0] for option in info.get("SecurityOptions") or ()}
         return cls(
             memory=bool(info.get("MemoryLimit")),

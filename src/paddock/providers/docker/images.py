@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Sequence
 
 from paddock import errors
-from paddock.providers.docker.engine import Engine
+from paddock.providers.docker.engine import DockerEngine
 
 
-class Images:
-    def __init__(self, engine: Engine, listed: Sequence[str], *, any_local: bool, pull: bool) -> None:
+class EngineImages:
+    def __init__(self, engine: DockerEngine, listed: Sequence[str], *, any_local: bool, pull: bool) -> None:
         self._engine = engine
         self._listed = list(dict.fromkeys(listed))
         self._any_local = any_local

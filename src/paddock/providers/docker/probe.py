@@ -15,7 +15,7 @@ _SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EngineOptions:
     """What the settings say of the engine."""
 
     host: str
@@ -25,7 +25,7 @@ class Asked:
     runtime: str = ""
 
     @classmethod
-    def of(cls, settings: Settings) -> Asked:
+    def of(cls, settings: Settings) -> EngineOptions:
         return cls(
             settings.docker_host,
             settings.docker_tls_verify,
@@ -36,23 +36,23 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EngineProbe:
     engine: str
     """Where it is, which, and how its containers are reached; empty where there is none."""
     problem: str | None
 
 
-def check(asked: Asked) -> Answer:
+def check(asked: EngineOptions) -> EngineProbe:
     """Blocking, for a moment at most."""
     try:
         address = Address.parse(asked.host, asked.tls_verify, asked.cert_path)
         transport = httpx.HTTPTransport(uds=address.socket, verify=address.context() or True)
     except errors.PaddockError as error:
-        return Answer("", error.message)
+        return EngineProbe("", error.message)
     try:
         with httpx.Client(transport=transport, base_url=address.url, timeout=_SECONDS, trust_env=False) as client:
             said = client.get("/version").raise_for_status().json()
             way = "far" if chosen_far(asked.way, address.socket is not None, asked.runtime) else "near"
-            return Answer(f"{said.get('Version', 'an engine')} at {address}, {way}", None)
+            return EngineProbe(f"{said.get('Version', 'an engine')} at {address}, {way}", None)
     except (httpx.HTTPError, OSError, ValueError, AttributeError) as error:
-        return Answer("", f"No engine answers at {address} ({error}). Start one, or set DOCKER_HOST.")
+        return EngineProbe("", f"No engine answers at {address} ({error}). Start one, or set DOCKER_HOST.")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from paddock import errors
-from paddock.providers.docker.engine import Engine
-from paddock.providers.docker.living import Living
+from paddock.providers.docker.engine import DockerEngine
+from paddock.providers.docker.handle import DockerHandle
 
 log = structlog.get_logger(__name__)
 
@@ -23,10 +23,10 @@ _SHARE = 0.05
 """Of the time, at most, in which the engine measures one sandbox."""
 
 
-class Measure:
+class LayerSize:
     """How large the layer of one container is. The engine walks through it, so a recent answer is as good."""
 
-    def __init__(self, engine: Engine, name: str) -> None:
+    def __init__(self, engine: DockerEngine, name: str) -> None:
         self._engine = engine
         self._name = name
         self._used = 0
@@ -42,19 +42,19 @@ class Measure:
         return self._used
 
 
-async def keep(living: Callable[[], Iterable[Living]]) -> None:
+async def keep(handle: Callable[[], Iterable[DockerHandle]]) -> None:
     """Until cancelled."""
     while True:
-        for one in list(living()):
+        for one in list(handle()):
             if one.alive() and not one.paused:
                 await look(one)
         await asyncio.sleep(_SECONDS)
 
 
-async def look(living: Living) -> None:
-    sandbox_id, limit = living.record.spec.sandbox_id, living.record.spec.resources.disk_mb << 20
+async def look(handle: DockerHandle) -> None:
+    sandbox_id, limit = handle.record.spec.sandbox_id, handle.record.spec.resources.disk_mb << 20
     try:
-        used = await living.disk_used()
+        used = await handle.disk_used()
         if used <= limit:
             return
         log.warning(
@@ -63,8 +63,8 @@ async def look(living: Living) -> None:
             used_mb=used >> 20,
             limit_mb=limit >> 20,
         )
-        for process in await living.machine.processes():
+        for process in await handle.machine.processes():
             if process.running:
-                await living.machine.signal(process.process_id, signal.SIGKILL)
+                await handle.machine.signal(process.process_id, signal.SIGKILL)
     except errors.PaddockError as error:
         log.warning("the disk of a sandbox could not be kept small", sandbox_id=sandbox_id, problem=error.message)

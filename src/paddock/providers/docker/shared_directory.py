@@ -11,15 +11,15 @@ from pathlib import Path
 
 from paddock import errors
 from paddock.providers.docker.container import BIRTH, INSTALLATION
-from paddock.providers.docker.engine import Engine, Missing
+from paddock.providers.docker.engine import DockerEngine, EngineNotFound
 
 _NOT_THERE = ("bind source path does not exist", "no such file or directory")
 
 
-async def engine_sees(engine: Engine, installation: str, folder: Path, image: str) -> bool:
+async def engine_sees(engine: DockerEngine, installation: str, folder: Path, image: str) -> bool:
     """By a container that is never started: the engine looks for a file of ours in what it would mount.
 
-    Any image will do. Raises :class:`Missing` where the engine has not got this one.
+    Any image will do. Raises :class:`EngineNotFound` where the engine has not got this one.
     """
     number = secrets.token_hex(6)
     directory = folder / f"probe-{number}"
@@ -38,7 +38,7 @@ async def engine_sees(engine: Engine, installation: str, folder: Path, image: st
             return await engine.has_file(probe, f"{BIRTH}/{number}")
         finally:
             await asyncio.shield(engine.remove(probe))
-    except Missing:
+    except EngineNotFound:
         raise
     except (errors.ProviderRefused, errors.ProviderUnavailable) as error:
         if any(sign in error.message.lower() for sign in _NOT_THERE):

@@ -21,11 +21,11 @@ from e2b import (
 )
 
 from paddock import errors
-from paddock.machine.agent.bridge import Endpoint
+from paddock.machine.agent.bridge import BridgeEndpoint
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer, MachineState
 from paddock.providers.e2b.failures import answered, translated
 from paddock.providers.e2b.network import settings_of
-from paddock.providers.vendor.base import AGENT_PORT, Done, Order, Vendor, VendorMachine
+from paddock.providers.vendor.base import AGENT_PORT, MachineRequest, ScriptResult, Vendor, VendorMachine
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +97,7 @@ class E2BVendor(Vendor):
         layer = Layer("virtual machine", True, "E2B runs every sandbox in a Firecracker machine of its own.")
         return IsolationReport(IsolationLevel.HARDENED, (layer,))
 
-    async def create(self, order: Order) -> VendorMachine:
+    async def create(self, order: MachineRequest) -> VendorMachine:
         """Under a key that makes it one request however often it is sent, also by another server at the same time."""
         for attempt in range(_CREATE_ATTEMPTS):
             try:
@@ -115,7 +115,7 @@ class E2BVendor(Vendor):
             self._next_try(order)  # the answer of long ago: that one was made, and deleted since
         raise errors.ProviderUnavailable("E2B has not made the machine yet that it was asked for before.")
 
-    async def _make(self, order: Order) -> AsyncSandbox:
+    async def _make(self, order: MachineRequest) -> AsyncSandbox:
         wishes = settings_of(order.egress)
         with translated("make a machine"):
             try:
@@ -177,30 +177,30 @@ class E2BVendor(Vendor):
         with translated("delete a machine", reference=reference):
             await AsyncSandbox.kill(reference, **self._options)
 
-    async def endpoint(self, reference: str) -> Endpoint:
+    async def endpoint(self, reference: str) -> BridgeEndpoint:
         handle = await self._handle(reference)
         headers = {}
         if handle.traffic_access_token:
             headers["E2B-Traffic-Access-Token"] = handle.traffic_access_token
         if not self._sandbox_url:
-            return Endpoint(f"wss://{handle.get_host(AGENT_PORT)}", headers)
+            return BridgeEndpoint(f"wss://{handle.get_host(AGENT_PORT)}", headers)
         scheme, _, rest = self._sandbox_url.partition("://")
         url = f"{'ws' if scheme == 'http' else 'wss'}://{rest}"
-        return Endpoint(url, {**headers, "E2b-Sandbox-Id": reference, "E2b-Sandbox-Port": str(AGENT_PORT)})
+        return BridgeEndpoint(url, {**headers, "E2b-Sandbox-Id": reference, "E2b-Sandbox-Port": str(AGENT_PORT)})
 
     async def upload(self, reference: str, files: Mapping[str, bytes], user: str) -> None:
         handle = await self._handle(reference)
         with translated("take the agent in", reference=reference):
             await handle.files.write_files([{"path": path, "data": data} for path, data in files.items()], user=user)
 
-    async def run(self, reference: str, script: str, user: str) -> Done:
+    async def run(self, reference: str, script: str, user: str) -> ScriptResult:
         handle = await self._handle(reference)
         with translated("start the agent", reference=reference):
             try:
                 done = await handle.commands.run(script, user=user, timeout=_SCRIPT_SECONDS)
             except CommandExitException as error:
-                return Done(error.exit_code, error.stdout + error.stderr)
-            return Done(done.exit_code, done.stdout + done.stderr)
+                return ScriptResult(error.exit_code, error.stdout + error.stderr)
+            return ScriptResult(done.exit_code, done.stdout + done.stderr)
 
     async def _handle(self, reference: str) -> AsyncSandbox:
         """Of a machine that runs: to ask for one makes a paused one run."""
@@ -212,11 +212,11 @@ class E2BVendor(Vendor):
             self._handles[reference] = handle
         return handle
 
-    def _idempotency_key(self, order: Order) -> str:
+    def _idempotency_key(self, order: MachineRequest) -> str:
         wanted = f"{order.metadata} {self._tries.get(order.sandbox_id, 0)}"
         return hmac.new(self._key.encode(), f"create {wanted}".encode(), hashlib.sha256).hexdigest()
 
-    def _next_try(self, order: Order) -> None:
+    def _next_try(self, order: MachineRequest) -> None:
         self._tries[order.sandbox_id] = self._tries.get(order.sandbox_id, 0) + 1
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from paddock import errors
 from paddock.egress.policy import EgressPolicy
-from paddock.providers.base import Found, MachineState, Resources, SandboxSpec
+from paddock.providers.base import MachineInfo, MachineState, Resources, SandboxSpec
 from paddock.providers.fake.descriptors import locked
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -75,8 +75,8 @@ class Record:
         plain["egress"] = self.egress.to_json()
         return json.dumps(plain)
 
-    def found(self) -> Found:
-        return Found(self.sandbox_id, self.state, self.reference, self.created_at, dict(self.labels))
+    def found(self) -> MachineInfo:
+        return MachineInfo(self.sandbox_id, self.state, self.reference, self.created_at, dict(self.labels))
 
 
 class Folder:

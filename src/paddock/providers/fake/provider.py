@@ -14,7 +14,7 @@ from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressReport, EgressTotals
 from paddock.machine.base import Machine
 from paddock.machine.threads import in_thread
-from paddock.providers.base import Capacity, Found, MachineState, Provider, SandboxSpec, Shape
+from paddock.providers.base import Capacity, MachineInfo, MachineState, Provider, SandboxSpec, Shape
 from paddock.providers.fake.faults import Faults, with_faults
 from paddock.providers.fake.folder import Folder, Record, is_safe_name, remove_tree
 from paddock.providers.fake.machine import FakeMachine
@@ -58,7 +58,7 @@ class FakeProvider(Provider):
     async def capacity(self) -> Capacity:
         return self.machine_has
 
-    async def create(self, spec: SandboxSpec) -> Found:
+    async def create(self, spec: SandboxSpec) -> MachineInfo:
         if not is_safe_name(spec.sandbox_id):
             raise errors.Invalid(f"{spec.sandbox_id[:100]!r} cannot be the id of a sandbox.")
         if spec.template_id != TEMPLATE:
@@ -69,7 +69,7 @@ class FakeProvider(Provider):
         with self._shelf.draft(spec.sandbox_id, self.shape_of(spec)) as draft:
             return await self.publish(spec, draft)
 
-    async def publish(self, spec: SandboxSpec, draft: Folder) -> Found:
+    async def publish(self, spec: SandboxSpec, draft: Folder) -> MachineInfo:
         """The last step of a create. Renamed into place: it is there whole or not at all, and the first of two wins."""
         folder, record = self._folder(spec.sandbox_id), Record.new(spec, self._clock.now())
         draft.write(record)
@@ -79,11 +79,11 @@ class FakeProvider(Provider):
             return folder.existing().found()
         return record.found()
 
-    async def inspect(self, sandbox_id: str) -> Found | None:
+    async def inspect(self, sandbox_id: str) -> MachineInfo | None:
         record = self._folder(sandbox_id).read() if is_safe_name(sandbox_id) else None
         return record.found() if record else None
 
-    async def list(self) -> list[Found]:
+    async def list(self) -> list[MachineInfo]:
         return [*await in_thread(self._list)]
 
     async def pause(self, sandbox_id: str, *, keep_memory: bool = True) -> None:
@@ -137,7 +137,7 @@ class FakeProvider(Provider):
     def _namespaces(self, folder: Folder) -> Namespaces:
         return Namespaces(folder, self._bubblewrap, self._spool_limit)
 
-    def _list(self) -> Sequence[Found]:
+    def _list(self) -> Sequence[MachineInfo]:
         try:
             names = sorted(os.listdir(self._root))  # noqa: PTH208
         except OSError as error:

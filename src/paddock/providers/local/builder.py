@@ -21,25 +21,25 @@ from paddock.disk_space import ReserveFile
 from paddock.egress.policy import EgressMode
 from paddock.machine.threads import in_thread
 from paddock.providers.base import IsolationLevel, SandboxSpec
-from paddock.providers.ground import outlet, removal
-from paddock.providers.ground.cgroups import Group
-from paddock.providers.ground.disk import Disks
-from paddock.providers.ground.launch import Born, Launcher
-from paddock.providers.ground.programs import Programs
-from paddock.providers.ground.record import Record, Running, boot_id
-from paddock.providers.ground.seccomp.compiler import program
-from paddock.providers.ground.stock import usual
-from paddock.providers.ground.yard import Yard
+from paddock.providers.common import removal, sandbox_egress
+from paddock.providers.common.cgroups import CgroupHandle
+from paddock.providers.common.disk import Disks
+from paddock.providers.common.launch import LaunchedProcess, Launcher
+from paddock.providers.common.programs import Programs
+from paddock.providers.common.record import RunningProcess, SandboxRecord, boot_id
+from paddock.providers.common.sandbox_dirs import SandboxDirs
+from paddock.providers.common.seccomp.compiler import program
+from paddock.providers.common.warm_machines import usual
 from paddock.providers.local import host as machine
 from paddock.providers.local import private_files, uids
-from paddock.providers.local.enclosure import Enclosure, Laid, Namespaces
 from paddock.providers.local.gvisor import runsc
-from paddock.providers.local.gvisor.enclosure import Gvisor
-from paddock.providers.local.gvisor.runsc import Wanted
-from paddock.providers.local.host import Host
-from paddock.providers.local.plan import Site
-from paddock.providers.local.template import Template
-from paddock.providers.local.templates import Templates
+from paddock.providers.local.gvisor.backend import GvisorBackend
+from paddock.providers.local.gvisor.runsc import RunscSettings
+from paddock.providers.local.host import HostCapabilities
+from paddock.providers.local.isolation_backend import IsolationBackend, LaunchResources, NamespaceBackend
+from paddock.providers.local.plan import LaunchSite
+from paddock.providers.local.template import LocalTemplate
+from paddock.providers.local.templates import LocalTemplates
 
 log = structlog.get_logger(__name__)
 
@@ -47,46 +47,46 @@ _END_SECONDS = 10.0
 _KILL_AGAIN_SECONDS = 0.2
 
 
-class Builder:
+class LocalBuilder:
     """Usable after ``prepare``."""
 
-    host: Host
-    templates: Templates
+    host: HostCapabilities
+    templates: LocalTemplates
     _disks: Disks
     _launcher: Launcher
 
     def __init__(
         self,
-        yard: Yard,
+        dirs: SandboxDirs,
         reserve: ReserveFile,
         templates: Path,
         addons: Path | None = None,
-        wanted: Wanted | None = None,
+        wanted: RunscSettings | None = None,
     ) -> None:
-        self._yard = yard
+        self._dirs = dirs
         self._reserve = reserve
-        self._wanted = wanted or Wanted()
-        self._gvisor: Gvisor | None = None
+        self._wanted = wanted or RunscSettings()
+        self._gvisor: GvisorBackend | None = None
         self._template_folder = templates
         self._addons = addons
         self.programs = Programs.find()
-        self.on_start: Callable[[Path, Running], None] = lambda folder, running: None
+        self.on_start: Callable[[Path, RunningProcess], None] = lambda folder, running: None
         """Told of each sandbox when it is written down, and before anything runs in it."""
 
     def prepare(self) -> None:
         """Look at the machine. Raises with what to do where it cannot run sandboxes."""
-        self._yard.lay_out()
+        self._dirs.create_layout()
         if self._addons is not None:
             shelf.lay_out(self._addons)
         if (missing := self.programs.problem()) is not None:
             raise errors.ProviderRefused(missing)
         self._launcher = Launcher(self.programs.launcher, program(platform.machine()))
-        self.host = machine.look(self._yard.root, self.programs, self._launcher)
+        self.host = machine.look(self._dirs.root, self.programs, self._launcher)
         if self.host.problems:
             raise errors.ProviderRefused(" ".join(self.host.problems))
-        self._namespaces = Namespaces(self.host)
-        self._disks = Disks(self._yard.images, self.host.disk_image)
-        self.templates = Templates(self._template_folder, self._yard.made, self.host.privileged)
+        self._namespaces = NamespaceBackend(self.host)
+        self._disks = Disks(self._dirs.images, self.host.disk_image)
+        self.templates = LocalTemplates(self._template_folder, self._dirs.made, self.host.privileged)
 
     def close(self) -> None:
         if hasattr(self, "_launcher"):
@@ -96,7 +96,7 @@ class Builder:
     def require(self, spec: SandboxSpec) -> None:
         """What was asked for is given or refused, never less."""
         level = self.host.level
-        if kind(spec) is Gvisor:
+        if kind(spec) is GvisorBackend:
             self._require_kernel(spec)
         elif spec.isolation is not None and spec.isolation.rank > level.rank:
             raise errors.ConfinementUnavailable(
@@ -110,65 +110,67 @@ class Builder:
             )
         self._require_mounts(spec)
 
-    def enclosure(self, spec: SandboxSpec) -> Enclosure:
+    def backend(self, spec: SandboxSpec) -> IsolationBackend:
         """Raises where this machine has none such."""
-        if kind(spec) is Namespaces:
+        if kind(spec) is NamespaceBackend:
             return self._namespaces
         if self._gvisor is None:
-            self._gvisor = Gvisor(self.host, runsc.find(self._wanted, self.host))
+            self._gvisor = GvisorBackend(self.host, runsc.find(self._wanted, self.host))
         return self._gvisor
 
-    async def start(self, folder: Path, record: Record, settle: Callable[[Path], Path]) -> tuple[Path, Record]:
+    async def start(
+        self, folder: Path, record: SandboxRecord, settle: Callable[[Path], Path]
+    ) -> tuple[Path, SandboxRecord]:
         """Start what is in ``folder`` and, once it stands, move it where it belongs. The disk stays in any case."""
-        enclosure = self.enclosure(record.spec)
-        laid: list[Parts] = []  # by a thread, which goes on to its end when this is cancelled
+        backend = self.backend(record.spec)
+        prepared: list[Parts] = []  # by a thread, which goes on to its end when this is cancelled
         placed, started = folder, False
 
-        def commit(born: Born) -> None:
+        def commit(born: LaunchedProcess) -> None:
             nonlocal placed, record
-            site = laid[0].site
-            running = Running(born.pid, born.start_time, boot_id(), site.uid_slot, site.group)
+            site = prepared[0].site
+            running = RunningProcess(born.pid, born.start_time, boot_id(), site.uid_slot, site.group)
             record = record.with_running(running)
             record.save(folder)
             self.on_start(folder, running)
             placed = settle(folder)
 
         try:
-            await in_thread(lambda: laid.append(self._lay(folder, record, enclosure)))
-            site, given = laid[0].site, laid[0].given
-            await self._launcher.launch(enclosure.words(site), given.listener, commit, given.complaints)
+            await in_thread(lambda: prepared.append(self._lay(folder, record, backend)))
+            site, given = prepared[0].site, prepared[0].given
+            await self._launcher.launch(backend.plan_steps(site), given.listener, commit, given.complaints)
             started = True
             if record.running is not None:
-                await enclosure.arrive(placed, site, given, record.running.alive)
+                await backend.wait_ready(placed, site, given, record.running.alive)
         except BaseException:
-            for parts in () if started else laid:  # what runs already is ended by its record
+            for parts in () if started else prepared:  # what runs already is ended by its record
                 await asyncio.shield(asyncio.to_thread(self._release, parts.site.uid_slot, parts.site.group))
             raise
         finally:
-            for parts in laid:
+            for parts in prepared:
                 parts.given.close()
         return placed, record
 
-    def rename(self, draft: Path, record: Record, yard: Yard) -> Path:
+    def rename(self, draft: Path, record: SandboxRecord, dirs: SandboxDirs) -> Path:
         """Give a machine that runs already a name and its limits."""
         wanted = record.spec.resources
         if record.running is not None and record.running.group is not None and wanted != usual(wanted.disk_mb):
             record.running.group.limit(wanted)
         record.save(draft)
-        return yard.settle(draft, record.spec.sandbox_id)
+        return dirs.publish(draft, record.spec.sandbox_id)
 
     def destroy(self, gone: Path) -> None:
         """Everything of a sandbox whose folder is in the trash. To be called again after a crash."""
         self.end(gone)
         removal.remove(gone)
 
-    def end(self, gone: Path, known: Record | None = None) -> None:
+    def end(self, gone: Path, known: SandboxRecord | None = None) -> None:
         """Its processes, mounts, group and ids; only its files are left then, and nobody's.
 
         ``known``: what was last known of it, for a record that can no longer be read.
         """
         try:
-            record = Record.load(gone)
+            record = SandboxRecord.load(gone)
         except errors.ProviderUnavailable:
             if known is None:
                 raise
@@ -181,25 +183,25 @@ class Builder:
     def strike(self, folder: Path) -> None:
         """Kill its first process, and wait for nothing. A first blow, before ``end``."""
         with contextlib.suppress(errors.ProviderUnavailable, OSError):
-            record = Record.load(folder)
+            record = SandboxRecord.load(folder)
             running = None if record is None else record.running
             if running is not None and running.alive() and (pidfd := running.send_kill()) is not None:
                 os.close(pidfd)
 
     def end_discarded(self, sandbox_id: str, ended: Path | None) -> None:
         """What a delete before ``ended`` put into the trash and could not end: it is not gone while processes live."""
-        for gone in self._yard.discarded(sandbox_id):
-            record = None if gone == ended else Record.load(gone)
+        for gone in self._dirs.discarded(sandbox_id):
+            record = None if gone == ended else SandboxRecord.load(gone)
             if record is not None and record.running is not None and record.running.alive():
                 self.destroy(gone)
 
-    def bury(self, folder: Path, record: Record, *, failed: bool = False) -> None:
+    def reap(self, folder: Path, record: SandboxRecord, *, failed: bool = False) -> None:
         """What is left of processes that have ended, before new ones start on the same disk. ``failed``: its file
         system met an error."""
         self._end(record)
         self._disks.check(folder, thoroughly=failed)
 
-    def halt(self, folder: Path, record: Record) -> None:
+    def halt(self, folder: Path, record: SandboxRecord) -> None:
         """End the processes; the disk waits for the next start. Works on a host without room, too."""
         self._end(record)
         try:
@@ -209,12 +211,12 @@ class Builder:
                 raise
             record.with_running(None).save(folder)
 
-    def clean_up(self, records: Iterable[Record]) -> list[Path]:
+    def clean_up(self, records: Iterable[SandboxRecord]) -> list[Path]:
         """After a crash, and before the first sandbox of this server. Answers folders that only wait to be removed."""
         ended = []
-        for path in self._yard.abandoned():
-            self._yard.discard(path)
-        for path in self._yard.discarded():
+        for path in self._dirs.abandoned():
+            self._dirs.discard(path)
+        for path in self._dirs.discarded():
             try:
                 self.end(path)
                 ended.append(path)
@@ -224,33 +226,33 @@ class Builder:
         if not any(record.running.alive() for record in running if record.running):
             self.templates.remove_unused()
         slots = {one.uid_slot for one in (record.running for record in running) if one and one.uid_slot is not None}
-        if self.host.privileged and not self._yard.unreadable():
-            uids.release_stale(self._yard.root, slots)
-        self.host.cgroups.remove_empty({record.reference for record in running} | self._yard.drafts())
+        if self.host.privileged and not self._dirs.unreadable():
+            uids.release_stale(self._dirs.root, slots)
+        self.host.cgroups.remove_empty({record.reference for record in running} | self._dirs.drafts())
         return ended
 
-    def _lay(self, folder: Path, record: Record, enclosure: Enclosure) -> Parts:
+    def _lay(self, folder: Path, record: SandboxRecord, backend: IsolationBackend) -> Parts:
         """All that is needed before the first process."""
         spec = record.spec
         self._require_mounts(spec)
         template = self.templates.prepare(spec.template_id)
         self._disks.make(folder, spec.resources.disk_mb)
         slot: int | None = None
-        group: Group | None = None
+        group: CgroupHandle | None = None
         try:
             slot = uids.claim(folder) if self.host.privileged else None
             if self.host.cgroups.any:
                 group = self.host.cgroups.group(record.reference)
-                group.make(enclosure.limits(spec.resources))
+                group.make(backend.limits(spec.resources))
             site = self._site(folder, spec, private_files.give(template, folder), slot, group)
-            return Parts(site, enclosure.lay(site))
+            return Parts(site, backend.prepare_launch(site))
         except BaseException:
             self._release(slot, group)
             raise
 
     def _require_kernel(self, spec: SandboxSpec) -> None:
         try:
-            self.enclosure(spec)
+            self.backend(spec)
         except errors.ProviderRefused as refusal:
             level = self.host.level.value
             raise errors.ConfinementUnavailable(
@@ -274,15 +276,17 @@ class Builder:
             source = Path(mount.source)
             if not source.is_dir():
                 raise errors.ConfinementUnavailable(f"There is no directory {mount.source!r} on the host to mount.")
-            if source.resolve().is_relative_to(self._yard.root) or self._yard.root.is_relative_to(source.resolve()):
+            if source.resolve().is_relative_to(self._dirs.root) or self._dirs.root.is_relative_to(source.resolve()):
                 raise errors.ConfinementUnavailable(
                     f"{mount.source!r} is not for mounting: Paddock's own folder, with every disk, is in it."
                 )
 
-    def _site(self, folder: Path, spec: SandboxSpec, template: Template, slot: int | None, group: Group | None) -> Site:
+    def _site(
+        self, folder: Path, spec: SandboxSpec, template: LocalTemplate, slot: int | None, group: CgroupHandle | None
+    ) -> LaunchSite:
         full = spec.egress.mode is EgressMode.FULL and self.host.nft is not None
-        return Site(
-            stage=self._yard.stage,
+        return LaunchSite(
+            stage=self._dirs.stage,
             folder=folder,
             template=template,
             spec=spec,
@@ -291,10 +295,10 @@ class Builder:
             uid_slot=slot,
             disk_image=self.host.disk_image,
             addons=self._addons,
-            rules=(self.host.nft, outlet.rules()) if full and self.host.nft else None,
+            rules=(self.host.nft, sandbox_egress.rules()) if full and self.host.nft else None,
         )
 
-    def _end(self, record: Record) -> None:
+    def _end(self, record: SandboxRecord) -> None:
         running = record.running
         if running is None:
             return
@@ -302,25 +306,25 @@ class Builder:
             kill(running)
             self._release(running.uid_slot, running.group)
 
-    def _release(self, slot: int | None, group: Group | None) -> None:
+    def _release(self, slot: int | None, group: CgroupHandle | None) -> None:
         if group is not None:
             group.remove()
         if slot is not None:
             uids.release(slot)
 
 
-def kind(spec: SandboxSpec) -> type[Enclosure]:
+def kind(spec: SandboxSpec) -> type[IsolationBackend]:
     """A kernel of its own costs much, so only who asks for it gets one."""
-    return Gvisor if spec.isolation is IsolationLevel.HARDENED else Namespaces
+    return GvisorBackend if spec.isolation is IsolationLevel.HARDENED else NamespaceBackend
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    site: Site
-    given: Laid
+    site: LaunchSite
+    given: LaunchResources
 
 
-def kill(running: Running) -> None:
+def kill(running: RunningProcess) -> None:
     """From outside, with nothing asked of the agent: the first process of its namespace, and its control group. The
     kernel ends all the others with that process, and only then lets it go."""
     pidfd = running.send_kill()
@@ -342,6 +346,6 @@ def kill(running: Running) -> None:
         os.close(pidfd)
 
 
-def _kill_group(group: Group | None) -> None:
+def _kill_group(group: CgroupHandle | None) -> None:
     if group is not None:
         group.kill()

@@ -21,10 +21,10 @@ import structlog
 
 from paddock import errors
 from paddock.providers.base import Notice
-from paddock.providers.ground.autogroup import Autogroups
-from paddock.providers.ground.pressure import Processors
+from paddock.providers.common.autogroup import Autogroups
+from paddock.providers.common.pressure import Processors
 from paddock.providers.local import fork_bomb
-from paddock.providers.local.living import Living
+from paddock.providers.local.handle import LocalHandle
 
 log = structlog.get_logger(__name__)
 
@@ -52,14 +52,14 @@ class _Process:
     runnable: bool
 
 
-async def keep(living: Callable[[], Iterable[Living]], notice: Callable[[], Notice]) -> None:
+async def keep(handle: Callable[[], Iterable[LocalHandle]], notice: Callable[[], Notice]) -> None:
     """Until cancelled."""
     demotion = Demotion()
     processors = Processors()
     while True:
         await asyncio.sleep(_LOOK_S)
         share = processors.busy_share()
-        present = {one.running.pid: one for one in living() if not one.paused and one.record.running is not None}
+        present = {one.running.pid: one for one in handle() if not one.paused and one.record.running is not None}
         if share <= _CROWDED_SHARE or not present:
             demotion.forget()
             continue
@@ -68,18 +68,18 @@ async def keep(living: Callable[[], Iterable[Living]], notice: Callable[[], Noti
         await asyncio.gather(*(_end(present[agent], notice()) for agent in bombs))
 
 
-async def _end(living: Living, notice: Notice) -> None:
-    await fork_bomb.end(living, notice, lambda: _kill_all(living))
+async def _end(handle: LocalHandle, notice: Notice) -> None:
+    await fork_bomb.end(handle, notice, lambda: _kill_all(handle))
 
 
-async def _kill_all(living: Living) -> int:
+async def _kill_all(handle: LocalHandle) -> int:
     """By its agent in one system call: who kills them one by one from outside runs after those that fork meanwhile."""
     try:
         async with asyncio.timeout(_AGENT_TIMEOUT_S):
-            return await living.machine.kill_all()
+            return await handle.machine.kill_all()
     except (TimeoutError, errors.PaddockError) as error:
-        log.info("an agent did not kill its processes", sandbox_id=living.record.spec.sandbox_id, problem=str(error))
-        return await asyncio.to_thread(kill_below, living.running.pid)
+        log.info("an agent did not kill its processes", sandbox_id=handle.record.spec.sandbox_id, problem=str(error))
+        return await asyncio.to_thread(kill_below, handle.running.pid)
 
 
 class Demotion:

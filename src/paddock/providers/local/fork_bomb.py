@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from paddock.providers.base import Notice
-from paddock.providers.local.living import Living
+from paddock.providers.local.handle import LocalHandle
 
 log = structlog.get_logger(__name__)
 
@@ -25,9 +25,9 @@ def is_fork_bomb(tasks: int, at_work: int, limit: int) -> bool:
     return is_full(tasks, limit) and at_work > _AT_WORK_SHARE * limit
 
 
-async def end(living: Living, notice: Notice, kill: Callable[[], Awaitable[int]]) -> None:
+async def end(handle: LocalHandle, notice: Notice, kill: Callable[[], Awaitable[int]]) -> None:
     """``kill``: ends all its processes but the agent, and answers how many."""
-    sandbox_id, limit = living.record.spec.sandbox_id, living.record.spec.resources.pids
+    sandbox_id, limit = handle.record.spec.sandbox_id, handle.record.spec.resources.pids
     killed = await kill()
     log.warning("fork bomb: the processes of a sandbox are ended", sandbox_id=sandbox_id, killed=killed)
     message = (

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import structlog
 
-from paddock.providers.ground.record import Record, Running
+from paddock.providers.common.record import RunningProcess, SandboxRecord
 from paddock.providers.local import uids
 
 log = structlog.get_logger(__name__)
@@ -41,11 +41,11 @@ class _Message:
 
 
 class HomeWatcher:
-    def __init__(self, root: Path, program: Path, living: Callable[[], Iterable[tuple[Path, Record]]]) -> None:
+    def __init__(self, root: Path, program: Path, handle: Callable[[], Iterable[tuple[Path, SandboxRecord]]]) -> None:
         """``living``: every sandbox that there is now, to tell another watcher of."""
         self._root = root
         self._program = program
-        self._living = living
+        self._handles = handle
         self._link: socket.socket | None = None
         self._waiting: deque[_Message] = deque()
         self._again: asyncio.TimerHandle | None = None
@@ -61,10 +61,10 @@ class HomeWatcher:
             self._again = self._loop.call_later(_AGAIN_S, self.start)
             return
         self._loop.add_reader(self._link, self._lost)
-        for folder, record in self._living():
+        for folder, record in self._handles():
             self.add(folder, record.running)
 
-    def add(self, folder: Path, running: Running | None) -> None:
+    def add(self, folder: Path, running: RunningProcess | None) -> None:
         """From now on it ends when this folder, under whatever name it has by then, is removed."""
         if self._link is None or running is None:
             return
@@ -155,7 +155,7 @@ class HomeWatcher:
             os.waitpid(pid, 0)  # it leaves a child in the background, and ends at once
 
 
-def _message(folder: Path, running: Running) -> _Message:
+def _message(folder: Path, running: RunningProcess) -> _Message:
     group = running.group
     v2 = group.v2 if group is not None else None
     freezer = group.v1.get("freezer") if group is not None else None

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from paddock import errors
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer, Resources
-from paddock.providers.ground.cgroups import Cgroups
-from paddock.providers.ground.disk import Disks
-from paddock.providers.ground.launch import Launcher, namespaces_used_up
-from paddock.providers.ground.programs import Programs
+from paddock.providers.common.cgroups import Cgroups
+from paddock.providers.common.disk import Disks
+from paddock.providers.common.launch import Launcher, namespaces_used_up
+from paddock.providers.common.programs import Programs
 from paddock.providers.local import uids
 
 _SYSCTLS = {
@@ -32,7 +32,7 @@ _SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostCapabilities:
     privileged: bool
     problems: tuple[str, ...]
     disk_image: bool
@@ -59,7 +59,7 @@ class Host:
         return IsolationReport(self.level, tuple(_layers(self)))
 
 
-def look(root: Path, programs: Programs, launcher: Launcher) -> Host:
+def look(root: Path, programs: Programs, launcher: Launcher) -> HostCapabilities:
     """Runs the trials; blocking, a few milliseconds each."""
     privileged = os.geteuid() == 0
     cgroups = Cgroups.find(group_name(root))
@@ -74,7 +74,9 @@ def look(root: Path, programs: Programs, launcher: Launcher) -> Host:
     finally:
         shutil.rmtree(trial.folder, ignore_errors=True)
     nft = shutil.which("nft", path="/usr/local/sbin:/usr/sbin:/sbin:/usr/bin")
-    return Host(privileged, tuple(problems), disk_problem is None and not problems, disk_problem, cgroups, nft)
+    return HostCapabilities(
+        privileged, tuple(problems), disk_problem is None and not problems, disk_problem, cgroups, nft
+    )
 
 
 def group_name(root: Path) -> str:
@@ -143,7 +145,7 @@ class _Trial:
         return self._launcher.attempt(words, _SECONDS)
 
 
-def _layers(host: Host) -> Sequence[Layer]:
+def _layers(host: HostCapabilities) -> Sequence[Layer]:
     limits, cgroups = host.cgroups.limits, host.cgroups
     own_ids = "a range of 65,536 ids of its own" if host.privileged else "the id of the user who runs Paddock"
     layers = [

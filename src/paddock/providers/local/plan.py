@@ -15,11 +15,11 @@ from pathlib import Path
 
 from paddock import addons
 from paddock.providers.base import SandboxSpec
-from paddock.providers.ground import disk
-from paddock.providers.ground.cgroups import Group
+from paddock.providers.common import disk
+from paddock.providers.common.cgroups import CgroupHandle
 from paddock.providers.local import uids
-from paddock.providers.local.skeleton import HOSTNAME, USER_ID
-from paddock.providers.local.template import Overlay, Template
+from paddock.providers.local.host_root import HOSTNAME, USER_ID
+from paddock.providers.local.template import LocalTemplate, Overlay
 
 INSIDE = "/run/paddock"
 AGENT = f"{INSIDE}/agent"
@@ -75,15 +75,15 @@ NO_CORE = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class LaunchSite:
     """What a plan is made for."""
 
     stage: Path
     folder: Path
-    template: Template
+    template: LocalTemplate
     spec: SandboxSpec
     agent: Path
-    group: Group | None
+    group: CgroupHandle | None
     uid_slot: int | None
     """None: not privileged, the sandbox's root is this user."""
     disk_image: bool
@@ -110,7 +110,7 @@ Step = tuple[str | int | Path, ...]
 """A verb and its arguments."""
 
 
-def words(site: Site) -> list[str]:
+def plan_steps(site: LaunchSite) -> list[str]:
     return in_words(_steps(site))
 
 
@@ -118,7 +118,7 @@ def in_words(steps: Iterable[Step]) -> list[str]:
     return [str(word) for step in steps for word in step]
 
 
-def _steps(site: Site) -> Iterator[Step]:
+def _steps(site: LaunchSite) -> Iterator[Step]:
     yield from files(site)
     yield from _proc()
     yield from _dev(site)
@@ -134,7 +134,7 @@ def _steps(site: Site) -> Iterator[Step]:
     yield "agent", AGENT
 
 
-def files(site: Site) -> Iterator[Step]:
+def files(site: LaunchSite) -> Iterator[Step]:
     """Groups, ids, its own disk, and its root on top of the template: what is the same on every kernel."""
     yield from _before(site)
     yield "enter", site.stage
@@ -142,7 +142,7 @@ def files(site: Site) -> Iterator[Step]:
     yield from _root(site)
 
 
-def _before(site: Site) -> Iterator[Step]:
+def _before(site: LaunchSite) -> Iterator[Step]:
     for door in site.group.doors() if site.group else ():
         yield "cgroup", door
     if site.group is not None and site.group.v2 is not None:
@@ -153,7 +153,7 @@ def _before(site: Site) -> Iterator[Step]:
         yield "users", "single", os.geteuid(), 1
 
 
-def _disk(site: Site) -> Iterator[Step]:
+def _disk(site: LaunchSite) -> Iterator[Step]:
     """``raw``: as it is on the disk. ``disk``: with the ids that are seen inside."""
     if site.disk_image:
         yield "image", site.folder / disk.IMAGE, "raw"
@@ -167,7 +167,7 @@ def _disk(site: Site) -> Iterator[Step]:
     yield "state", "disk/state"
 
 
-def _root(site: Site) -> Iterator[Step]:
+def _root(site: LaunchSite) -> Iterator[Step]:
     template = site.template
     above = [overlay for overlay in template.overlays if any(_is_below(overlay, bind) for bind in template.binds)]
     yield from _overlays(site, [overlay for overlay in template.overlays if overlay not in above])
@@ -184,7 +184,7 @@ def _is_below(overlay: Overlay, bind: str) -> bool:
     return overlay.target.startswith(f"{bind}/")
 
 
-def _overlays(site: Site, overlays: Iterable[Overlay]) -> Iterator[Step]:
+def _overlays(site: LaunchSite, overlays: Iterable[Overlay]) -> Iterator[Step]:
     for overlay in overlays:
         names = []
         for number, lower in enumerate(overlay.lowers):
@@ -205,7 +205,7 @@ def _proc() -> Iterator[Step]:
     yield "say", "/proc/sys/kernel/random/boot_id", str(uuid.uuid4())
 
 
-def _dev(site: Site) -> Iterator[Step]:
+def _dev(site: LaunchSite) -> Iterator[Step]:
     owner = f"uid={site.root_id},gid={site.root_id}"
     yield "tmpfs", "/dev", f"size=64k,nr_inodes=64,mode=755,{owner}"
     for name in _DEVICES:
@@ -219,7 +219,7 @@ def _dev(site: Site) -> Iterator[Step]:
     yield "seal", "/dev"
 
 
-def _run(site: Site) -> Iterator[Step]:
+def _run(site: LaunchSite) -> Iterator[Step]:
     owner = f"uid={site.root_id},gid={site.root_id}"
     yield "tmpfs", "/run", f"size=16m,nr_inodes=4096,mode=755,{owner}"
     yield "tmpfs", INSIDE, f"size=64k,nr_inodes=32,mode=755,{owner}"
@@ -236,7 +236,7 @@ def _sys() -> Iterator[Step]:
     yield "seal", "/sys"
 
 
-def _addons(site: Site) -> Iterator[Step]:
+def _addons(site: LaunchSite) -> Iterator[Step]:
     """The folder of them all, so that one which is installed later is seen at once."""
     if site.addons is not None:
         yield "bind", site.addons, addons.INSIDE, _flags(site, "rt")
@@ -244,7 +244,7 @@ def _addons(site: Site) -> Iterator[Step]:
             yield "link", f"{addons.INSIDE}/{name}/{addons.CURRENT}", f"{addons.FOLDER}/{name}"
 
 
-def _mounts(site: Site) -> Iterator[Step]:
+def _mounts(site: LaunchSite) -> Iterator[Step]:
     for mount in site.spec.mounts:
         flags = "Rr" if mount.read_only else "R"
         if site.privileged:
@@ -256,7 +256,7 @@ def _mounts(site: Site) -> Iterator[Step]:
             yield "bind", mount.source, mount.target, flags
 
 
-def _limits(site: Site) -> Iterator[Step]:
+def _limits(site: LaunchSite) -> Iterator[Step]:
     """Inside, so that they count what is in this sandbox only. Those of cgroups are better where there are any."""
     resources = site.spec.resources
     limited = site.group.limits if site.group else frozenset()
@@ -276,7 +276,7 @@ def _limits(site: Site) -> Iterator[Step]:
         yield "limit", resource.RLIMIT_FSIZE, resources.disk_mb << 20, resources.disk_mb << 20
 
 
-def _flags(site: Site, wanted: str) -> str:
+def _flags(site: LaunchSite, wanted: str) -> str:
     """Without privilege there are no id maps, and a mount may only be copied with what is mounted below it."""
     if not site.privileged:
         wanted = wanted.replace("i", "") + "R"

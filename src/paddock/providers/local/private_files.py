@@ -21,8 +21,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from paddock.providers.ground.disk import share_blocks
-from paddock.providers.local.template import Overlay, Template
+from paddock.providers.common.disk import share_blocks
+from paddock.providers.local.template import LocalTemplate, Overlay
 
 FOLDER = "own"
 """Of the copies, in the folder of a sandbox."""
@@ -72,7 +72,7 @@ def version(top: Path, paths: Iterable[str]) -> str:
     return seen.hexdigest()[:16]
 
 
-def give(template: Template, folder: Path) -> Template:
+def give(template: LocalTemplate, folder: Path) -> LocalTemplate:
     """The template as one sandbox sees it: with copies of its own, made anew in its folder."""
     if not template.own_files:
         return template
@@ -93,7 +93,7 @@ def make(root: Path, top: Path, paths: Iterable[str]) -> Path:
     return root
 
 
-def above(template: Template, copies: Path, paths: Iterable[str]) -> Template:
+def above(template: LocalTemplate, copies: Path, paths: Iterable[str]) -> LocalTemplate:
     """With these copies in place of the originals: as a layer where there is an overlay, else mounted one by one."""
     overlays = list(template.overlays)
     mounted = list(template.copies)
@@ -113,7 +113,7 @@ def _with_layer(overlay: Overlay, layer: Path) -> Overlay:
     return replace(overlay, lowers=(*overlay.lowers[:-1], layer, overlay.lowers[-1]))
 
 
-def _overlay_of(template: Template, path: str) -> int | None:
+def _overlay_of(template: LocalTemplate, path: str) -> int | None:
     """Which overlay shows this path; None where a directory of the host is bound over it."""
     places: list[tuple[str, int | None]] = [(one.target, number) for number, one in enumerate(template.overlays)]
     places += [(bound, None) for bound in template.binds]

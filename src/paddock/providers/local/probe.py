@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from paddock.providers.ground.launch import Launcher
-from paddock.providers.ground.programs import Programs
-from paddock.providers.local.host import Host, look
+from paddock.providers.common.launch import Launcher
+from paddock.providers.common.programs import Programs
+from paddock.providers.local.host import HostCapabilities, look
 
 
 def check() -> list[str]:
@@ -25,7 +25,7 @@ def check() -> list[str]:
 
 
 @contextlib.contextmanager
-def looked_at(programs: Programs) -> Iterator[Host]:
+def looked_at(programs: Programs) -> Iterator[HostCapabilities]:
     """The machine, tried out in a folder that goes away again."""
     launcher = Launcher(programs.launcher, b"")
     try:

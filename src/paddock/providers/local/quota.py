@@ -13,9 +13,9 @@ import structlog
 
 from paddock import errors
 from paddock.providers.base import Notice
-from paddock.providers.ground import disk, pressure
-from paddock.providers.local import demotion, measuring
-from paddock.providers.local.living import Living
+from paddock.providers.common import disk, pressure
+from paddock.providers.local import demotion, tree_size
+from paddock.providers.local.handle import LocalHandle
 
 log = structlog.get_logger(__name__)
 
@@ -24,34 +24,34 @@ _SHARE = 0.05
 """Of one processor, at most, for looking."""
 
 
-async def keep(living: Callable[[], Iterable[Living]], notice: Callable[[], Notice]) -> None:
+async def keep(handle: Callable[[], Iterable[LocalHandle]], notice: Callable[[], Notice]) -> None:
     """Until cancelled."""
     while True:
         started = time.monotonic()
-        for one in list(living()):
+        for one in list(handle()):
             if one.alive() and not one.paused:
                 await _look(one, notice())
         spent = time.monotonic() - started
         await asyncio.sleep(max(_SECONDS, spent / _SHARE))
 
 
-async def _look(living: Living, notice: Notice) -> None:
-    spec = living.record.spec
+async def _look(handle: LocalHandle, notice: Notice) -> None:
+    spec = handle.record.spec
     limit_mb = spec.resources.disk_mb
     used = limit = limit_mb << 20
     try:
-        used = await living.folder_disk.measure(living.folder / disk.FOLDERS)
+        used = await handle.folder_disk.measure(handle.folder / disk.FOLDERS)
         if used <= limit:
             return
         found = f"{used >> 20} MB are on its disk, more than the limit of {limit_mb} MB."
-    except measuring.TooDeep:
+    except tree_size.TooDeep:
         found = "Its directories are nested too deeply to be measured: they count as more than the limit of its disk."
     except OSError as error:
         log.warning("the disk of a sandbox could not be measured", sandbox_id=spec.sandbox_id, problem=str(error))
         return
     log.warning("sandbox is over its disk limit: its processes are ended", sandbox_id=spec.sandbox_id, found=found)
     try:
-        killed = await asyncio.to_thread(_kill_all, living)
+        killed = await asyncio.to_thread(_kill_all, handle)
     except (errors.PaddockError, OSError) as error:
         log.warning("they could not be ended", sandbox_id=spec.sandbox_id, problem=str(error))
         return
@@ -61,11 +61,11 @@ async def _look(living: Living, notice: Notice) -> None:
         await notice(spec.sandbox_id, "processes.killed", data)
 
 
-def _kill_all(living: Living) -> int:
+def _kill_all(handle: LocalHandle) -> int:
     """From outside, and not only the commands that the agent knows: one that left its session writes on."""
-    running = living.record.running
+    running = handle.record.running
     if running is None:
         return 0
     if running.group is not None and "pids" in running.group.limits:
-        return pressure.kill_all_but(running.group, running.pid, living.record.spec.resources.pids)
+        return pressure.kill_all_but(running.group, running.pid, handle.record.spec.resources.pids)
     return demotion.kill_below(running.pid, once=True)

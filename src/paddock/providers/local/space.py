@@ -2,10 +2,10 @@
 
 An image takes blocks of the host as it is written to. A write that the host has no block for breaks the file system in
 the image, and not of whoever took the last one. So no image may ever need more than is there: what each may still use
-(``Mounted.keep_back``) is at any moment so little that all of them together leave the host's reserve alone. Where there
-is room for all that was promised nobody is limited. Where there is not, everybody gets a share, whoever is writing a
-larger one, and it is shared out anew many times a second. A server that is slow, or dead, makes shares last longer and
-never the sum larger.
+(``MountedDisk.keep_back``) is at any moment so little that all of them together leave the host's reserve alone. Where
+there is room for all that was promised nobody is limited. Where there is not, everybody gets a share, whoever is
+writing a larger one, and it is shared out anew many times a second. A server that is slow, or dead, makes shares last
+longer and never the sum larger.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import structlog
 from paddock import errors
 from paddock.disk_space import MIB, ReserveFile, reserve_bytes, room, shortage
 from paddock.providers.base import Notice, Storage
-from paddock.providers.ground.mounted import Mounted
-from paddock.providers.local.living import Living
+from paddock.providers.common.mounted_disk import MountedDisk
+from paddock.providers.local.handle import LocalHandle
 
 log = structlog.get_logger(__name__)
 
@@ -53,8 +53,8 @@ class DiskPolicy:
     """How much more may be promised than there is. 0: any."""
 
 
-class Space:
-    def __init__(self, root: Path, policy: DiskPolicy, disks: Callable[[], Iterable[Living]]) -> None:
+class DiskAllocator:
+    def __init__(self, root: Path, policy: DiskPolicy, disks: Callable[[], Iterable[LocalHandle]]) -> None:
         self.reserve = ReserveFile(root / "reserve")
         self._root = root
         self._policy = policy
@@ -103,7 +103,7 @@ class Space:
         """Whether somebody's share is so small that it must be looked at again soon."""
         return await asyncio.to_thread(self._share_out, list(self._disks()))
 
-    async def keep(self, repair: Callable[[Living], Awaitable[bool]], notice: Callable[[], Notice]) -> None:
+    async def keep(self, repair: Callable[[LocalHandle], Awaitable[bool]], notice: Callable[[], Notice]) -> None:
         """Until cancelled."""
         while True:
             started = time.monotonic()
@@ -128,15 +128,15 @@ class Space:
                 f"promised here (PADDOCK_DISK_OVERCOMMIT={self._policy.overcommit:g}). {_REMEDY}"
             )
 
-    def _share_out(self, living: Sequence[Living]) -> bool:
+    def _share_out(self, handle: Sequence[LocalHandle]) -> bool:
         with self._sharing:
             found = room(self._root)
             available = found.free - reserve_bytes(found, self._policy.reserve_mb)
-            promised = sum(one.record.spec.resources.disk_mb for one in living) * MIB
+            promised = sum(one.record.spec.resources.disk_mb for one in handle) * MIB
             if promised <= available and not self._limited:
                 self._owed, self._free_before = 0, {}
                 return False
-            with_disk = [(one, disk) for one in living if (disk := one.disk()) is not None]
+            with_disk = [(one, disk) for one in handle if (disk := one.disk()) is not None]
             weights = [self._weight(one, disk) for one, disk in with_disk]
             disks = [(_mount(one), disk) for one, disk in with_disk]
             most = [disk.spendable for _, disk in disks]
@@ -150,16 +150,16 @@ class Space:
             self._limited = shares != most
             return any(part < min(all_of_it, _AMPLE_BYTES) for part, all_of_it in zip(shares, most, strict=True))
 
-    def _claim(self, mount: _Mount, disk: Mounted) -> int:
+    def _claim(self, mount: _Mount, disk: MountedDisk) -> int:
         taken = max(0, self._free_before.setdefault(mount, disk.free) - disk.free)
         return min(disk.spendable, max(0, _START_BYTES - taken))
 
-    def _weight(self, living: Living, disk: Mounted) -> int:
-        if living.paused or not living.record.spec.key:
+    def _weight(self, handle: LocalHandle, disk: MountedDisk) -> int:
+        if handle.paused or not handle.record.spec.key:
             return _RESTING_WEIGHT
-        return _GROWING_WEIGHT if disk.free < self._free.get(_mount(living), 0) else _USUAL_WEIGHT
+        return _GROWING_WEIGHT if disk.free < self._free.get(_mount(handle), 0) else _USUAL_WEIGHT
 
-    def _limit(self, disks: Sequence[tuple[_Mount, Mounted]], shares: Sequence[int]) -> None:
+    def _limit(self, disks: Sequence[tuple[_Mount, MountedDisk]], shares: Sequence[int]) -> None:
         wanted = {
             mount: (disk, disk.kernels_own if part >= disk.spendable else disk.free - part)
             for (mount, disk), part in zip(disks, shares, strict=True)
@@ -171,7 +171,7 @@ class Space:
             if before.get(mount) == amount or self._keep_back(disk, amount):
                 self._kept_back[mount] = amount
 
-    def _keep_back(self, disk: Mounted, amount: int) -> bool:
+    def _keep_back(self, disk: MountedDisk, amount: int) -> bool:
         try:
             disk.keep_back(amount)
         except FileNotFoundError:
@@ -183,12 +183,12 @@ class Space:
             return False
         return True
 
-    async def _mend(self, repair: Callable[[Living], Awaitable[bool]], notice: Notice) -> None:
+    async def _mend(self, repair: Callable[[LocalHandle], Awaitable[bool]], notice: Notice) -> None:
         """Disks that failed all the same, when others took what was to stay free: as soon as there is room."""
         failed = [one for one in self._disks() if one.disk_failed()]
         has_room = failed and self.shortage() is None
-        for living in failed:
-            sandbox_id, now = living.record.spec.sandbox_id, time.monotonic()
+        for handle in failed:
+            sandbox_id, now = handle.record.spec.sandbox_id, time.monotonic()
             if sandbox_id not in self._failed:
                 self._failed[sandbox_id] = float("-inf")
                 log.error("the file system of a sandbox has failed", sandbox_id=sandbox_id)
@@ -197,14 +197,16 @@ class Space:
             if not has_room or now - self._failed[sandbox_id] < _REPAIR_AGAIN_S:
                 continue
             self._failed[sandbox_id] = now
-            await self._repair(living, repair, notice)
+            await self._repair(handle, repair, notice)
         if not failed:
             self._failed.clear()
 
-    async def _repair(self, living: Living, repair: Callable[[Living], Awaitable[bool]], notice: Notice) -> None:
-        sandbox_id = living.record.spec.sandbox_id
+    async def _repair(
+        self, handle: LocalHandle, repair: Callable[[LocalHandle], Awaitable[bool]], notice: Notice
+    ) -> None:
+        sandbox_id = handle.record.spec.sandbox_id
         try:
-            if not await repair(living):
+            if not await repair(handle):
                 return
         except (errors.PaddockError, OSError) as error:
             log.error("the disk of a sandbox could not be repaired", sandbox_id=sandbox_id, problem=str(error))
@@ -214,8 +216,8 @@ class Space:
         await notice(sandbox_id, "disk.repaired", {"message": message})
 
 
-def _mount(living: Living) -> _Mount:
-    return living.record.reference, living.running.pid
+def _mount(handle: LocalHandle) -> _Mount:
+    return handle.record.reference, handle.running.pid
 
 
 def share_with_claims(amount: int, claims: Sequence[int], most: Sequence[int], weights: Sequence[int]) -> list[int]:

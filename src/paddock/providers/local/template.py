@@ -18,7 +18,7 @@ class Overlay:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class LocalTemplate:
     template_id: str
     overlays: tuple[Overlay, ...]
     binds: tuple[str, ...]

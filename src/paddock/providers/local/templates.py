@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from paddock import errors
-from paddock.providers.local import packages, private_files, skeleton
-from paddock.providers.local.template import Overlay, Template
+from paddock.providers.local import host_root, packages, private_files
+from paddock.providers.local.template import LocalTemplate, Overlay
 
 HOST = "host"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -31,13 +31,13 @@ _last_look: tuple[float, list[Path]] = (-math.inf, [])
 _looking = threading.Lock()
 
 
-class Templates:
+class LocalTemplates:
     def __init__(self, root: Path, made: Path, privileged: bool) -> None:
         self._root = root
         self._made = made
         self._privileged = privileged
-        self._version = skeleton.version()
-        self._known: dict[str, Template] = {}
+        self._version = host_root.version()
+        self._known: dict[str, LocalTemplate] = {}
         self._host_files: tuple[str, ...] = ()
         self._host_version = ""
         self._making_host = threading.Lock()
@@ -47,7 +47,7 @@ class Templates:
         others = [path.name for path in self._root.iterdir() if _is_template(path)] if self._root.is_dir() else []
         return [HOST, *sorted(name for name in others if _NAME.fullmatch(name) and name != HOST)]
 
-    def prepare(self, template_id: str) -> Template:
+    def prepare(self, template_id: str) -> LocalTemplate:
         if template_id == HOST:
             with self._making_host:  # hundreds of files: of two machines that are started at once, one makes them
                 return self._host_with_copies()
@@ -77,9 +77,9 @@ class Templates:
             return
         looked_at, found = _private_files_of_host(max_age_s)
         if hidden.is_dir():
-            skeleton.hide_more(hidden, Path("/usr"), found)
+            host_root.hide_more(hidden, Path("/usr"), found)
         else:
-            skeleton.make_hiding(hidden, Path("/usr"), found)
+            host_root.make_hiding(hidden, Path("/usr"), found)
         _hidden_at[hidden] = max(looked_at, _hidden_at.get(hidden, -math.inf))
 
     def is_outdated(self, template_id: str, made_at: float) -> bool:
@@ -87,7 +87,7 @@ class Templates:
         hidden = self._made / f"host-usr-{self._version}"
         return template_id == HOST and hidden in _hidden_at and hidden.stat().st_mtime > made_at
 
-    def _host_with_copies(self) -> Template:
+    def _host_with_copies(self) -> LocalTemplate:
         """Made once for the host as it is: an upgrade of a library makes another one for those that start after it."""
         top, known = Path("/"), self._known.get(HOST)
         if known is not None and private_files.version(top, self._host_files) == self._host_version:
@@ -101,10 +101,10 @@ class Templates:
         self._known[HOST], self._host_files, self._host_version = template, (*own, *shared), version
         return template
 
-    def _host(self) -> Template:
+    def _host(self) -> LocalTemplate:
         made = self._made / f"host-etc-{self._version}"
         if not made.is_dir():
-            skeleton.make(made, self._privileged)
+            host_root.make(made, self._privileged)
         system = [f"/{name}" for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32") if _is_folder(f"/{name}")]
         overlays = [Overlay("root", "/", (made,))]
         if self._privileged:
@@ -121,9 +121,9 @@ class Templates:
                 if not own.is_dir():
                     packages.make_local(own, Path("/usr"))
                 overlays.append(Overlay("local", "/usr/local", (own, Path("/usr/local"))))
-        return Template(HOST, tuple(overlays), tuple(system), Path("/"), _python(Path("/")))
+        return LocalTemplate(HOST, tuple(overlays), tuple(system), Path("/"), _python(Path("/")))
 
-    def _directory(self, template_id: str) -> Template:
+    def _directory(self, template_id: str) -> LocalTemplate:
         root = self._root / template_id
         if not self._privileged and root.stat().st_uid != os.geteuid():
             raise errors.ProviderRefused(
@@ -134,7 +134,7 @@ class Templates:
         if not identity.is_dir():
             make_identity(identity, root, self._privileged)
         own = private_files.of_each_sandbox(root)
-        return Template(template_id, (Overlay("root", "/", (identity, root)),), (), root, _python(root), own)
+        return LocalTemplate(template_id, (Overlay("root", "/", (identity, root)),), (), root, _python(root), own)
 
 
 def _private_files_of_host(max_age_s: float) -> tuple[float, list[Path]]:
@@ -144,24 +144,24 @@ def _private_files_of_host(max_age_s: float) -> tuple[float, list[Path]]:
     with _looking:
         if _last_look[0] < wanted:
             began = time.monotonic()
-            _last_look = began, skeleton.hidden_below(Path("/usr"))
+            _last_look = began, host_root.hidden_below(Path("/usr"))
         return _last_look
 
 
 def make_identity(identity: Path, root: Path, privileged: bool) -> None:
     """What a sandbox needs and a root file system may lack."""
     draft = identity.with_name(f".{identity.name}.{secrets.token_hex(4)}")
-    for name in ("etc", "proc", "sys", "dev", "run", "workspace", f"home/{skeleton.USER}"):
+    for name in ("etc", "proc", "sys", "dev", "run", "workspace", f"home/{host_root.USER}"):
         (draft / name).mkdir(mode=0o755, parents=True)
     (draft / "tmp").mkdir(mode=0o755)
     (draft / "tmp").chmod(0o1777)
-    user, number = skeleton.USER, skeleton.USER_ID
+    user, number = host_root.USER, host_root.USER_ID
     etc = draft / "etc"
     passwd = _with_entry(root / "etc/passwd", user, f"{user}:x:{number}:{number}:{user}:/home/{user}:/bin/bash")
     (etc / "passwd").write_text(passwd)
     (etc / "group").write_text(_with_entry(root / "etc/group", user, f"{user}:x:{number}:"))
-    (etc / "hostname").write_text(f"{skeleton.HOSTNAME}\n")
-    hosts = f"127.0.0.1\tlocalhost {skeleton.HOSTNAME}\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+    (etc / "hostname").write_text(f"{host_root.HOSTNAME}\n")
+    hosts = f"127.0.0.1\tlocalhost {host_root.HOSTNAME}\n::1\tlocalhost ip6-localhost ip6-loopback\n"
     (etc / "hosts").write_text(hosts)
     (etc / "resolv.conf").write_text("nameserver 127.0.0.53\noptions timeout:2 attempts:1\n")
     packages.configure(etc, root / "etc")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paddock import errors
-from paddock.providers.local import measuring
+from paddock.providers.local import tree_size
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _ROLLUP_BUDGET_S = 0.05
@@ -34,7 +34,7 @@ class FolderDisk:
             if self._used is None or time.monotonic() >= self._good_until:
                 try:
                     return await self._measure(folder)
-                except measuring.TooDeep:
+                except tree_size.TooDeep:
                     return limit
                 except OSError as error:
                     raise errors.ProviderUnavailable(f"The sandbox's disk could not be measured: {error}") from error
@@ -47,7 +47,7 @@ class FolderDisk:
 
     async def _measure(self, folder: Path) -> int:
         started = time.monotonic()
-        self._used = await asyncio.to_thread(measuring.measure, folder)
+        self._used = await asyncio.to_thread(tree_size.measure, folder)
         ended = time.monotonic()
         self._good_until = ended + (ended - started) / _DISK_SHARE
         return self._used

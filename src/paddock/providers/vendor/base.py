@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paddock.egress.policy import EgressPolicy
-from paddock.machine.agent.bridge import Endpoint
+from paddock.machine.agent.bridge import BridgeEndpoint
 from paddock.providers.base import IsolationReport, MachineState, Resources
 
 AGENT_PORT = 47583
@@ -19,7 +19,7 @@ AGENT_PORT = 47583
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class MachineRequest:
     """One machine to make. ``metadata`` is how it is found again."""
 
     sandbox_id: str
@@ -42,7 +42,7 @@ class VendorMachine:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ScriptResult:
     exit_code: int
     output: str
 
@@ -81,7 +81,7 @@ class Vendor(ABC):
         """What stands around a machine; None where nobody can say."""
 
     @abstractmethod
-    async def create(self, order: Order) -> VendorMachine: ...
+    async def create(self, order: MachineRequest) -> VendorMachine: ...
 
     @abstractmethod
     async def get(self, reference: str) -> VendorMachine | None: ...
@@ -106,12 +106,12 @@ class Vendor(ABC):
         """One that is not there is deleted already."""
 
     @abstractmethod
-    async def endpoint(self, reference: str) -> Endpoint:
+    async def endpoint(self, reference: str) -> BridgeEndpoint:
         """The way to ``AGENT_PORT`` of a running machine."""
 
     @abstractmethod
     async def upload(self, reference: str, files: Mapping[str, bytes], user: str) -> None: ...
 
     @abstractmethod
-    async def run(self, reference: str, script: str, user: str) -> Done:
+    async def run(self, reference: str, script: str, user: str) -> ScriptResult:
         """A shell script inside, to its end."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paddock import errors
-from paddock.providers.vendor.base import AGENT_PORT, Done, Vendor
+from paddock.providers.vendor.base import AGENT_PORT, ScriptResult, Vendor
 
 _BIN = Path(__file__).parents[2] / "bin"
 _NAMES = {"arm64": "aarch64", "amd64": "x86_64"}
@@ -58,7 +58,7 @@ async def install(vendor: Vendor, reference: str, token: str) -> None:
     raise errors.ProviderUnavailable(_why(vendor, done))
 
 
-async def _attempt(vendor: Vendor, reference: str, token: str, place: _Place, architecture: str) -> Done:
+async def _attempt(vendor: Vendor, reference: str, token: str, place: _Place, architecture: str) -> ScriptResult:
     fresh = f"agent.{secrets.token_hex(4)}"  # another server may be at it at the same time
     files = {
         f"{place.folder}/{fresh}": await asyncio.to_thread(_agent, architecture),
@@ -90,7 +90,7 @@ def _agent(architecture: str) -> bytes:
         ) from error
 
 
-def _why(vendor: Vendor, done: Done) -> str:
+def _why(vendor: Vendor, done: ScriptResult) -> str:
     said = done.output.strip()[-500:] or f"exit code {done.exit_code}"
     if done.exit_code == _NO_USER:
         said = "the template has no user 'user' and no way to make one"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from paddock import errors
-from paddock.providers.base import Found, Resources, SandboxSpec
+from paddock.providers.base import MachineInfo, Resources, SandboxSpec
 from paddock.providers.vendor.base import VendorMachine
 
 INSTALLATION = "paddock-installation"
@@ -22,7 +22,7 @@ _MOST_UNPACKED = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class MachineMetadata:
     """Of one sandbox, what its machine does not tell itself."""
 
     sandbox_id: str
@@ -65,8 +65,8 @@ class Kept:
             )
         return {INSTALLATION: installation, SANDBOX: self.sandbox_id, _KEPT: packed}
 
-    def found(self, machine: VendorMachine) -> Found:
-        return Found(self.sandbox_id, machine.state, machine.reference, machine.started_at, self.labels)
+    def found(self, machine: VendorMachine) -> MachineInfo:
+        return MachineInfo(self.sandbox_id, machine.state, machine.reference, machine.started_at, self.labels)
 
 
 def _pack(kept: dict[str, Any]) -> str:

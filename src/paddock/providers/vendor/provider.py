@@ -12,11 +12,11 @@ from pathlib import Path
 from paddock import errors
 from paddock.clock import Clock, SystemClock
 from paddock.machine.base import Machine, OutputLimits
-from paddock.providers.base import Found, IsolationReport, MachineState, Provider, SandboxSpec
-from paddock.providers.vendor.base import Order, Vendor, VendorMachine
-from paddock.providers.vendor.guest import Guest
+from paddock.providers.base import IsolationReport, MachineInfo, MachineState, Provider, SandboxSpec
+from paddock.providers.vendor.base import MachineRequest, Vendor, VendorMachine
+from paddock.providers.vendor.handle import VendorHandle
 from paddock.providers.vendor.lease import Lease
-from paddock.providers.vendor.metadata import INSTALLATION, SANDBOX, Kept
+from paddock.providers.vendor.metadata import INSTALLATION, SANDBOX, MachineMetadata
 
 
 class VendorProvider(Provider):
@@ -40,8 +40,8 @@ class VendorProvider(Provider):
         self._lease_seconds = lease
         self._given_installation = installation
         self._output = output or OutputLimits()
-        self._guests: dict[str, Guest] = {}
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._guests: dict[str, VendorHandle] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
         self._lease = Lease(vendor, lease, self._machines)
 
     async def start(self) -> None:
@@ -52,7 +52,7 @@ class VendorProvider(Provider):
         await self._lease.close()
         guests, self._guests = list(self._guests.values()), {}
         for guest in guests:
-            await guest.let_go()
+            await guest.detach()
         await self._vendor.close()
 
     def shared_node(self) -> str:
@@ -67,7 +67,7 @@ class VendorProvider(Provider):
     def template_of_image(self, image: str) -> str:
         return self._vendor.template_of_image(image)
 
-    async def create(self, spec: SandboxSpec) -> Found:
+    async def create(self, spec: SandboxSpec) -> MachineInfo:
         async with self._turn(spec.sandbox_id):
             self._check(spec)
             machine = await self._find(spec.sandbox_id)
@@ -80,14 +80,14 @@ class VendorProvider(Provider):
             await guest.wake()
             return guest.kept.found(guest.found)
 
-    async def inspect(self, sandbox_id: str) -> Found | None:
+    async def inspect(self, sandbox_id: str) -> MachineInfo | None:
         machine = await self._look(sandbox_id)
-        kept = Kept.read(machine) if machine else None
+        kept = MachineMetadata.read(machine) if machine else None
         return kept.found(machine) if machine and kept else None
 
-    async def list(self) -> list[Found]:
+    async def list(self) -> list[MachineInfo]:
         machines = await self._machines()
-        return [kept.found(machine) for machine in machines if (kept := Kept.read(machine))]
+        return [kept.found(machine) for machine in machines if (kept := MachineMetadata.read(machine))]
 
     async def pause(self, sandbox_id: str, *, keep_memory: bool = True) -> None:
         async with self._turn(sandbox_id):
@@ -123,7 +123,7 @@ class VendorProvider(Provider):
             for reference in found:
                 await self._vendor.delete(reference)
             await self._forget(sandbox_id)
-        self._turns.pop(sandbox_id, None)
+        self._locks.pop(sandbox_id, None)
 
     async def attach(self, sandbox_id: str) -> Machine:
         guest = self._guests.get(sandbox_id)
@@ -171,8 +171,8 @@ class VendorProvider(Provider):
             raise errors.SandboxNotFound.by_id(sandbox_id)
         return machine
 
-    async def _hold(self, machine: VendorMachine) -> Guest:
-        kept = Kept.read(machine)
+    async def _hold(self, machine: VendorMachine) -> VendorHandle:
+        kept = MachineMetadata.read(machine)
         if kept is None:
             raise errors.ProviderUnavailable(
                 f"The record of a machine at {self._vendor.title} ({machine.reference}) cannot be read."
@@ -180,20 +180,22 @@ class VendorProvider(Provider):
         guest = self._guests.get(kept.sandbox_id)
         if guest is None or guest.reference != machine.reference:
             await self._forget(kept.sandbox_id)
-            guest = Guest(machine, kept, self._vendor, self._clock, self._output)
+            guest = VendorHandle(machine, kept, self._vendor, self._clock, self._output)
             self._guests[kept.sandbox_id] = guest
         return guest
 
     async def _forget(self, sandbox_id: str) -> None:
         if (guest := self._guests.pop(sandbox_id, None)) is not None:
-            await guest.let_go()
+            await guest.detach()
 
     def _of(self, sandbox_id: str) -> dict[str, str]:
         return {INSTALLATION: self._installation, SANDBOX: sandbox_id}
 
-    def _order(self, spec: SandboxSpec) -> Order:
-        metadata = Kept.of(spec).metadata(self._installation)
-        return Order(spec.sandbox_id, spec.template_id, metadata, self._lease_seconds, spec.egress, spec.resources)
+    def _order(self, spec: SandboxSpec) -> MachineRequest:
+        metadata = MachineMetadata.of(spec).metadata(self._installation)
+        return MachineRequest(
+            spec.sandbox_id, spec.template_id, metadata, self._lease_seconds, spec.egress, spec.resources
+        )
 
     def _check(self, spec: SandboxSpec) -> None:
         """What is asked for is given or refused."""
@@ -208,7 +210,7 @@ class VendorProvider(Provider):
 
     @contextlib.asynccontextmanager
     async def _turn(self, sandbox_id: str) -> AsyncIterator[None]:
-        async with self._turns.setdefault(sandbox_id, asyncio.Lock()):
+        async with self._locks.setdefault(sandbox_id, asyncio.Lock()):
             yield
 
 

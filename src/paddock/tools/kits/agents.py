@@ -10,11 +10,11 @@ from pydantic import Field
 
 from paddock.tools import running
 from paddock.tools.agents import AgentAnswer, Conversation, converse, said
-from paddock.tools.bench import Bench
+from paddock.tools.context import ToolContext
 from paddock.tools.excerpt import excerpt
-from paddock.tools.tool import Kit, Reply, ToolFailed
+from paddock.tools.tool import ToolFailed, ToolKit, ToolReply
 
-kit = Kit("agents")
+kit = ToolKit("agents")
 
 Prompt = Annotated[
     str, Field(min_length=1, max_length=500_000, description="What it should do, with all it must know.")
@@ -87,7 +87,7 @@ class _Codex(Conversation):
 
 @kit.tool("claude_code", "Ask Claude Code", destructive=True, open_world=True)
 async def claude_code(
-    bench: Bench,
+    ctx: ToolContext,
     prompt: Prompt,
     cwd: Where = ".",
     session_id: Session = None,
@@ -97,34 +97,34 @@ async def claude_code(
         Field(description="What it may do unasked. Null: in a sandbox everything, else edits."),
     ] = None,
     timeout: Seconds = 1800,
-) -> Reply[AgentAnswer]:
+) -> ToolReply[AgentAnswer]:
     """Have Claude Code do a piece of work inside the sandbox on its own: write code, run it, fix it.
 
     It does not see this conversation. Answers with its last message and a session_id to go on with. It needs
     ANTHROPIC_API_KEY or a login.
     """
-    mode = permission_mode or ("bypassPermissions" if bench.confined else "acceptEdits")
+    mode = permission_mode or ("bypassPermissions" if ctx.confined else "acceptEdits")
     argv = ["claude", "--print", "--output-format", "stream-json", "--verbose", "--permission-mode", mode]
     argv += ["--resume", session_id] if session_id else []
     argv += ["--model", model] if model else []
     heard = _Claude()
-    info = await converse(bench, heard, argv, prompt=prompt, cwd=bench.path(cwd), seconds=timeout)
+    info = await converse(ctx, heard, argv, prompt=prompt, cwd=ctx.path(cwd), seconds=timeout)
     if info.exit_code == running.NOT_FOUND and not heard.result:
         raise ToolFailed(f"Claude Code is not installed in this sandbox. Install it with run_command: {_CLAUDE}")
     if info.exit_code or heard.problem:
-        why = heard.problem or await said(bench, info)
+        why = heard.problem or await said(ctx, info)
         login = (
             " Give it a key: env_set ANTHROPIC_API_KEY, or create the sandbox with it in its environment."
             if _LOGIN.search(why)
             else ""
         )
         raise ToolFailed(f"Claude Code could not do it: {why}{login}{_again(heard)}")
-    return await _answer(bench, heard, "claude")
+    return await _answer(ctx, heard, "claude")
 
 
 @kit.tool("codex", "Ask Codex", destructive=True, open_world=True)
 async def codex(
-    bench: Bench,
+    ctx: ToolContext,
     prompt: Prompt,
     cwd: Where = ".",
     session_id: Session = None,
@@ -134,13 +134,13 @@ async def codex(
         Field(description="What it may do. Null: in a sandbox everything, else write to cwd."),
     ] = None,
     timeout: Seconds = 1800,
-) -> Reply[AgentAnswer]:
+) -> ToolReply[AgentAnswer]:
     """Have OpenAI's Codex do a piece of work inside the sandbox on its own: write code, run it, fix it.
 
     It does not see this conversation. Answers with its last message and a session_id to go on with. It needs
     OPENAI_API_KEY or a login.
     """
-    rights = access or ("danger-full-access" if bench.confined else "workspace-write")
+    rights = access or ("danger-full-access" if ctx.confined else "workspace-write")
     argv = ["codex", "exec", "--json", "--skip-git-repo-check", "--sandbox", rights]
     argv += ["--model", model] if model else []
     argv += ["resume", session_id, "-"] if session_id else ["-"]
@@ -151,19 +151,19 @@ async def codex(
         '[ -n "$CODEX_API_KEY" ] || [ -s "$c/auth.json" ] || grep -qs model_provider "$c/config.toml" || exit 77; '
     )
     heard = _Codex()
-    info = await converse(bench, heard, argv, prompt=prompt, cwd=bench.path(cwd), seconds=timeout, before=before)
+    info = await converse(ctx, heard, argv, prompt=prompt, cwd=ctx.path(cwd), seconds=timeout, before=before)
     if info.exit_code == running.NOT_FOUND and not heard.result:
         raise ToolFailed(f"Codex is not installed in this sandbox. Install it with run_command: {_CODEX}")
     if info.exit_code == 77 and not heard.session_id:
         raise ToolFailed("Codex has no credentials. Give it a key: env_set OPENAI_API_KEY, or run `codex login`.")
     if info.exit_code or heard.problem:
-        why = heard.problem or await said(bench, info)
+        why = heard.problem or await said(ctx, info)
         raise ToolFailed(f"Codex could not do it: {why}{_again(heard)}")
-    return await _answer(bench, heard, "codex")
+    return await _answer(ctx, heard, "codex")
 
 
-async def _answer(bench: Bench, heard: Conversation, name: str) -> Reply[AgentAnswer]:
-    cut = await excerpt(bench, heard.result, name)
+async def _answer(ctx: ToolContext, heard: Conversation, name: str) -> ToolReply[AgentAnswer]:
+    cut = await excerpt(ctx, heard.result, name)
     data = AgentAnswer(
         result=cut.text,
         session_id=heard.session_id,
@@ -171,7 +171,7 @@ async def _answer(bench: Bench, heard: Conversation, name: str) -> Reply[AgentAn
         cost_usd=heard.cost_usd,
         result_file=cut.file,
     )
-    return Reply(f"{cut.text or '(it said nothing)'}{_again(heard)}", data)
+    return ToolReply(f"{cut.text or '(it said nothing)'}{_again(heard)}", data)
 
 
 def _again(heard: Conversation) -> str:

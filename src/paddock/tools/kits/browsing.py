@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from paddock.browser import client
-from paddock.tools.bench import Bench
-from paddock.tools.tool import Picture, Reply, ToolFailed
+from paddock.tools.context import ToolContext
+from paddock.tools.tool import Picture, ToolFailed, ToolReply
 
 Ref = Annotated[str | None, Field(description="Its ref in the latest browser_snapshot.", examples=["e12"])]
 Selector = Annotated[str | None, Field(description="CSS selector.", examples=["#email"])]
@@ -92,10 +92,10 @@ class LiveView(BaseModel):
     url: str
 
 
-async def call(bench: Bench, action: str, /, **args: Any) -> client.Answer:
+async def call(ctx: ToolContext, action: str, /, **args: Any) -> client.BrowserReply:
     try:
-        return await client.call(bench.reach, bench.workers, action, args)
-    except client.Refused as problem:
+        return await client.call(ctx.reach, ctx.workers, action, args)
+    except client.BrowserRefused as problem:
         raise ToolFailed(problem.message) from None
 
 
@@ -106,21 +106,21 @@ def check_spot(x: float | None, y: float | None, *named: str | None) -> None:
         raise ToolFailed("Say which element: by ref (from browser_snapshot), selector, text, or x and y.")
 
 
-def page_of(answer: client.Answer) -> dict[str, Any]:
+def page_of(answer: client.BrowserReply) -> dict[str, Any]:
     return {"url": answer.text("url"), "title": answer.text("title"), "notes": list(answer.notes)}
 
 
-def said(answer: client.Answer, *lines: str) -> str:
+def said(answer: client.BrowserReply, *lines: str) -> str:
     return "\n".join([*lines, f"Page: {answer.text('title') or '(no title)'} ({answer.text('url')})", *answer.notes])
 
 
-def pictures(answer: client.Answer) -> tuple[Picture, ...]:
+def pictures(answer: client.BrowserReply) -> tuple[Picture, ...]:
     return (Picture(answer.picture),) if answer.picture else ()
 
 
-def plain(answer: client.Answer, *lines: str) -> Reply[Page]:
-    return Reply(said(answer, *lines), Page(**page_of(answer)), pictures(answer))
+def plain(answer: client.BrowserReply, *lines: str) -> ToolReply[Page]:
+    return ToolReply(said(answer, *lines), Page(**page_of(answer)), pictures(answer))
 
 
-def cut(bench: Bench, text: str, rest: str) -> str:
-    return text if len(text) <= bench.inline else f"{text[: bench.inline]}\n… {rest}"
+def cut(ctx: ToolContext, text: str, rest: str) -> str:
+    return text if len(text) <= ctx.inline else f"{text[: ctx.inline]}\n… {rest}"

@@ -17,11 +17,11 @@ from pydantic import BaseModel, Field
 from paddock.interpreter import PORT
 from paddock.interpreter.client import Interpreter
 from paddock.tools import environment, running
-from paddock.tools.bench import Bench
+from paddock.tools.context import ToolContext
 from paddock.tools.excerpt import excerpt
-from paddock.tools.tool import Kit, Picture, Reply, ToolFailed
+from paddock.tools.tool import Picture, ToolFailed, ToolKit, ToolReply
 
-kit = Kit("python")
+kit = ToolKit("python")
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """IPython's, for a terminal. A model would read them as text."""
@@ -104,27 +104,27 @@ class _Run:
 
 @kit.tool("run_python", "Run Python", langchain="python_exec", destructive=True, open_world=True)
 async def run_python(
-    bench: Bench,
+    ctx: ToolContext,
     code: Annotated[str, Field(min_length=1, description="Python, as in a notebook's cell.", examples=["1 + 1"])],
     timeout: Annotated[float, Field(gt=0, le=3600, description="Seconds after which it is interrupted.")] = 120,
     restart: Annotated[bool, Field(description="Forget everything that earlier code defined, first.")] = False,
-) -> Reply[Executed]:
+) -> ToolReply[Executed]:
     """Run Python in a session that remembers variables, imports and functions, as a notebook does.
 
     Answers with what is printed, the value of the last expression, matplotlib's plots as pictures, and an exception's
     traceback. Runs in /workspace; `!` and `%` magics work. For packages use pip_install.
     """
-    interpreter = Interpreter(lambda: bench.reach(PORT), bench.workers, bench.hold)
+    interpreter = Interpreter(lambda: ctx.reach(PORT), ctx.workers, ctx.hold)
     if restart:
-        await _restart(interpreter, bench.workspace)
+        await _restart(interpreter, ctx.workspace)
     run = _Run()
     outputs = interpreter.execute(
-        code, language="python", context_id=None, env=await environment.remembered(bench), cwd=bench.workspace
+        code, language="python", context_id=None, env=await environment.remembered(ctx), cwd=ctx.workspace
     )
-    await _until(bench, outputs, run, timeout)
-    room = {"stdout": bench.inline * 2 // 3, "stderr": bench.inline // 3}
-    cut = {name: await excerpt(bench, "".join(run.texts[name]), f"python-{name}", room[name]) for name in room}
-    result = None if run.result is None else await excerpt(bench, run.result, "python-result")
+    await _until(ctx, outputs, run, timeout)
+    room = {"stdout": ctx.inline * 2 // 3, "stderr": ctx.inline // 3}
+    cut = {name: await excerpt(ctx, "".join(run.texts[name]), f"python-{name}", room[name]) for name in room}
+    result = None if run.result is None else await excerpt(ctx, run.result, "python-result")
     files = [each.file for each in (*cut.values(), result) if each is not None and each.file]
     data = Executed(
         result=result and result.text,
@@ -135,10 +135,10 @@ async def run_python(
         timed_out=run.timed_out,
         output_file=files[0] if files else None,
     )
-    return Reply(_tell(data, run, timeout), data, tuple(run.pictures))
+    return ToolReply(_tell(data, run, timeout), data, tuple(run.pictures))
 
 
-async def _until(bench: Bench, outputs: Any, run: _Run, seconds: float) -> None:
+async def _until(ctx: ToolContext, outputs: Any, run: _Run, seconds: float) -> None:
     loop = asyncio.get_running_loop()
     begun = told = loop.time()
     async with aclosing(outputs):
@@ -155,7 +155,7 @@ async def _until(bench: Bench, outputs: Any, run: _Run, seconds: float) -> None:
             # While code says nothing, keepalives come: there is something to pass on every few seconds.
             if loop.time() - told >= running.BEAT:
                 told = loop.time()
-                await bench.progress(f"Running: {told - begun:.0f} s.")
+                await ctx.progress(f"Running: {told - begun:.0f} s.")
 
 
 async def _restart(interpreter: Interpreter, cwd: str) -> None:
@@ -183,34 +183,36 @@ def _tell(data: Executed, run: _Run, seconds: float) -> str:
 
 @kit.tool("pip_install", "Install Python packages", open_world=True, idempotent=True)
 async def pip_install(
-    bench: Bench,
+    ctx: ToolContext,
     packages: Annotated[
         list[str],
         Field(min_length=1, max_length=100, description="As for pip: names, versions, wheels, `-r file` as one item."),
     ],
     upgrade: Annotated[bool, Field(description="Also those that are there already.")] = False,
     timeout: Annotated[float, Field(gt=0, le=3600, description="Seconds after which it is ended.")] = 600,
-) -> Reply[Installed]:
+) -> ToolReply[Installed]:
     """Install Python packages for the sandbox's user: commands and run_python can import them at once."""
     words: list[str] = []
     for package in packages:
         if package.startswith("-r "):
-            words += ["-r", bench.path(package[3:].strip())]
+            words += ["-r", ctx.path(package[3:].strip())]
         elif package.startswith("-"):
             raise ToolFailed(f"{package[:80]!r} is an option, not a package. For options use run_command with pip.")
         else:
             words.append(package)
     argv = ["python3", "-m", "pip", "install", *(["--upgrade"] if upgrade else []), *words]
     env = {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    ran = await running.run(bench, argv, what="pip install", env=env, seconds=timeout)
+    ran = await running.run(ctx, argv, what="pip install", env=env, seconds=timeout)
     running.needs(ran, "python3", "Use a template that has Python.")
     if not ran.ok:
         said = (ran.err.strip() or ran.out.strip())[-3000:]
         raise ToolFailed(f"pip could not install {shlex.join(packages)[:300]}:\n{said}\n{_hint(said)}".rstrip())
-    cut = await excerpt(bench, ran.out, "pip")
+    cut = await excerpt(ctx, ran.out, "pip")
     found = [line for line in ran.out.splitlines() if line.startswith("Successfully installed ")]
     named = found[-1].removeprefix("Successfully installed ").split() if found else []
-    return Reply(found[-1] if found else "Everything was there already.", Installed(packages=named, output=cut.text))
+    return ToolReply(
+        found[-1] if found else "Everything was there already.", Installed(packages=named, output=cut.text)
+    )
 
 
 def _hint(said: str) -> str:

@@ -12,11 +12,11 @@ from paddock import errors
 from paddock.ids import new_process_id
 from paddock.machine.base import ProcessInfo, ProcessSpec
 from paddock.tools import environment, running, tasks
-from paddock.tools.bench import Bench
+from paddock.tools.context import ToolContext
 from paddock.tools.tasks import Task
-from paddock.tools.tool import Kit, Reply, ToolFailed
+from paddock.tools.tool import ToolFailed, ToolKit, ToolReply
 
-kit = Kit("commands")
+kit = ToolKit("commands")
 
 TaskId = Annotated[str, Field(description="As run_command or task_list gave it.", examples=["p_5f0c2a9be1d04477"])]
 Offset = Annotated[int | None, Field(ge=0, description="From this byte on. Null: its end.")]
@@ -29,7 +29,7 @@ _LISTED = 100
 
 @kit.tool("run_command", "Run a command", langchain="shell_exec", destructive=True, open_world=True)
 async def run_command(
-    bench: Bench,
+    ctx: ToolContext,
     command: Annotated[str, Field(min_length=1, description="For bash.")],
     cwd: Annotated[str, Field(description="Where to run it.")] = ".",
     timeout: Annotated[
@@ -41,7 +41,7 @@ async def run_command(
     hard_timeout: Annotated[
         float | None, Field(gt=0, le=86_400, description="Seconds after which it is killed.")
     ] = None,
-) -> Reply[Task]:
+) -> ToolReply[Task]:
     """Run a shell command in the sandbox and answer with its output and exit code.
 
     Each call is a new shell; in shell_run directory and variables stay. What takes longer than timeout goes on: read
@@ -50,71 +50,71 @@ async def run_command(
     """
     spec = ProcessSpec(
         process_id=new_process_id(),
-        argv=running.shell(bench, command),
-        cwd=bench.path(cwd),
+        argv=running.shell(ctx, command),
+        cwd=ctx.path(cwd),
         env=environment.given(env or {}),
-        user=bench.user,
+        user=ctx.user,
         stdin=keep_input_open,
         hard_timeout=hard_timeout,
         label=command[:_LABEL],
     )
     if background:
-        await bench.machine.spawn(spec)
-        info = await bench.machine.wait(spec.process_id, _BACKGROUND_WATCH_S)
+        await ctx.machine.spawn(spec)
+        info = await ctx.machine.wait(spec.process_id, _BACKGROUND_WATCH_S)
     else:
-        info, _, _ = await bench.machine.run(spec, min(timeout, running.BEAT), 1)
+        info, _, _ = await ctx.machine.run(spec, min(timeout, running.BEAT), 1)
         if info.running:
-            info = await running.wait(bench, info, timeout - running.BEAT, "Running")
-    task = await tasks.look(bench, info, 0, 0)
-    return Reply(tasks.tell(task), task)
+            info = await running.wait(ctx, info, timeout - running.BEAT, "Running")
+    task = await tasks.look(ctx, info, 0, 0)
+    return ToolReply(tasks.tell(task), task)
 
 
 @kit.tool("task_output", "Read the output of a task", read_only=True)
 async def task_output(
-    bench: Bench,
+    ctx: ToolContext,
     task_id: TaskId,
     stdout_offset: Offset = None,
     stderr_offset: Annotated[int | None, Field(ge=0, description="Likewise, of stderr.")] = None,
     wait: Annotated[float, Field(ge=0, le=600, description="Seconds to wait.")] = 0,
     until: Annotated[Literal["output", "end"], Field(description="For what to wait.")] = "output",
-) -> Reply[Task]:
+) -> ToolReply[Task]:
     """What a task has written, and whether it still runs. Give the offsets of the last answer to get only the news."""
-    info = await tasks.find(bench, task_id)
+    info = await tasks.find(ctx, task_id)
     if wait and info.running:
-        info = await _wait(bench, info, stdout_offset, stderr_offset, wait, until)
+        info = await _wait(ctx, info, stdout_offset, stderr_offset, wait, until)
     begin = [
-        max(0, size - bench.inline // 2) if offset is None else offset
+        max(0, size - ctx.inline // 2) if offset is None else offset
         for offset, size in ((stdout_offset, info.stdout_size), (stderr_offset, info.stderr_size))
     ]
-    task = await tasks.look(bench, info, *begin)
+    task = await tasks.look(ctx, info, *begin)
     if (begin[0] and stdout_offset is None) or (begin[1] and stderr_offset is None):
         task = task.model_copy(update={"truncated": True})
-    return Reply(tasks.tell(task), task)
+    return ToolReply(tasks.tell(task), task)
 
 
 @kit.tool("task_input", "Write to a task")
 async def task_input(
-    bench: Bench,
+    ctx: ToolContext,
     task_id: TaskId,
     text: Annotated[str, Field(description="What to write.")],
     press_enter: Annotated[bool, Field(description="Add a newline.")] = True,
     close: Annotated[bool, Field(description="Close its input afterwards, as Ctrl-D does.")] = False,
     wait: Annotated[float, Field(ge=0, le=600, description="Seconds to wait for an answer of it.")] = 2,
-) -> Reply[Task]:
+) -> ToolReply[Task]:
     """Write to the standard input of a task that was started with keep_input_open. Answers with what it wrote then."""
-    info = await tasks.find(bench, task_id)
+    info = await tasks.find(ctx, task_id)
     try:
-        await bench.machine.write_stdin(task_id, (text + ("\n" if press_enter else "")).encode())
+        await ctx.machine.write_stdin(task_id, (text + ("\n" if press_enter else "")).encode())
         if close:
-            await bench.machine.close_stdin(task_id)
+            await ctx.machine.close_stdin(task_id)
     except errors.ProcessEnded:
         raise ToolFailed(
             f"Task {task_id} reads no input: it has ended, or was started without keep_input_open. "
             "Start it again with keep_input_open, or use shell_run and shell_send."
         ) from None
-    now = await _wait(bench, info, info.stdout_size, info.stderr_size, wait, "output") if wait else info
-    task = await tasks.look(bench, now, info.stdout_size, info.stderr_size)
-    return Reply(tasks.tell(task), task)
+    now = await _wait(ctx, info, info.stdout_size, info.stderr_size, wait, "output") if wait else info
+    task = await tasks.look(ctx, now, info.stdout_size, info.stderr_size)
+    return ToolReply(tasks.tell(task), task)
 
 
 class Stopped(BaseModel):
@@ -126,25 +126,27 @@ class Stopped(BaseModel):
 
 @kit.tool("task_stop", "Stop a task", destructive=True, idempotent=True)
 async def task_stop(
-    bench: Bench,
+    ctx: ToolContext,
     task_id: TaskId,
     signal: Annotated[Literal["INT", "TERM", "KILL"], Field(description="How to ask it to end.")] = "TERM",
     grace: Annotated[float, Field(ge=0, le=60, description="Seconds it has before it is killed.")] = 5,
-) -> Reply[Stopped]:
+) -> ToolReply[Stopped]:
     """End a task with everything that it started: ask it first, kill it when its grace is over."""
-    info = await tasks.find(bench, task_id)
+    info = await tasks.find(ctx, task_id)
     forced = False
     if info.running:
         with suppress(errors.ProcessEnded):
-            await bench.machine.signal(task_id, getattr(signals, f"SIG{signal}"))
-        info = await bench.machine.wait(task_id, grace)
+            await ctx.machine.signal(task_id, getattr(signals, f"SIG{signal}"))
+        info = await ctx.machine.wait(task_id, grace)
         if info.running:
             forced = True
             with suppress(errors.ProcessEnded):
-                await bench.machine.signal(task_id, signals.SIGKILL)
-            info = await bench.machine.wait(task_id, 30)
+                await ctx.machine.signal(task_id, signals.SIGKILL)
+            info = await ctx.machine.wait(task_id, 30)
     data = Stopped(task_id=task_id, status=info.status.value, exit_code=info.exit_code, forced=forced)
-    return Reply(f"Task {task_id}: {data.status}, exit code {data.exit_code}{', by force' if forced else ''}.", data)
+    return ToolReply(
+        f"Task {task_id}: {data.status}, exit code {data.exit_code}{', by force' if forced else ''}.", data
+    )
 
 
 class Listed(BaseModel):
@@ -163,14 +165,14 @@ class Tasks(BaseModel):
 
 @kit.tool("task_list", "List tasks", read_only=True, idempotent=True)
 async def task_list(
-    bench: Bench,
+    ctx: ToolContext,
     running_only: Annotated[bool, Field(description="Leave out those that have ended.")] = False,
-) -> Reply[Tasks]:
+) -> ToolReply[Tasks]:
     """The commands of this sandbox that run or ran, newest first: their ids, states and how much they wrote.
 
     Every process of the sandbox, however it was started, is in process_list.
     """
-    found = [info for info in await bench.machine.processes() if not info.label.startswith(running.LABEL)]
+    found = [info for info in await ctx.machine.processes() if not info.label.startswith(running.LABEL)]
     found = [info for info in reversed(found) if info.running or not running_only]
     listed = [
         Listed(
@@ -184,7 +186,7 @@ async def task_list(
         for info in found[:_LISTED]
     ]
     lines = [f"{each.task_id}  {_state(each)}  {each.command.splitlines()[0][:120]}" for each in listed if each.command]
-    return Reply("\n".join(lines) or "No tasks.", Tasks(tasks=listed, total=len(found)))
+    return ToolReply("\n".join(lines) or "No tasks.", Tasks(tasks=listed, total=len(found)))
 
 
 def _state(task: Listed) -> str:
@@ -192,15 +194,20 @@ def _state(task: Listed) -> str:
 
 
 async def _wait(
-    bench: Bench, info: ProcessInfo, stdout_offset: int | None, stderr_offset: int | None, seconds: float, until: str
+    ctx: ToolContext,
+    info: ProcessInfo,
+    stdout_offset: int | None,
+    stderr_offset: int | None,
+    seconds: float,
+    until: str,
 ) -> ProcessInfo:
     if until == "end":
-        return await running.wait(bench, info, seconds, "Running")
+        return await running.wait(ctx, info, seconds, "Running")
     out = info.stdout_size if stdout_offset is None else stdout_offset
     err = info.stderr_size if stderr_offset is None else stderr_offset
-    async with aclosing(running.output(bench, info.process_id, out, seconds, err)) as chunks:
+    async with aclosing(running.output(ctx, info.process_id, out, seconds, err)) as chunks:
         async for chunk in chunks:
             if chunk is not None:
                 break
-            await bench.progress("Nothing new yet.")
-    return await bench.machine.process(info.process_id)
+            await ctx.progress("Nothing new yet.")
+    return await ctx.machine.process(info.process_id)

@@ -8,11 +8,11 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from paddock.tools import environment, inspection, running
-from paddock.tools.bench import Bench
 from paddock.tools.contents import turn
-from paddock.tools.tool import Kit, Reply, ToolFailed
+from paddock.tools.context import ToolContext
+from paddock.tools.tool import ToolFailed, ToolKit, ToolReply
 
-kit = Kit("environment")
+kit = ToolKit("environment")
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _RESERVED = {"BASH_ENV", environment.GIVEN}
@@ -31,27 +31,27 @@ class Kept(BaseModel):
 
 @kit.tool("env_get", "Read environment variables", read_only=True, idempotent=True)
 async def env_get(
-    bench: Bench,
+    ctx: ToolContext,
     name: Annotated[str | None, Field(description="Null: all of them.")] = None,
-) -> Reply[Variables]:
+) -> ToolReply[Variables]:
     """The environment that commands see: one variable, or all."""
-    ran = await running.run(bench, ["env", "-0"], what="env")
+    ran = await running.run(ctx, ["env", "-0"], what="env")
     found = dict(part.partition("=")[::2] for part in ran.out.split("\0") if "=" in part)
     found = {each: value for each, value in found.items() if each not in (*_RESERVED, "_", "SHLVL", "OLDPWD")}
     if name is not None:
         if name not in found:
             raise ToolFailed(f"There is no variable {name[:80]!r}. Set it with env_set.")
-        return Reply(found[name] or "(empty)", Variables(variables={name: found[name]}))
+        return ToolReply(found[name] or "(empty)", Variables(variables={name: found[name]}))
     lines = [f"{each}={value}" for each, value in sorted(found.items())]
-    return Reply("\n".join(lines), Variables(variables=found))
+    return ToolReply("\n".join(lines), Variables(variables=found))
 
 
 @kit.tool("env_set", "Set an environment variable", idempotent=True)
 async def env_set(
-    bench: Bench,
+    ctx: ToolContext,
     name: Annotated[str, Field(description="Letters, digits and underscores.", examples=["DATABASE_URL"])],
     value: Annotated[str | None, Field(description="Null forgets what was set here.")],
-) -> Reply[Kept]:
+) -> ToolReply[Kept]:
     """Set a variable for everything that tools start from now on, or forget it.
 
     It is kept in the sandbox. What runs already does not see it.
@@ -62,29 +62,29 @@ async def env_set(
         raise ToolFailed("A variable cannot hold a NUL character.")
     if value is not None and len(f"{name}={value}".encode(errors="replace")) >= environment.MAX_VARIABLE:
         raise ToolFailed(f"A variable may have {environment.MAX_VARIABLE} bytes. Keep this in a file instead.")
-    async with turn(bench, environment.file(bench)):
-        variables = await environment.remembered(bench)
+    async with turn(ctx, environment.file(ctx)):
+        variables = await environment.remembered(ctx)
         variables.pop(name, None)
         if value is not None:
             variables[name] = value
         if sum(len(each.encode()) + len(text.encode()) for each, text in variables.items()) > environment.MAX_BYTES:
             raise ToolFailed(f"Variables may have {environment.MAX_BYTES} bytes in all. Keep this in a file instead.")
-        await environment.remember(bench, variables)
+        await environment.remember(ctx, variables)
     said = f"Forgot {name}." if value is None else f"Set {name} for commands that start from now on."
-    return Reply(said, Kept(name=name, value=value))
+    return ToolReply(said, Kept(name=name, value=value))
 
 
 class Processes(BaseModel):
-    processes: list[inspection.Process]
+    processes: list[inspection.ProcessRow]
 
 
 @kit.tool("process_list", "List processes", read_only=True, idempotent=True)
 async def process_list(
-    bench: Bench,
+    ctx: ToolContext,
     filter: Annotated[str | None, Field(description="Only those whose command line has this text.")] = None,
-) -> Reply[Processes]:
+) -> ToolReply[Processes]:
     """Every process in the sandbox: its id, parent, memory, CPU time and command line."""
-    found = await inspection.processes(bench)
+    found = await inspection.processes(ctx)
     if filter is not None:
         found = [process for process in found if filter.lower() in process.command.lower()]
     lines = [
@@ -93,7 +93,7 @@ async def process_list(
         for process in found
     ]
     head = f"{'PID':>7} {'PARENT':>7} S {'MEMORY':>10} {'CPU':>10}  COMMAND"
-    return Reply("\n".join([head, *lines]), Processes(processes=found))
+    return ToolReply("\n".join([head, *lines]), Processes(processes=found))
 
 
 class OpenPort(BaseModel):
@@ -116,28 +116,26 @@ class Exposed(BaseModel):
 
 
 @kit.tool("port_list", "List open ports", read_only=True, idempotent=True)
-async def port_list(bench: Bench) -> Reply[Ports]:
+async def port_list(ctx: ToolContext) -> ToolReply[Ports]:
     """The TCP ports on which something listens in the sandbox, with an address for a person to open each."""
     found = [
-        OpenPort(
-            port=each.port, address=each.address, process=each.process, pid=each.pid, url=bench.port_url(each.port)
-        )
-        for each in await inspection.listening(bench)
+        OpenPort(port=each.port, address=each.address, process=each.process, pid=each.pid, url=ctx.port_url(each.port))
+        for each in await inspection.listening(ctx)
         if not each.own
     ]
     lines = [f"{each.port}  {each.process or ''}  {each.url}" for each in found]
-    return Reply("\n".join(lines) or "Nothing listens.", Ports(ports=found))
+    return ToolReply("\n".join(lines) or "Nothing listens.", Ports(ports=found))
 
 
 @kit.tool("expose_port", "Get the address of a port", read_only=True, idempotent=True)
-async def expose_port(bench: Bench, port: Port) -> Reply[Exposed]:
+async def expose_port(ctx: ToolContext, port: Port) -> ToolReply[Exposed]:
     """The URL at which a person can open a port of the sandbox in a browser: to show a web app that you started.
 
     Start the server first, with run_command and background.
     """
-    listening = any(each.port == port for each in await inspection.listening(bench))
-    url, program_url = bench.port_url(port), bench.program_url(port)
+    listening = any(each.port == port for each in await inspection.listening(ctx))
+    url, program_url = ctx.port_url(port), ctx.program_url(port)
     lines = [url, *([f"For programs such as curl or Python: {program_url}"] if program_url != url else [])]
     if not listening:
         lines.append(f"[Nothing listens on port {port} yet: start the server with run_command and background.]")
-    return Reply("\n".join(lines), Exposed(port=port, url=url, program_url=program_url, listening=listening))
+    return ToolReply("\n".join(lines), Exposed(port=port, url=url, program_url=program_url, listening=listening))

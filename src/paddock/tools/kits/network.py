@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, Field
 
 from paddock.tools import running
-from paddock.tools.bench import Bench
+from paddock.tools.context import ToolContext
 from paddock.tools.excerpt import excerpt, once
-from paddock.tools.tool import Kit, Reply, ToolFailed
+from paddock.tools.tool import ToolFailed, ToolKit, ToolReply
 
-kit = Kit("network")
+kit = ToolKit("network")
 
 _MAX_BODY = 8 << 20
 _NO_TUNNEL = re.compile(
@@ -79,7 +79,7 @@ class HttpAnswer(BaseModel):
 
 @kit.tool("http_request", "Send an HTTP request", open_world=True, destructive=True)
 async def http_request(
-    bench: Bench,
+    ctx: ToolContext,
     url: Annotated[str, Field(pattern=r"^https?://", max_length=8000, examples=["http://localhost:3000/health"])],
     method: Annotated[
         Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"], Field(description="What to do.")
@@ -90,7 +90,7 @@ async def http_request(
     timeout: Annotated[float, Field(gt=0, le=600, description="Seconds.")] = 30,
     follow_redirects: Annotated[bool, Field(description="Go where the answer points.")] = True,
     save_to: Annotated[str | None, Field(description="Put the body into this file.")] = None,
-) -> Reply[HttpAnswer]:
+) -> ToolReply[HttpAnswer]:
     """Send an HTTP request from inside the sandbox: to a server in it, or to the internet as far as egress rules allow.
 
     Answers with status, headers and body, whatever the status is. Binary bodies need save_to.
@@ -103,17 +103,17 @@ async def http_request(
             raise ToolFailed("Give body or json_body, not both.")
         body = json.dumps(json_body)
         sent = {"Content-Type": "application/json", **sent}
-    ran = await _send(bench, url, method, sent, body, timeout, follow_redirects)
+    ran = await _send(ctx, url, method, sent, body, timeout, follow_redirects)
     said, separator, head = ran.err.partition(_SEPARATOR)
     if not separator or "HTTP/" not in head or _NO_TUNNEL.search(said):
         why = said.strip().removesuffix(url).strip()  # curl says at the end where it was
         raise _no_answer(url, why or f"exit code {ran.info.exit_code}", head)
-    return await _answer(bench, url, ran, said, head, save_to)
+    return await _answer(ctx, url, ran, said, head, save_to)
 
 
 async def _send(
-    bench: Bench, url: str, method: str, headers: dict[str, str], body: str | None, timeout: float, follow: bool
-) -> running.Ran:
+    ctx: ToolContext, url: str, method: str, headers: dict[str, str], body: str | None, timeout: float, follow: bool
+) -> running.ProgramResult:
     argv = ["--silent", "--show-error", "--request", method, "--max-time", str(timeout), "--globoff"]
     argv += ["--proto", "=http,https", "--proto-redir", "=http,https"]
     argv += ["--write-out", "%{stderr}%{url_effective}"]
@@ -125,30 +125,30 @@ async def _send(
     stdin = b"" if body is None else body.encode(errors="replace")
     what, seconds = f"{method} {url[:100]}", timeout + 10
     words = ["/bin/sh", "-c", _CURL, "sh", *argv, "--", url]
-    ran = await running.run(bench, words, what=what, seconds=seconds, limit=_MAX_BODY, stdin=stdin)
+    ran = await running.run(ctx, words, what=what, seconds=seconds, limit=_MAX_BODY, stdin=stdin)
     if ran.info.exit_code == running.NOT_FOUND:
         asked = {"url": url, "method": method, "headers": headers, "timeout": timeout, "redirects": follow}
         words = ["python3", "-c", _PYTHON, json.dumps({**asked, "most": _MAX_BODY})]
-        ran = await running.run(bench, words, what=what, seconds=seconds, limit=_MAX_BODY, stdin=stdin)
+        ran = await running.run(ctx, words, what=what, seconds=seconds, limit=_MAX_BODY, stdin=stdin)
         running.needs(ran, "Neither curl nor python3", "Install one of them, or use a template that has it.")
     return ran
 
 
 async def _answer(
-    bench: Bench, url: str, ran: running.Ran, said: str, head: str, save_to: str | None
-) -> Reply[HttpAnswer]:
+    ctx: ToolContext, url: str, ran: running.ProgramResult, said: str, head: str, save_to: str | None
+) -> ToolReply[HttpAnswer]:
     last = [block for block in head.replace("\r\n", "\n").split("\n\n") if block.startswith("HTTP/")][-1]
     first, *lines = last.splitlines()
     status = int(first.split()[1])
     named = [line.partition(":")[::2] for line in lines if ":" in line]
     headers = {name.strip().lower(): value.strip() for name, value in named}
     if save_to is not None:
-        info = await bench.machine.write_file(bench.path(save_to), once(ran.stdout), user=bench.user)
+        info = await ctx.machine.write_file(ctx.path(save_to), once(ran.stdout), user=ctx.user)
         shown, text, file = f"[{info.size} bytes saved to {info.path}]", "", None
     elif b"\0" in ran.stdout[:8192]:
         shown, text, file = f"[{len(ran.stdout)} bytes of binary data: use save_to]", "", None
     else:
-        cut = await excerpt(bench, ran.out, "http")
+        cut = await excerpt(ctx, ran.out, "http")
         shown, text, file = cut.text, cut.text, cut.file
     data = HttpAnswer(
         status=status,
@@ -156,11 +156,11 @@ async def _answer(
         headers=headers,
         body=text,
         size=ran.info.stdout_size,
-        saved_to=None if save_to is None else bench.path(save_to),
+        saved_to=None if save_to is None else ctx.path(save_to),
         body_file=file,
     )
     kind = headers.get("content-type", "no content type")
-    return Reply(f"HTTP {status} ({kind}, {data.size} bytes) from {data.url}\n{shown}".rstrip(), data)
+    return ToolReply(f"HTTP {status} ({kind}, {data.size} bytes) from {data.url}\n{shown}".rstrip(), data)
 
 
 def _fits(text: str) -> bool:

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from paddock.tools import patching
-from paddock.tools.bench import Bench
-from paddock.tools.tool import Kit, Reply
+from paddock.tools.context import ToolContext
+from paddock.tools.tool import ToolKit, ToolReply
 
-kit = Kit("files")
+kit = ToolKit("files")
 
 
 class PatchedFile(BaseModel):
@@ -27,7 +27,7 @@ class Patched(BaseModel):
 
 @kit.tool("apply_patch", "Apply a patch", langchain="apply_patch", destructive=True)
 async def apply_patch(
-    bench: Bench,
+    ctx: ToolContext,
     patch: Annotated[
         str,
         Field(
@@ -39,7 +39,7 @@ async def apply_patch(
             ],
         ),
     ],
-) -> Reply[Patched]:
+) -> ToolReply[Patched]:
     """Change several files at once: all of them, or none if one part does not fit.
 
     Takes unified diffs (as git diff prints them) and this form:
@@ -54,7 +54,7 @@ async def apply_patch(
     *** End Patch
     Give about three lines of context around each change. Paths are relative to /workspace, or absolute.
     """
-    steps = await patching.apply(bench, patch)
+    steps = await patching.apply(ctx, patch)
     files = [
         PatchedFile(
             path=step.path,
@@ -66,4 +66,4 @@ async def apply_patch(
         for step in steps
     ]
     lines = [f"{each.action} {each.moved_to or each.path} (+{each.added} -{each.removed})" for each in files]
-    return Reply("\n".join(lines), Patched(files=files))
+    return ToolReply("\n".join(lines), Patched(files=files))

@@ -8,12 +8,12 @@ from pydantic import BaseModel, Field
 
 from paddock.machine.base import FileType
 from paddock.tools import searching
-from paddock.tools.bench import Bench
+from paddock.tools.context import ToolContext
 from paddock.tools.reading import tidy
-from paddock.tools.searching import Part, Report
-from paddock.tools.tool import Kit, Reply, ToolFailed
+from paddock.tools.searching import ResultPage, SearchReport
+from paddock.tools.tool import ToolFailed, ToolKit, ToolReply
 
-kit = Kit("search")
+kit = ToolKit("search")
 
 Item = TypeVar("Item")
 
@@ -58,25 +58,25 @@ class Hits(BaseModel):
 
 @kit.tool("glob_files", "Find files by name", langchain="file_glob", read_only=True, idempotent=True)
 async def glob_files(
-    bench: Bench,
+    ctx: ToolContext,
     pattern: Annotated[
         str, Field(min_length=1, description="`*`, `?`, `**`, `[…]`, `{a,b}`.", examples=["**/*.py", "*.{json,toml}"])
     ],
     path: Where = ".",
     offset: Skip = 0,
     limit: Annotated[int, Field(ge=1, le=5000, description="How many at most.")] = 200,
-) -> Reply[Files]:
+) -> ToolReply[Files]:
     """Find files by a pattern of their paths, sorted. A pattern without a slash fits in every directory.
 
     Skips .git, node_modules, caches and virtual environments unless they are named.
     """
-    where = tidy(bench.path(path))
-    await bench.machine.list_directory(where, 1, user=bench.user)
-    found = await searching.find(bench, where, pattern)
+    where = tidy(ctx.path(path))
+    await ctx.machine.list_directory(where, 1, user=ctx.user)
+    found = await searching.find(ctx, where, pattern)
     some, more = _page(found, offset, limit)
     page = [f"{where.rstrip('/')}/{each}" for each in some]
     lines = [*page, *_rest(len(found), more)]
-    return Reply(
+    return ToolReply(
         "\n".join(lines) or f"No file below {where} fits {pattern}.",
         Files(path=where, files=page, total=len(found), next_offset=more),
     )
@@ -84,7 +84,7 @@ async def glob_files(
 
 @kit.tool("grep_files", "Search in files", langchain="file_grep", read_only=True, idempotent=True)
 async def grep_files(
-    bench: Bench,
+    ctx: ToolContext,
     pattern: Annotated[str, Field(min_length=1, description="A regular expression.", examples=[r"def \w+_id\("])],
     path: Where = ".",
     glob: Glob = None,
@@ -98,18 +98,18 @@ async def grep_files(
     multiline: Annotated[bool, Field(description="It may span lines. Needs ripgrep.")] = False,
     offset: Skip = 0,
     limit: Annotated[int, Field(ge=1, le=2000, description="How many lines or files at most.")] = 250,
-) -> Reply[Found]:
+) -> ToolReply[Found]:
     """Search what is in files for a regular expression.
 
     Uses ripgrep where the sandbox has it, else grep -E: keep to what both know. Skips binary files, and .git,
     node_modules, caches and virtual environments unless they are named.
     """
-    where = tidy(bench.path(path))
+    where = tidy(ctx.path(path))
     found = await searching.grep(
-        bench,
+        ctx,
         where,
         pattern,
-        Part(offset, limit),
+        ResultPage(offset, limit),
         glob=glob,
         ignore_case=ignore_case,
         literal=literal,
@@ -118,7 +118,7 @@ async def grep_files(
     )
     total_files, matches = found.total_files, found.total_matches
     if mode == "content":
-        kept, more = _fitting(_lines(found), offset, _next(offset, limit, found.total_lines), bench.inline)
+        kept, more = _fitting(_lines(found), offset, _next(offset, limit, found.total_lines), ctx.inline)
         data = Found(lines=kept, files=[], total_files=total_files, total_matches=matches, next_offset=more)
         said = [*_grouped(kept), *_rest(found.total_lines, more)]
     else:
@@ -127,56 +127,56 @@ async def grep_files(
         data = Found(lines=[], files=some, total_files=total_files, total_matches=matches, next_offset=more)
         said = [each.file if mode == "files" else f"{each.file}: {each.matches}" for each in some]
         said += _rest(total_files, more)
-    return Reply("\n".join(said) or f"Nothing below {where} fits {pattern!r}.", data)
+    return ToolReply("\n".join(said) or f"Nothing below {where} fits {pattern!r}.", data)
 
 
 @kit.tool("search_files", "Search for a text", langchain="file_search", read_only=True, idempotent=True)
 async def search_files(
-    bench: Bench,
+    ctx: ToolContext,
     query: Annotated[str, Field(description="Plain text. Empty: all files that fit glob.")] = "",
     path: Where = ".",
     glob: Glob = None,
     limit: Annotated[int, Field(ge=1, le=1000, description="How many names, and lines, at most.")] = 100,
-) -> Reply[Hits]:
+) -> ToolReply[Hits]:
     """Find files whose name has a text, and lines that have it, whatever the case.
 
     The first look around in a project. For regular expressions and context use grep_files; for patterns of names,
     glob_files.
     """
-    where = tidy(bench.path(path))
+    where = tidy(ctx.path(path))
     if not query:
-        return await _fitting_names(bench, where, glob, limit)
+        return await _fitting_names(ctx, where, glob, limit)
     found = await searching.grep(
-        bench, where, query, Part(0, limit), glob=glob, ignore_case=True, literal=True, context=0, multiline=False
+        ctx, where, query, ResultPage(0, limit), glob=glob, ignore_case=True, literal=True, context=0, multiline=False
     )
-    below = [] if "\n" in query else await _named(bench, where, query, glob)
+    below = [] if "\n" in query else await _named(ctx, where, query, glob)
     total_lines = found.total_lines
-    kept, more = _fitting(_lines(found), 0, None, bench.inline)
+    kept, more = _fitting(_lines(found), 0, None, ctx.inline)
     data = Hits(names=below[:limit], lines=kept, total_names=len(below), total_lines=total_lines)
     said = [f"Files whose name has it ({len(below)}):", *below[:limit]] if below else []
     said += [f"Lines that have it ({total_lines}):", *_grouped(kept)] if kept else []
     if total_lines > len(kept) or more:
         said.append("… there are more: narrow it with path or glob, or page through with grep_files.")
-    return Reply("\n".join(said) or f"{query!r} is nowhere below {where}.", data)
+    return ToolReply("\n".join(said) or f"{query!r} is nowhere below {where}.", data)
 
 
-async def _fitting_names(bench: Bench, where: str, glob: str | None, limit: int) -> Reply[Hits]:
+async def _fitting_names(ctx: ToolContext, where: str, glob: str | None, limit: int) -> ToolReply[Hits]:
     if not glob:
         raise ToolFailed("Say what to search for: query is a text, glob a pattern of file names, such as *.py.")
-    names = await _named(bench, where, "", glob)
+    names = await _named(ctx, where, "", glob)
     data = Hits(names=names[:limit], lines=[], total_names=len(names), total_lines=0)
     said = [*names[:limit], *(["… there are more: page through with glob_files."] if len(names) > limit else [])]
-    return Reply("\n".join(said) or f"No file below {where} fits {glob}.", data)
+    return ToolReply("\n".join(said) or f"No file below {where} fits {glob}.", data)
 
 
-async def _named(bench: Bench, where: str, query: str, glob: str | None) -> list[str]:
-    if (await bench.machine.stat(where, follow=True, user=bench.user)).type is not FileType.DIRECTORY:
+async def _named(ctx: ToolContext, where: str, query: str, glob: str | None) -> list[str]:
+    if (await ctx.machine.stat(where, follow=True, user=ctx.user)).type is not FileType.DIRECTORY:
         return []
-    found = await searching.find(bench, where, glob or "**", having=query)
+    found = await searching.find(ctx, where, glob or "**", having=query)
     return [f"{where.rstrip('/')}/{each}" for each in found]
 
 
-def _lines(found: Report) -> list[FoundLine]:
+def _lines(found: SearchReport) -> list[FoundLine]:
     return [FoundLine(file=each.path, line=each.number, text=each.text, match=each.matches) for each in found.lines]
 
 

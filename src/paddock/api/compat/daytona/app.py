@@ -12,22 +12,22 @@ from fastapi import FastAPI
 
 from paddock.api.auth import RateLimiter
 from paddock.api.on_demand import OnDemandApp
-from paddock.lifecycle.house import House
+from paddock.server.context import ServerContext
 
 if TYPE_CHECKING:
     from paddock.api.compat.daytona.toolbox.language import Servers
 
 
-def mount_daytona(app: FastAPI, house: House, limiter: RateLimiter) -> None:
+def mount_daytona(app: FastAPI, context: ServerContext, limiter: RateLimiter) -> None:
     def control() -> FastAPI:
         from paddock.api.compat.daytona.control.app import create_control
 
-        return create_control(house, limiter)
+        return create_control(context, limiter)
 
     def toolbox() -> FastAPI:
         from paddock.api.compat.daytona.toolbox.app import create_toolbox
 
-        return create_toolbox(house, limiter)
+        return create_toolbox(context, limiter)
 
     app.mount("/daytona/api", OnDemandApp(control))
     app.state.toolbox = OnDemandApp(toolbox)

@@ -14,11 +14,12 @@ from starlette.requests import ClientDisconnect
 
 from paddock import errors
 from paddock.api.auth import Calling, GuardedRoute, RateLimiter
+from paddock.api.compat.daytona.control.lifecycle import lifecycle_of
 from paddock.api.compat.daytona.errors import API, DaytonaError, daytona_response
 from paddock.api.failures import request_id_of
 from paddock.api.methods import RouteTable
-from paddock.lifecycle.house import House
-from paddock.store.records import Sandbox
+from paddock.server.context import ServerContext
+from paddock.store.records import SandboxRow
 
 log = structlog.get_logger(__name__)
 
@@ -58,7 +59,7 @@ class DaytonaRoute(GuardedRoute):
         return daytona_response(problem, source=self.source, path=request.scope["path"], method=request.method)
 
 
-def plain_app(title: str, house: House, limiter: RateLimiter, routers: Any, source: str) -> FastAPI:
+def plain_app(title: str, context: ServerContext, limiter: RateLimiter, routers: Any, source: str) -> FastAPI:
     """An app of its own, so that its failures are its own too. The limiter is the native API's."""
     app = FastAPI(
         title=title,
@@ -68,7 +69,7 @@ def plain_app(title: str, house: House, limiter: RateLimiter, routers: Any, sour
         redirect_slashes=False,
         strict_content_type=False,
     )
-    app.state.house = house
+    app.state.context = context
     app.state.limiter = limiter
     table = RouteTable(routers)
     for router in routers:
@@ -86,9 +87,9 @@ def plain_app(title: str, house: House, limiter: RateLimiter, routers: Any, sour
     return app
 
 
-async def _sandbox(caller: Calling, sandbox_id: Annotated[str, Path()]) -> Sandbox:
+async def _sandbox(caller: Calling, sandbox_id: Annotated[str, Path()]) -> SandboxRow:
     """The one that is meant, by its id or its name; another user's is not there."""
-    return await caller.house.stopping.find(caller.who, sandbox_id)
+    return await lifecycle_of(caller.context).find(caller.who, sandbox_id)
 
 
-SandboxHere = Annotated[Sandbox, Depends(_sandbox)]
+SandboxHere = Annotated[SandboxRow, Depends(_sandbox)]

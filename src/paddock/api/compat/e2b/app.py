@@ -10,22 +10,22 @@ from starlette.types import ASGIApp
 
 from paddock.api.auth import RateLimiter
 from paddock.api.on_demand import OnDemandApp
-from paddock.lifecycle.house import House
+from paddock.server.context import ServerContext
 
 
-def mount_e2b(app: FastAPI, house: House, limiter: RateLimiter) -> None:
+def mount_e2b(app: FastAPI, context: ServerContext, limiter: RateLimiter) -> None:
     def control() -> FastAPI:
         from paddock.api.compat.e2b.control.app import create_control
 
-        return create_control(house, limiter)
+        return create_control(context, limiter)
 
     app.mount("/e2b", OnDemandApp(control))
 
 
-def envd_app(house: House, limiter: RateLimiter) -> ASGIApp:
+def envd_app(context: ServerContext, limiter: RateLimiter) -> ASGIApp:
     def envd() -> ASGIApp:
         from paddock.api.compat.e2b.envd.app import create_envd
 
-        return create_envd(house, limiter)
+        return create_envd(context, limiter)
 
     return OnDemandApp(envd)

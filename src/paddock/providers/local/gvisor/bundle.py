@@ -13,8 +13,8 @@ from typing import Any
 from paddock import addons
 from paddock.providers.local import plan
 from paddock.providers.local.gvisor.runsc import Runsc
-from paddock.providers.local.plan import AGENT, INSIDE, Site, Step
-from paddock.providers.local.skeleton import HOSTNAME
+from paddock.providers.local.host_root import HOSTNAME
+from paddock.providers.local.plan import AGENT, INSIDE, LaunchSite, Step
 
 FOLDER = "gvisor"
 """In the folder of a sandbox: the configuration, and the door."""
@@ -43,11 +43,11 @@ _HOST_FILES = 262_144
 """Descriptors of the guest's kernel, which needs some of its own for each of the guest's."""
 
 
-def words(site: Site, runsc: Runsc) -> list[str]:
+def plan_steps(site: LaunchSite, runsc: Runsc) -> list[str]:
     return plan.in_words(_steps(site, runsc))
 
 
-def _steps(site: Site, runsc: Runsc) -> Iterator[Step]:
+def _steps(site: LaunchSite, runsc: Runsc) -> Iterator[Step]:
     yield from plan.files(site)
     for name in addons.NAMES if site.addons is not None else ():
         yield "link", f"{addons.INSIDE}/{name}/{addons.CURRENT}", f"{addons.FOLDER}/{name}"
@@ -69,7 +69,7 @@ def _steps(site: Site, runsc: Runsc) -> Iterator[Step]:
     yield "kernel", *_command(runsc)
 
 
-def _own_parts(site: Site) -> Iterator[Step]:
+def _own_parts(site: LaunchSite) -> Iterator[Step]:
     """What the guest sees besides its root. Each is a mount of its own, whose files may change from outside."""
     yield "bind", "tmp", "/parts/tmp", "-"
     yield "bind", "disk/state", KEEP, "-"
@@ -95,7 +95,7 @@ def _command(runsc: Runsc) -> list[str]:
     return ["/runsc", *(f"--{name}={value}" for name, value in flags.items()), "run", "--bundle=/bundle", "sandbox"]
 
 
-def configuration(site: Site) -> dict[str, Any]:
+def configuration(site: LaunchSite) -> dict[str, Any]:
     """In the words of the OCI's runtime specification."""
     capabilities = dict.fromkeys(("bounding", "effective", "permitted"), _CAPABILITIES)
     return {
@@ -132,7 +132,7 @@ def _agent() -> list[str]:
     return [AGENT, "serve", *(word for name, value in options.items() for word in (f"--{name}", value))]
 
 
-def _mounts(site: Site) -> Iterator[dict[str, Any]]:
+def _mounts(site: LaunchSite) -> Iterator[dict[str, Any]]:
     shared = f"size={site.shared_memory_mb}m"
     yield {"destination": "/proc", "type": "proc", "source": "proc"}
     yield {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro", "nosuid", "nodev", "noexec"]}

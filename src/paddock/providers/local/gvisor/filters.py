@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from paddock.providers.ground.seccomp.compiler import program_of
-from paddock.providers.ground.seccomp.policy import Case, Condition, Decision, the_policy
+from paddock.providers.common.seccomp.compiler import program_of
+from paddock.providers.common.seccomp.policy import Case, Condition, Decision, the_policy
 
 _LINKS = {"lgetxattr": Decision("EOPNOTSUPP")}
 """Of a symbolic link it answers ``EBADF``, which every ``ls -l`` reports. Files have none there anyway, and so says

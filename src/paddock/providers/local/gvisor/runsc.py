@@ -11,7 +11,7 @@ from pathlib import Path
 
 from paddock import errors
 from paddock.providers.base import IsolationLevel
-from paddock.providers.local.host import Host
+from paddock.providers.local.host import HostCapabilities
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PLATFORMS = ("systrap", "ptrace")
@@ -27,7 +27,7 @@ _GET = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RunscSettings:
     """As the settings say; empty leaves it to us."""
 
     program: str = ""
@@ -44,7 +44,7 @@ class Runsc:
         return f"gVisor: runsc {self.version}, platform {self.platform}"
 
 
-def find(wanted: Wanted, host: Host) -> Runsc:
+def find(wanted: RunscSettings, host: HostCapabilities) -> Runsc:
     """Raises :class:`~paddock.errors.ProviderRefused`, with what to do, where the level cannot be given here."""
     if not host.privileged:
         raise errors.ProviderRefused("A kernel of its own needs Paddock to run as root: runsc starts as root only.")

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from paddock import __version__
-from paddock.api.auth import Caller, Calling
+from paddock.api.auth import Authenticated, Calling
+from paddock.api.compat.daytona.control.lifecycle import MAX_AUTO_ARCHIVE
 from paddock.api.compat.daytona.control.shapes import toolbox_url
 from paddock.api.compat.daytona.errors import DaytonaError, not_available
 from paddock.api.compat.daytona.route import DaytonaRoute, SandboxHere
 from paddock.clock import iso
-from paddock.lifecycle.intervals import MAX_AUTO_ARCHIVE
 
 router = APIRouter(route_class=DaytonaRoute)
 
@@ -66,7 +66,7 @@ async def snapshots(
     source: Annotated[str, Query(alias="sourceSandboxId", max_length=200)] = "",
 ) -> dict[str, Any]:
     """A template is a snapshot that everybody has; none was made from a sandbox."""
-    known = [] if source else [one for one in await caller.house.controller.templates() if name in one]
+    known = [] if source else [one for one in await caller.context.controller.templates() if name in one]
     items = known[(page - 1) * limit : page * limit]
     pages = math.ceil(len(known) / limit)
     found = [_snapshot(caller, template) for template in items]
@@ -97,9 +97,9 @@ async def build_logs(sandbox: SandboxHere, caller: Calling) -> Response:
 
 @router.get("/config")
 async def config(caller: Calling, request: Request) -> dict[str, Any]:
-    settings = caller.house.settings
+    settings = caller.context.settings
     here = toolbox_url(caller, request).removesuffix("/daytona/toolbox")
-    known = await caller.house.controller.templates()
+    known = await caller.context.controller.templates()
     return {
         "version": __version__,
         "oidc": {"issuer": "", "clientId": "", "audience": "", "provider": "none"},
@@ -118,18 +118,18 @@ async def config(caller: Calling, request: Request) -> dict[str, Any]:
 @router.get("/regions")
 @router.get("/shared-regions")
 async def regions(caller: Calling) -> list[dict[str, Any]]:
-    name = caller.house.default_provider
+    name = caller.context.default_provider
     return [{"id": name, "name": name, "regionType": "shared", "createdAt": iso(0), "updatedAt": iso(0)}]
 
 
-async def _known(caller: Caller, name: str) -> str:
-    if not await caller.house.controller.has_template(name):
+async def _known(caller: Authenticated, name: str) -> str:
+    if not await caller.context.controller.has_template(name):
         raise DaytonaError(404, f"Snapshot {name[:200]} not found")
     return name
 
 
-def _snapshot(caller: Caller, template: str) -> dict[str, Any]:
-    settings = caller.house.settings
+def _snapshot(caller: Authenticated, template: str) -> dict[str, Any]:
+    settings = caller.context.settings
     return {
         "id": template,
         "general": True,

@@ -8,14 +8,14 @@ from paddock.api.auth import RateLimiter
 from paddock.api.compat.daytona.control import absent, lists, metrics, notifications, ports, sandboxes
 from paddock.api.compat.daytona.errors import API
 from paddock.api.compat.daytona.route import plain_app
-from paddock.lifecycle.house import House
+from paddock.server.context import ServerContext
 
 # In the order in which they are tried: fixed paths stand before `/sandbox/{sandbox_id}`.
 _ROUTERS = (lists.router, absent.router, ports.router, metrics.router, sandboxes.router)
 
 
-def create_control(house: House, limiter: RateLimiter) -> FastAPI:
-    app = plain_app("Daytona on Paddock", house, limiter, _ROUTERS, API)
+def create_control(context: ServerContext, limiter: RateLimiter) -> FastAPI:
+    app = plain_app("Daytona on Paddock", context, limiter, _ROUTERS, API)
     app.include_router(notifications.router)
     app.add_api_route("/health", _health, methods=["GET"])
     return app

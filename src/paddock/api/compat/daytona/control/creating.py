@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import re
 
-from paddock.api.auth import Caller
+from paddock.api.auth import Authenticated
 from paddock.api.compat.daytona.control import network
-from paddock.api.compat.daytona.control.requests import NewSandbox
+from paddock.api.compat.daytona.control.lifecycle import Intervals
+from paddock.api.compat.daytona.control.requests import DaytonaCreate
 from paddock.api.compat.daytona.control.shapes import DAYTONA_USER
 from paddock.api.compat.daytona.errors import DaytonaError, not_available
-from paddock.lifecycle.intervals import Intervals
-from paddock.lifecycle.planning import Traits
+from paddock.lifecycle.planning import CreateTraits
 from paddock.machine.base import DEFAULT_USER
 from paddock.models import CreateSandbox, ResourceRequest
 from paddock.models.values import MAX_METADATA
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 _MAX_TTL = 60 * 24 * 365 * 60
 _USERS = (DEFAULT_USER, "root", DAYTONA_USER)
 _FROM = re.compile(r"\s*FROM\s+(\S+)\s*", re.IGNORECASE)
 
 
-async def create(caller: Caller, body: NewSandbox) -> Sandbox:
+async def create(caller: Authenticated, body: DaytonaCreate) -> SandboxRow:
     _check_wishes(body)
     template = await _template(caller, body)
-    kept = _intervals(body, template).checked(caller.house.settings)
+    kept = _intervals(body, template).checked(caller.context.settings)
     columns = kept.columns()
     rules = network.rules_of(body)
     said = (
@@ -46,8 +46,8 @@ async def create(caller: Caller, body: NewSandbox) -> Sandbox:
             disk_mb=None if body.disk is None else body.disk * 1024,
         ),
     )
-    ends_at = caller.house.clock.now() + 60 * body.ttl_minutes if body.ttl_minutes else None
-    traits = Traits(
+    ends_at = caller.context.clock.now() + 60 * body.ttl_minutes if body.ttl_minutes else None
+    traits = CreateTraits(
         timeout=columns["timeout"],
         keep_memory=columns["keep_memory"],
         retention=columns["retention"],
@@ -57,10 +57,10 @@ async def create(caller: Caller, body: NewSandbox) -> Sandbox:
         daytona=columns["daytona"],
         env=lambda sandbox: {"DAYTONA_SANDBOX_ID": sandbox.key},
     )
-    return (await caller.house.controller.create(caller.who, request, None, traits)).sandbox
+    return (await caller.context.controller.create(caller.who, request, None, traits)).sandbox
 
 
-def _intervals(body: NewSandbox, template: str | None) -> Intervals:
+def _intervals(body: DaytonaCreate, template: str | None) -> Intervals:
     plain = Intervals()
     stop = body.auto_stop_interval
     if stop is None:
@@ -78,23 +78,23 @@ def _intervals(body: NewSandbox, template: str | None) -> Intervals:
     )
 
 
-async def _template(caller: Caller, body: NewSandbox) -> str | None:
+async def _template(caller: Authenticated, body: DaytonaCreate) -> str | None:
     """A snapshot is a template here. An image is taken where a template has its name; nothing is built."""
-    known = await caller.house.controller.templates()
+    known = await caller.context.controller.templates()
     if body.build_info is not None:
         image = _FROM.fullmatch(body.build_info.dockerfile_content or "")
         if image is None:
             raise not_available("Building images is")
-        if not await caller.house.controller.has_template(image[1]):
+        if not await caller.context.controller.has_template(image[1]):
             names = ", ".join(known)
             raise DaytonaError(400, f"Image {image[1][:200]!r} is not available on this server. It has: {names}")
         return image[1]
-    if not body.snapshot or await caller.house.controller.has_template(body.snapshot):
+    if not body.snapshot or await caller.context.controller.has_template(body.snapshot):
         return body.snapshot or None
     raise DaytonaError(404, f"Snapshot {body.snapshot[:200]} not found. This server has: {', '.join(known)}")
 
 
-def _check_wishes(body: NewSandbox) -> None:
+def _check_wishes(body: DaytonaCreate) -> None:
     """Each is given or refused: nobody believes that he has what he has not."""
     wishes = {
         "GPUs are": body.gpu or body.gpu_type or body.spot,

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request
 
 from paddock.api.auth import Calling
+from paddock.api.compat.daytona.control.lifecycle import intervals_of, lifecycle_of
 from paddock.api.compat.daytona.control.shapes import listed, name_of, state_of, target_of
 from paddock.api.compat.daytona.errors import DaytonaError
 from paddock.api.compat.daytona.route import DaytonaRoute
-from paddock.lifecycle.intervals import intervals_of
 from paddock.models.values import is_valid_unicode
-from paddock.store.records import Sandbox
-from paddock.store.search import Wanted
+from paddock.store.records import SandboxRow
+from paddock.store.search import SearchFilter
 
 router = APIRouter(route_class=DaytonaRoute)
 
@@ -36,7 +36,7 @@ class Spans:
     numbers: tuple[tuple[str, int | None, int | None], ...]
     moments: tuple[tuple[str, float | None, float | None], ...]
 
-    def hold(self, sandbox: Sandbox) -> bool:
+    def hold(self, sandbox: SandboxRow) -> bool:
         sizes = {
             "cpu": max(1, math.ceil(sandbox.cpu)),
             "memory": max(1, math.ceil(sandbox.memory_mb / 1024)),
@@ -103,9 +103,9 @@ async def list_sandboxes(
     sort: Sort = "createdAt",
     order: Literal["asc", "desc"] = "desc",
 ) -> dict[str, Any]:
-    now = caller.house.clock.now()
+    now = caller.context.clock.now()
 
-    def matches(sandbox: Sandbox) -> bool:
+    def matches(sandbox: SandboxRow) -> bool:
         return (
             sandbox.key.startswith(key.lower())
             and name_of(sandbox).lower().startswith(name.lower())
@@ -118,7 +118,7 @@ async def list_sandboxes(
             and within.hold(sandbox)
         )
 
-    wanted = Wanted(
+    wanted = SearchFilter(
         caller.who.user_id,
         metadata=_labels(labels),
         matches=matches,
@@ -127,7 +127,7 @@ async def list_sandboxes(
         cursor=cursor or None,
         limit=limit,
     )
-    found, following = await caller.house.stopping.page(wanted)
+    found, following = await lifecycle_of(caller.context).page(wanted)
     return {"items": [listed(sandbox, caller, request) for sandbox in found], "nextCursor": following}
 
 

@@ -12,13 +12,13 @@ from fastapi import APIRouter, Query
 from paddock.api.auth import Calling
 from paddock.api.compat.daytona.route import DaytonaRoute, SandboxHere
 from paddock.clock import iso
-from paddock.lifecycle.sampling import Sample
-from paddock.store.records import Sandbox
+from paddock.lifecycle.sampling import UsageSample
+from paddock.store.records import SandboxRow
 
 router = APIRouter(route_class=DaytonaRoute)
 
 _PREFIX = "daytona.sandbox."
-_SERIES: dict[str, Callable[[Sandbox, Sample], float]] = {
+_SERIES: dict[str, Callable[[SandboxRow, UsageSample], float]] = {
     "cpu.utilization": lambda sandbox, sample: sample.cpu_percent,
     "cpu.limit": lambda sandbox, sample: max(1, math.ceil(sandbox.cpu)),
     "memory.usage": lambda sandbox, sample: sample.memory_used,
@@ -39,7 +39,7 @@ async def metrics(
 ) -> dict[str, Any]:
     first = 0.0 if start is None else start.timestamp()
     last = math.inf if end is None else end.timestamp()
-    samples = await caller.house.sampling.between(sandbox, first, last)
+    samples = await caller.context.usage_sampler.between(sandbox, first, last)
     wanted = {name for text in names or () for name in text.split(",") if name}
     series = [
         {

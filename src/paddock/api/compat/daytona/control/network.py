@@ -13,7 +13,7 @@ from paddock.api.compat.daytona.errors import DaytonaError
 from paddock.egress.rules import Rule
 from paddock.errors import Invalid
 from paddock.models import MAX_RULES, EgressRules
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 _EVERYTHING = "*"
 _KEY = "daytona"
@@ -35,7 +35,7 @@ def kept(settings: NetworkSettings) -> dict[str, object]:
     return {_KEY: settings.model_dump(by_alias=True, include=set(NetworkSettings.model_fields))}
 
 
-def shown(sandbox: Sandbox) -> NetworkSettings:
+def shown(sandbox: SandboxRow) -> NetworkSettings:
     """As they were set through this interface, or what those that were set elsewhere come to."""
     said = (sandbox.network or {}).get(_KEY)
     if said is not None:

@@ -17,11 +17,11 @@ from starlette.responses import Response
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from paddock import errors
-from paddock.api.auth import Caller, admit_with
+from paddock.accounts.byte_budget import STREAM
+from paddock.api.auth import Authenticated, admit_with
 from paddock.api.compat.daytona.control.shapes import state_of
 from paddock.api.sockets import converse
-from paddock.lifecycle.bus import Changes
-from paddock.lifecycle.in_flight import STREAM
+from paddock.lifecycle.bus import RowChanges
 
 router = APIRouter()
 
@@ -70,9 +70,9 @@ async def _serve(websocket: WebSocket) -> None:
     try:
         caller = await admit_with(websocket, token)
         caller.holding.reserve(STREAM)
-        counted = caller.house.streams.enter(caller.who.user_id, caller.who.quota)
-        with counted, caller.house.bus.follow(caller.who.user_id) as changes:
-            await caller.house.peer_changes.look()
+        counted = caller.context.streams.enter(caller.who.user_id, caller.who.quota)
+        with counted, caller.context.bus.follow(caller.who.user_id) as changes:
+            await caller.context.peer_changes.look()
             await websocket.send_text(_CONNECT + json.dumps({"sid": secrets.token_urlsafe(15)}))
             await converse(_tell(websocket, caller, changes), _listen(websocket))
     except errors.PaddockError as problem:
@@ -80,7 +80,7 @@ async def _serve(websocket: WebSocket) -> None:
         raise _Over from problem
 
 
-async def _tell(websocket: WebSocket, caller: Caller, changes: Changes) -> None:
+async def _tell(websocket: WebSocket, caller: Authenticated, changes: RowChanges) -> None:
     loop = asyncio.get_running_loop()
     ping_at = loop.time() + _PING_INTERVAL_S
     while True:
@@ -91,7 +91,7 @@ async def _tell(websocket: WebSocket, caller: Caller, changes: Changes) -> None:
             ping_at = loop.time() + _PING_INTERVAL_S
             await websocket.send_text(_PING)
             continue
-        state = state_of(sandbox, caller.house.clock.now())
+        state = state_of(sandbox, caller.context.clock.now())
         told: list[Any] = ["sandbox.state.updated", {"sandbox": {"id": sandbox.key, "state": state}, "newState": state}]
         await websocket.send_text(_EVENT + json.dumps(told))
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
+from paddock.accounts.tokens import link_digest
 from paddock.api.auth import Calling
+from paddock.api.compat.daytona.control.lifecycle import Intervals, intervals_of, lifecycle_of
 from paddock.api.compat.daytona.control.shapes import toolbox_url
 from paddock.api.compat.daytona.errors import DaytonaError, not_available
 from paddock.api.compat.daytona.route import DaytonaRoute, SandboxHere
-from paddock.lifecycle.intervals import Intervals, intervals_of
-from paddock.lifecycle.tokens import link_digest
 
 router = APIRouter(route_class=DaytonaRoute)
 
@@ -24,9 +24,9 @@ _MOST_ENDED = 500
 
 @router.get("/sandbox/{sandbox_id}/ports/{port}/preview-url")
 async def preview(sandbox: SandboxHere, caller: Calling, port: Port) -> dict[str, Any]:
-    house = caller.house
-    url = house.settings.port_url(sandbox.key, port, "")
-    return {"sandboxId": sandbox.key, "url": url, "token": house.tokens.traffic(sandbox.key)}
+    context = caller.context
+    url = context.settings.port_url(sandbox.key, port, "")
+    return {"sandboxId": sandbox.key, "url": url, "token": context.tokens.traffic(sandbox.key)}
 
 
 @router.get("/sandbox/{sandbox_id}/ports/{port}/signed-preview-url")
@@ -36,17 +36,17 @@ async def signed_preview(
     port: Port,
     seconds: Annotated[int, Query(alias="expiresInSeconds", ge=1, le=_LONGEST_LINK)] = 60,
 ) -> dict[str, Any]:
-    link = caller.house.invitations.link_to(sandbox, port, seconds)
+    link = caller.context.port_links.link_to(sandbox, port, seconds)
     return {"sandboxId": sandbox.key, "port": port, "token": link.token, "url": link.url}
 
 
 @router.post("/sandbox/{sandbox_id}/ports/{port}/signed-preview-url/{token}/expire")
 async def expire_preview(sandbox: SandboxHere, caller: Calling, port: Port, token: str) -> Response:
     """From now on it opens nothing. A browser that has come by it already keeps its cookie."""
-    expires_at = caller.house.tokens.check_link(sandbox.key, port, token)
+    expires_at = caller.context.tokens.check_link(sandbox.key, port, token)
     if expires_at is None:
         raise DaytonaError(404, "Signed preview URL not found, or expired already")
-    now = caller.house.clock.now()
+    now = caller.context.clock.now()
 
     def end(known: Intervals) -> Intervals:
         left = {digest: until for digest, until in known.ended_links.items() if until > now}
@@ -54,23 +54,23 @@ async def expire_preview(sandbox: SandboxHere, caller: Calling, port: Port, toke
             raise DaytonaError(429, "Too many signed preview URLs were expired before their time; make them shorter")
         return replace(known, ended_links={**left, link_digest(token): expires_at})
 
-    await caller.house.stopping.change(caller.who, sandbox.sandbox_id, end)
+    await lifecycle_of(caller.context).change(caller.who, sandbox.sandbox_id, end)
     return Response(status_code=200)
 
 
 @router.get("/sandbox/{sandbox_id}/signing-key")
 async def signing_key(sandbox: SandboxHere, caller: Calling) -> Response:
     rotated = intervals_of(sandbox).keys_rotated
-    return JSONResponse(caller.house.tokens.file_key(sandbox.key, rotated))
+    return JSONResponse(caller.context.tokens.file_key(sandbox.key, rotated))
 
 
 @router.post("/sandbox/{sandbox_id}/signing-key/rotate")
 async def rotate_signing_key(sandbox: SandboxHere, caller: Calling) -> Response:
     """Every file URL that was signed before is worth nothing now."""
-    changed = await caller.house.stopping.change(
+    changed = await lifecycle_of(caller.context).change(
         caller.who, sandbox.sandbox_id, lambda known: replace(known, keys_rotated=known.keys_rotated + 1)
     )
-    return JSONResponse(caller.house.tokens.file_key(sandbox.key, intervals_of(changed).keys_rotated))
+    return JSONResponse(caller.context.tokens.file_key(sandbox.key, intervals_of(changed).keys_rotated))
 
 
 @router.get("/sandbox/{sandbox_id}/toolbox-proxy-url")

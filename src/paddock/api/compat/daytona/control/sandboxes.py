@@ -9,15 +9,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 
 from paddock import errors
-from paddock.api.auth import Caller, Calling
+from paddock.api.auth import Authenticated, Calling
 from paddock.api.compat.daytona.control import network, requests
 from paddock.api.compat.daytona.control.creating import check_labels, create
+from paddock.api.compat.daytona.control.lifecycle import MAX_AUTO_ARCHIVE, Intervals, lifecycle_of
 from paddock.api.compat.daytona.control.shapes import labels_of, name_of, shown, state_of
 from paddock.api.compat.daytona.errors import DaytonaError, not_available
 from paddock.api.compat.daytona.route import DaytonaRoute, SandboxHere
-from paddock.lifecycle.intervals import MAX_AUTO_ARCHIVE, Intervals
 from paddock.models import State
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 router = APIRouter(route_class=DaytonaRoute)
 
@@ -26,46 +26,48 @@ _BUSY = frozenset({State.CREATING, State.DELETING})
 
 
 @router.post("/sandbox")
-async def create_sandbox(caller: Calling, request: Request, body: requests.NewSandbox | None = None) -> dict[str, Any]:
-    return shown(await create(caller, body or requests.NewSandbox()), caller, request)
+async def create_sandbox(
+    caller: Calling, request: Request, body: requests.DaytonaCreate | None = None
+) -> dict[str, Any]:
+    return shown(await create(caller, body or requests.DaytonaCreate()), caller, request)
 
 
 @router.get("/sandbox/{sandbox_id}")
 async def get_sandbox(sandbox: SandboxHere, caller: Calling, request: Request) -> dict[str, Any]:
-    await caller.house.journal.settled(sandbox.sandbox_id)
-    seen = await caller.house.controller.get(caller.who, sandbox.sandbox_id)
+    await caller.context.journal.settled(sandbox.sandbox_id)
+    seen = await caller.context.controller.get(caller.who, sandbox.sandbox_id)
     return shown(seen.sandbox, caller, request)
 
 
 @router.delete("/sandbox/{sandbox_id}")
 async def delete_sandbox(sandbox: SandboxHere, caller: Calling, request: Request) -> dict[str, Any]:
-    return shown(await caller.house.stopping.delete(caller.who, sandbox.sandbox_id), caller, request)
+    return shown(await lifecycle_of(caller.context).delete(caller.who, sandbox.sandbox_id), caller, request)
 
 
 @router.post("/sandbox/{sandbox_id}/start")
 async def start(sandbox: SandboxHere, caller: Calling, request: Request) -> dict[str, Any]:
-    return shown(await caller.house.stopping.start(caller.who, sandbox.sandbox_id), caller, request)
+    return shown(await lifecycle_of(caller.context).start(caller.who, sandbox.sandbox_id), caller, request)
 
 
 @router.post("/sandbox/{sandbox_id}/stop")
 async def stop(sandbox: SandboxHere, caller: Calling, request: Request, force: bool = False) -> dict[str, Any]:
     """Stopping takes its processes away at once, so there is nothing more to force."""
     _settled(sandbox, caller, "stopped")
-    return shown(await caller.house.stopping.stop(caller.who, sandbox.sandbox_id), caller, request)
+    return shown(await lifecycle_of(caller.context).stop(caller.who, sandbox.sandbox_id), caller, request)
 
 
 @router.post("/sandbox/{sandbox_id}/pause")
 async def pause(sandbox: SandboxHere, caller: Calling, request: Request) -> dict[str, Any]:
     if sandbox.state is State.PAUSED and not sandbox.memory_kept:
         raise DaytonaError(400, "Sandbox is stopped; only a started one can be paused")
-    return shown(await caller.house.stopping.pause(caller.who, sandbox.sandbox_id), caller, request)
+    return shown(await lifecycle_of(caller.context).pause(caller.who, sandbox.sandbox_id), caller, request)
 
 
 @router.post("/sandbox/{sandbox_id}/archive")
 async def archive(sandbox: SandboxHere, caller: Calling, request: Request) -> dict[str, Any]:
     if sandbox.state is not State.PAUSED:
         raise DaytonaError(400, "Sandbox is not stopped")
-    return shown(await caller.house.stopping.archive(caller.who, sandbox.sandbox_id), caller, request)
+    return shown(await lifecycle_of(caller.context).archive(caller.who, sandbox.sandbox_id), caller, request)
 
 
 @router.post("/sandbox/{sandbox_id}/recover")
@@ -76,7 +78,7 @@ async def recover(
     if sandbox.state is not State.FAILED:
         raise DaytonaError(400, "Sandbox is not in an error state")
     try:
-        return shown(await caller.house.stopping.start(caller.who, sandbox.sandbox_id), caller, request)
+        return shown(await lifecycle_of(caller.context).start(caller.who, sandbox.sandbox_id), caller, request)
     except errors.SandboxFailed as problem:
         raise DaytonaError(400, f"Sandbox cannot be recovered: {problem.message}") from None
 
@@ -84,13 +86,17 @@ async def recover(
 @router.put("/sandbox/{sandbox_id}/labels")
 async def replace_labels(sandbox: SandboxHere, caller: Calling, body: requests.Labels) -> dict[str, Any]:
     check_labels(body.labels)
-    changed = await caller.house.stopping.set_labels(caller.who, sandbox.sandbox_id, body.labels)
+    changed = await lifecycle_of(caller.context).set_labels(caller.who, sandbox.sandbox_id, body.labels)
     return {"labels": labels_of(changed)}
 
 
 @router.post("/sandbox/{sandbox_id}/public/{public}")
 async def set_public(sandbox: SandboxHere, caller: Calling, request: Request, public: bool) -> dict[str, Any]:
-    return shown(await caller.house.stopping.set_public(caller.who, sandbox.sandbox_id, public), caller, request)
+    return shown(
+        await lifecycle_of(caller.context).set_public(caller.who, sandbox.sandbox_id, public),
+        caller,
+        request,
+    )
 
 
 @router.post("/sandbox/{sandbox_id}/autostop/{interval}")
@@ -123,12 +129,16 @@ async def set_auto_delete(
 
 @router.post("/sandbox/{sandbox_id}/ttl/{minutes}")
 async def set_ttl(sandbox: SandboxHere, caller: Calling, request: Request, minutes: Interval) -> dict[str, Any]:
-    return shown(await caller.house.stopping.set_ttl(caller.who, sandbox.sandbox_id, minutes), caller, request)
+    return shown(
+        await lifecycle_of(caller.context).set_ttl(caller.who, sandbox.sandbox_id, minutes),
+        caller,
+        request,
+    )
 
 
 @router.post("/sandbox/{sandbox_id}/last-activity")
 async def update_last_activity(sandbox: SandboxHere, caller: Calling) -> Response:
-    await caller.house.stopping.touch(caller.who, sandbox.sandbox_id)
+    await lifecycle_of(caller.context).touch(caller.who, sandbox.sandbox_id)
     return Response(status_code=201)
 
 
@@ -138,8 +148,8 @@ async def set_network(
 ) -> dict[str, Any]:
     after = network.changed(network.shown(sandbox), body)
     rules = network.rules_of(after)
-    await caller.house.confinement.set_egress(caller.who, sandbox.sandbox_id, rules, network=network.kept(after))
-    seen = await caller.house.controller.get(caller.who, sandbox.sandbox_id)
+    await caller.context.confinement.set_egress(caller.who, sandbox.sandbox_id, rules, network=network.kept(after))
+    seen = await caller.context.controller.get(caller.who, sandbox.sandbox_id)
     return shown(seen.sandbox, caller, request)
 
 
@@ -169,12 +179,12 @@ async def set_secrets(sandbox: SandboxHere, caller: Calling) -> Response:
 
 
 async def _set(
-    caller: Caller, request: Request, sandbox: Sandbox, how: Callable[[Intervals], Intervals]
+    caller: Authenticated, request: Request, sandbox: SandboxRow, how: Callable[[Intervals], Intervals]
 ) -> dict[str, Any]:
-    return shown(await caller.house.stopping.change(caller.who, sandbox.sandbox_id, how), caller, request)
+    return shown(await lifecycle_of(caller.context).change(caller.who, sandbox.sandbox_id, how), caller, request)
 
 
-def _settled(sandbox: Sandbox, caller: Caller, what: str) -> None:
+def _settled(sandbox: SandboxRow, caller: Authenticated, what: str) -> None:
     if sandbox.state in _BUSY or sandbox.state is State.FAILED:
-        state = state_of(sandbox, caller.house.clock.now())
+        state = state_of(sandbox, caller.context.clock.now())
         raise DaytonaError(409, f"Sandbox is {state} and cannot be {what}")

@@ -8,13 +8,13 @@ from typing import Any
 
 from starlette.requests import Request
 
-from paddock.api.auth import Caller
+from paddock.api.auth import Authenticated
 from paddock.api.compat.daytona.control import network
+from paddock.api.compat.daytona.control.lifecycle import MAX_AUTO_ARCHIVE, intervals_of
 from paddock.clock import iso
-from paddock.lifecycle.intervals import MAX_AUTO_ARCHIVE, intervals_of
 from paddock.machine.base import DEFAULT_USER
 from paddock.models import State
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 DAYTONA_USER = "daytona"
 """Who a user is in Daytona's own images, and so in programs written for them."""
@@ -38,7 +38,7 @@ _DESIRED = {
 }
 
 
-def state_of(sandbox: Sandbox, now: float) -> str:
+def state_of(sandbox: SandboxRow, now: float) -> str:
     """Stopped is what keeps its files alone, paused what keeps its memory; archived is what was stopped for long."""
     if sandbox.state is State.PAUSING:
         return "pausing" if sandbox.memory_kept else "stopping"
@@ -52,29 +52,29 @@ def state_of(sandbox: Sandbox, now: float) -> str:
     return "archived" if kept.archived_at is not None or long_ago else "stopped"
 
 
-def name_of(sandbox: Sandbox) -> str:
+def name_of(sandbox: SandboxRow) -> str:
     return sandbox.name or sandbox.key
 
 
-def target_of(sandbox: Sandbox) -> str:
+def target_of(sandbox: SandboxRow) -> str:
     return intervals_of(sandbox).target or sandbox.provider
 
 
-def labels_of(sandbox: Sandbox) -> dict[str, str]:
+def labels_of(sandbox: SandboxRow) -> dict[str, str]:
     """Daytona's labels are texts; our metadata may be any JSON."""
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in sandbox.metadata.items()}
 
 
-def toolbox_url(caller: Caller, request: Request) -> str:
+def toolbox_url(caller: Authenticated, request: Request) -> str:
     """On the host that the client came to, so that it finds its way back however it got here."""
-    settings = caller.house.settings
+    settings = caller.context.settings
     host = request.headers.get("host") or f"{settings.host}:{settings.port}"
     return f"{settings.public_scheme}://{host}/daytona/toolbox"
 
 
-def listed(sandbox: Sandbox, caller: Caller, request: Request) -> dict[str, Any]:
+def listed(sandbox: SandboxRow, caller: Authenticated, request: Request) -> dict[str, Any]:
     kept = intervals_of(sandbox)
-    state = state_of(sandbox, caller.house.clock.now())
+    state = state_of(sandbox, caller.context.clock.now())
     failed = sandbox.state is State.FAILED
     lists = network.shown(sandbox)
     found: dict[str, Any] = {
@@ -116,7 +116,7 @@ def listed(sandbox: Sandbox, caller: Caller, request: Request) -> dict[str, Any]
     return found | {name: value for name, value in optional.items() if value is not None}
 
 
-def shown(sandbox: Sandbox, caller: Caller, request: Request) -> dict[str, Any]:
+def shown(sandbox: SandboxRow, caller: Authenticated, request: Request) -> dict[str, Any]:
     kept = intervals_of(sandbox)
     env = {name: value for name, value in {**sandbox.env, **kept.env}.items() if name not in kept.unset}
     return {**listed(sandbox, caller, request), "env": env, "kvm": False, "volumes": []}

@@ -18,7 +18,7 @@ from paddock.api.compat.daytona.toolbox import (
     session_routes,
     transfer,
 )
-from paddock.lifecycle.house import House
+from paddock.server.context import ServerContext
 
 _ROUTERS = (
     info.router,
@@ -34,7 +34,7 @@ _ROUTERS = (
 )
 
 
-def create_toolbox(house: House, limiter: RateLimiter) -> FastAPI:
-    app = plain_app("Daytona's toolbox on Paddock", house, limiter, _ROUTERS, DAEMON)
+def create_toolbox(context: ServerContext, limiter: RateLimiter) -> FastAPI:
+    app = plain_app("Daytona's toolbox on Paddock", context, limiter, _ROUTERS, DAEMON)
     app.state.language_servers = {}
     return app

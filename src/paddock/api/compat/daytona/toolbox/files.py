@@ -13,7 +13,7 @@ from paddock import errors
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.control.shapes import DAYTONA_USER
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
-from paddock.api.compat.daytona.toolbox.inside import Inside, InsideHere, ToolboxRoute, bad_path
+from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxContext, ToolboxRoute, bad_path
 from paddock.api.large_answers import json_items
 from paddock.clock import iso
 from paddock.machine.base import DEFAULT_USER, FileInfo, FileType, ProcessStatus
@@ -42,7 +42,7 @@ class Replace(DaytonaRequest):
 @router.get("")
 async def list_files(inside: InsideHere, path: str = "", depth: Annotated[int, Query(ge=1, le=100)] = 1) -> Response:
     where = inside.resolve(path)
-    async with inside.caller.house.listings.turn(inside.sandbox.owner_id):
+    async with inside.caller.context.listings.turn(inside.sandbox.owner_id):
         entries = await inside.machine.list_directory(where, depth, user=inside.user)
         return _json(b"[%b]" % await json_items(entries, shown, inside.caller.holding))
 
@@ -133,7 +133,7 @@ async def replace_in_files(inside: InsideHere, body: Replace) -> list[dict[str, 
     return answers
 
 
-async def _replace(inside: Inside, path: str, pattern: bytes, new: bytes) -> None:
+async def _replace(inside: ToolboxContext, path: str, pattern: bytes, new: bytes) -> None:
     info = await inside.machine.stat(path, follow=True, user=inside.user)
     if info.size > _MAX_REPLACED:
         raise errors.PayloadTooLarge(f"{path} is larger than {_MAX_REPLACED} bytes")
@@ -198,7 +198,7 @@ def shown(info: FileInfo) -> dict[str, Any]:
     }
 
 
-async def _search(inside: Inside, argv: list[str], fine: tuple[int, ...]) -> bytes:
+async def _search(inside: ToolboxContext, argv: list[str], fine: tuple[int, ...]) -> bytes:
     """What a program of the sandbox says. Where it cannot look everywhere, what it found still counts."""
     spec = inside.spec(argv, label=" ".join(argv), hard_timeout=_SEARCH_SECONDS)
     info, stdout, stderr = await inside.machine.run(spec, None, _MAX_FOUND)
@@ -210,7 +210,7 @@ async def _search(inside: Inside, argv: list[str], fine: tuple[int, ...]) -> byt
     return stdout.data
 
 
-async def _as_program(inside: Inside, argv: list[str], user: str | None = None) -> None:
+async def _as_program(inside: ToolboxContext, argv: list[str], user: str | None = None) -> None:
     info, _, stderr = await inside.machine.run(inside.spec(argv, label=" ".join(argv), user=user, hard_timeout=30))
     if info.exit_code != 0:
         said = _text(stderr.data).strip()[:500] or f"{posixpath.basename(argv[0])} failed"

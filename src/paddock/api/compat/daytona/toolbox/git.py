@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox import git_output
-from paddock.api.compat.daytona.toolbox.inside import Inside
+from paddock.api.compat.daytona.toolbox.inside import ToolboxContext
 from paddock.errors import PayloadTooLarge
 from paddock.machine.base import ProcessStatus
 
@@ -59,7 +59,7 @@ _FAILURES: tuple[tuple[str, int, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class GitResult:
     exit_code: int
     stdout: bytes
     stderr: bytes
@@ -74,7 +74,7 @@ class Said:
 class Git:
     """In one directory, which need not be a repository yet."""
 
-    def __init__(self, inside: Inside, path: str) -> None:
+    def __init__(self, inside: ToolboxContext, path: str) -> None:
         self._inside = inside
         self.path = inside.resolve(path)
 
@@ -97,7 +97,7 @@ class Git:
         env: Mapping[str, str] | None = None,
         outside: bool = False,
         limit: int = _MAX_SAID,
-    ) -> Said:
+    ) -> GitResult:
         argv = ["git", *([] if outside else ["-C", self.path]), *words]
         quiet = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8", "GIT_EDITOR": "true"}
         label = " ".join(["git", *words])
@@ -109,7 +109,7 @@ class Git:
         if info.exit_code == 127:
             raise DaytonaError(501, "git is not installed in this sandbox", "NOT_SUPPORTED", DAEMON)
         whole = not stdout.skipped and stdout.end >= info.stdout_size
-        return Said(-1 if info.exit_code is None else info.exit_code, stdout.data, stderr.data, whole)
+        return GitResult(-1 if info.exit_code is None else info.exit_code, stdout.data, stderr.data, whole)
 
     async def remote(
         self, words: Sequence[str], username: str | None, password: str | None, *, outside: bool = False
@@ -151,10 +151,10 @@ class Git:
             await self("rev-parse", "--git-dir")  # which says what is wrong
         return await self._answer(said, b"\n", git_output.remotes)
 
-    async def _list(self, *words: str) -> Said:
+    async def _list(self, *words: str) -> GitResult:
         return await self.attempt(*words, limit=_MAX_LISTED)
 
-    async def _answer(self, said: Said, end: bytes, shape: Callable[..., bytes], *more: str) -> bytes:
+    async def _answer(self, said: GitResult, end: bytes, shape: Callable[..., bytes], *more: str) -> bytes:
         if not said.whole:
             raise _too_much(f"Git prints more than {_MAX_LISTED} bytes.")
         self._inside.caller.holding.reserve(_COPIES_OF_LISTED * len(said.stdout))
@@ -165,7 +165,7 @@ class Git:
             raise _too_much(problem.message) from None
 
 
-def whole_text(said: Said) -> str:
+def whole_text(said: GitResult) -> str:
     if not said.whole:
         raise _too_much(f"Git prints more than {_MAX_SAID} bytes.")
     return _text(said.stdout)

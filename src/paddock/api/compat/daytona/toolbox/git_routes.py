@@ -12,7 +12,7 @@ from pydantic import ConfigDict
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.git import Git, whole_text
-from paddock.api.compat.daytona.toolbox.inside import Inside, InsideHere, ToolboxRoute
+from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxContext, ToolboxRoute
 from paddock.models import Text
 
 router = APIRouter(prefix="/{sandbox_id}/git", route_class=ToolboxRoute)
@@ -287,7 +287,7 @@ async def authenticate(inside: InsideHere, body: Credentials) -> Response:
     return Response(status_code=200)
 
 
-def _scope(inside: Inside, scope: str | None, path: str | None) -> Git:
+def _scope(inside: ToolboxContext, scope: str | None, path: str | None) -> Git:
     if (scope or "global") not in _SCOPES:
         raise DaytonaError(400, f"unknown scope {str(scope)[:20]!r}: {', '.join(_SCOPES)}", source=DAEMON)
     if scope == "local" and not path:

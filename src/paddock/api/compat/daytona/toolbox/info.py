@@ -10,12 +10,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 
 from paddock import errors
+from paddock.api.compat.daytona.control.lifecycle import Intervals, lifecycle_of
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.control.shapes import DAEMON_VERSION
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError, not_available
 from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxRoute
 from paddock.clock import iso
-from paddock.lifecycle.intervals import Intervals
 from paddock.machine.base import WORKSPACE
 from paddock.models import Env, Text
 from paddock.models.values import MAX_ENV
@@ -75,9 +75,9 @@ async def port_in_use(inside: InsideHere, port: Annotated[int, Path(ge=1, le=655
 
 @router.get("/system/metrics")
 async def metrics(inside: InsideHere) -> dict[str, Any]:
-    sandbox, house = inside.sandbox, inside.caller.house
+    sandbox, context = inside.sandbox, inside.caller.context
     stats = await inside.machine.stats()
-    sample = await house.sampling.latest(sandbox)
+    sample = await context.usage_sampler.latest(sandbox)
     return {
         "cpuCount": max(1, math.ceil(sandbox.cpu)),
         "cpuUsedPct": sample.cpu_percent if sample else 0.0,
@@ -107,8 +107,8 @@ async def update_env(inside: InsideHere, body: UpdateEnv) -> dict[str, Any]:
             raise DaytonaError(400, f"all variables together must stay under {MAX_ENV} characters", source=DAEMON)
         return replace(known, env=env, unset=tuple(sorted(unset)))
 
-    house, who = inside.caller.house, inside.caller.who
-    await house.stopping.change(who, inside.sandbox.sandbox_id, change)
+    context, who = inside.caller.context, inside.caller.who
+    await lifecycle_of(context).change(who, inside.sandbox.sandbox_id, change)
     return {}
 
 

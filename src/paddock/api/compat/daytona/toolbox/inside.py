@@ -14,14 +14,14 @@ from pydantic import ValidationError
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from paddock import errors, ids
-from paddock.api.auth import Caller, Calling, admit
+from paddock.accounts.byte_budget import STREAM
+from paddock.api.auth import Authenticated, Calling, admit
+from paddock.api.compat.daytona.control.lifecycle import Intervals, intervals_of, lifecycle_of
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError, daytona_response
 from paddock.api.compat.daytona.route import DaytonaRoute
-from paddock.lifecycle.controller import Use
-from paddock.lifecycle.in_flight import STREAM
-from paddock.lifecycle.intervals import Intervals, intervals_of
+from paddock.lifecycle.controller import ActiveSandbox
 from paddock.machine.base import DEFAULT_USER, WORKSPACE, Machine, ProcessSpec, TerminalSize
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 from paddock.workers import Workers
 
 BASH = "/bin/bash"
@@ -32,9 +32,9 @@ _MERGED = 'exec "$0" "$@" 2>&1'
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
-    caller: Caller
-    use: Use
+class ToolboxContext:
+    caller: Authenticated
+    use: ActiveSandbox
     kept: Intervals
 
     @property
@@ -42,12 +42,12 @@ class Inside:
         return self.use.machine
 
     @property
-    def sandbox(self) -> Sandbox:
+    def sandbox(self) -> SandboxRow:
         return self.use.sandbox
 
     @property
     def workers(self) -> Workers:
-        return self.caller.house.workers.of(self.sandbox.owner_id)
+        return self.caller.context.workers.of(self.sandbox.owner_id)
 
     @property
     def user(self) -> str:
@@ -131,29 +131,31 @@ class ToolboxRoute(DaytonaRoute):
 
 
 @asynccontextmanager
-async def entered(caller: Caller, sandbox_id: str) -> AsyncIterator[Inside]:
-    sandbox = await caller.house.stopping.find(caller.who, sandbox_id)
-    async with caller.house.controller.use(caller.who, sandbox.sandbox_id) as use:
-        yield Inside(caller, use, intervals_of(use.sandbox))
+async def entered(caller: Authenticated, sandbox_id: str) -> AsyncIterator[ToolboxContext]:
+    sandbox = await lifecycle_of(caller.context).find(caller.who, sandbox_id)
+    async with caller.context.controller.use(caller.who, sandbox.sandbox_id) as use:
+        yield ToolboxContext(caller, use, intervals_of(use.sandbox))
 
 
-async def _inside(request: Request, caller: Calling, sandbox_id: Annotated[str, Path()]) -> AsyncIterator[Inside]:
+async def _inside(
+    request: Request, caller: Calling, sandbox_id: Annotated[str, Path()]
+) -> AsyncIterator[ToolboxContext]:
     async with entered(caller, sandbox_id) as inside:
         yield inside
 
 
-InsideHere = Annotated[Inside, Depends(_inside)]
+InsideHere = Annotated[ToolboxContext, Depends(_inside)]
 
 
 async def serve_socket(
-    websocket: WebSocket, sandbox_id: str, work: Callable[[Inside], Coroutine[Any, Any, None]]
+    websocket: WebSocket, sandbox_id: str, work: Callable[[ToolboxContext], Coroutine[Any, Any, None]]
 ) -> None:
     """Let the caller in and do this. What goes wrong before the handshake is answered by its status, as clients expect;
     later the connection is closed with the reason."""
     try:
         caller = await admit(websocket)
         caller.holding.reserve(STREAM)
-        with caller.house.streams.enter(caller.who.user_id, caller.who.quota):
+        with caller.context.streams.enter(caller.who.user_id, caller.who.quota):
             async with entered(caller, sandbox_id) as inside:
                 await work(inside)
     except WebSocketDisconnect:

@@ -13,12 +13,12 @@ from pydantic import Field
 from paddock import errors, json_limits
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
-from paddock.api.compat.daytona.toolbox.inside import Inside, InsideHere, ToolboxRoute, serve_socket
+from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxContext, ToolboxRoute, serve_socket
 from paddock.api.sockets import converse
 from paddock.clock import iso
-from paddock.lifecycle.code import Printed, TimedOut
 from paddock.models import CodeContext, CodeError, CreateCodeContext, Env, RunCode, Text
 from paddock.models.code import is_context_id
+from paddock.runtime.code import CodeOutput, CodeTimedOut
 
 router = APIRouter(prefix="/{sandbox_id}/process/interpreter", route_class=ToolboxRoute)
 
@@ -47,9 +47,9 @@ async def create_context(inside: InsideHere, body: NewContext | None = None) -> 
     if (body.language or _LANGUAGE) != _LANGUAGE:
         raise DaytonaError(400, f"unsupported language {str(body.language)[:50]!r}: python only", source=DAEMON)
     asked = CreateCodeContext(language=_LANGUAGE, cwd=inside.resolve(body.cwd or ""))
-    house, who = inside.caller.house, inside.caller.who
-    context = await house.code.create_context(who, inside.sandbox.sandbox_id, asked)
-    made_at = iso(house.clock.now())
+    server_context, who = inside.caller.context, inside.caller.who
+    context = await server_context.code.create_context(who, inside.sandbox.sandbox_id, asked)
+    made_at = iso(server_context.clock.now())
     await inside.write(_mark(inside, context.context_id), made_at.encode())
     return _shown(context, made_at)
 
@@ -57,9 +57,9 @@ async def create_context(inside: InsideHere, body: NewContext | None = None) -> 
 @router.get("/context")
 async def list_contexts(inside: InsideHere) -> dict[str, Any]:
     """Those that were made here. The default ones, and those of other clients of the sandbox, are not among them."""
-    house, who = inside.caller.house, inside.caller.who
+    server_context, who = inside.caller.context, inside.caller.who
     found = []
-    for context in await house.code.contexts(who, inside.sandbox.sandbox_id):
+    for context in await server_context.code.contexts(who, inside.sandbox.sandbox_id):
         made_at = await inside.read(_mark(inside, context.context_id), 100)
         if made_at is not None:
             found.append(_shown(context, made_at.decode(errors="replace")))
@@ -68,10 +68,10 @@ async def list_contexts(inside: InsideHere) -> dict[str, Any]:
 
 @router.delete("/context/{context_id}")
 async def delete_context(inside: InsideHere, context_id: str) -> dict[str, Any]:
-    house, who = inside.caller.house, inside.caller.who
+    server_context, who = inside.caller.context, inside.caller.who
     if not is_context_id(context_id):
         raise DaytonaError(404, f"context {context_id[:100]} not found", source=DAEMON)
-    await house.code.remove_context(who, inside.sandbox.sandbox_id, context_id)
+    await server_context.code.remove_context(who, inside.sandbox.sandbox_id, context_id)
     with suppress(errors.PathNotFound):
         await inside.machine.remove(_mark(inside, context_id), user=inside.user)
     return {"message": "Context deleted successfully"}
@@ -81,7 +81,7 @@ async def delete_context(inside: InsideHere, context_id: str) -> dict[str, Any]:
 async def execute(websocket: WebSocket, sandbox_id: str) -> None:
     """One message says what to run; what it prints, and how it fails, comes as messages; then the connection ends."""
 
-    async def run(inside: Inside) -> None:
+    async def run(inside: ToolboxContext) -> None:
         await websocket.accept()
         try:
             text = await websocket.receive_text()
@@ -103,12 +103,12 @@ async def execute(websocket: WebSocket, sandbox_id: str) -> None:
     await serve_socket(websocket, sandbox_id, run)
 
 
-async def _run(websocket: WebSocket, inside: Inside, request: RunCode) -> None:
+async def _run(websocket: WebSocket, inside: ToolboxContext, request: RunCode) -> None:
     late = False
     try:
-        async with aclosing(inside.caller.house.code.stream(inside.caller.who, request)) as happenings:
+        async with aclosing(inside.caller.context.code.stream(inside.caller.who, request)) as happenings:
             async for happening in happenings:
-                late |= isinstance(happening, TimedOut)
+                late |= isinstance(happening, CodeTimedOut)
                 if (message := _message(happening)) is not None:
                     await websocket.send_text(json.dumps(message))
     except (errors.CodeContextNotFound, errors.InterpreterMissing, errors.InterpreterFailed) as problem:
@@ -123,9 +123,9 @@ async def _run(websocket: WebSocket, inside: Inside, request: RunCode) -> None:
 
 def _message(happening: Any) -> dict[str, str] | None:
     match happening:
-        case Printed(stream, text):
+        case CodeOutput(stream, text):
             return {"type": stream, "text": text}
-        case TimedOut():
+        case CodeTimedOut():
             return None
         case CodeError():
             trace = happening.traceback
@@ -151,7 +151,7 @@ async def _until_left(websocket: WebSocket) -> None:
         pass
 
 
-def _mark(inside: Inside, context_id: str) -> str:
+def _mark(inside: ToolboxContext, context_id: str) -> str:
     """A file in the sandbox that says that, and when, a context was made here: no restart of ours forgets it."""
     return f"{inside.home}/.daytona/contexts/{context_id}"
 

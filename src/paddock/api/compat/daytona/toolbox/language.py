@@ -10,13 +10,13 @@ from urllib.parse import quote, unquote
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
+from paddock.accounts.byte_budget import Reservation
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
-from paddock.api.compat.daytona.toolbox.inside import BASH, Inside, InsideHere, ToolboxRoute
+from paddock.api.compat.daytona.toolbox.inside import BASH, InsideHere, ToolboxContext, ToolboxRoute
 from paddock.api.compat.daytona.toolbox.language_server import LanguageServer, MethodNotFound
 from paddock.api.large_answers import json_items
 from paddock.errors import PathConflict, PathNotFound
-from paddock.lifecycle.in_flight import Holding
 from paddock.models import Text
 
 router = APIRouter(prefix="/{sandbox_id}/lsp", route_class=ToolboxRoute)
@@ -144,12 +144,12 @@ async def workspace_symbols(
     return await _symbols(inside, found, "")
 
 
-async def _start(inside: Inside, body: Which, root: str) -> LanguageServer:
+async def _start(inside: ToolboxContext, body: Which, root: str) -> LanguageServer:
     await inside.machine.stat(root, follow=True, user=inside.user)
     program = await _installed(inside, body.language_id)
     argv = [BASH, "-c", f"exec {program}"]
     spec = inside.spec(argv, label=f"language server {program}", cwd=root, stdin=True)
-    holding = Holding(inside.caller.house.in_flight)
+    holding = Reservation(inside.caller.context.in_flight)
     holding.belongs_to(inside.sandbox.owner_id)
     server = LanguageServer(inside.machine, spec, holding, inside.workers, inside.sandbox.owner_id)
     try:
@@ -160,7 +160,7 @@ async def _start(inside: Inside, body: Which, root: str) -> LanguageServer:
     return server
 
 
-async def _installed(inside: Inside, language: str) -> str:
+async def _installed(inside: ToolboxContext, language: str) -> str:
     programs = PROGRAMS.get(language)
     if programs is None:
         raise DaytonaError(400, f"unsupported language {language[:50]!r}: {', '.join(PROGRAMS)}", source=DAEMON)
@@ -181,7 +181,7 @@ def _servers(request: Request) -> Servers:
     return known
 
 
-def _check_room(known: Servers, inside: Inside) -> None:
+def _check_room(known: Servers, inside: ToolboxContext) -> None:
     sandbox = inside.sandbox
     here = sum(sandbox_id == sandbox.sandbox_id for sandbox_id, _, _ in known)
     of_user = sum(server.owner_id == sandbox.owner_id for server in known.values())
@@ -192,11 +192,11 @@ def _check_room(known: Servers, inside: Inside) -> None:
         raise DaytonaError(503, "too many language servers run on this server", source=DAEMON)
 
 
-def _key(inside: Inside, which: Which) -> tuple[str, str, str]:
+def _key(inside: ToolboxContext, which: Which) -> tuple[str, str, str]:
     return inside.sandbox.sandbox_id, which.language_id, inside.resolve(which.path_to_project)
 
 
-def _get(inside: Inside, request: Request, which: Which) -> LanguageServer:
+def _get(inside: ToolboxContext, request: Request, which: Which) -> LanguageServer:
     server = _servers(request).get(_key(inside, which))
     if server is None:
         message = f"LSP server not initialized: start one for {which.language_id[:50]} in {which.path_to_project[:500]}"
@@ -208,7 +208,7 @@ def _hint(language: str) -> str:
     return _INSTALL["python" if language == "python" else "typescript"]
 
 
-async def _path(inside: Inside, which: Which, uri: str) -> str:
+async def _path(inside: ToolboxContext, which: Which, uri: str) -> str:
     """Clients write `file://` before whatever path they were given. A relative one is meant from the working directory,
     or from the project where only that has it."""
     given = unquote(uri.removeprefix("file://"))
@@ -237,7 +237,7 @@ def _item(found: dict[str, Any]) -> dict[str, Any]:
     return item
 
 
-async def _symbols(inside: Inside, found: Any, uri: str) -> Response:
+async def _symbols(inside: ToolboxContext, found: Any, uri: str) -> Response:
     return _json(b"[%b]" % await json_items(list(_flat(found)), partial(_symbol, uri), inside.caller.holding))
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import structlog
 
 from paddock import errors, large_json
+from paddock.accounts.byte_budget import SMALL, Reservation
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
-from paddock.lifecycle.in_flight import SMALL, Holding
 from paddock.machine.base import Machine, ProcessSpec, Stream
 from paddock.workers import Workers
 
@@ -40,7 +40,9 @@ class MethodNotFound(DaytonaError):
 class LanguageServer:
     """Belongs to one server of ours: whoever starts again has to start it again."""
 
-    def __init__(self, machine: Machine, spec: ProcessSpec, holding: Holding, workers: Workers, owner_id: str) -> None:
+    def __init__(
+        self, machine: Machine, spec: ProcessSpec, holding: Reservation, workers: Workers, owner_id: str
+    ) -> None:
         """``holding``: counts what it has sent of a message that is not whole yet."""
         self.owner_id = owner_id
         self._holding = holding

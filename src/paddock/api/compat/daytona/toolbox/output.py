@@ -12,10 +12,10 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from paddock import errors
-from paddock.api.compat.daytona.toolbox.inside import Inside
-from paddock.lifecycle.in_flight import SMALL, Holding
-from paddock.lifecycle.output import cut_note, gap_note
+from paddock.accounts.byte_budget import SMALL, Reservation
+from paddock.api.compat.daytona.toolbox.inside import ToolboxContext
 from paddock.machine.base import Machine, OutputChunk, ProcessInfo, ProcessSpec, Stream
+from paddock.runtime.output import cut_note, gap_note
 
 MAX_OUTPUT = 8 << 20
 """Bytes of each stream in an answer."""
@@ -34,7 +34,7 @@ class Ran:
     """What is missing before it; empty where nothing is."""
 
 
-async def run(inside: Inside, spec: ProcessSpec, fed: bytes | None) -> Ran:
+async def run(inside: ToolboxContext, spec: ProcessSpec, fed: bytes | None) -> Ran:
     """A process to its end. It is followed while it runs: however much it writes, nothing is lost before it is here."""
     latest = Latest(inside.caller.holding)
     machine = inside.machine
@@ -82,7 +82,7 @@ class _Piece:
 class Latest:
     """The newest bytes of one stream, as many as fit an answer and its user may hold."""
 
-    def __init__(self, holding: Holding, limit: int = MAX_OUTPUT) -> None:
+    def __init__(self, holding: Reservation, limit: int = MAX_OUTPUT) -> None:
         self._holding = holding
         self._limit = limit
         self._pieces: deque[_Piece] = deque()

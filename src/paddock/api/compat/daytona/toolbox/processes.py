@@ -11,7 +11,7 @@ from paddock import errors
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.charting import driver, with_charts
-from paddock.api.compat.daytona.toolbox.inside import Inside, InsideHere, ToolboxRoute, merged
+from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxContext, ToolboxRoute, merged
 from paddock.api.compat.daytona.toolbox.output import Ran, json_text, run
 from paddock.machine.base import ProcessInfo, ProcessSpec, ProcessStatus
 from paddock.models import Env, Text
@@ -80,7 +80,7 @@ async def code_run(inside: InsideHere, body: RunCode) -> Response:
     return await run_it(inside, body)
 
 
-async def _python(inside: Inside, body: RunCode) -> Response:
+async def _python(inside: ToolboxContext, body: RunCode) -> Response:
     argv = ["python3", "-u", "-c", _BY_PYTHON]
     if "matplotlib" not in body.code:
         return await _without_charts(inside, await _code(inside, body, argv, driver(body.code, None)))
@@ -91,12 +91,12 @@ async def _python(inside: Inside, body: RunCode) -> Response:
     return _answer(inside, ran, result, charts)
 
 
-async def _javascript(inside: Inside, body: RunCode) -> Response:
+async def _javascript(inside: ToolboxContext, body: RunCode) -> Response:
     ran = await _code(inside, body, ["node", "-"], body.code.encode(errors="replace"))
     return await _without_charts(inside, ran)
 
 
-async def _typescript(inside: Inside, body: RunCode) -> Response:
+async def _typescript(inside: ToolboxContext, body: RunCode) -> Response:
     path = f"/tmp/.daytona-{secrets.token_hex(8)}.ts"  # noqa: S108 (in the sandbox)
     await inside.write(path, body.code.encode(errors="replace"))
     try:
@@ -106,14 +106,14 @@ async def _typescript(inside: Inside, body: RunCode) -> Response:
     return await _without_charts(inside, ran)
 
 
-async def _code(inside: Inside, body: RunCode, argv: list[str], fed: bytes | None) -> Ran:
+async def _code(inside: ToolboxContext, body: RunCode, argv: list[str], fed: bytes | None) -> Ran:
     whole = ["/bin/bash", "-c", _MERGED, *argv, *(body.argv or ())]
     limit = _limit(body.timeout)
     spec = inside.spec(whole, label=body.code, env=body.envs, stdin=fed is not None, hard_timeout=limit)
     return await _run(inside, spec, fed)
 
 
-async def _run(inside: Inside, spec: ProcessSpec, fed: bytes | None) -> Ran:
+async def _run(inside: ToolboxContext, spec: ProcessSpec, fed: bytes | None) -> Ran:
     ran = await run(inside, spec, fed)
     info = ran.info
     data = {"process_id": info.process_id, "command": spec.label, "exit_code": info.exit_code}
@@ -125,11 +125,11 @@ async def _run(inside: Inside, spec: ProcessSpec, fed: bytes | None) -> Ran:
     return ran
 
 
-async def _without_charts(inside: Inside, ran: Ran) -> Response:
+async def _without_charts(inside: ToolboxContext, ran: Ran) -> Response:
     return _answer(inside, ran, await json_text(ran.note, ran.output), b"[]")
 
 
-def _answer(inside: Inside, ran: Ran, result: bytes, charts: bytes | None = None) -> Response:
+def _answer(inside: ToolboxContext, ran: Ran, result: bytes, charts: bytes | None = None) -> Response:
     artifacts = b"" if charts is None else b',"artifacts":{"charts":%b}' % charts
     body = b'{"exitCode":%d,"result":%b%b}' % (_exit_code(ran.info), result, artifacts)
     inside.caller.holding.extend(len(body))  # it has run, and must not be refused

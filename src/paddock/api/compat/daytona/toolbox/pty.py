@@ -22,13 +22,13 @@ from pydantic import Field, TypeAdapter, ValidationError
 from paddock import errors
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
-from paddock.api.compat.daytona.toolbox.inside import BASH, Inside, InsideHere, ToolboxRoute, serve_socket
+from paddock.api.compat.daytona.toolbox.inside import BASH, InsideHere, ToolboxContext, ToolboxRoute, serve_socket
 from paddock.api.sockets import converse
 from paddock.clock import iso
-from paddock.lifecycle.attachment import Attachment
-from paddock.lifecycle.output import gap_note
 from paddock.machine.base import ProcessInfo, ProcessStatus, TerminalSize
 from paddock.models import Env, Text
+from paddock.runtime.attachment import ProcessAttachment
+from paddock.runtime.output import gap_note
 
 router = APIRouter(prefix="/{sandbox_id}/process/pty", route_class=ToolboxRoute)
 
@@ -116,7 +116,7 @@ async def kill_pty(inside: InsideHere, pty_id: str) -> dict[str, Any]:
 async def create_and_connect(websocket: WebSocket, sandbox_id: str) -> None:
     asked = websocket.query_params
 
-    async def connect(inside: Inside) -> None:
+    async def connect(inside: ToolboxContext) -> None:
         body = NewPty(
             id=asked.get("id"),
             cols=_number(asked.get("cols")),
@@ -131,19 +131,19 @@ async def create_and_connect(websocket: WebSocket, sandbox_id: str) -> None:
 
 @router.websocket("/{pty_id}/connect")
 async def connect_pty(websocket: WebSocket, sandbox_id: str, pty_id: str) -> None:
-    async def connect(inside: Inside) -> None:
+    async def connect(inside: ToolboxContext) -> None:
         await _converse(websocket, inside, await _get(inside, pty_id))
 
     await serve_socket(websocket, sandbox_id, connect)
 
 
-async def _converse(websocket: WebSocket, inside: Inside, pty: Pty) -> None:
+async def _converse(websocket: WebSocket, inside: ToolboxContext, pty: Pty) -> None:
     """Its output from the beginning, as far as it is kept: nobody who comes back has missed anything."""
     offered = websocket.scope.get("subprotocols", ())
     told = _EXIT_CONTROL if _EXIT_CONTROL in offered else None
     await websocket.accept(told)
     await websocket.send_json({"type": "control", "status": "connected"})
-    attachment = Attachment(inside.use, pty.process)
+    attachment = ProcessAttachment(inside.use, pty.process)
 
     async def outgoing() -> None:
         async with aclosing(attachment.follow()) as items:
@@ -172,7 +172,7 @@ def _ending(info: ProcessInfo) -> dict[str, Any]:
     return {"exitCode": code, "exitReason": "killed"} if info.status is ProcessStatus.KILLED else {"exitCode": code}
 
 
-async def _create(inside: Inside, body: NewPty) -> Pty:
+async def _create(inside: ToolboxContext, body: NewPty) -> Pty:
     pty_id = body.id or str(uuid.uuid4())
     if len(pty_id) > _MAX_ID or "\0" in pty_id:
         raise DaytonaError(400, f"a PTY session id has at most {_MAX_ID} characters", source=DAEMON)
@@ -193,14 +193,14 @@ async def _create(inside: Inside, body: NewPty) -> Pty:
     return Pty(pty_id, await inside.machine.spawn(spec), size, cwd, envs)
 
 
-async def _get(inside: Inside, pty_id: str) -> Pty:
+async def _get(inside: ToolboxContext, pty_id: str) -> Pty:
     found = next((pty for pty in await _every(inside) if pty.pty_id == pty_id), None)
     if found is None:
         raise DaytonaError(404, f"PTY session {pty_id[:200]} not found", "PROCESS_NOT_FOUND", DAEMON)
     return found
 
 
-async def _every(inside: Inside) -> list[Pty]:
+async def _every(inside: ToolboxContext) -> list[Pty]:
     """The latest of each id."""
     found: dict[str, Pty] = {}
     for process in await inside.machine.processes():
@@ -216,12 +216,12 @@ async def _every(inside: Inside) -> list[Pty]:
     return list(found.values())
 
 
-def _size_file(inside: Inside, process_id: str) -> str:
+def _size_file(inside: ToolboxContext, process_id: str) -> str:
     """A file in the sandbox that says how large a terminal was made since it was started."""
     return f"{inside.home}/.daytona/terminals/{process_id}"
 
 
-async def _sized(inside: Inside, pty: Pty) -> Pty:
+async def _sized(inside: ToolboxContext, pty: Pty) -> Pty:
     said = (await inside.read(_size_file(inside, pty.process.process_id), 100) or b"").split()
     if len(said) != 2 or not all(word.isdigit() for word in said):
         return pty

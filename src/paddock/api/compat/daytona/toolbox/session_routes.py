@@ -11,15 +11,15 @@ from fastapi import APIRouter, Response, WebSocket
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import Field
 
+from paddock.accounts.byte_budget import SMALL
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox import sessions
-from paddock.api.compat.daytona.toolbox.inside import Inside, InsideHere, ToolboxRoute, serve_socket
+from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxContext, ToolboxRoute, serve_socket
 from paddock.api.compat.daytona.toolbox.output import MAX_OUTPUT
-from paddock.api.compat.daytona.toolbox.sessions import Command, Session
+from paddock.api.compat.daytona.toolbox.sessions import Command, ShellSession
 from paddock.api.large_answers import json_items
 from paddock.api.sockets import converse
-from paddock.lifecycle.in_flight import SMALL
 from paddock.machine.base import OutputChunk, Stream
 from paddock.models import Text
 
@@ -130,7 +130,7 @@ async def send_input(inside: InsideHere, session_id: str, command_id: str, body:
 
 @router.websocket(f"/{ENTRYPOINT}/logs")
 async def follow_entrypoint(websocket: WebSocket, sandbox_id: str) -> None:
-    async def nothing(inside: Inside) -> None:
+    async def nothing(inside: ToolboxContext) -> None:
         await websocket.accept()
         await websocket.close(1000)
 
@@ -141,7 +141,7 @@ async def follow_entrypoint(websocket: WebSocket, sandbox_id: str) -> None:
 async def follow_logs(websocket: WebSocket, sandbox_id: str, session_id: str, command_id: str) -> None:
     """Binary frames, each with the mark of its stream before it; closed when the command has ended."""
 
-    async def follow(inside: Inside) -> None:
+    async def follow(inside: ToolboxContext) -> None:
         session = await sessions.get(inside, session_id)
         await session.command(command_id)
         await websocket.accept()
@@ -156,7 +156,7 @@ async def follow_logs(websocket: WebSocket, sandbox_id: str, session_id: str, co
     await serve_socket(websocket, sandbox_id, follow)
 
 
-async def _marked(session: Session, command_id: str) -> AsyncIterator[bytes]:
+async def _marked(session: ShellSession, command_id: str) -> AsyncIterator[bytes]:
     async with aclosing(session.follow(command_id)) as chunks:
         async for chunk in chunks:
             yield _with_mark(chunk)
@@ -171,7 +171,7 @@ async def _until_left(websocket: WebSocket) -> None:
         pass
 
 
-async def _shown(inside: Inside, session: Session) -> bytes:
+async def _shown(inside: ToolboxContext, session: ShellSession) -> bytes:
     commands = await json_items(await session.commands(), Command.shown, inside.caller.holding)
     return b'{"sessionId":%b,"commands":[%b]}' % (json.dumps(session.session_id).encode(), commands)
 

@@ -18,10 +18,10 @@ from urllib.parse import quote, unquote
 
 from paddock import errors
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
-from paddock.api.compat.daytona.toolbox.inside import BASH, Inside
+from paddock.api.compat.daytona.toolbox.inside import BASH, ToolboxContext
 from paddock.api.compat.daytona.toolbox.output import MAX_OUTPUT, json_text, leading_rest
-from paddock.lifecycle.output import cut_note
 from paddock.machine.base import FileType, OutputChunk, ProcessInfo, ProcessStatus, Stream
+from paddock.runtime.output import cut_note
 
 _MAX_ID = 80
 _COPIES_OF_COMMAND = 3
@@ -75,10 +75,10 @@ class Logs:
         return b'"output":%b%b,"stdout":%b,"stderr":%b' % (stdout[:-1], stderr[1:], stdout, stderr)
 
 
-class Session:
+class ShellSession:
     """One that is there. ``shell`` is its process as it was when it was looked up."""
 
-    def __init__(self, inside: Inside, session_id: str, shell: ProcessInfo) -> None:
+    def __init__(self, inside: ToolboxContext, session_id: str, shell: ProcessInfo) -> None:
         self.session_id = session_id
         self.shell = shell
         self._inside = inside
@@ -220,7 +220,7 @@ class Session:
         return bytes(data)
 
 
-async def create(inside: Inside, session_id: str) -> None:
+async def create(inside: ToolboxContext, session_id: str) -> None:
     if not session_id or any(sign in session_id for sign in "/\0") or len(session_id) > _MAX_ID:
         raise DaytonaError(400, f"a session id has 1 to {_MAX_ID} characters, none of them a slash", source=DAEMON)
     if await _find(inside, session_id) is not None:
@@ -233,14 +233,14 @@ async def create(inside: Inside, session_id: str) -> None:
     await inside.machine.spawn(spec)
 
 
-async def get(inside: Inside, session_id: str) -> Session:
+async def get(inside: ToolboxContext, session_id: str) -> ShellSession:
     found = await _find(inside, session_id)
     if found is None:
         raise DaytonaError(404, f"session {session_id[:200]} not found", "PROCESS_NOT_FOUND", DAEMON)
     return found
 
 
-async def every(inside: Inside) -> list[Session]:
+async def every(inside: ToolboxContext) -> list[ShellSession]:
     try:
         entries = await inside.machine.list_directory(_root(inside), 1, user=inside.user)
     except errors.PathNotFound:
@@ -250,7 +250,7 @@ async def every(inside: Inside) -> list[Session]:
     return sorted((each for each in found if each is not None), key=lambda each: each.shell.started_at)
 
 
-async def _find(inside: Inside, session_id: str) -> Session | None:
+async def _find(inside: ToolboxContext, session_id: str) -> ShellSession | None:
     if not session_id or "\0" in session_id or len(session_id) > _MAX_ID:
         return None
     process_id = await inside.read(f"{_folder(inside, session_id)}/process", 100)
@@ -260,14 +260,14 @@ async def _find(inside: Inside, session_id: str) -> Session | None:
         shell = await inside.machine.process(process_id.decode(errors="replace"))
     except (errors.ProcessNotFound, errors.Invalid):
         return None
-    return None if shell.status is ProcessStatus.LOST else Session(inside, session_id, shell)
+    return None if shell.status is ProcessStatus.LOST else ShellSession(inside, session_id, shell)
 
 
-def _root(inside: Inside) -> str:
+def _root(inside: ToolboxContext) -> str:
     return f"{inside.home}/.daytona/sessions"
 
 
-def _folder(inside: Inside, session_id: str) -> str:
+def _folder(inside: ToolboxContext, session_id: str) -> str:
     # A dot is no folder's name, and two are a way out of one.
     return f"{_root(inside)}/{quote(session_id, safe='').replace('.', '%2E')}"
 

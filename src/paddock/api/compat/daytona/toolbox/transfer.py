@@ -21,20 +21,20 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
 
 from paddock import errors
-from paddock.api.auth import Caller
+from paddock.api.auth import Authenticated
+from paddock.api.compat.daytona.control.lifecycle import intervals_of
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError, as_daytona
 from paddock.api.compat.daytona.route import Handler
-from paddock.api.compat.daytona.toolbox.inside import Inside, InsideHere, ToolboxRoute, bad_path
+from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxContext, ToolboxRoute, bad_path
 from paddock.api.compat.e2b.envd.multipart import BadMultipart, Multipart, Part, boundary_of
 from paddock.api.download import Download, span_of
 from paddock.api.in_flight import holding_of
-from paddock.gateway.extensions import prove
-from paddock.lifecycle.house import House
-from paddock.lifecycle.intervals import intervals_of
+from paddock.gateway.asgi_extensions import prove
 from paddock.machine.base import FileInfo, FileType
-from paddock.machine.pouring import Counted
+from paddock.machine.byte_sources import CountedSource
 from paddock.models import State, Text
+from paddock.server.context import ServerContext
 
 _MAX_FIELD = 4096
 _MAX_FILES = 10_000
@@ -136,7 +136,7 @@ async def bulk_download(inside: InsideHere, body: Paths) -> Response:
     return StreamingResponse(_multipart(inside, body.paths, boundary), media_type=kind)
 
 
-async def _multipart(inside: Inside, paths: list[str], boundary: str) -> AsyncIterator[bytes]:
+async def _multipart(inside: ToolboxContext, paths: list[str], boundary: str) -> AsyncIterator[bytes]:
     for path in paths:
         chunks: AsyncGenerator[bytes, None] | None = None
         try:
@@ -194,21 +194,21 @@ async def _field(part: Part) -> str:
     return data.decode(errors="replace")
 
 
-async def _store(inside: Inside, path: str, chunks: AsyncIterator[bytes]) -> FileInfo:
-    counted = Counted(chunks)
+async def _store(inside: ToolboxContext, path: str, chunks: AsyncIterator[bytes]) -> FileInfo:
+    counted = CountedSource(chunks)
     info = await inside.machine.write_file(path, counted, user=inside.user)
     await inside.use.record(bytes_in=counted.count, event=("file.written", {"path": path, "size": counted.count}))
     return info
 
 
-async def _regular(inside: Inside, path: str) -> FileInfo:
+async def _regular(inside: ToolboxContext, path: str) -> FileInfo:
     info = await inside.machine.stat(path, follow=True, user=inside.user)
     if info.type is FileType.DIRECTORY:
         raise bad_path(f"{path} is a directory")
     return info
 
 
-async def _read(inside: Inside, path: str, offset: int, limit: int | None) -> AsyncGenerator[bytes, None]:
+async def _read(inside: ToolboxContext, path: str, offset: int, limit: int | None) -> AsyncGenerator[bytes, None]:
     sent, chunks = 0, inside.machine.read_file(path, offset, limit, user=inside.user)
     try:
         async for chunk in chunks:
@@ -220,29 +220,29 @@ async def _read(inside: Inside, path: str, offset: int, limit: int | None) -> As
         await inside.use.record(bytes_out=sent)
 
 
-async def _by_signature(request: Request) -> Caller:
+async def _by_signature(request: Request) -> Authenticated:
     """Whoever shows a signature that is good acts for the sandbox's owner, on this one path."""
-    house: House = request.app.state.house
+    context: ServerContext = request.app.state.context
     refused = DaytonaError(401, "The signature is not valid, or has expired", source=DAEMON)
     query = request.query_params
     path, expires = query.get("path", ""), query.get("expires", "")
     if not (expires.isascii() and expires.isdecimal() and len(expires) <= 12):
         raise refused
-    if int(expires) and int(expires) <= house.clock.now():
+    if int(expires) and int(expires) <= context.clock.now():
         raise refused
     try:
-        sandbox = await house.controller.by_key(request.path_params["sandbox_id"])
+        sandbox = await context.controller.by_key(request.path_params["sandbox_id"])
     except errors.SandboxNotFound:
         raise refused from None
-    key = house.tokens.file_key(sandbox.key, intervals_of(sandbox).keys_rotated)
+    key = context.tokens.file_key(sandbox.key, intervals_of(sandbox).keys_rotated)
     said = f"v1:files:{request.method}:{path}:{int(expires)}".encode(errors="replace")
     digest = hmac.new(key.encode(), said, hashlib.sha256).digest()
     good = "v1_" + base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
     if sandbox.state is State.DELETED or not hmac.compare_digest(good.encode(), query["signature"].encode()):
         raise refused
-    who = await house.accounts.stand_for(sandbox.owner_id)
+    who = await context.accounts.stand_for(sandbox.owner_id)
     prove(request.scope, who)
     request.app.state.limiter.take(who)
-    holding = holding_of(request.scope, house.in_flight)
+    holding = holding_of(request.scope, context.in_flight)
     holding.belongs_to(who.user_id)
-    return Caller(house, who, holding)
+    return Authenticated(context, who, holding)

@@ -10,13 +10,13 @@ from paddock.api.compat.e2b.control import absent, lists, looking, sandboxes, te
 from paddock.api.compat.e2b.control.replay import Replay
 from paddock.api.compat.e2b.errors import E2BError, e2b_response
 from paddock.api.methods import RouteTable
-from paddock.lifecycle.house import House
+from paddock.server.context import ServerContext
 
 # In the order in which they are tried: fixed paths stand before `/sandboxes/{sandbox_id}` and `/templates/{…}`.
 _ROUTERS = (looking.router, lists.router, absent.router, sandboxes.router, templates.router)
 
 
-def create_control(house: House, limiter: RateLimiter) -> FastAPI:
+def create_control(context: ServerContext, limiter: RateLimiter) -> FastAPI:
     """The limiter is the native API's: a user's requests are counted together."""
     app = FastAPI(
         title="E2B on Paddock",
@@ -26,7 +26,7 @@ def create_control(house: House, limiter: RateLimiter) -> FastAPI:
         redirect_slashes=False,
         strict_content_type=False,
     )
-    app.state.house = house
+    app.state.context = context
     app.state.limiter = limiter
     app.state.replay = Replay()
     table = RouteTable(_ROUTERS)

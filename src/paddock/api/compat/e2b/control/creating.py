@@ -6,29 +6,33 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from paddock.api.auth import Caller
+from paddock.api.auth import Authenticated
 from paddock.api.compat.e2b.control import network, templates
 from paddock.api.compat.e2b.control.replay import Replay, stored_key
-from paddock.api.compat.e2b.control.requests import NewSandbox
+from paddock.api.compat.e2b.control.requests import E2BCreate
 from paddock.api.compat.e2b.errors import E2BError
-from paddock.lifecycle.planning import Traits
+from paddock.lifecycle.planning import CreateTraits
 from paddock.models import CreateSandbox, TimeoutAction, TimeoutFrom
 from paddock.settings import Settings
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 
-async def create(caller: Caller, body: NewSandbox, *, default_timeout: int, key: str | None, replay: Replay) -> Sandbox:
+async def create(
+    caller: Authenticated, body: E2BCreate, *, default_timeout: int, key: str | None, replay: Replay
+) -> SandboxRow:
     if key is None:
         return await _create(caller, body, default_timeout, None, "")
     fingerprint = _fingerprint(body)
     return await replay.once(caller, key, fingerprint, lambda: _create(caller, body, default_timeout, key, fingerprint))
 
 
-async def _create(caller: Caller, body: NewSandbox, default_timeout: int, key: str | None, fingerprint: str) -> Sandbox:
+async def _create(
+    caller: Authenticated, body: E2BCreate, default_timeout: int, key: str | None, fingerprint: str
+) -> SandboxRow:
     timeout = default_timeout if body.timeout is None else body.timeout
     if timeout <= 0:
         raise E2BError(400, "Timeout must be greater than 0")
-    check_timeout(caller.house.settings, timeout)
+    check_timeout(caller.context.settings, timeout)
     _check_wishes(body)
     lists = network.lists_of(body.network, body.allow_internet_access)
     mask = network.host_mask_of(body.network)
@@ -45,7 +49,7 @@ async def _create(caller: Caller, body: NewSandbox, default_timeout: int, key: s
         public_ports=public,
         auto_resume=body.auto_resume is not None and body.auto_resume.enabled,
     )
-    traits = Traits(
+    traits = CreateTraits(
         timeout_from=TimeoutFrom.START,
         host_mask=mask,
         keep_memory=body.auto_pause_memory is not False,
@@ -55,10 +59,10 @@ async def _create(caller: Caller, body: NewSandbox, default_timeout: int, key: s
         fingerprint=fingerprint,
     )
     stored = None if key is None else stored_key(key)
-    sandbox = (await caller.house.controller.create(caller.who, request, stored, traits)).sandbox
+    sandbox = (await caller.context.controller.create(caller.who, request, stored, traits)).sandbox
     if found.alias == templates.INTERPRETER:
         # Whoever asks for this template is about to run code, and may look for the interpreter from inside at once.
-        caller.house.code.warm_up(sandbox.key)
+        caller.context.code.warm_up(sandbox.key)
     return sandbox
 
 
@@ -67,7 +71,7 @@ def check_timeout(settings: Settings, timeout: int) -> None:
         raise E2BError(400, f"Timeout cannot be greater than {settings.max_timeout / 3600:g} hours")
 
 
-def _check_wishes(body: NewSandbox) -> None:
+def _check_wishes(body: E2BCreate) -> None:
     resumes = body.auto_resume is not None and body.auto_resume.enabled
     if body.auto_pause_memory is False and not body.auto_pause:
         raise E2BError(400, "autoPauseMemory: false needs autoPause: true")
@@ -81,11 +85,11 @@ def _check_wishes(body: NewSandbox) -> None:
         raise E2BError(400, "Volume mounts are not available on this server")
 
 
-def _who_am_i(sandbox: Sandbox) -> Mapping[str, str]:
+def _who_am_i(sandbox: SandboxRow) -> Mapping[str, str]:
     """What every process of an E2B sandbox finds in its environment."""
     return {"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": sandbox.key, "E2B_TEMPLATE_ID": sandbox.template_id}
 
 
-def _fingerprint(body: NewSandbox) -> str:
+def _fingerprint(body: E2BCreate) -> str:
     canonical = json.dumps(body.model_dump(mode="json", exclude_unset=True), sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()

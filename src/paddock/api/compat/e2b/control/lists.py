@@ -8,13 +8,13 @@ from urllib.parse import parse_qsl, unquote
 
 from fastapi import APIRouter, Query, Response
 
-from paddock.api.auth import Caller, Calling
+from paddock.api.auth import Authenticated, Calling
 from paddock.api.compat.e2b.control import templates
 from paddock.api.compat.e2b.control.route import E2BRoute
 from paddock.api.compat.e2b.control.shapes import PAUSED, RUNNING, listed
 from paddock.api.compat.e2b.errors import E2BError
 from paddock.models import State
-from paddock.store.listing import Wanted
+from paddock.store.listing import ListingFilter
 
 router = APIRouter(route_class=E2BRoute)
 
@@ -43,10 +43,10 @@ async def list_v2(
         if "running" in names:
             response.headers["X-Total-Running"] = "0"
         return []
-    roster = caller.house.roster
-    found = await roster.page(wanted, newest_first=order == "desc", cursor=token or None, limit=limit)
+    sandbox_listing = caller.context.sandbox_listing
+    found = await sandbox_listing.page(wanted, newest_first=order == "desc", cursor=token or None, limit=limit)
     if "running" in names:
-        response.headers["X-Total-Running"] = str(await roster.running(wanted))
+        response.headers["X-Total-Running"] = str(await sandbox_listing.running(wanted))
     if found.next_cursor is not None:
         response.headers["X-Next-Token"] = found.next_cursor
     return [listed(sandbox, found.expires.get(sandbox.sandbox_id)) for sandbox in found.sandboxes]
@@ -61,7 +61,7 @@ async def list_v1(
     answer: list[dict[str, Any]] = []
     cursor = None
     while wanted is not None:
-        found = await caller.house.roster.page(wanted, newest_first=True, cursor=cursor, limit=1000)
+        found = await caller.context.sandbox_listing.page(wanted, newest_first=True, cursor=cursor, limit=1000)
         answer += [listed(sandbox, found.expires.get(sandbox.sandbox_id)) for sandbox in found.sandboxes]
         cursor = found.next_cursor
         if cursor is None:
@@ -84,15 +84,15 @@ def metadata_of(text: str | None) -> dict[str, str]:
 
 
 async def _wanted(
-    caller: Caller, states: list[str], metadata: str | None, started_after: datetime | None, template: str | None
-) -> Wanted | None:
+    caller: Authenticated, states: list[str], metadata: str | None, started_after: datetime | None, template: str | None
+) -> ListingFilter | None:
     """None: nothing can be in this list."""
     made_from = await templates.for_filter(caller, template) if template else None
     if template and made_from is None:
         return None
     if started_after is not None and started_after.tzinfo is None:
         raise E2BError(400, "startedAfter must have a time zone")
-    return Wanted(
+    return ListingFilter(
         owner_id=caller.who.user_id,
         states=[state for name in states for state in _STATES[name]],
         metadata=metadata_of(metadata),

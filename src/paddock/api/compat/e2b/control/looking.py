@@ -16,7 +16,7 @@ from paddock.api.auth import Calling
 from paddock.api.compat.e2b.control.route import E2BRoute, SandboxHere
 from paddock.api.compat.e2b.control.shapes import level_of, log_entry, log_line, metric
 from paddock.api.compat.e2b.errors import E2BError, sandbox_not_found
-from paddock.gateway.extensions import asked
+from paddock.gateway.asgi_extensions import asked
 from paddock.models import State
 
 router = APIRouter(route_class=E2BRoute)
@@ -46,15 +46,15 @@ async def latest_metrics(
     elsewhere: dict[str, list[str]] = {}
     for key in ids:
         try:
-            sandbox = await caller.house.controller.by_key(key)
+            sandbox = await caller.context.controller.by_key(key)
         except errors.SandboxNotFound:
             continue
         if not (caller.who.is_admin or sandbox.owner_id == caller.who.user_id) or sandbox.state is not State.RUNNING:
             continue
-        if not caller.house.nodes.here(sandbox):
+        if not caller.context.nodes.here(sandbox):
             elsewhere.setdefault(sandbox.node_id or "", []).append(key)
             continue
-        sample = await caller.house.sampling.latest(sandbox)
+        sample = await caller.context.usage_sampler.latest(sandbox)
         if sample is not None:
             found[key] = metric(sandbox, sample)
     for more in await asyncio.gather(*(_latest_of(request, node_id, keys) for node_id, keys in elsewhere.items())):
@@ -73,12 +73,12 @@ async def _latest_of(request: Request, node_id: str, keys: Sequence[str]) -> dic
 async def metrics(sandbox: SandboxHere, caller: Calling, start: Moment = None, end: Moment = None) -> list[Any]:
     if start is not None and end is not None and start > end:
         raise E2BError(400, "start time cannot be after end time")
-    current = (await caller.house.controller.get(caller.who, sandbox.sandbox_id)).sandbox
+    current = (await caller.context.controller.get(caller.who, sandbox.sandbox_id)).sandbox
     if current.state in {State.DELETING, State.DELETED, State.FAILED}:
         raise sandbox_not_found(sandbox.key)
     # An end given in seconds is that whole second.
     until = _END_OF_TIME if end is None else math.nextafter(end + 1, 0)
-    samples = await caller.house.sampling.between(current, start or 0, until)
+    samples = await caller.context.usage_sampler.between(current, start or 0, until)
     return [metric(current, sample) for sample in samples]
 
 
@@ -87,7 +87,7 @@ async def logs(
     sandbox: SandboxHere, caller: Calling, start: Milliseconds = None, limit: Limit = _MOST_LOGS
 ) -> dict[str, Any]:
     """Oldest first, from a moment on."""
-    events = await caller.house.events.between(caller.who, sandbox.sandbox_id, since=_seconds(start), limit=limit)
+    events = await caller.context.events.between(caller.who, sandbox.sandbox_id, since=_seconds(start), limit=limit)
     return {"logs": [log_line(event) for event in events], "logEntries": [log_entry(event) for event in events]}
 
 
@@ -104,7 +104,7 @@ async def logs_v2(
     """From the cursor on, forward or backward in time."""
     back = direction == "backward"
     since, until = (None, _seconds(cursor)) if back else (_seconds(cursor), None)
-    events = await caller.house.events.between(
+    events = await caller.context.events.between(
         caller.who, sandbox.sandbox_id, since=since, until=until, limit=limit, newest_first=back
     )
     least = _LEVELS.index(level) if level else 0

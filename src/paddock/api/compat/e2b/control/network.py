@@ -15,7 +15,7 @@ from typing import Any
 
 from paddock.api.compat.e2b.control.requests import Egress, Network
 from paddock.api.compat.e2b.errors import E2BError
-from paddock.egress.entries import Closed, closed_entry
+from paddock.egress.entries import ClosedEntry, closed_entry
 from paddock.egress.rules import Rule
 from paddock.errors import Invalid
 from paddock.models import MAX_RULES, EgressRules
@@ -86,7 +86,9 @@ def _private_of(lists: Lists) -> list[str]:
     """What of ``allowOut`` is not public. Not every such entry is one of the policy's allow list, and each has to be
     opened by somebody who may."""
     ranges = [found for entry in lists.allow_out if (found := _range(entry)) is not None]
-    closed = [str(one) for one in ranges if closed_entry(Rule.parse(str(one))) in (Closed.PRIVATE, Closed.NEVER)]
+    closed = [
+        str(one) for one in ranges if closed_entry(Rule.parse(str(one))) in (ClosedEntry.PRIVATE, ClosedEntry.NEVER)
+    ]
     if len(closed) > MAX_RULES:
         raise E2BError(400, f"the network rules come to more than {MAX_RULES} entries")
     return closed

@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from paddock import errors
-from paddock.api.auth import Caller
+from paddock.api.auth import Authenticated
 from paddock.api.compat.e2b.errors import E2BError, as_e2b
 from paddock.lifecycle.idempotency import REMEMBERED_SECONDS
 from paddock.models import State
 from paddock.store import idempotency, sandboxes
-from paddock.store.idempotency import Claim
-from paddock.store.records import Sandbox
+from paddock.store.idempotency import KeyClaim
+from paddock.store.records import SandboxRow
 
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,255}", re.ASCII)
 
@@ -33,7 +33,9 @@ class Replay:
     def __init__(self) -> None:
         self._running: dict[tuple[str, str], str] = {}
 
-    async def once(self, caller: Caller, key: str, fingerprint: str, make: Callable[[], Awaitable[Sandbox]]) -> Sandbox:
+    async def once(
+        self, caller: Authenticated, key: str, fingerprint: str, make: Callable[[], Awaitable[SandboxRow]]
+    ) -> SandboxRow:
         """What ``make`` makes, or made when this key was used before."""
         if not _KEY.fullmatch(key):
             raise E2BError(400, "Idempotency-Key must be 1 to 255 letters, digits, hyphens or underscores")
@@ -46,11 +48,11 @@ class Replay:
         finally:
             del self._running[place]
 
-    async def _known(self, caller: Caller, key: str, fingerprint: str) -> Sandbox | None:
-        house = caller.house
-        async with house.store.read() as connection:
+    async def _known(self, caller: Authenticated, key: str, fingerprint: str) -> SandboxRow | None:
+        context = caller.context
+        async with context.store.read() as connection:
             claim = await idempotency.find(connection, caller.who.user_id, stored_key(key))
-            if claim is None or claim.created_at < house.clock.now() - REMEMBERED_SECONDS:
+            if claim is None or claim.created_at < context.clock.now() - REMEMBERED_SECONDS:
                 return None
             if claim.fingerprint != fingerprint:
                 raise _mismatch()
@@ -65,8 +67,8 @@ class Replay:
         return sandbox
 
     async def _make(
-        self, caller: Caller, key: str, fingerprint: str, make: Callable[[], Awaitable[Sandbox]]
-    ) -> Sandbox:
+        self, caller: Authenticated, key: str, fingerprint: str, make: Callable[[], Awaitable[SandboxRow]]
+    ) -> SandboxRow:
         try:
             return await make()
         except (E2BError, errors.PaddockError) as problem:
@@ -75,10 +77,10 @@ class Replay:
                 await self._keep(caller, key, fingerprint, {"status": answer.status, "message": answer.message})
             raise
 
-    async def _keep(self, caller: Caller, key: str, fingerprint: str, answer: dict[str, Any]) -> None:
-        house = caller.house
-        claim = Claim(caller.who.user_id, stored_key(key), fingerprint, "", None, house.clock.now(), answer)
-        async with house.store.write() as connection:
+    async def _keep(self, caller: Authenticated, key: str, fingerprint: str, answer: dict[str, Any]) -> None:
+        context = caller.context
+        claim = KeyClaim(caller.who.user_id, stored_key(key), fingerprint, "", None, context.clock.now(), answer)
+        async with context.store.write() as connection:
             await idempotency.keep_answer(connection, claim)
 
 

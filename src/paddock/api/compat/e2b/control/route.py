@@ -17,7 +17,7 @@ from paddock import errors
 from paddock.api.auth import Calling, GuardedRoute
 from paddock.api.compat.e2b.errors import E2BError, e2b_response, sandbox_not_found
 from paddock.api.failures import request_id_of
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 log = structlog.get_logger(__name__)
 
@@ -52,13 +52,13 @@ def done() -> Response:
     return Response(status_code=204, headers={"Content-Length": "0"})
 
 
-async def _sandbox(caller: Calling, sandbox_id: Annotated[str, Path()]) -> Sandbox:
+async def _sandbox(caller: Calling, sandbox_id: Annotated[str, Path()]) -> SandboxRow:
     """The one that is meant. Older clients put a client id behind it."""
     key = sandbox_id.partition("-")[0]
     if not _SANDBOX_ID.fullmatch(key):
         raise E2BError(400, "Invalid sandbox ID")
     try:
-        sandbox = await caller.house.controller.by_key(key)
+        sandbox = await caller.context.controller.by_key(key)
     except errors.SandboxNotFound:
         raise sandbox_not_found(key) from None
     if not (caller.who.is_admin or sandbox.owner_id == caller.who.user_id):
@@ -66,4 +66,4 @@ async def _sandbox(caller: Calling, sandbox_id: Annotated[str, Path()]) -> Sandb
     return sandbox
 
 
-SandboxHere = Annotated[Sandbox, Depends(_sandbox)]
+SandboxHere = Annotated[SandboxRow, Depends(_sandbox)]

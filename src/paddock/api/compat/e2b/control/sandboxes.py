@@ -8,15 +8,16 @@ from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import JSONResponse
 
 from paddock import errors
-from paddock.api.auth import Caller, Calling
+from paddock.api.auth import Authenticated, Calling
 from paddock.api.compat.e2b.control import network, requests
 from paddock.api.compat.e2b.control.creating import check_timeout, create
+from paddock.api.compat.e2b.control.lifecycle import lifecycle_of
 from paddock.api.compat.e2b.control.replay import Replay
 from paddock.api.compat.e2b.control.route import E2BRoute, SandboxHere, done
 from paddock.api.compat.e2b.control.shapes import detail, sandbox_answer
 from paddock.api.compat.e2b.errors import E2BError, sandbox_not_found
 from paddock.models import State, TimeoutAction
-from paddock.store.records import Sandbox
+from paddock.store.records import SandboxRow
 
 router = APIRouter(route_class=E2BRoute)
 
@@ -28,14 +29,14 @@ _GONE = frozenset({State.CREATING, State.DELETING, State.DELETED, State.FAILED})
 
 @router.post("/v2/sandboxes")
 async def create_v2(
-    body: requests.NewSandbox, caller: Calling, request: Request, key: IdempotencyKey = None
+    body: requests.E2BCreate, caller: Calling, request: Request, key: IdempotencyKey = None
 ) -> Response:
     return await _create(caller, body, request, key, requests.DEFAULT_TIMEOUT)
 
 
 @router.post("/sandboxes")
 async def create_v1(
-    body: requests.NewSandbox, caller: Calling, request: Request, key: IdempotencyKey = None
+    body: requests.E2BCreate, caller: Calling, request: Request, key: IdempotencyKey = None
 ) -> Response:
     """Always secured, whether `secure` was asked for or not."""
     return await _create(caller, body, request, key, requests.V1_TIMEOUT)
@@ -55,7 +56,7 @@ async def connect_v1(sandbox: SandboxHere, caller: Calling, body: requests.Conne
 async def resume(sandbox: SandboxHere, caller: Calling, body: requests.Resume | None = None) -> Response:
     """The way before connect: only for one that is paused."""
     body = body or requests.Resume()
-    check_timeout(caller.house.settings, body.timeout)
+    check_timeout(caller.context.settings, body.timeout)
     current = await _current(caller, sandbox)
     if current.state is State.RUNNING:
         raise E2BError(409, f"Sandbox {sandbox.key} is already running")
@@ -63,23 +64,23 @@ async def resume(sandbox: SandboxHere, caller: Calling, body: requests.Resume | 
     if body.auto_pause is not None:
         action = TimeoutAction.PAUSE if body.auto_pause else TimeoutAction.DELETE
     keep_memory = body.memory is not False
-    seen, _ = await caller.house.terms.connect(
+    seen, _ = await lifecycle_of(caller.context).connect(
         caller.who, sandbox.sandbox_id, body.timeout, keep_memory=keep_memory, on_timeout=action
     )
-    return JSONResponse(sandbox_answer(caller.house, seen.sandbox), 201)
+    return JSONResponse(sandbox_answer(caller.context, seen.sandbox), 201)
 
 
 @router.get("/sandboxes/{sandbox_id}")
 async def info(sandbox: SandboxHere, caller: Calling) -> dict[str, Any]:
-    seen = await caller.house.controller.get(caller.who, sandbox.sandbox_id)
+    seen = await caller.context.controller.get(caller.who, sandbox.sandbox_id)
     if seen.sandbox.state in _GONE:
         raise sandbox_not_found(sandbox.key)
-    return detail(caller.house, seen.sandbox, seen.expires)
+    return detail(caller.context, seen.sandbox, seen.expires)
 
 
 @router.delete("/sandboxes/{sandbox_id}")
 async def kill(sandbox: SandboxHere, caller: Calling) -> Response:
-    if not await caller.house.terms.kill(caller.who, sandbox.sandbox_id):
+    if not await lifecycle_of(caller.context).kill(caller.who, sandbox.sandbox_id):
         raise sandbox_not_found(sandbox.key)
     return done()
 
@@ -87,7 +88,7 @@ async def kill(sandbox: SandboxHere, caller: Calling) -> Response:
 @router.post("/sandboxes/{sandbox_id}/pause")
 async def pause(sandbox: SandboxHere, caller: Calling, body: requests.Pause | None = None) -> Response:
     keep_memory = body is None or body.memory is not False
-    if not await caller.house.terms.pause(caller.who, sandbox.sandbox_id, keep_memory=keep_memory):
+    if not await lifecycle_of(caller.context).pause(caller.who, sandbox.sandbox_id, keep_memory=keep_memory):
         raise E2BError(409, f"Error pausing sandbox - sandbox '{sandbox.key}' is already paused")
     return done()
 
@@ -95,8 +96,8 @@ async def pause(sandbox: SandboxHere, caller: Calling, body: requests.Pause | No
 @router.post("/sandboxes/{sandbox_id}/timeout")
 async def set_timeout(sandbox: SandboxHere, caller: Calling, body: requests.SetTimeout) -> Response:
     seconds = max(0, body.timeout)
-    check_timeout(caller.house.settings, seconds)
-    await caller.house.terms.set_end(caller.who, sandbox.sandbox_id, seconds)
+    check_timeout(caller.context.settings, seconds)
+    await lifecycle_of(caller.context).set_end(caller.who, sandbox.sandbox_id, seconds)
     return done()
 
 
@@ -104,8 +105,8 @@ async def set_timeout(sandbox: SandboxHere, caller: Calling, body: requests.SetT
 async def refresh(sandbox: SandboxHere, caller: Calling, body: requests.Refresh | None = None) -> Response:
     asked = requests.V1_TIMEOUT if body is None or body.duration is None else body.duration
     seconds = max(requests.V1_TIMEOUT, asked)
-    check_timeout(caller.house.settings, seconds)
-    await caller.house.terms.extend(caller.who, sandbox.sandbox_id, seconds)
+    check_timeout(caller.context.settings, seconds)
+    await lifecycle_of(caller.context).extend(caller.who, sandbox.sandbox_id, seconds)
     return done()
 
 
@@ -116,34 +117,34 @@ async def update_network(sandbox: SandboxHere, caller: Calling, body: requests.U
     lists = network.lists_of(body, body.allow_internet_access)
     current = await _current(caller, sandbox)
     rules = network.rules_of(lists)
-    await caller.house.confinement.set_egress(caller.who, current.sandbox_id, rules, network=lists.to_json())
+    await caller.context.confinement.set_egress(caller.who, current.sandbox_id, rules, network=lists.to_json())
     return done()
 
 
 async def _create(
-    caller: Caller, body: requests.NewSandbox, request: Request, key: str | None, default_timeout: int
+    caller: Authenticated, body: requests.E2BCreate, request: Request, key: str | None, default_timeout: int
 ) -> Response:
     replay: Replay = request.app.state.replay
     sandbox = await create(caller, body, default_timeout=default_timeout, key=key, replay=replay)
-    return JSONResponse(sandbox_answer(caller.house, sandbox), 201)
+    return JSONResponse(sandbox_answer(caller.context, sandbox), 201)
 
 
-async def _connect(caller: Caller, sandbox: Sandbox, body: requests.Connect) -> Response:
+async def _connect(caller: Authenticated, sandbox: SandboxRow, body: requests.Connect) -> Response:
     if body.timeout < 0:
         raise E2BError(400, "Timeout must not be negative")
-    check_timeout(caller.house.settings, body.timeout)
+    check_timeout(caller.context.settings, body.timeout)
     try:
-        seen, woken = await caller.house.terms.connect(
+        seen, woken = await lifecycle_of(caller.context).connect(
             caller.who, sandbox.sandbox_id, body.timeout, keep_memory=body.memory is not False
         )
     except errors.SandboxGone:
         raise E2BError(409, f'Sandbox "{sandbox.key}" is being killed') from None
-    return JSONResponse(sandbox_answer(caller.house, seen.sandbox), 201 if woken else 200)
+    return JSONResponse(sandbox_answer(caller.context, seen.sandbox), 201 if woken else 200)
 
 
-async def _current(caller: Caller, sandbox: Sandbox) -> Sandbox:
+async def _current(caller: Authenticated, sandbox: SandboxRow) -> SandboxRow:
     """As it is now, if it is there."""
-    current = (await caller.house.controller.get(caller.who, sandbox.sandbox_id)).sandbox
+    current = (await caller.context.controller.get(caller.who, sandbox.sandbox_id)).sandbox
     if current.state in _GONE:
         raise sandbox_not_found(sandbox.key)
     return current

@@ -9,10 +9,10 @@ from typing import Any
 from paddock.api.compat.e2b.control import network
 from paddock.api.compat.e2b.control.network import Lists
 from paddock.clock import iso
-from paddock.lifecycle.house import House
-from paddock.lifecycle.sampling import Sample
+from paddock.lifecycle.sampling import UsageSample
 from paddock.models import State, TimeoutAction
-from paddock.store.records import Deadline, Event, Sandbox
+from paddock.server.context import ServerContext
+from paddock.store.records import Deadline, EventRow, SandboxRow
 
 ENVD_VERSION = "0.6.13"
 """What we do of envd. Clients switch their features on by it."""
@@ -24,19 +24,19 @@ PAUSED = (State.PAUSED, State.PAUSING, State.RESUMING)
 _LEVELS = {"sandbox.failed": "error", "sandbox.timeout_warning": "warn"}
 
 
-def sandbox_answer(house: House, sandbox: Sandbox) -> dict[str, Any]:
+def sandbox_answer(context: ServerContext, sandbox: SandboxRow) -> dict[str, Any]:
     """What create and connect answer. It follows from the row alone, so that it can be said again."""
-    traffic = None if sandbox.public_ports else house.tokens.traffic(sandbox.key)
+    traffic = None if sandbox.public_ports else context.tokens.traffic(sandbox.key)
     return {
         **_names(sandbox),
         "envdVersion": ENVD_VERSION,
-        "envdAccessToken": house.tokens.access(sandbox.key),
+        "envdAccessToken": context.tokens.access(sandbox.key),
         "trafficAccessToken": traffic,
-        "domain": house.settings.domain,
+        "domain": context.settings.domain,
     }
 
 
-def listed(sandbox: Sandbox, expires: Deadline | None) -> dict[str, Any]:
+def listed(sandbox: SandboxRow, expires: Deadline | None) -> dict[str, Any]:
     running = sandbox.state in RUNNING
     end = expires.due_at if running and expires is not None else sandbox.state_changed_at
     return {
@@ -52,14 +52,14 @@ def listed(sandbox: Sandbox, expires: Deadline | None) -> dict[str, Any]:
     }
 
 
-def detail(house: House, sandbox: Sandbox, expires: Deadline | None) -> dict[str, Any]:
+def detail(context: ServerContext, sandbox: SandboxRow, expires: Deadline | None) -> dict[str, Any]:
     lists = lists_of(sandbox)
     paused = {} if sandbox.state in RUNNING else {"pauseMode": "full" if sandbox.memory_kept else "filesystem"}
     return {
         **listed(sandbox, expires),
-        "envdAccessToken": house.tokens.access(sandbox.key),
+        "envdAccessToken": context.tokens.access(sandbox.key),
         "allowInternetAccess": lists.internet,
-        "domain": house.settings.domain,
+        "domain": context.settings.domain,
         "network": network.shown(lists, public=sandbox.public_ports, host_mask=sandbox.host_mask),
         "lifecycle": {
             "autoResume": sandbox.auto_resume,
@@ -69,7 +69,7 @@ def detail(house: House, sandbox: Sandbox, expires: Deadline | None) -> dict[str
     }
 
 
-def lists_of(sandbox: Sandbox) -> Lists:
+def lists_of(sandbox: SandboxRow) -> Lists:
     """As they were set through this interface, or what those that were set elsewhere come to."""
     if sandbox.network is not None:
         return Lists.from_json(sandbox.network)
@@ -79,7 +79,7 @@ def lists_of(sandbox: Sandbox) -> Lists:
     return Lists(allow, ("0.0.0.0/0",) if allow else deny)
 
 
-def metric(sandbox: Sandbox, sample: Sample) -> dict[str, Any]:
+def metric(sandbox: SandboxRow, sample: UsageSample) -> dict[str, Any]:
     return {
         "timestamp": iso(sample.at),
         "timestampUnix": int(sample.at),
@@ -93,28 +93,28 @@ def metric(sandbox: Sandbox, sample: Sample) -> dict[str, Any]:
     }
 
 
-def log_entry(event: Event) -> dict[str, Any]:
+def log_entry(event: EventRow) -> dict[str, Any]:
     fields = {"event": event.type, **{name: _text(value) for name, value in event.data.items()}}
     return {"timestamp": iso(event.at), "message": event.type, "level": level_of(event), "fields": fields}
 
 
-def log_line(event: Event) -> dict[str, Any]:
+def log_line(event: EventRow) -> dict[str, Any]:
     """For the CLI, which reads each line as JSON."""
     entry = log_entry(event)
     line = {**entry["fields"], "level": entry["level"], "logger": "paddock", "message": entry["message"]}
     return {"timestamp": entry["timestamp"], "line": json.dumps(line)}
 
 
-def level_of(event: Event) -> str:
+def level_of(event: EventRow) -> str:
     return _LEVELS.get(event.type, "info")
 
 
-def _names(sandbox: Sandbox) -> dict[str, Any]:
+def _names(sandbox: SandboxRow) -> dict[str, Any]:
     alias = {} if sandbox.alias is None else {"alias": sandbox.alias}
     return {"templateID": sandbox.template_id, "sandboxID": sandbox.key, "clientID": CLIENT_ID, **alias}
 
 
-def _cores(sandbox: Sandbox) -> int:
+def _cores(sandbox: SandboxRow) -> int:
     return max(1, math.ceil(sandbox.cpu))
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from paddock.api.auth import Caller, Calling
+from paddock.api.auth import Authenticated, Calling
 from paddock.api.compat.e2b.control.route import E2BRoute
 from paddock.api.compat.e2b.control.shapes import ENVD_VERSION
 from paddock.api.compat.e2b.errors import E2BError, not_available
 from paddock.clock import iso
-from paddock.store.listing import Template
+from paddock.store.listing import TemplateFilter
 
 BASE = "base"
 INTERPRETER = "code-interpreter-v1"
@@ -44,9 +44,9 @@ class Named:
     """The name that was asked for, where it is not the template's own."""
 
 
-async def find(caller: Caller, reference: str) -> Named:
+async def find(caller: Authenticated, reference: str) -> Named:
     """The template that is meant, or a refusal in E2B's words."""
-    known = await caller.house.controller.templates()
+    known = await caller.context.controller.templates()
     if reference in known:
         return Named(reference, None)
     if not _REFERENCE.fullmatch(reference):
@@ -58,7 +58,7 @@ async def find(caller: Caller, reference: str) -> Named:
         found = Named(known[0], name.lower())
     elif name == MCP_GATEWAY:
         raise E2BError(400, NO_MCP_GATEWAY)
-    elif await caller.house.controller.has_template(reference):
+    elif await caller.context.controller.has_template(reference):
         return Named(reference, None)
     else:
         raise E2BError(404, f"template '{name[:200]}' not found")
@@ -67,7 +67,7 @@ async def find(caller: Caller, reference: str) -> Named:
     return found
 
 
-async def for_filter(caller: Caller, reference: str) -> Template | None:
+async def for_filter(caller: Authenticated, reference: str) -> TemplateFilter | None:
     """What a list filtered by this name holds; None: nothing can have such a name."""
     if ":" in reference:
         raise E2BError(400, "a template filter takes a template ID or a name, without a tag")
@@ -77,12 +77,12 @@ async def for_filter(caller: Caller, reference: str) -> Template | None:
         if problem.status == 404:
             return None
         raise
-    return Template(found.template_id, found.alias, unnamed=found.alias == BASE)
+    return TemplateFilter(found.template_id, found.alias, unnamed=found.alias == BASE)
 
 
 @router.get("/templates")
 async def list_templates(caller: Calling) -> list[dict[str, Any]]:
-    known = await caller.house.controller.templates()
+    known = await caller.context.controller.templates()
     return [_listed(caller, template_id, default=template_id == known[0]) for template_id in known]
 
 
@@ -106,8 +106,8 @@ async def delete_template(template_id: str, caller: Calling) -> Response:
     raise not_available("Deleting templates is")
 
 
-def _listed(caller: Caller, template_id: str, *, default: bool) -> dict[str, Any]:
-    settings = caller.house.settings
+def _listed(caller: Authenticated, template_id: str, *, default: bool) -> dict[str, Any]:
+    settings = caller.context.settings
     names = list(DEFAULT_NAMES) if default else []
     return {
         "templateID": template_id,

@@ -13,25 +13,25 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddock import errors, ids, json_limits
+from paddock.accounts import byte_budget
 from paddock.api.auth import RateLimiter
 from paddock.api.compat.e2b.envd import connect, files
 from paddock.api.compat.e2b.envd.connect import STATUS, STREAM, STREAM_HEADERS, UNARY, Code, ConnectError, as_connect
 from paddock.api.compat.e2b.envd.fields import Fields
 from paddock.api.compat.e2b.envd.filesystem import FilesystemService
-from paddock.api.compat.e2b.envd.http import Exchange, Gone, HttpError
-from paddock.api.compat.e2b.envd.inside import Inside
+from paddock.api.compat.e2b.envd.http import EnvdExchange, Gone, HttpError
+from paddock.api.compat.e2b.envd.inside import EnvdContext
 from paddock.api.compat.e2b.envd.process import ProcessService
 from paddock.api.compat.e2b.envd.reports import Reports
 from paddock.api.compat.e2b.envd.signatures import READ, WRITE, Signed, Signers
-from paddock.api.compat.e2b.envd.streaming import Cut, timeout_of
-from paddock.api.compat.e2b.envd.users import Accounts
+from paddock.api.compat.e2b.envd.streaming import StreamCut, timeout_of
+from paddock.api.compat.e2b.envd.users import PasswdAccounts
 from paddock.api.compat.e2b.envd.watchers import Watchers
 from paddock.api.in_flight import holding_of
-from paddock.gateway.extensions import forwarded, prove
-from paddock.lifecycle import in_flight
-from paddock.lifecycle.house import House
+from paddock.gateway.asgi_extensions import forwarded, prove
 from paddock.models import State
-from paddock.store.records import Sandbox
+from paddock.server.context import ServerContext
+from paddock.store.records import SandboxRow
 
 _UNAUTHORIZED = "unauthorized access, please provide a valid access token or method signing if supported"
 _INTERNAL = frozenset({"/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade"})
@@ -42,23 +42,23 @@ _PREFLIGHT = {
 }
 _MAX_JSON = 1 << 20
 
-Unary = Callable[[Inside, Fields], Awaitable[dict[str, object] | bytes]]
+Unary = Callable[[EnvdContext, Fields], Awaitable[dict[str, object] | bytes]]
 """Bytes are JSON already."""
-ServerStreaming = Callable[[Inside, Fields], Awaitable[None]]
-ClientStreaming = Callable[[Inside, AsyncIterator[Fields]], Awaitable[dict[str, object]]]
-Route = Callable[[Inside], Awaitable[None]]
+ServerStreaming = Callable[[EnvdContext, Fields], Awaitable[None]]
+ClientStreaming = Callable[[EnvdContext, AsyncIterator[Fields]], Awaitable[dict[str, object]]]
+Route = Callable[[EnvdContext], Awaitable[None]]
 
 
-def create_envd(house: House, limiter: RateLimiter) -> ASGIApp:
-    return Envd(house, limiter)
+def create_envd(context: ServerContext, limiter: RateLimiter) -> ASGIApp:
+    return Envd(context, limiter)
 
 
 class Envd:
-    def __init__(self, house: House, limiter: RateLimiter) -> None:
-        self._house = house
+    def __init__(self, context: ServerContext, limiter: RateLimiter) -> None:
+        self._context = context
         self._limiter = limiter
-        self._accounts = Accounts()
-        self._signers = Signers(house)
+        self._accounts = PasswdAccounts()
+        self._signers = Signers(context)
         process, filesystem, watchers, reports = ProcessService(), FilesystemService(), Watchers(), Reports()
         self._unary: dict[str, Unary] = {
             "/process.Process/List": process.list,
@@ -95,12 +95,12 @@ class Envd:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008, "reason": "There are no WebSockets on this port."})
             return
-        exchange = Exchange(scope, receive, send)
+        exchange = EnvdExchange(scope, receive, send)
         try:
             await self._answer(exchange)
         except Gone:
             return
-        except Cut:
+        except StreamCut:
             await exchange.cut()
         except HttpError as error:
             await _tell(exchange, error.status, {"code": error.status, "message": error.message})
@@ -110,7 +110,7 @@ class Envd:
         except errors.PaddockError as error:
             await self._fail(exchange, error)
 
-    async def _answer(self, exchange: Exchange) -> None:
+    async def _answer(self, exchange: EnvdExchange) -> None:
         if exchange.method == "OPTIONS":
             asked = exchange.headers.get("access-control-request-headers", "*")
             await exchange.respond(204, headers={**_PREFLIGHT, "Access-Control-Allow-Headers": asked[:4000]})
@@ -123,40 +123,40 @@ class Envd:
             raise HttpError(404, f"{exchange.path} is not available from outside the sandbox")
         self._check(exchange, sandbox)
         if exchange.path != "/health":
-            owner = await self._house.accounts.stand_for(sandbox.owner_id)
+            owner = await self._context.accounts.stand_for(sandbox.owner_id)
             prove(exchange.scope, owner)
             self._limiter.take(owner)
-            holding_of(exchange.scope, self._house.in_flight).belongs_to(sandbox.owner_id)
+            holding_of(exchange.scope, self._context.in_flight).belongs_to(sandbox.owner_id)
         try:
-            async with self._house.controller.use_key(sandbox.key, wake=True) as use:
-                await self._serve(Inside(self._house, use, exchange, self._accounts))
+            async with self._context.controller.use_key(sandbox.key, wake=True) as use:
+                await self._serve(EnvdContext(self._context, use, exchange, self._accounts))
         except (errors.SandboxNotFound, errors.SandboxGone, errors.SandboxFailed, errors.Asleep):
             if exchange.started:
-                raise Cut from None
+                raise StreamCut from None
             await _not_found(exchange)
 
     # Which sandbox, and who may
 
-    async def _sandbox(self, exchange: Exchange) -> Sandbox | None:
+    async def _sandbox(self, exchange: EnvdExchange) -> SandboxRow | None:
         destination = exchange.scope.get("state", {}).get("destination")
         if destination is None:
             return await self._signed_for(exchange)
         if ids.is_sandbox_id(destination.key):
             return await self._by_id(exchange, destination.key)
         try:
-            return await self._house.controller.by_key(destination.key)
+            return await self._context.controller.by_key(destination.key)
         except errors.SandboxNotFound:
             return None
 
-    async def _by_id(self, exchange: Exchange, sandbox_id: str) -> Sandbox:
+    async def _by_id(self, exchange: EnvdExchange, sandbox_id: str) -> SandboxRow:
         """What people call a sandbox can be guessed, so only who may use it learns whether it is there."""
-        sandbox = await self._house.rows.get(sandbox_id)
+        sandbox = await self._context.row_cache.get(sandbox_id)
         token = exchange.headers.get("x-access-token", "")
-        if sandbox is not None and self._house.tokens.check_access(sandbox.key, token):
+        if sandbox is not None and self._context.tokens.check_access(sandbox.key, token):
             return sandbox
         raise HttpError(401, _UNAUTHORIZED)
 
-    async def _signed_for(self, exchange: Exchange) -> Sandbox:
+    async def _signed_for(self, exchange: EnvdExchange) -> SandboxRow:
         """A signed URL says only by its signature which sandbox it is for."""
         signed = _signed(exchange)
         if exchange.path != "/files" or signed is None:
@@ -164,28 +164,28 @@ class Envd:
         key = await self._signers.find(signed)
         if key is None:
             raise HttpError(401, "invalid signature")
-        return await self._house.controller.by_key(key)
+        return await self._context.controller.by_key(key)
 
-    def _check(self, exchange: Exchange, sandbox: Sandbox) -> None:
+    def _check(self, exchange: EnvdExchange, sandbox: SandboxRow) -> None:
         """Before anything is woken. A wrong token is not made good by a right signature."""
         if exchange.path == "/health":
             return
         token = exchange.headers.get("x-access-token")
-        if token is not None and self._house.tokens.check_access(sandbox.key, token):
+        if token is not None and self._context.tokens.check_access(sandbox.key, token):
             return
         if token is not None or exchange.path != "/files":
             raise HttpError(401, _UNAUTHORIZED)
         signed = _signed(exchange)
         if signed is None:
             raise HttpError(401, "missing signature query parameter")
-        if not signed.fits(self._house.tokens.access(sandbox.key)):
+        if not signed.fits(self._context.tokens.access(sandbox.key)):
             raise HttpError(401, "invalid signature")
-        if signed.expired(self._house.clock.now()):
+        if signed.expired(self._context.clock.now()):
             raise HttpError(401, "signature is already expired")
 
     # What is asked for
 
-    async def _serve(self, inside: Inside) -> None:
+    async def _serve(self, inside: EnvdContext) -> None:
         exchange = inside.exchange
         path = exchange.path
         if (route := self._routes.get((exchange.method, path))) is not None:
@@ -197,7 +197,7 @@ class Envd:
         else:
             raise HttpError(404, f"there is no {path[:200]}")
 
-    async def _call(self, inside: Inside) -> None:
+    async def _call(self, inside: EnvdContext) -> None:
         exchange, path = inside.exchange, inside.exchange.path
         if exchange.method != "POST":
             raise HttpError(405, "remote procedures are called by POST")
@@ -214,7 +214,7 @@ class Envd:
         else:
             await _server_stream(inside, self._server_streams[path])
 
-    async def _fail(self, exchange: Exchange, error: errors.PaddockError) -> None:
+    async def _fail(self, exchange: EnvdExchange, error: errors.PaddockError) -> None:
         if exchange.started:
             raise error
         if isinstance(error, errors.SandboxBusy):
@@ -225,7 +225,7 @@ class Envd:
         await _tell(exchange, status, {"code": status, "message": error.message})
 
 
-async def _unary(inside: Inside, method: Unary) -> None:
+async def _unary(inside: EnvdContext, method: Unary) -> None:
     exchange = inside.exchange
     try:
         async with asyncio.timeout(timeout_of(inside)):
@@ -243,11 +243,11 @@ async def _unary(inside: Inside, method: Unary) -> None:
         await exchange.respond(200, body, {"Content-Type": UNARY})
 
 
-async def _server_stream(inside: Inside, method: ServerStreaming) -> None:
-    house, owner_id = inside.house, inside.sandbox.owner_id
+async def _server_stream(inside: EnvdContext, method: ServerStreaming) -> None:
+    context, owner_id = inside.context, inside.sandbox.owner_id
     try:
-        inside.holding.reserve(in_flight.STREAM)
-        with house.streams.enter(owner_id, await house.accounts.quota_for(owner_id)):
+        inside.holding.reserve(byte_budget.STREAM)
+        with context.streams.enter(owner_id, await context.accounts.quota_for(owner_id)):
             await method(inside, Fields(await connect.only_message(inside.exchange.body, inside.workers)))
     except (errors.TooManyRequests, errors.Overloaded) as error:
         if inside.exchange.started:
@@ -257,7 +257,7 @@ async def _server_stream(inside: Inside, method: ServerStreaming) -> None:
         await _refuse(inside.exchange, error, streaming=True)
 
 
-async def _client_stream(inside: Inside, method: ClientStreaming) -> None:
+async def _client_stream(inside: EnvdContext, method: ClientStreaming) -> None:
     exchange = inside.exchange
     messages = connect.stream_messages(exchange.body, inside.workers)
     try:
@@ -276,14 +276,14 @@ async def _client_stream(inside: Inside, method: ClientStreaming) -> None:
         await exchange.respond(200, body, STREAM_HEADERS)
 
 
-async def _refuse(exchange: Exchange, error: ConnectError, streaming: bool) -> None:
+async def _refuse(exchange: EnvdExchange, error: ConnectError, streaming: bool) -> None:
     if streaming and error.code is not Code.UNIMPLEMENTED:
         await exchange.respond(200, connect.end_of_stream(error), STREAM_HEADERS)
     else:
         await exchange.respond(STATUS[error.code], connect.encode(error.document()), {"Content-Type": UNARY})
 
 
-async def _compose(inside: Inside) -> None:
+async def _compose(inside: EnvdContext) -> None:
     body = await inside.exchange.body.whole(_MAX_JSON, HttpError(413, f"at most {_MAX_JSON} bytes can be taken"))
     try:
         document = await json_limits.loads_large(body, json_limits.MAX_REQUEST_VALUES)
@@ -296,23 +296,23 @@ async def _compose(inside: Inside) -> None:
     await files.compose(inside, document)
 
 
-async def _tell(exchange: Exchange, status: int, document: dict[str, Any]) -> None:
+async def _tell(exchange: EnvdExchange, status: int, document: dict[str, Any]) -> None:
     if exchange.started:
         return
     await exchange.respond_json(status, document)
 
 
-async def _not_found(exchange: Exchange) -> None:
+async def _not_found(exchange: EnvdExchange) -> None:
     document = {"sandboxId": _name(exchange), "message": "The sandbox was not found", "code": 502}
     await _tell(exchange, 502, document)
 
 
-def _name(exchange: Exchange) -> str:
+def _name(exchange: EnvdExchange) -> str:
     destination = exchange.scope.get("state", {}).get("destination")
     return "" if destination is None else str(destination.key)
 
 
-def _signed(exchange: Exchange) -> Signed | None:
+def _signed(exchange: EnvdExchange) -> Signed | None:
     query = exchange.query
     signature = query.get("signature")
     if signature is None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from paddock import errors, json_limits, large_json
 from paddock.api.compat.e2b.envd.http import Body
+from paddock.loop_turns import give_turn
 from paddock.workers import Workers
 
 UNARY = "application/json"
@@ -148,6 +149,7 @@ async def stream_messages(body: Body, workers: Workers) -> AsyncIterator[dict[st
                 raise ConnectError(Code.UNIMPLEMENTED, "compressed messages are not understood here")
             if flags & _LAST:
                 return
+            await give_turn()
             yield await parse(message, workers)
     if held:
         raise ConnectError(Code.INVALID_ARGUMENT, "the stream ended within a message")

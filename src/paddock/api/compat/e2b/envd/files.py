@@ -21,14 +21,14 @@ from starlette.datastructures import Headers
 from paddock import errors
 from paddock.api.compat.e2b.envd.coding import BadCoding, NotAcceptable, chosen, unzipped, zipped
 from paddock.api.compat.e2b.envd.http import HttpError
-from paddock.api.compat.e2b.envd.inside import Inside
+from paddock.api.compat.e2b.envd.inside import EnvdContext
 from paddock.api.compat.e2b.envd.multipart import BadMultipart, Multipart, Part, boundary_of
 from paddock.api.compat.e2b.envd.users import ROOT, Account, BadPath, UnknownUser, basic_user
 from paddock.api.download import span_of
 from paddock.api.upload import Upload
 from paddock.gateway.origin import FILE_POLICY
 from paddock.machine.base import DEFAULT_USER, FileInfo, FileType
-from paddock.machine.pouring import Counted
+from paddock.machine.byte_sources import CountedSource
 
 _METADATA = "x-metadata-"
 _MAX_KEY, _MAX_METADATA = 246, 4096
@@ -38,7 +38,7 @@ _MAX_COMPOSE = 1 << 20
 _FIELD = "file"
 
 
-async def download(inside: Inside) -> None:
+async def download(inside: EnvdContext) -> None:
     """GET and HEAD."""
     exchange = inside.exchange
     path = await _target(inside, exchange.query.get("path", ""))
@@ -59,7 +59,7 @@ async def download(inside: Inside) -> None:
         await _send_span(inside, path, info, headers)
 
 
-async def upload(inside: Inside) -> None:
+async def upload(inside: EnvdContext) -> None:
     """POST: one raw file, or any number of parts."""
     exchange = inside.exchange
     account = await _account(inside)
@@ -86,7 +86,7 @@ async def upload(inside: Inside) -> None:
     await exchange.respond_json(200, [_described(info, metadata) for info in written])
 
 
-async def compose(inside: Inside, document: dict[str, Any]) -> None:
+async def compose(inside: EnvdContext, document: dict[str, Any]) -> None:
     """POST /files/compose: several files, one behind the other, become one."""
     sources, destination = document.get("source_paths"), document.get("destination")
     if not isinstance(sources, list) or not sources or not all(isinstance(path, str) for path in sources):
@@ -114,7 +114,7 @@ async def compose(inside: Inside, document: dict[str, Any]) -> None:
 # Out
 
 
-async def _read(inside: Inside, path: str, offset: int, limit: int | None) -> AsyncGenerator[bytes, None]:
+async def _read(inside: EnvdContext, path: str, offset: int, limit: int | None) -> AsyncGenerator[bytes, None]:
     sent, chunks = 0, inside.machine.read_file(path, offset, limit, user=ROOT)
     try:
         async for chunk in chunks:
@@ -126,7 +126,7 @@ async def _read(inside: Inside, path: str, offset: int, limit: int | None) -> As
         await inside.use.record(bytes_out=sent)
 
 
-async def _send(inside: Inside, chunks: AsyncIterator[bytes], status: int, headers: dict[str, str]) -> None:
+async def _send(inside: EnvdContext, chunks: AsyncIterator[bytes], status: int, headers: dict[str, str]) -> None:
     """The first bytes before the status: what goes wrong with the file goes wrong here."""
     exchange = inside.exchange
     try:
@@ -142,7 +142,7 @@ async def _send(inside: Inside, chunks: AsyncIterator[bytes], status: int, heade
             await chunks.aclose()
 
 
-async def _send_unsized(inside: Inside, path: str, headers: dict[str, str]) -> None:
+async def _send_unsized(inside: EnvdContext, path: str, headers: dict[str, str]) -> None:
     """As in /proc, where the size is known when all was read. A file that is empty says so: JavaScript clients look."""
     chunks = _read(inside, path, 0, None)
     first = await anext(chunks, b"")
@@ -160,7 +160,7 @@ async def _send_unsized(inside: Inside, path: str, headers: dict[str, str]) -> N
     await _send(inside, all_of_it(), 200, headers)
 
 
-async def _send_span(inside: Inside, path: str, info: FileInfo, headers: dict[str, str]) -> None:
+async def _send_span(inside: EnvdContext, path: str, info: FileInfo, headers: dict[str, str]) -> None:
     """Exactly as many bytes as were announced, or a broken connection: a short file is never taken for a whole one."""
     try:
         span = span_of(info, inside.exchange.headers)
@@ -207,9 +207,9 @@ def _unchanged(info: FileInfo, headers: Headers, etag: str) -> bool:
 
 
 async def _store(
-    inside: Inside, account: Account, path: str, chunks: AsyncIterator[bytes], metadata: dict[str, str]
+    inside: EnvdContext, account: Account, path: str, chunks: AsyncIterator[bytes], metadata: dict[str, str]
 ) -> FileInfo:
-    counted = Counted(chunks)
+    counted = CountedSource(chunks)
     try:
         info = await inside.machine.write_file(
             path, counted, atomic=False, user=ROOT, owner=account.name, attributes=metadata
@@ -222,7 +222,7 @@ async def _store(
     return info
 
 
-async def _why(inside: Inside, path: str, error: errors.PaddockError) -> str:
+async def _why(inside: EnvdContext, path: str, error: errors.PaddockError) -> str:
     try:
         there = await inside.machine.stat(path, follow=True, user=ROOT)
     except errors.PaddockError:
@@ -231,7 +231,7 @@ async def _why(inside: Inside, path: str, error: errors.PaddockError) -> str:
 
 
 async def _store_parts(
-    inside: Inside, account: Account, multipart: Multipart, metadata: dict[str, str]
+    inside: EnvdContext, account: Account, multipart: Multipart, metadata: dict[str, str]
 ) -> list[FileInfo]:
     written: list[FileInfo] = []
     taken: set[str] = set()
@@ -248,7 +248,7 @@ async def _store_parts(
     return written
 
 
-def _part_path(inside: Inside, part: Part) -> str:
+def _part_path(inside: EnvdContext, part: Part) -> str:
     if asked := inside.exchange.query.get("path", ""):
         return asked
     if not part.filename:
@@ -277,7 +277,7 @@ def _described(info: FileInfo, metadata: dict[str, str]) -> dict[str, Any]:
 # Whose and which
 
 
-async def _account(inside: Inside, name: str = "") -> Account:
+async def _account(inside: EnvdContext, name: str = "") -> Account:
     exchange = inside.exchange
     asked = name or exchange.query.get("username") or basic_user(exchange.headers.get("authorization", ""))
     try:
@@ -286,7 +286,7 @@ async def _account(inside: Inside, name: str = "") -> Account:
         raise HttpError(401, str(unknown)) from None
 
 
-async def _target(inside: Inside, path: str) -> str:
+async def _target(inside: EnvdContext, path: str) -> str:
     return _resolve(await _account(inside), path)
 
 
@@ -297,7 +297,7 @@ def _resolve(account: Account, path: str) -> str:
         raise HttpError(400, str(bad)) from None
 
 
-async def _regular(inside: Inside, path: str) -> FileInfo:
+async def _regular(inside: EnvdContext, path: str) -> FileInfo:
     try:
         info = await inside.machine.stat(path, follow=True, user=ROOT)
     except errors.PathNotFound:

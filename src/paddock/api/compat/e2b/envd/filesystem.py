@@ -10,7 +10,7 @@ from paddock import errors
 from paddock.api.compat.e2b.envd.connect import Code, ConnectError
 from paddock.api.compat.e2b.envd.entries import describe, describe_one
 from paddock.api.compat.e2b.envd.fields import Fields
-from paddock.api.compat.e2b.envd.inside import Inside, resolved
+from paddock.api.compat.e2b.envd.inside import EnvdContext, resolved
 from paddock.api.compat.e2b.envd.users import ROOT, Account
 from paddock.api.large_answers import json_pieces
 from paddock.machine.base import FileInfo, FileType
@@ -18,7 +18,7 @@ from paddock.sorting import sorted_in_slices
 
 
 class FilesystemService:
-    async def stat(self, inside: Inside, message: Fields) -> dict[str, object]:
+    async def stat(self, inside: EnvdContext, message: Fields) -> dict[str, object]:
         account = await inside.account()
         path = resolved(account, message.text("path"))
         try:
@@ -26,7 +26,7 @@ class FilesystemService:
         except errors.PathNotFound:
             raise _missing(path) from None
 
-    async def make_dir(self, inside: Inside, message: Fields) -> dict[str, object]:
+    async def make_dir(self, inside: EnvdContext, message: Fields) -> dict[str, object]:
         account = await inside.account()
         path = resolved(account, message.text("path"))
         try:
@@ -39,7 +39,7 @@ class FilesystemService:
             raise ConnectError(Code.ALREADY_EXISTS, f"directory already exists: {path}")
         return {"entry": await _entry(inside, account, path)}
 
-    async def move(self, inside: Inside, message: Fields) -> dict[str, object]:
+    async def move(self, inside: EnvdContext, message: Fields) -> dict[str, object]:
         account, machine = await inside.account(), inside.machine
         source, destination = (resolved(account, message.text(name)) for name in ("source", "destination"))
         try:
@@ -51,7 +51,7 @@ class FilesystemService:
         await inside.use.record(event=("file.moved", {"source": source, "destination": destination}))
         return {"entry": await _entry(inside, account, destination)}
 
-    async def list_dir(self, inside: Inside, message: Fields) -> bytes:
+    async def list_dir(self, inside: EnvdContext, message: Fields) -> bytes:
         account = await inside.account()
         path = resolved(account, message.text("path"))
         depth = message.number("depth") or 1
@@ -62,7 +62,7 @@ class FilesystemService:
             if top.type is not FileType.DIRECTORY:
                 raise ConnectError(Code.INVALID_ARGUMENT, f"path is not a directory: {path}")
             viewer = await inside.viewer(account)
-            async with inside.house.listings.turn(inside.sandbox.owner_id):
+            async with inside.context.listings.turn(inside.sandbox.owner_id):
                 found = await inside.machine.list_directory(path, depth, user=viewer)
                 walked = await sorted_in_slices(found, key=_walked)
                 return b'{"entries":[%b]}' % await json_pieces(
@@ -71,7 +71,7 @@ class FilesystemService:
         except errors.PathNotFound:
             raise _missing(path) from None
 
-    async def remove(self, inside: Inside, message: Fields) -> dict[str, object]:
+    async def remove(self, inside: EnvdContext, message: Fields) -> dict[str, object]:
         path = resolved(await inside.account(), message.text("path"))
         try:
             await inside.machine.remove(path, recursive=True, user=ROOT)
@@ -81,7 +81,7 @@ class FilesystemService:
         return {}
 
 
-async def _entry(inside: Inside, account: Account, path: str) -> dict[str, Any]:
+async def _entry(inside: EnvdContext, account: Account, path: str) -> dict[str, Any]:
     return await describe_one(inside.machine, path, await inside.viewer(account))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import Message, Receive, Scope, Send
 
-from paddock.gateway.extensions import CUT
+from paddock.gateway.asgi_extensions import CUT
 
 _CUT_SECONDS = 2.0
 CORS = ((b"access-control-allow-origin", b"*"), (b"access-control-expose-headers", b"*"))
@@ -66,7 +66,7 @@ class Body:
             pass
 
 
-class Exchange:
+class EnvdExchange:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
         self.method: str = scope["method"]

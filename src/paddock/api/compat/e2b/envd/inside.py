@@ -4,41 +4,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paddock.accounts.byte_budget import Reservation
 from paddock.api.compat.e2b.envd.connect import Code, ConnectError
-from paddock.api.compat.e2b.envd.http import Exchange
-from paddock.api.compat.e2b.envd.users import Account, Accounts, BadPath, UnknownUser, basic_user
+from paddock.api.compat.e2b.envd.http import EnvdExchange
+from paddock.api.compat.e2b.envd.users import Account, BadPath, PasswdAccounts, UnknownUser, basic_user
 from paddock.api.in_flight import holding_of
-from paddock.lifecycle.controller import Use
-from paddock.lifecycle.house import House
-from paddock.lifecycle.in_flight import Holding
+from paddock.lifecycle.controller import ActiveSandbox
 from paddock.machine.base import DEFAULT_USER, Machine
-from paddock.store.records import Sandbox
+from paddock.server.context import ServerContext
+from paddock.store.records import SandboxRow
 from paddock.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
-    house: House
-    use: Use
-    exchange: Exchange
-    accounts: Accounts
+class EnvdContext:
+    context: ServerContext
+    use: ActiveSandbox
+    exchange: EnvdExchange
+    accounts: PasswdAccounts
 
     @property
     def machine(self) -> Machine:
         return self.use.machine
 
     @property
-    def sandbox(self) -> Sandbox:
+    def sandbox(self) -> SandboxRow:
         return self.use.sandbox
 
     @property
-    def holding(self) -> Holding:
+    def holding(self) -> Reservation:
         """The memory that this request takes."""
-        return holding_of(self.exchange.scope, self.house.in_flight)
+        return holding_of(self.exchange.scope, self.context.in_flight)
 
     @property
     def workers(self) -> Workers:
-        return self.house.workers.of(self.sandbox.owner_id)
+        return self.context.workers.of(self.sandbox.owner_id)
 
     def environment(self) -> dict[str, str]:
         """What every process of the sandbox is told, beside what belongs to its user."""

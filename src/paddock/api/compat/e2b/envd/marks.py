@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 
 from paddock import errors
-from paddock.api.compat.e2b.envd.inside import Inside
+from paddock.api.compat.e2b.envd.inside import EnvdContext
 from paddock.api.compat.e2b.envd.users import ROOT
 
 FOLDER = "/run/e2b"
@@ -20,7 +20,7 @@ class Marks:
     def __init__(self) -> None:
         self._put: OrderedDict[tuple[str, float | None], None] = OrderedDict()
 
-    async def put(self, inside: Inside) -> None:
+    async def put(self, inside: EnvdContext) -> None:
         start = (inside.sandbox.sandbox_id, inside.sandbox.started_at)
         if start in self._put:
             return
@@ -35,7 +35,7 @@ class Marks:
         await asyncio.gather(*(_write(inside, f"{FOLDER}/.{name}", text) for name, text in texts.items()))
 
 
-async def _write(inside: Inside, path: str, text: str) -> None:
+async def _write(inside: EnvdContext, path: str, text: str) -> None:
     async def content() -> AsyncIterator[bytes]:
         yield text.encode()
 

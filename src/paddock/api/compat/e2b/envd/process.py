@@ -17,12 +17,12 @@ from paddock import errors, ids
 from paddock.api.compat.e2b.envd.connect import Code, ConnectError, encode
 from paddock.api.compat.e2b.envd.directory import Config, Directory
 from paddock.api.compat.e2b.envd.fields import Fields
-from paddock.api.compat.e2b.envd.inside import Inside, resolved
+from paddock.api.compat.e2b.envd.inside import EnvdContext, resolved
 from paddock.api.compat.e2b.envd.marks import Marks
 from paddock.api.compat.e2b.envd.outcome import end_event
 from paddock.api.compat.e2b.envd.streaming import ServerStream, timeout_of
-from paddock.lifecycle.output import gap_note
 from paddock.machine.base import OutputChunk, ProcessInfo, ProcessSpec, ProcessStatus, Stream, TerminalSize
+from paddock.runtime.output import gap_note
 
 _CHUNK, _TERMINAL_CHUNK = 32 * 1024, 16 * 1024
 _DATA = b'{"event":{"data":{"%s":"%s"}}}'
@@ -45,17 +45,17 @@ class ProcessService:
 
     # Streams
 
-    async def start(self, inside: Inside, message: Fields) -> None:
+    async def start(self, inside: EnvdContext, message: Fields) -> None:
         timeout = timeout_of(inside)
         spec, config = await self._spec(inside, message, timeout)
         await self._marks.put(inside)
         stream = ServerStream(inside, self._started(inside, spec, config))
         await stream.run(timeout, lambda: _kill(inside, spec.process_id))
 
-    async def connect(self, inside: Inside, message: Fields) -> None:
+    async def connect(self, inside: EnvdContext, message: Fields) -> None:
         await ServerStream(inside, self._connected(inside, message.must("process"))).run(timeout_of(inside))
 
-    async def _started(self, inside: Inside, spec: ProcessSpec, config: Config) -> AsyncGenerator[bytes, None]:
+    async def _started(self, inside: EnvdContext, spec: ProcessSpec, config: Config) -> AsyncGenerator[bytes, None]:
         ended: ProcessInfo | None = None
         started: ProcessInfo | None = None
         sent = 0
@@ -81,7 +81,7 @@ class ProcessService:
             if started is not None:
                 await _record(inside, ended or started, spec.label, sent)
 
-    async def _connected(self, inside: Inside, selector: Fields) -> AsyncGenerator[bytes, None]:
+    async def _connected(self, inside: EnvdContext, selector: Fields) -> AsyncGenerator[bytes, None]:
         machine = inside.machine
         info = await self._directory.find(machine, selector)
         yield _start(info)
@@ -98,7 +98,7 @@ class ProcessService:
                 await chunks.aclose()
             await inside.use.record(bytes_out=sent)
 
-    async def _spec(self, inside: Inside, message: Fields, timeout: float | None) -> tuple[ProcessSpec, Config]:
+    async def _spec(self, inside: EnvdContext, message: Fields, timeout: float | None) -> tuple[ProcessSpec, Config]:
         asked = message.must("process")
         if not asked.text("cmd"):
             raise ConnectError(Code.INVALID_ARGUMENT, "the command is empty")
@@ -128,19 +128,19 @@ class ProcessService:
 
     # Calls
 
-    async def list(self, inside: Inside, message: Fields) -> dict[str, object]:
+    async def list(self, inside: EnvdContext, message: Fields) -> dict[str, object]:
         found = []
         for info, config in await self._directory.listed(inside.machine):
             tag = {} if config.tag is None else {"tag": config.tag}
             found.append({"config": config.document(), "pid": info.pid or 0, **tag})
         return {"processes": found}
 
-    async def send_input(self, inside: Inside, message: Fields) -> dict[str, object]:
+    async def send_input(self, inside: EnvdContext, message: Fields) -> dict[str, object]:
         info = await self._directory.running(inside.machine, message.must("process"))
         await _write(inside, info, message.must("input"))
         return {}
 
-    async def stream_input(self, inside: Inside, messages: AsyncIterator[Fields]) -> dict[str, object]:
+    async def stream_input(self, inside: EnvdContext, messages: AsyncIterator[Fields]) -> dict[str, object]:
         """Each piece is in the process's input before the next is read."""
         info: ProcessInfo | None = None
         async for message in messages:
@@ -152,14 +152,14 @@ class ProcessService:
                 await _write(inside, info, data.must("input"))
         return {}
 
-    async def close_stdin(self, inside: Inside, message: Fields) -> dict[str, object]:
+    async def close_stdin(self, inside: EnvdContext, message: Fields) -> dict[str, object]:
         info = await self._directory.running(inside.machine, message.must("process"))
         if info.terminal:
             raise ConnectError(Code.UNKNOWN, "a terminal has no input that can be closed: send it Ctrl-D")
         await inside.machine.close_stdin(info.process_id)
         return {}
 
-    async def send_signal(self, inside: Inside, message: Fields) -> dict[str, object]:
+    async def send_signal(self, inside: EnvdContext, message: Fields) -> dict[str, object]:
         """To the process itself, not to its children."""
         info = await self._directory.find(inside.machine, message.must("process"))
         name = message.enum("signal")
@@ -171,7 +171,7 @@ class ProcessService:
             raise ConnectError(Code.NOT_FOUND, f"process with pid {info.pid} not found") from None
         return {}
 
-    async def update(self, inside: Inside, message: Fields) -> dict[str, object]:
+    async def update(self, inside: EnvdContext, message: Fields) -> dict[str, object]:
         info = await self._directory.running(inside.machine, message.must("process"))
         size = _size(message.within("pty"))
         if size is not None:
@@ -181,7 +181,7 @@ class ProcessService:
         return {}
 
 
-async def _write(inside: Inside, info: ProcessInfo, given: Fields) -> None:
+async def _write(inside: EnvdContext, info: ProcessInfo, given: Fields) -> None:
     kind = "pty" if given.has("pty") else "stdin"
     if (kind == "pty") is not info.terminal:
         wanted = "runs on a terminal" if info.terminal else "does not run on a terminal"
@@ -194,7 +194,7 @@ async def _write(inside: Inside, info: ProcessInfo, given: Fields) -> None:
     await inside.use.record(bytes_in=len(data))
 
 
-async def _kill(inside: Inside, process_id: str) -> None:
+async def _kill(inside: EnvdContext, process_id: str) -> None:
     """All of it, and wait until it is over: a client that was told so may look at once."""
     machine = inside.machine
     try:
@@ -204,7 +204,9 @@ async def _kill(inside: Inside, process_id: str) -> None:
         return
 
 
-async def _begun(inside: Inside, spec: ProcessSpec, config: Config) -> AsyncGenerator[ProcessInfo | OutputChunk, None]:
+async def _begun(
+    inside: EnvdContext, spec: ProcessSpec, config: Config
+) -> AsyncGenerator[ProcessInfo | OutputChunk, None]:
     """Some users have a home that does not exist: who did not ask for a directory then gets the root."""
     try:
         async with aclosing(inside.machine.begin(spec)) as items:
@@ -219,7 +221,7 @@ async def _begun(inside: Inside, spec: ProcessSpec, config: Config) -> AsyncGene
             yield item
 
 
-async def _record(inside: Inside, info: ProcessInfo, label: str, sent: int) -> None:
+async def _record(inside: EnvdContext, info: ProcessInfo, label: str, sent: int) -> None:
     data: dict[str, Any] = {"process_id": info.process_id, "command": label[:_LABEL]}
     event = "command.started"
     if not info.running:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from paddock.api.compat.e2b.envd.inside import Inside
+from paddock.api.compat.e2b.envd.inside import EnvdContext
 from paddock.machine.base import MachineStats
 
 _MIB = 1 << 20
@@ -18,13 +18,13 @@ class Reports:
     def __init__(self) -> None:
         self._seen: OrderedDict[str, MachineStats] = OrderedDict()
 
-    async def health(self, inside: Inside) -> None:
+    async def health(self, inside: EnvdContext) -> None:
         await inside.exchange.respond(204, headers={"Cache-Control": "no-store"})
 
-    async def envs(self, inside: Inside) -> None:
+    async def envs(self, inside: EnvdContext) -> None:
         await inside.exchange.respond_json(200, inside.environment(), {"Cache-Control": "no-store"})
 
-    async def metrics(self, inside: Inside) -> None:
+    async def metrics(self, inside: EnvdContext) -> None:
         sandbox_id = inside.sandbox.sandbox_id
         before = self._seen.get(sandbox_id)
         now = await inside.machine.stats()

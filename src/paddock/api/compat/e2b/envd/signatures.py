@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from paddock.lifecycle.house import House
+from paddock.server.context import ServerContext
 from paddock.store import sandboxes
 
 READ, WRITE = "read", "write"
@@ -72,8 +72,8 @@ class Signed:
 
 
 class Signers:
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
         self._tokens: dict[str, str] = {}
         self._found: OrderedDict[Signed, str] = OrderedDict()
         self._current: asyncio.Task[None] | None = None
@@ -116,8 +116,8 @@ class Signers:
         if earlier is not None:
             await asyncio.wait({earlier})
         self._current, self._next = self._next, None
-        async with self._house.store.read() as connection:
+        async with self._context.store.read() as connection:
             keys = await sandboxes.keys(connection)
         # A new table each time: whoever is looking through the old one is not disturbed.
-        tokens = self._house.tokens
+        tokens = self._context.tokens
         self._tokens = {key: self._tokens.get(key) or tokens.access(key) for key in keys}

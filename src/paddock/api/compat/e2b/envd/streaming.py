@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from paddock import errors
 from paddock.api.compat.e2b.envd.connect import STREAM_HEADERS, Code, ConnectError, as_connect, end_of_stream, envelope
-from paddock.api.compat.e2b.envd.inside import Inside
+from paddock.api.compat.e2b.envd.inside import EnvdContext
 from paddock.models import State
 
 KEEP_ALIVE = b'{"event":{"keepalive":{}}}'
@@ -27,12 +27,12 @@ Source = AsyncGenerator[bytes, None]
 """Messages, ready to be put into envelopes."""
 
 
-class Cut(Exception):
+class StreamCut(Exception):
     """The sandbox is not there any more: the client must see a broken connection."""
 
 
 class ServerStream:
-    def __init__(self, inside: Inside, source: Source, *, keep_alive: bytes = KEEP_ALIVE) -> None:
+    def __init__(self, inside: EnvdContext, source: Source, *, keep_alive: bytes = KEEP_ALIVE) -> None:
         self._inside = inside
         self._source = source
         self._exchange = inside.exchange
@@ -71,7 +71,7 @@ class ServerStream:
                 until = ping if deadline is None else min(ping, deadline)
                 await asyncio.wait({pump, gone, lost}, timeout=until - now, return_when=asyncio.FIRST_COMPLETED)
             if lost.done() and not pump.done():
-                raise Cut
+                raise StreamCut
             if pump.done() and (problem := pump.exception()) is not None:
                 raise problem
         finally:
@@ -97,7 +97,7 @@ class ServerStream:
                 await self._send(end_of_stream(error), more=False)
             except errors.PaddockError as error:
                 if await self._is_lost() or (self._exchange.started and isinstance(error, errors.Unavailable)):
-                    raise Cut from None
+                    raise StreamCut from None
                 await self._send(end_of_stream(as_connect(error)), more=False)
             else:
                 await self._send(end_of_stream(), more=False)
@@ -121,7 +121,7 @@ class ServerStream:
         """Until the sandbox runs no more, or this server."""
         stopping = asyncio.create_task(self._exchange.scope["app"].state.stopping.wait())
         try:
-            with self._inside.house.bus.listen(self._inside.sandbox.sandbox_id) as news:
+            with self._inside.context.bus.listen(self._inside.sandbox.sandbox_id) as news:
                 while not (stopping.done() or await self._is_lost()):
                     news.clear()
                     told = asyncio.create_task(news.wait())
@@ -134,7 +134,7 @@ class ServerStream:
 
     async def _is_lost(self) -> bool:
         try:
-            row = await self._inside.house.rows.get(self._inside.sandbox.sandbox_id)
+            row = await self._inside.context.row_cache.get(self._inside.sandbox.sandbox_id)
         except errors.StoreUnavailable:
             return False  # unknown is never gone
         return row is None or row.state is not State.RUNNING or row.started_at != self._inside.sandbox.started_at
@@ -145,7 +145,7 @@ class ServerStream:
         return float(asked) if asked.isascii() and asked.isdecimal() and 0 < int(asked) < 1 << 31 else _PING_SECONDS
 
 
-def timeout_of(inside: Inside) -> float | None:
+def timeout_of(inside: EnvdContext) -> float | None:
     """Seconds that the client gives this call; None: as long as it takes."""
     asked = inside.exchange.headers.get("connect-timeout-ms", "")
     if not asked:

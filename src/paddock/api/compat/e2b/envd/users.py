@@ -56,7 +56,7 @@ class Account:
 _BUILT_IN = {ROOT: Account(ROOT, "/root"), DEFAULT_USER: Account(DEFAULT_USER, "/home/user")}
 
 
-class Accounts:
+class PasswdAccounts:
     """Those of all sandboxes, each kept for a moment: a command must not wait for a file that was just read."""
 
     def __init__(self) -> None:

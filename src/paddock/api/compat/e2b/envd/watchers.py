@@ -19,7 +19,7 @@ from paddock import errors
 from paddock.api.compat.e2b.envd.connect import Code, ConnectError, encode
 from paddock.api.compat.e2b.envd.entries import describe_one
 from paddock.api.compat.e2b.envd.fields import Fields
-from paddock.api.compat.e2b.envd.inside import Inside, resolved
+from paddock.api.compat.e2b.envd.inside import EnvdContext, resolved
 from paddock.api.compat.e2b.envd.streaming import ServerStream, timeout_of
 from paddock.api.compat.e2b.envd.users import ROOT
 from paddock.machine.base import FileAct, FileEvent, Machine, Watch
@@ -52,7 +52,7 @@ class Wish:
     include_entry: bool
 
     @classmethod
-    async def of(cls, inside: Inside, message: Fields) -> Wish:
+    async def of(cls, inside: EnvdContext, message: Fields) -> Wish:
         account = await inside.account()
         path = resolved(account, message.text("path"))
         return cls(path, await inside.viewer(account), message.flag("recursive"), message.flag("includeEntry"))
@@ -94,11 +94,11 @@ class Watchers:
     def __init__(self) -> None:
         self._all: OrderedDict[str, Watcher] = OrderedDict()
 
-    async def stream(self, inside: Inside, message: Fields) -> None:
+    async def stream(self, inside: EnvdContext, message: Fields) -> None:
         source = self._source(inside, message)
         await ServerStream(inside, source, keep_alive=_KEEP_ALIVE).run(timeout_of(inside))
 
-    async def create(self, inside: Inside, message: Fields) -> dict[str, object]:
+    async def create(self, inside: EnvdContext, message: Fields) -> dict[str, object]:
         wish = await Wish.of(inside, message)
         await self._sweep(inside)
         sandbox = inside.sandbox
@@ -118,7 +118,7 @@ class Watchers:
             await self._forget(next(iter(self._all)))
         return {"watcherId": watcher_id}
 
-    async def events(self, inside: Inside, message: Fields) -> dict[str, object]:
+    async def events(self, inside: EnvdContext, message: Fields) -> dict[str, object]:
         """All since the last time; what was done before this call is among them."""
         watcher = self._find(inside, message)
         async with watcher.turn:
@@ -129,28 +129,28 @@ class Watchers:
                 seen = []
             return {"events": await watcher.wish.documents(inside.machine, seen)}
 
-    async def remove(self, inside: Inside, message: Fields) -> dict[str, object]:
+    async def remove(self, inside: EnvdContext, message: Fields) -> dict[str, object]:
         self._find(inside, message)
         await self._forget(message.text("watcherId"))
         return {}
 
-    async def _sweep(self, inside: Inside) -> None:
+    async def _sweep(self, inside: EnvdContext) -> None:
         """Each new one looks after the two oldest: those of sandboxes that are gone go, too."""
         for watcher_id, watcher in list(self._all.items())[:2]:
-            row = await inside.house.rows.get(watcher.sandbox_id)
+            row = await inside.context.row_cache.get(watcher.sandbox_id)
             if row is None or row.state is State.DELETED:
                 await self._forget(watcher_id)
             else:
                 self._all.move_to_end(watcher_id)
 
-    def _find(self, inside: Inside, message: Fields) -> Watcher:
+    def _find(self, inside: EnvdContext, message: Fields) -> Watcher:
         watcher_id = message.text("watcherId")
         found = self._all.get(watcher_id)
         if found is None or found.sandbox_id != inside.sandbox.sandbox_id:
             raise ConnectError(Code.NOT_FOUND, f"watcher with id {watcher_id} not found")
         return found
 
-    async def _rearm(self, inside: Inside, watcher: Watcher) -> None:
+    async def _rearm(self, inside: EnvdContext, watcher: Watcher) -> None:
         await watcher.stack.aclose()
         async with AsyncExitStack() as stack:
             watcher.watch = await watcher.wish.enter(stack, inside.machine)
@@ -160,7 +160,7 @@ class Watchers:
         if (watcher := self._all.pop(watcher_id, None)) is not None:
             await watcher.stack.aclose()
 
-    async def _source(self, inside: Inside, message: Fields) -> AsyncGenerator[bytes, None]:
+    async def _source(self, inside: EnvdContext, message: Fields) -> AsyncGenerator[bytes, None]:
         wish = await Wish.of(inside, message)
         async with AsyncExitStack() as stack:
             watch = await wish.enter(stack, inside.machine)

@@ -1,0 +1,59 @@
+"""Rows of running sandboxes, kept in memory where nobody else can change them.
+
+Every act inside a sandbox begins with its row. On SQLite this process is the only one that writes (a lock sees to it),
+and the store tells which rows each transaction changed; so a row that was read is true until then. With several servers
+on PostgreSQL it is read every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from paddock.models import State
+from paddock.store import sandboxes
+from paddock.store.database import Store
+from paddock.store.records import SandboxRow
+
+_MOST = 10_000
+
+
+class RowCache:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, SandboxRow] = {}
+        self._ids: dict[str, str] = {}
+        self._changes = 0
+        store.tell_changes(self._forget)
+
+    async def get(self, sandbox_id: str) -> SandboxRow | None:
+        known = self._known.get(sandbox_id)
+        if known is not None and self._store.in_place:
+            return known
+        changes = self._changes
+        async with self._store.read(inline=True) as connection:
+            row = await sandboxes.get(connection, sandbox_id)
+        # What changed while we read may be this very row, and we may have seen it as it was.
+        if row is not None and row.state is State.RUNNING and self._store.sqlite and changes == self._changes:
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            self._known[sandbox_id] = row
+        return row
+
+    async def by_key(self, key: str) -> SandboxRow | None:
+        """The same by its DNS-safe key, which a sandbox has for its whole life."""
+        sandbox_id = self._ids.get(key)
+        if sandbox_id is not None:
+            row = await self.get(sandbox_id)
+            return row if row is not None and row.key == key else None
+        async with self._store.read() as connection:
+            row = await sandboxes.get_by_key(connection, key)
+        if row is not None:
+            if len(self._ids) >= _MOST:
+                self._ids.clear()
+            self._ids[key] = row.sandbox_id
+        return row
+
+    def _forget(self, sandbox_ids: Collection[str]) -> None:
+        self._changes += 1
+        for sandbox_id in sandbox_ids:
+            self._known.pop(sandbox_id, None)

@@ -1,0 +1,191 @@
+"""The machine that this process runs on, as a Machine: Paddock's agent as an ordinary process beside it.
+
+For sandboxes that somebody else made (E2B, Daytona, a plain container), where there is no Paddock outside to act in
+them. The agent gives no protection here, and is not meant to: whoever holds the token acts as this process's user.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paddock import browser, errors, interpreter
+from paddock.machine.agent.machine import AgentMachine
+from paddock.machine.base import DEFAULT_USER, WORKSPACE, Connection
+from paddock.mcp.relay.definitions import Definition
+from paddock.mcp.relay.names import is_relayed
+from paddock.mcp.relay.relay import Relay
+from paddock.mcp.relay.relays import Declared, Relays
+from paddock.providers.common.programs import Programs
+from paddock.tools import catalogue
+from paddock.tools.context import Progress, ToolContext
+from paddock.tools.installed import BROWSER, not_installed
+from paddock.tools.selection import Selection
+from paddock.tools.tool import Tool, ToolOutcome
+from paddock.workers import Workers
+
+LIST_SECONDS = 15.0
+CALL_SECONDS = 60.0
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+_SECRETS = ("PADDOCK_MCP_TOKEN",)
+"""Of ours, and of no use to what runs here."""
+_NOT_HERE = {
+    interpreter.PORT: "The code interpreter is a service of a Paddock server, and does not run on this machine. "
+    "Use run_command with python3.",
+    browser.PORT: "The browser is a service of a Paddock server, and does not run on this machine. "
+    "Playwright's own MCP server can stand in for it: name it in .mcp.json.",
+}
+_NEED_A_SERVER = BROWSER | {"run_python"}
+"""Tools that answer with one of these sentences."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandaloneHost:
+    """As whom and where the tools act."""
+
+    user: str
+    home: str
+    workspace: str
+
+    @classmethod
+    def here(cls, workspace: str | None = None, user: str | None = None) -> StandaloneHost:
+        """Root stands in for ``user`` where there is one, since that is who works in a sandbox."""
+        own = pwd.getpwuid(os.getuid())
+        wanted = user or (DEFAULT_USER if own.pw_uid == 0 and _exists(DEFAULT_USER) else own.pw_name)
+        try:
+            entry = pwd.getpwnam(wanted)
+        except KeyError:
+            raise errors.Invalid(f"There is no user {wanted!r} on this machine.") from None
+        usual = WORKSPACE if Path(WORKSPACE).is_dir() else str(Path.cwd())
+        return cls(entry.pw_name, entry.pw_dir, str(Path(workspace or usual).absolute()))
+
+
+@asynccontextmanager
+async def this_machine(place: StandaloneHost) -> AsyncIterator[AgentMachine]:
+    """Ends what was started in it when it is left, as the end of a container does."""
+    program = Programs.find().agent
+    if not os.access(program, os.X_OK):
+        raise errors.Unsupported(str(Programs.find().problem()))
+    folder = Path(tempfile.mkdtemp(prefix="paddock-mcp-"))
+    process, address = _start(program, folder)
+    environment = {name: value for name, value in os.environ.items() if name not in _SECRETS}
+    environment |= {"HOME": place.home, "USER": place.user}
+
+    async def connect() -> socket.socket:
+        end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        end.connect(address)
+        return end
+
+    machine = AgentMachine("this_machine", connect, lambda: environment)
+    try:
+        yield machine
+    finally:
+        await machine.aclose()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class MachineToolHost:
+    """Keeps :class:`~paddock.mcp.tool_host.Desk`'s promises for the machine that it is given."""
+
+    def __init__(self, machine: AgentMachine, place: StandaloneHost, env: Mapping[str, str], usual: Selection) -> None:
+        self._machine = machine
+        self._place = place
+        self._usual = usual
+        self._workers = Workers()
+        self._relays = Relays(env, self._relay, workspace=place.workspace, user=place.user)
+
+    @property
+    def usual(self) -> Selection:
+        return self._usual
+
+    async def tools(self, selection: Selection) -> list[Tool]:
+        await self._relays.sync(self._machine, {})
+        self._relays.start()
+        await self._relays.settled(LIST_SECONDS)
+        missing = await not_installed(self._machine, self._place.user) if selection.needs_look else None
+        tools = [*catalogue.TOOLS.values(), *self._relays.tools()]
+        return selection.of(tools, _NEED_A_SERVER | (missing or frozenset()))
+
+    async def call(self, name: str, arguments: Mapping[str, Any], progress: Progress) -> ToolOutcome:
+        tool: Tool | None = None
+        if is_relayed(name):
+            await self._relays.sync(self._machine, {})
+            tool = await self._relays.find(name, CALL_SECONDS)
+        ctx = ToolContext(
+            machine=self._machine,
+            reach=self._reach,
+            port_url=_local_url,
+            program_url=_local_url,
+            user=self._place.user,
+            home=self._place.home,
+            workspace=self._place.workspace,
+            workers=self._workers,
+            progress=progress,
+        )
+        return await (tool or catalogue.find(name)).call(ctx, arguments)
+
+    async def close(self) -> None:
+        await self._relays.close()
+        await self._workers.close()
+
+    async def _reach(self, port: int) -> Connection:
+        try:
+            return await self._machine.dial(port)
+        except errors.Conflict as problem:  # nobody listens, and nobody is here to start it
+            raise errors.Unsupported(_NOT_HERE.get(port, problem.message)) from problem
+
+    def _relay(self, name: str, definition: Definition, declared: Declared) -> Relay:
+        async def attach() -> AgentMachine:
+            return self._machine
+
+        return Relay(name, definition, attach, None, declared.known)
+
+
+def _start(program: Path, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
+    address = str(folder / "agent")
+    (folder / "state").mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(address)
+        listener.listen(32)
+        state = os.open(folder / "state", os.O_RDONLY | os.O_DIRECTORY)
+        command = [str(program), "serve", "--listen", str(listener.fileno()), "--state", str(state), "--mode", "plain"]
+        try:
+            process = subprocess.Popen(
+                [*command, "--sudo", str(folder / "none" / "sudo")],
+                pass_fds=[listener.fileno(), state],
+                stdin=subprocess.DEVNULL,
+                env={},
+                preexec_fn=_end_with_us,  # before there are threads
+            )
+        finally:
+            os.close(state)
+    return process, address
+
+
+def _local_url(port: int) -> str:
+    return f"http://localhost:{port}/"
+
+
+def _end_with_us() -> None:
+    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def _exists(user: str) -> bool:
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True

@@ -1,0 +1,180 @@
+"""What is written down of one sandbox: enough to find its processes again, or to start it anew from its disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+from paddock import errors
+from paddock.egress.policy import EgressPolicy
+from paddock.providers.base import IsolationLevel, MachineInfo, MachineState, Mount, Resources, SandboxSpec
+from paddock.providers.common.cgroups import CgroupHandle
+
+RECORD = "record.json"
+SOCKET = "agent.sock"
+_VERSION = 1
+_RESOURCES = [field.name for field in fields(Resources)]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningProcess:
+    """The agent's process. A process id alone is no proof: the kernel gives it to others later."""
+
+    pid: int
+    start_time: int
+    boot_id: str
+    uid_slot: int | None
+    group: CgroupHandle | None
+    stopped: bool = False
+    """Paused by signals, where there is no freezer."""
+
+    def alive(self) -> bool:
+        return self.boot_id == boot_id() and start_time(self.pid) == self.start_time
+
+    def send_kill(self) -> int | None:
+        """Kill it; a descriptor that tells of its end, which the caller closes. None: it has ended already."""
+        try:
+            pidfd = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return None
+        try:
+            if start_time(self.pid) == self.start_time:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                return pidfd
+        except ProcessLookupError:
+            return pidfd  # in this moment
+        except BaseException:
+            os.close(pidfd)
+            raise
+        os.close(pidfd)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxRecord:
+    spec: SandboxSpec
+    created_at: float
+    reference: str
+    """A name of its own, which it keeps when a machine made in advance gets its sandbox id."""
+    running: RunningProcess | None = None
+
+    def found(self, state: MachineState | None = None) -> MachineInfo:
+        """``state``: where it is known already."""
+        return MachineInfo(
+            self.spec.sandbox_id, state or self.state(), self.reference, self.created_at, self.spec.labels
+        )
+
+    def state(self) -> MachineState:
+        """What is so, not what was last written: a crash may have come in between."""
+        running = self.running
+        if running is None or running.stopped or not running.alive():
+            return MachineState.PAUSED
+        frozen = running.group is not None and running.group.frozen()
+        return MachineState.PAUSED if frozen else MachineState.RUNNING
+
+    def save(self, folder: Path) -> None:
+        # By hand: this is in the way of every create, and the friendlier ways cost more than what they do here.
+        draft = f"{folder}/.{RECORD}.{secrets.token_hex(4)}"
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            text = json.dumps(self._to_json()).encode()
+            while text:
+                text = text[os.write(descriptor, text) :]
+        except OSError:  # no room: nothing may be left of it, either
+            os.unlink(draft)  # noqa: PTH108
+            raise
+        finally:
+            os.close(descriptor)
+        os.rename(draft, f"{folder}/{RECORD}")  # noqa: PTH104
+
+    @classmethod
+    def load(cls, folder: Path) -> Self | None:
+        """None where there is none. One that cannot be read is not the same as none."""
+        try:
+            return cls._from_json(json.loads((folder / RECORD).read_bytes()))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, errors.Invalid) as error:
+            raise errors.ProviderUnavailable(
+                f"The record of sandbox {folder.name!r} cannot be read: {error}"
+            ) from error
+
+    def _to_json(self) -> dict[str, Any]:
+        spec = self.spec
+        running = self.running
+        return {
+            "version": _VERSION,
+            "sandbox_id": spec.sandbox_id,
+            "key": spec.key,
+            "owner_id": spec.owner_id,
+            "user_id": spec.user_id,
+            "template_id": spec.template_id,
+            "env": dict(spec.env),
+            "resources": {name: getattr(spec.resources, name) for name in _RESOURCES},
+            "labels": dict(spec.labels),
+            "egress": spec.egress.to_json(),
+            "isolation": spec.isolation.value if spec.isolation else None,
+            "mounts": [asdict(mount) for mount in spec.mounts],
+            "created_at": self.created_at,
+            "reference": self.reference,
+            "running": None
+            if running is None
+            else {
+                "pid": running.pid,
+                "start_time": running.start_time,
+                "boot_id": running.boot_id,
+                "uid_slot": running.uid_slot,
+                "group": running.group.to_json() if running.group else None,
+                "stopped": running.stopped,
+            },
+        }
+
+    @classmethod
+    def _from_json(cls, given: Mapping[str, Any]) -> Self:
+        if given["version"] != _VERSION:
+            raise ValueError(f"it was written by another version ({given['version']})")
+        isolation = given["isolation"]
+        spec = SandboxSpec(
+            sandbox_id=given["sandbox_id"],
+            key=given["key"],
+            owner_id=given["owner_id"],
+            user_id=given["user_id"],
+            template_id=given["template_id"],
+            env=given["env"],
+            resources=Resources(**given["resources"]),
+            labels=given["labels"],
+            egress=EgressPolicy.from_json(given["egress"]),
+            isolation=IsolationLevel(isolation) if isolation else None,
+            mounts=tuple(Mount(**mount) for mount in given["mounts"]),
+        )
+        running = given["running"]
+        if running is not None:
+            group = CgroupHandle.from_json(running["group"]) if running["group"] else None
+            running = RunningProcess(**{**running, "group": group})
+        return cls(spec, given["created_at"], given["reference"], running)
+
+    def with_running(self, running: RunningProcess | None) -> SandboxRecord:
+        return replace(self, running=running)
+
+    def with_spec(self, **changes: Any) -> SandboxRecord:
+        return replace(self, spec=replace(self.spec, **changes))
+
+
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def start_time(pid: int) -> int | None:
+    """In clock ticks since boot; None where there is no such process, or only what is left of one."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()  # the name before it may hold anything
+    return None if fields[0] in "ZX" else int(fields[19])

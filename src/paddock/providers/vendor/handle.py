@@ -1,0 +1,123 @@
+"""One machine at the vendor that this server holds on to: the way to its agent, and the Machine over it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+
+from paddock import errors
+from paddock.clock import Clock
+from paddock.machine.agent.bridge import TOKEN_HEADER, AgentBridge, BridgeEndpoint, BridgeRefused
+from paddock.machine.agent.machine import AgentMachine
+from paddock.machine.agent.packages import USER_PATH
+from paddock.machine.base import MachineStats, OutputLimits
+from paddock.providers.base import MachineState
+from paddock.providers.vendor.base import Vendor, VendorMachine
+from paddock.providers.vendor.installation import install
+from paddock.providers.vendor.metadata import MachineMetadata
+
+_REPLY_SECONDS = 45.0
+"""Of a call over the network; the first one may have to bring the agent."""
+_BASE_ENVIRONMENT = {
+    "PATH": f"{USER_PATH}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/paddock/bin",
+    "LC_CTYPE": "C.UTF-8",
+    "TERM": "xterm-256color",
+}
+
+
+class VendorHandle:
+    def __init__(
+        self, found: VendorMachine, kept: MachineMetadata, vendor: Vendor, clock: Clock, output: OutputLimits
+    ) -> None:
+        self.kept = kept
+        self.paused = found.state is MachineState.PAUSED
+        self.deleted = False
+        self.found = found
+        self._vendor = vendor
+        self._clock = clock
+        self._token = vendor.secret(f"bridge {kept.sandbox_id}")
+        self._way: BridgeEndpoint | None = None
+        self._installing = asyncio.Lock()
+        self._bridge = AgentBridge(self._endpoint)
+        self.machine = AgentMachine(
+            kept.sandbox_id,
+            self._connect,
+            self._environment,
+            self._stats,
+            output,
+            clock=clock,
+            reply_seconds=_REPLY_SECONDS,
+            ready=self._ready,
+            bridge=self._bridge,
+        )
+
+    @property
+    def reference(self) -> str:
+        return self.found.reference
+
+    async def hang_up(self) -> None:
+        """It sleeps: what was connected is not any more, and shall not be mistaken for it later."""
+        self._way = None
+        await self._bridge.cut()
+
+    async def wake(self) -> None:
+        """It runs, perhaps again and afresh. Returns when its agent answers."""
+        if self.paused:
+            await self.hang_up()
+        self.paused = False
+        self.found = replace(self.found, state=MachineState.RUNNING)
+        await self.machine.usage()
+
+    async def detach(self) -> None:
+        """Close what this process holds. The machine lives on."""
+        await self.machine.aclose()
+        await self._bridge.close()
+
+    def _ready(self) -> None:
+        if self.deleted:
+            raise errors.SandboxNotFound.by_id(self.kept.sandbox_id)
+        if self.paused:
+            raise errors.Conflict(f"Sandbox {self.kept.sandbox_id!r} is paused: resume it first.")
+
+    async def _endpoint(self) -> BridgeEndpoint:
+        if self._way is None:
+            self._way = await self._vendor.endpoint(self.reference)
+        return BridgeEndpoint(self._way.url, {**self._way.headers, TOKEN_HEADER: self._token})
+
+    async def _connect(self) -> socket.socket:
+        """A link to the agent. Where there is no way, the vendor tells why; where there is no agent, it is brought."""
+        try:
+            return await self._bridge.link()
+        except BridgeRefused:
+            self._way = None
+        await self._look()
+        async with self._installing:
+            await install(self._vendor, self.reference, self._token)
+        return await self._bridge.link()
+
+    async def _look(self) -> None:
+        """Raises where the machine is gone or asleep."""
+        found = await self._vendor.get(self.reference)
+        if found is None:
+            self.deleted = True
+        else:
+            self.found, self.paused = found, found.state is MachineState.PAUSED
+        self._ready()
+
+    def _environment(self) -> Mapping[str, str]:
+        return {**_BASE_ENVIRONMENT, **self.kept.env}
+
+    async def _stats(self) -> MachineStats:
+        usage = await self.machine.usage()
+        return MachineStats(
+            at=self._clock.now(),
+            cpu_count=self.found.cpu,
+            cpu_seconds=usage.cpu_seconds,
+            memory_used=usage.memory,
+            memory_total=self.found.memory_mb << 20,
+            disk_used=usage.disk_used,
+            disk_total=usage.disk_total,
+            process_count=usage.processes,
+        )

@@ -1,0 +1,23 @@
+"""The browser as a service that every sandbox has."""
+
+from __future__ import annotations
+
+from paddock.browser import PORT, installation
+from paddock.machine.base import Machine
+from paddock.runtime.service_launch import ServiceLaunch
+
+
+class BrowserService:
+    title = "The browser"
+    port = PORT
+
+    async def launch(self, machine: Machine) -> ServiceLaunch:
+        brought = await installation.bring(machine)
+        return ServiceLaunch(
+            name="browser",
+            port=PORT,
+            argv=brought.argv,
+            env=brought.env,
+            ready_path="/health",
+            ready_timeout=60.0,
+        )

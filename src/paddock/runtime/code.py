@@ -1,0 +1,304 @@
+"""Running code: in contexts that remember, through the interpreter that lives in each sandbox and starts when it is
+needed.
+
+It is a use of the sandbox like a command: it wakes it, and is counted. Code is interrupted when its time is over,
+or when whoever asked for it leaves; what it defined until then stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from paddock import errors
+from paddock.accounts.accounts import Principal
+from paddock.accounts.byte_budget import ByteBudget
+from paddock.clock import Clock
+from paddock.interpreter import PORT
+from paddock.interpreter.client import Interpreter
+from paddock.interpreter.installation import Installation
+from paddock.lifecycle.controller import ActiveSandbox, Controller
+from paddock.machine.base import WORKSPACE, Connection, Machine
+from paddock.models import CodeContext, CodeError, CodeResult, CodeStatus, CodeValue, CreateCodeContext, RunCode
+from paddock.runtime.service_launch import ServiceLaunch
+from paddock.runtime.services import Services
+from paddock.settings import Settings
+from paddock.workers import Workers
+
+log = structlog.get_logger(__name__)
+
+_LABEL = 1000
+_COPIES = 2
+"""Of what was gathered: itself, and the answer that is made of it."""
+_START_SECONDS = 5.0
+"""The first moments of a server belong to those who wait for it: packing takes a core for a second or two."""
+_FORMATS = {"html", "markdown", "svg", "png", "jpeg", "pdf", "latex", "json", "javascript", "data", "chart"}
+
+
+class InterpreterService:
+    """The interpreter as a service that every sandbox has."""
+
+    title = "The code interpreter"
+    port = PORT
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+
+    async def launch(self, machine: Machine) -> ServiceLaunch:
+        argv = await self._installation.bring(machine)
+        return ServiceLaunch(name="code-interpreter", port=PORT, argv=argv, cwd="/")
+
+
+@dataclass(frozen=True, slots=True)
+class CodeStarted:
+    execution_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CodeOutput:
+    stream: str
+    text: str
+
+
+class CodeTimedOut(CodeError):
+    """The code was interrupted because its time was over."""
+
+
+Happening = CodeStarted | CodeOutput | CodeValue | CodeError
+"""What an execution says, in the order in which it happens."""
+
+
+class CodeRunner:
+    def __init__(
+        self,
+        controller: Controller,
+        services: Services,
+        installation: Installation,
+        workers: Workers,
+        in_flight: ByteBudget,
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
+        self._controller = controller
+        self._services = services
+        self._installation = installation
+        self._workers = workers
+        self._in_flight = in_flight
+        self._settings = settings
+        self._clock = clock
+        self._beforehand: set[asyncio.Task[None]] = set()
+
+    def prepare(self) -> None:
+        """Have what is sent into sandboxes made in the background, unless the first code makes it before."""
+        self._do_beforehand(self._prepare())
+
+    def warm_up(self, key: str) -> None:
+        """Have the interpreter of a sandbox start in the background, for one that is sure to be asked to run code."""
+        self._do_beforehand(self._warm_up(key))
+
+    async def close(self) -> None:
+        for task in self._beforehand:
+            task.cancel()
+        await asyncio.gather(*self._beforehand, return_exceptions=True)
+
+    async def run(self, who: Principal, request: RunCode) -> CodeResult:
+        """Everything at its end, as far as one answer may hold it."""
+        begun_at = self._clock.now()
+        gathered = _Gathered(self._settings.max_output, self._settings.max_file_body)
+        memory = self._in_flight.of(who.user_id)()
+        try:
+            async with aclosing(self.stream(who, request)) as happenings:
+                async for happening in happenings:
+                    gathered.add(happening)
+                    memory.reserve(_COPIES * gathered.size)
+        finally:
+            memory.release()  # the answer is counted from here on
+        return gathered.result(request.sandbox_id, self._clock.now() - begun_at)
+
+    async def stream(self, who: Principal, request: RunCode) -> AsyncGenerator[Happening, None]:
+        """As it goes. Closing it interrupts the code."""
+        limit = self._settings.command_timeout if request.timeout is None else request.timeout
+        async with self._interpreter(who, request.sandbox_id) as (use, interpreter):
+            outputs = interpreter.execute(
+                request.code,
+                language=request.language,
+                context_id=request.context_id,
+                env=request.env,
+                cwd=WORKSPACE,
+            )
+            error: CodeError | None = None
+            sent = 0
+            try:
+                async with aclosing(_until(outputs, limit)) as happenings:
+                    async for happening in happenings:
+                        error = happening if isinstance(happening, CodeError) else error
+                        sent += len(happening.text) if isinstance(happening, CodeOutput) else 0
+                        yield happening
+            finally:
+                await self._record(use, request, error, sent)
+
+    # Contexts
+
+    async def contexts(self, who: Principal, sandbox_id: str) -> list[CodeContext]:
+        async with self._interpreter(who, sandbox_id) as (_, interpreter):
+            return [_context(found) for found in await interpreter.contexts()]
+
+    async def create_context(self, who: Principal, sandbox_id: str, request: CreateCodeContext) -> CodeContext:
+        async with self._interpreter(who, sandbox_id) as (_, interpreter):
+            return _context(await interpreter.create_context(request.language, request.cwd or WORKSPACE))
+
+    async def remove_context(self, who: Principal, sandbox_id: str, context_id: str) -> None:
+        async with self._interpreter(who, sandbox_id) as (_, interpreter):
+            await interpreter.remove_context(context_id)
+
+    async def restart_context(self, who: Principal, sandbox_id: str, context_id: str) -> None:
+        async with self._interpreter(who, sandbox_id) as (_, interpreter):
+            await interpreter.restart_context(context_id)
+
+    # Inside
+
+    @asynccontextmanager
+    async def _interpreter(
+        self, who: Principal, sandbox_id: str
+    ) -> AsyncGenerator[tuple[ActiveSandbox, Interpreter], None]:
+        async with self._controller.use(who, sandbox_id) as use:
+            yield use, self._speak(use)
+
+    def _speak(self, use: ActiveSandbox) -> Interpreter:
+        owner = use.sandbox.owner_id
+        return Interpreter(lambda: self._dial(use), self._workers.of(owner), self._in_flight.of(owner))
+
+    async def _dial(self, use: ActiveSandbox) -> Connection:
+        try:
+            return await use.machine.dial(PORT)
+        except errors.Conflict:  # nobody listens
+            await self._services.reach(use, PORT)
+            return await use.machine.dial(PORT)
+
+    def _do_beforehand(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="interpreter, beforehand")
+        self._beforehand.add(task)
+        task.add_done_callback(self._beforehand.discard)
+
+    async def _prepare(self) -> None:
+        await asyncio.sleep(_START_SECONDS)
+        try:
+            await self._installation.prepare()
+        except (errors.PaddockError, OSError) as problem:  # tried again by the first who runs code
+            log.warning("the interpreter could not be prepared", reason=str(problem))
+
+    async def _warm_up(self, key: str) -> None:
+        try:
+            async with self._controller.use_key(key, wake=False) as use:
+                await self._speak(use).warm_up()
+        except errors.PaddockError as problem:  # whoever runs code will hear of it
+            log.info("the interpreter could not be warmed up", key=key, reason=problem.message)
+
+    async def _record(self, use: ActiveSandbox, request: RunCode, error: CodeError | None, sent: int) -> None:
+        data = {
+            "code": request.code[:_LABEL],
+            "language": request.language,
+            "context_id": request.context_id,
+            "error": error and error.name,
+        }
+        told = {name: value for name, value in data.items() if value is not None}
+        await use.record(commands=1, bytes_out=sent, event=("code.finished", told))
+
+
+class _Gathered:
+    """An execution as one answer: each stream and all results together within their limits."""
+
+    def __init__(self, most_text: int, most_results: int) -> None:
+        self._room = {"stdout": most_text, "stderr": most_text}
+        self._texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        self._room_for_results = most_results
+        self._results: list[CodeValue] = []
+        self._error: CodeError | None = None
+        self._count: int | None = None
+        self._truncated = False
+        self.size = 0
+
+    def add(self, happening: Happening) -> None:
+        match happening:
+            case CodeStarted():
+                self._count = happening.execution_count
+            case CodeOutput(stream, text):
+                room = self._room[stream]
+                self._truncated |= len(text) > room
+                self._texts[stream].append(text[:room])
+                self.size += min(room, len(text))
+                self._room[stream] -= min(room, len(text))
+            case CodeError():
+                self._error = happening
+            case CodeValue():
+                size = len(happening.model_dump_json())
+                self._room_for_results -= size
+                self._truncated |= self._room_for_results < 0
+                if self._room_for_results >= 0:
+                    self.size += size
+                    self._results.append(happening)
+
+    def result(self, sandbox_id: str, duration: float) -> CodeResult:
+        main = next((value for value in self._results if value.is_main_result), None)
+        status = CodeStatus.COMPLETED if self._error is None else CodeStatus.FAILED
+        return CodeResult(
+            sandbox_id=sandbox_id,
+            status=CodeStatus.TIMED_OUT if isinstance(self._error, CodeTimedOut) else status,
+            text=main and main.text,
+            results=self._results,
+            stdout="".join(self._texts["stdout"]),
+            stderr="".join(self._texts["stderr"]),
+            error=self._error,
+            execution_count=self._count,
+            truncated=self._truncated,
+            duration=round(max(0.0, duration), 6),
+        )
+
+
+async def _until(outputs: AsyncGenerator[Mapping[str, Any], None], seconds: float) -> AsyncGenerator[Happening, None]:
+    """What is said within so many seconds; when they are over, the code is interrupted, and that is said."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    async with aclosing(outputs):
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    output = await anext(outputs)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                yield CodeTimedOut(name="ExecutionTimeout", value=f"The code was interrupted after {seconds:g} s.")
+                return
+            if (happening := _happening(output)) is not None:
+                yield happening
+
+
+def _happening(output: Mapping[str, Any]) -> Happening | None:
+    """None for what means nothing to us, a keepalive for example."""
+    try:
+        match output["type"]:
+            case "number_of_executions":
+                return CodeStarted(int(output["execution_count"]))
+            case "stdout" | "stderr" as stream:
+                return CodeOutput(stream, str(output["text"]))
+            case "error":
+                return CodeError.model_validate(output)
+            case "result":
+                formats = {name: output[name] for name in output.keys() & _FORMATS} | dict(output.get("extra") or {})
+                main = bool(output.get("is_main_result"))
+                return CodeValue(is_main_result=main, text=output.get("text"), formats=formats)
+    except (LookupError, TypeError, ValueError, ValidationError):
+        raise errors.InterpreterFailed("The interpreter answered with something unexpected.") from None
+    return None
+
+
+def _context(found: Mapping[str, Any]) -> CodeContext:
+    try:
+        return CodeContext(context_id=found["id"], language=found["language"], cwd=found["cwd"])
+    except (LookupError, TypeError, ValidationError):
+        raise errors.InterpreterFailed("The interpreter answered with something unexpected.") from None

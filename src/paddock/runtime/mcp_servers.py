@@ -1,0 +1,259 @@
+"""The user's own MCP servers: registered by the API or by a file in the workspace, relayed while they are used.
+
+What was registered is stored, with what tools each server has, so that listing them wakes nobody. The file is looked
+at when tools are asked for and the sandbox runs; where both name a server, what was registered wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from paddock import errors
+from paddock.accounts.accounts import Accounts, Principal
+from paddock.accounts.byte_budget import ByteBudget
+from paddock.accounts.quotas import check_mcp_servers, most_mcp_servers
+from paddock.lifecycle.controller import Controller
+from paddock.lifecycle.engine import Engine
+from paddock.lifecycle.row_cache import RowCache
+from paddock.machine.base import Machine
+from paddock.mcp.relay.definitions import Definition
+from paddock.mcp.relay.names import is_relayed
+from paddock.mcp.relay.relay import Relay
+from paddock.mcp.relay.relays import Declared, Relays
+from paddock.mcp.relay.tools import KnownTool, relayed
+from paddock.models import McpServerStatus, State
+from paddock.models.mcp import McpServer
+from paddock.store import mcp_servers as stored
+from paddock.store.database import Store
+from paddock.store.records import SandboxRow
+from paddock.tools.nearest import unknown
+from paddock.tools.tool import Tool
+
+LIST_SECONDS = 15.0
+"""How long a listing waits for servers that have never said what tools they have."""
+CALL_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class McpServerView:
+    """One server as it is told about. Its definition holds secrets still."""
+
+    name: str
+    source: Literal["api", "file"]
+    server: McpServer
+    status: McpServerStatus
+    reason: str | None
+    tools: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class McpServersView:
+    servers: Sequence[McpServerView]
+    problem: str | None
+    """What is wrong with the file."""
+
+
+class McpServers:
+    def __init__(
+        self,
+        controller: Controller,
+        store: Store,
+        row_cache: RowCache,
+        engine: Engine,
+        accounts: Accounts,
+        in_flight: ByteBudget,
+    ) -> None:
+        self._controller = controller
+        self._store = store
+        self._row_cache = row_cache
+        self._engine = engine
+        self._accounts = accounts
+        self._in_flight = in_flight
+        self._relays: dict[str, Relays] = {}
+        self._letting_go: set[asyncio.Task[None]] = set()
+        store.tell_changes(self._changed)
+
+    async def close(self) -> None:
+        """Let go of all. Those that run in sandboxes live on."""
+        relays, self._relays = list(self._relays.values()), {}
+        await asyncio.gather(*(each.close() for each in relays), *self._letting_go)
+
+    # What users register
+
+    async def put(self, who: Principal, sandbox_id: str, servers: Mapping[str, McpServer]) -> McpServersView:
+        """Each new, or in the place of the one with its name; the others stay."""
+        sandbox = (await self._controller.get(who, sandbox_id)).sandbox
+        before = {each.name: each for each in await self._registered(sandbox_id)}
+        check_mcp_servers(who.quota, servers, others=len(before.keys() - servers.keys()))
+        async with self._store.write() as connection:
+            for name, server in servers.items():
+                known = before.get(name)
+                same = known is not None and known.definition == server.stored()
+                tools = known.tools if known is not None and same else None
+                await stored.put(connection, stored.McpServerRow(sandbox_id, name, server.stored(), tools))
+        return await self._overview(sandbox)
+
+    async def begin(self, who: Principal, sandbox_id: str) -> None:
+        """Start those that the sandbox was made with, so that their tools are there when somebody first asks."""
+        await self._overview((await self._controller.get(who, sandbox_id)).sandbox)
+
+    async def list(self, who: Principal, sandbox_id: str) -> McpServersView:
+        """Wakes nobody, and starts nothing."""
+        return await self._overview((await self._controller.get(who, sandbox_id)).sandbox, start=False)
+
+    async def get(self, who: Principal, sandbox_id: str, name: str) -> McpServerView:
+        overview = await self.list(who, sandbox_id)
+        found = next((each for each in overview.servers if each.name == name), None)
+        if found is None:
+            raise errors.McpServerNotFound(f"Sandbox {sandbox_id!r} has no MCP server {name!r}.")
+        return found
+
+    async def remove(self, who: Principal, sandbox_id: str, name: str | None = None) -> None:
+        """And end it, if it runs in the sandbox. Without a name, all that were registered."""
+        sandbox = (await self._controller.get(who, sandbox_id)).sandbox
+        names = [each.name for each in await self._registered(sandbox_id) if name in (None, each.name)]
+        if name is not None and not names:
+            raise errors.McpServerNotFound(
+                f"No MCP server {name!r} was registered for sandbox {sandbox_id!r}. One from /workspace/.mcp.json is "
+                "removed by changing that file."
+            )
+        async with self._store.write() as connection:
+            await stored.remove(connection, sandbox_id, names)
+        await self._overview(sandbox, start=False)
+
+    # Their tools
+
+    async def tools(self, sandbox: SandboxRow) -> builtins.list[Tool]:
+        """Those of every server that has said what it has; new ones are waited for a moment. Wakes nobody."""
+        registered = await self._registered(sandbox.sandbox_id)
+        machine = await self.machine(sandbox.sandbox_id)
+        if machine is None:
+            return self._remembered(sandbox, registered)
+        relays = await self._synced(sandbox, machine, registered)
+        if relays is None:
+            return []
+        relays.start()
+        await relays.settled(LIST_SECONDS)
+        return relays.tools()
+
+    async def find(self, sandbox: SandboxRow, name: str) -> Tool | None:
+        """For a sandbox that is awake. None: not the name of such a tool."""
+        if not is_relayed(name):
+            return None
+        registered = await self._registered(sandbox.sandbox_id)
+        machine = await self.machine(sandbox.sandbox_id)
+        relays = None if machine is None else await self._synced(sandbox, machine, registered)
+        found = None if relays is None else await relays.find(name, CALL_SECONDS)
+        if found is None:
+            known = [] if relays is None else [tool.name for tool in relays.tools()]
+            if not known:
+                raise errors.ToolNotFound(
+                    f"There is no tool {name[:80]!r}: no MCP server of this sandbox has told of any tools."
+                )
+            raise errors.ToolNotFound(unknown("tool", name, known))
+        return found
+
+    # Inside
+
+    async def _registered(self, sandbox_id: str) -> builtins.list[stored.McpServerRow]:
+        async with self._store.read() as connection:
+            return await stored.of(connection, sandbox_id)
+
+    def _changed(self, sandbox_ids: Collection[str]) -> None:
+        for sandbox_id in sandbox_ids:
+            if sandbox_id in self._relays:
+                task = asyncio.create_task(self._detach(sandbox_id))
+                self._letting_go.add(task)
+                task.add_done_callback(self._letting_go.discard)
+
+    async def _detach(self, sandbox_id: str) -> None:
+        """If it is gone."""
+        row = await self._row_cache.get(sandbox_id)
+        if (row is None or row.state is State.DELETED) and (relays := self._relays.pop(sandbox_id, None)) is not None:
+            await relays.close()
+
+    async def machine(self, sandbox_id: str) -> Machine | None:
+        """None for one that does not run."""
+        row = await self._row_cache.get(sandbox_id)
+        if row is None or row.state is not State.RUNNING:
+            return None
+        try:
+            return await self._engine.call(self._engine.provider_of(row).attach(sandbox_id), "attach")
+        except (errors.NotFound, errors.Conflict):
+            return None
+
+    async def _synced(
+        self, sandbox: SandboxRow, machine: Machine, registered: Sequence[stored.McpServerRow]
+    ) -> Relays | None:
+        """The relays as they are meant now. None where there is none, which costs one look at the file."""
+        relays = self._relays.get(sandbox.sandbox_id)
+        if relays is None:
+            relays = Relays(sandbox.env, partial(self._relay, sandbox), partial(self._most, sandbox))
+        declared = {each.name: Declared(McpServer.model_validate(each.definition), each.tools) for each in registered}
+        await relays.sync(machine, declared)
+        if relays.empty:
+            self._relays.pop(sandbox.sandbox_id, None)
+            return None
+        return self._relays.setdefault(sandbox.sandbox_id, relays)
+
+    async def _most(self, sandbox: SandboxRow) -> int:
+        """How many its owner may have in it."""
+        return most_mcp_servers(await self._accounts.quota_for(sandbox.owner_id))
+
+    def _relay(self, sandbox: SandboxRow, name: str, definition: Definition, declared: Declared) -> Relay:
+        sandbox_id = sandbox.sandbox_id
+
+        async def learned(tools: Sequence[KnownTool]) -> None:
+            async with self._store.write() as connection:
+                await stored.learn(connection, sandbox_id, name, [tool.stored() for tool in tools])
+
+        provider = self._engine.provider_of(sandbox)
+        return Relay(
+            name,
+            definition,
+            lambda: self.machine(sandbox_id),
+            lambda host, port, seconds: provider.connect_out(sandbox_id, host, port, seconds),
+            declared.known,
+            None if declared.from_file else learned,
+            self._in_flight.of(sandbox.owner_id),
+        )
+
+    def _remembered(self, sandbox: SandboxRow, registered: Sequence[stored.McpServerRow]) -> builtins.list[Tool]:
+        """What was known of them when they ran last."""
+        found: dict[str, Tool] = {}
+        relays = self._relays.get(sandbox.sandbox_id)
+        if relays is not None:
+            found = {tool.name: tool for tool in relays.tools()}
+        for each in registered:
+            if not each.definition.get("disabled"):
+                for tool in each.tools or ():
+                    made = relayed(each.name, KnownTool(**tool), None)
+                    found.setdefault(made.name, made)
+        return list(found.values())
+
+    async def _overview(self, sandbox: SandboxRow, *, start: bool = True) -> McpServersView:
+        registered = await self._registered(sandbox.sandbox_id)
+        machine = await self.machine(sandbox.sandbox_id)
+        relays = None if machine is None else await self._synced(sandbox, machine, registered)
+        if relays is not None and start:
+            relays.start()
+        shown: builtins.list[McpServerView] = []
+        for each in registered:
+            server = McpServer.model_validate(each.definition)
+            status, reason, tools = (None, None, None) if relays is None else relays.state(each.name)
+            names = [relayed(each.name, KnownTool(**tool), None).name for tool in each.tools or ()]
+            idle = McpServerStatus.DISABLED if server.disabled else McpServerStatus.IDLE
+            shown.append(
+                McpServerView(each.name, "api", server, status or idle, reason, names if tools is None else tools)
+            )
+        if relays is not None:
+            for name, server in relays.from_file():
+                status, reason, tools = relays.state(name)
+                idle = McpServerStatus.DISABLED if server.disabled else McpServerStatus.IDLE
+                shown.append(McpServerView(name, "file", server, status or idle, reason, tools or []))
+        return McpServersView(shown, None if relays is None else relays.problem)

@@ -1,0 +1,152 @@
+"""Starting a service in a sandbox once, and waiting until it is ready.
+
+The id of its process comes from the sandbox, the service and the number of the start, and a machine starts no
+second process under one id; so two servers, or one that was restarted in the middle, start it once. What it writes
+is kept like any process's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from paddock import errors
+from paddock.machine.base import DEFAULT_USER, WORKSPACE, Machine, ProcessInfo, ProcessSpec, Stream
+
+_FIRST_PAUSE = 0.005
+_LONGEST_PAUSE = 0.25
+_PROBE_SECONDS = 5.0
+_TAIL = 2048
+_LABEL = re.compile(r"service (\S+) #(\d{1,9}): ")
+_STATUS = re.compile(rb"HTTP/1\.[01] ([1-4])\d\d ")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLaunch:
+    """How to start a service, and how to know that it is ready."""
+
+    name: str
+    port: int
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = WORKSPACE
+    user: str = DEFAULT_USER
+    ready_path: str | None = None
+    """An HTTP path that answers when it is. None: an open port is enough."""
+    ready_timeout: float = 30.0
+
+    @property
+    def definition(self) -> str:
+        """What makes it another process than before."""
+        return json.dumps([self.name, self.port, list(self.argv), sorted(self.env.items()), self.cwd, self.user])
+
+
+class BuiltInService(Protocol):
+    """A service that every sandbox has."""
+
+    title: str
+    """Its name for people, at the beginning of a sentence."""
+    port: int
+
+    async def launch(self, machine: Machine) -> ServiceLaunch:
+        """Bring what it needs into the sandbox, and say how to start it."""
+
+
+async def latest(machine: Machine, launch: ServiceLaunch) -> tuple[int, ProcessInfo | None]:
+    """The number and the process of its latest start; 0 and None before the first. A label alone proves nothing,
+    since anybody may give a process any label; the id does."""
+    found: tuple[int, ProcessInfo | None] = (0, None)
+    for process in await machine.processes():
+        label = _LABEL.match(process.label)
+        if label is None or label[1] != launch.name:
+            continue
+        number = int(label[2])
+        if number > found[0] and process.process_id == _process_id(machine.sandbox_id, launch, number):
+            found = (number, process)
+    return found
+
+
+async def start(machine: Machine, launch: ServiceLaunch) -> tuple[ProcessInfo, bool]:
+    """Its process, and whether it is a new one."""
+    number, process = await latest(machine, launch)
+    if process is not None and process.running:
+        return process, False
+    number += 1
+    spec = ProcessSpec(
+        process_id=_process_id(machine.sandbox_id, launch, number),
+        argv=launch.argv,
+        cwd=launch.cwd,
+        env=launch.env,
+        user=launch.user,
+        label=f"service {launch.name} #{number}: {' '.join(launch.argv)}"[:1000],
+    )
+    return await machine.spawn(spec), True
+
+
+async def until_ready(machine: Machine, launch: ServiceLaunch, process: ProcessInfo) -> None:
+    """Returns when it answers. Raises ``ServiceFailed`` when it ended instead, or the time is over."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + launch.ready_timeout
+    pause = _FIRST_PAUSE
+    while not await _answers(machine, launch):
+        now = await machine.process(process.process_id)
+        if not now.running:
+            raise await _failed(machine, launch, now, f"ended with exit code {now.exit_code}")
+        if loop.time() + pause > deadline:
+            what = (
+                f"did not open port {launch.port}"
+                if launch.ready_path is None
+                else f"did not answer on port {launch.port}"
+            )
+            raise await _failed(machine, launch, now, f"{what} within {launch.ready_timeout:g} s")
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+async def _answers(machine: Machine, launch: ServiceLaunch) -> bool:
+    try:
+        async with asyncio.timeout(_PROBE_SECONDS):
+            connection = await machine.dial(launch.port)
+            try:
+                if launch.ready_path is None:
+                    return True
+                asked = (
+                    f"GET {launch.ready_path} HTTP/1.1\r\nHost: localhost:{launch.port}\r\nConnection: close\r\n\r\n"
+                )
+                await connection.write(asked.encode())
+                said = b""
+                while len(said) < 16 and (more := await connection.read(1024)):
+                    said += more
+                return _STATUS.match(said) is not None
+            finally:
+                await connection.close()
+    except (errors.Conflict, TimeoutError):  # the port is closed, or nobody there has anything to say
+        return False
+
+
+async def _failed(machine: Machine, launch: ServiceLaunch, process: ProcessInfo, what: str) -> errors.ServiceFailed:
+    said = "\n".join([text for stream in Stream if (text := await _last(machine, process, stream))])
+    return errors.ServiceFailed(
+        f"The service {launch.name!r} {what}." + (f" It said last: {said}" if said else " It said nothing."),
+        details={"name": launch.name, "port": launch.port, "process_id": process.process_id},
+    )
+
+
+async def _last(machine: Machine, process: ProcessInfo, stream: Stream) -> str:
+    """The last few lines that it wrote there."""
+    size = process.stdout_size if stream is Stream.STDOUT else process.stderr_size
+    with suppress(errors.ProcessNotFound):
+        chunk = await machine.read_output(process.process_id, stream, max(0, size - _TAIL), _TAIL)
+        return "\n".join(chunk.data.decode(errors="replace").strip().splitlines()[-10:])
+    return ""
+
+
+def _process_id(sandbox_id: str, launch: ServiceLaunch, number: int) -> str:
+    named = f"service\n{sandbox_id}\n{launch.definition}\n{number}"
+    return "p_" + hashlib.sha256(named.encode()).hexdigest()[:16]

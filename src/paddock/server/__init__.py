@@ -1,0 +1,1 @@
+"""One server process: everything that it needs, built in one place."""

@@ -1,0 +1,361 @@
+"""The house: everything that one server process needs, built in one place and passed down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+
+from paddock.accounts.accounts import Accounts
+from paddock.accounts.byte_budget import ByteBudget
+from paddock.accounts.quotas import StreamQuota
+from paddock.accounts.tokens import Tokens
+from paddock.clock import Clock, Pace, SystemClock
+from paddock.egress.bandwidth import Bandwidths
+from paddock.errors import StoreUnavailable, Unavailable
+from paddock.fair_semaphore import FairSemaphore
+from paddock.ids import new_server_id
+from paddock.interpreter.installation import Installation
+from paddock.lifecycle.activity import Activity
+from paddock.lifecycle.bus import Bus
+from paddock.lifecycle.confinement import Confinement
+from paddock.lifecycle.controller import Controller
+from paddock.lifecycle.disk_monitor import DiskMonitor
+from paddock.lifecycle.engine import Engine
+from paddock.lifecycle.events import Events
+from paddock.lifecycle.extension import LifecycleExtension, LifecycleParts
+from paddock.lifecycle.idempotency import Idempotency
+from paddock.lifecycle.journal import Journal
+from paddock.lifecycle.journal_file import JournalFile
+from paddock.lifecycle.nodes import Nodes
+from paddock.lifecycle.peer_changes import PeerChanges
+from paddock.lifecycle.pool import Pool
+from paddock.lifecycle.reconciler import Reconciler
+from paddock.lifecycle.row_cache import RowCache
+from paddock.lifecycle.sampling import UsageSampler
+from paddock.lifecycle.sandbox_listing import SandboxListing
+from paddock.lifecycle.scheduler import SandboxQueueScheduler
+from paddock.lifecycle.transitions import Transitions
+from paddock.lifecycle.usage import UsageReport
+from paddock.providers.base import CRASHED, Provider
+from paddock.providers.registry import build_providers, default_provider
+from paddock.runtime.browser_service import BrowserService
+from paddock.runtime.code import CodeRunner, InterpreterService
+from paddock.runtime.commands import Commands
+from paddock.runtime.files import SandboxFiles
+from paddock.runtime.mcp_servers import McpServers
+from paddock.runtime.port_links import PortLinks
+from paddock.runtime.service_launch import BuiltInService
+from paddock.runtime.services import Services
+from paddock.runtime.tools import Tools
+from paddock.runtime.vscode_service import VsCodeService
+from paddock.server.addon_installs import AddonInstalls
+from paddock.server.heap_trimmer import HeapTrimmer
+from paddock.server.loop_watchdog import LoopWatchdog
+from paddock.settings import Settings
+from paddock.store import nodes, sandboxes, servers
+from paddock.store.database import Store
+from paddock.tools.catalogue import usual_tools
+from paddock.workers import Workers
+
+log = structlog.get_logger(__name__)
+
+_REST_AFTER_DEFECT_SECONDS = 1.0
+_HEALTH_INTERVAL_S = 1.0
+_HEALTH_TIMEOUT_S = 2.0
+_MAX_LISTINGS, _MAX_USER_LISTINGS = 8, 2
+"""Directories that are listed at a time. One may be 100,000 entries and 64 MB, a multiple of that once it is read, and
+how large it is shows at its end only."""
+
+
+Extension = TypeVar("Extension", bound=LifecycleExtension)
+
+
+class AlreadyRunning(Unavailable):
+    """Two servers on one SQLite file would each think the other dead."""
+
+    code = "already_running"
+
+
+class ServerContext:
+    def __init__(self, settings: Settings, clock: Clock, providers: Mapping[str, Provider], default: str) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.providers = providers
+        self.default_provider = default
+        self.server_id = new_server_id()
+        self.store = Store(settings.database_url)
+        self.bus = Bus()
+        self.accounts = Accounts(settings, clock, self.store)
+        self.streams = StreamQuota()
+        self.in_flight = ByteBudget(settings.max_bytes_in_flight, settings.user_bytes_in_flight)
+        self.listings = FairSemaphore(_MAX_LISTINGS, _MAX_USER_LISTINGS)
+        self.bandwidths = Bandwidths(self.accounts.bytes_per_second)
+        self.tokens = Tokens(clock, self.store)
+        self.row_cache = RowCache(self.store)
+        self.idempotency = Idempotency(clock, self.store)
+        self.disk_monitor = DiskMonitor(settings, self.store, providers)
+        self.nodes = Nodes(settings, clock, self.store, providers, self.server_id)
+        self.pool = Pool(settings, clock, self.store, providers, self.nodes, self.server_id)
+        self.peer_changes = PeerChanges(clock, self.store, self.bus, self.nodes)
+        self.engine = Engine(settings, clock, self.store, providers, self.pool, self.bus, self.nodes, self.server_id)
+        self.journal_file = JournalFile(settings.home / "notes", self.server_id)
+        self.journal = Journal(clock, self.store, self.bus, self.journal_file, self.server_id)
+        self.activity = Activity(self.journal)
+        self.transitions = Transitions(
+            settings, clock, self.store, self.accounts, self.engine, self.nodes, self.server_id
+        )
+        self.controller = Controller(
+            settings,
+            clock,
+            self.store,
+            accounts=self.accounts,
+            engine=self.engine,
+            transitions=self.transitions,
+            journal=self.journal,
+            activity=self.activity,
+            idempotency=self.idempotency,
+            row_cache=self.row_cache,
+            disk_monitor=self.disk_monitor,
+            bus=self.bus,
+            nodes=self.nodes,
+            providers=providers.keys(),
+            default_provider=default,
+            server_id=self.server_id,
+        )
+        self._parts = LifecycleParts(
+            settings, clock, self.store, self.controller, self.transitions, self.engine, self.journal
+        )
+        self._extensions: dict[type[LifecycleExtension], LifecycleExtension] = {}
+        self.sandbox_listing = SandboxListing(self.store)
+        self.usage_sampler = UsageSampler(clock, self.store, self.engine, self.nodes)
+        self.port_links = PortLinks(settings, clock, self.controller, self.tokens)
+        self.confinement = Confinement(
+            settings, clock, self.store, self.controller, self.transitions, self.engine, self.bus
+        )
+        self.commands = Commands(self.controller, self.idempotency, settings, clock)
+        self.files = SandboxFiles(self.controller, settings)
+        interpreter = Installation(settings.home / "interpreter")
+        built_in: list[BuiltInService] = [
+            InterpreterService(interpreter),
+            BrowserService(),
+            VsCodeService(settings.vscode_port),
+        ]
+        self.services = Services(self.controller, self.store, built_in)
+        self.workers = Workers()
+        self.code = CodeRunner(
+            self.controller, self.services, interpreter, self.workers, self.in_flight, settings, clock
+        )
+        self.mcp_servers = McpServers(
+            self.controller, self.store, self.row_cache, self.engine, self.accounts, self.in_flight
+        )
+        self.addons = AddonInstalls(settings, providers.keys())
+        self.tools = Tools(
+            self.controller,
+            self.services,
+            self.port_links,
+            self.mcp_servers,
+            self.workers,
+            self.in_flight,
+            usual_tools(settings.mcp_tools),
+            settings.mcp_port,
+        )
+        self.events = Events(clock, self.store, self.controller, self.journal, self.bus)
+        self.usage = UsageReport(clock, self.store, self.controller, self.journal)
+        self.scheduler = SandboxQueueScheduler(
+            settings, clock, self.store, self.controller, self.bus, self.journal, self.nodes, self.server_id
+        )
+        self.reconciler = Reconciler(
+            settings,
+            clock,
+            self.store,
+            providers,
+            self.engine,
+            self.transitions,
+            self.journal,
+            self.nodes,
+            self.server_id,
+        )
+        self.watchdog = LoopWatchdog(settings.loop_stall_ms / 1000)
+        self._pace = Pace(clock)
+        self._loops: list[asyncio.Task[None]] = []
+        self._lock: int | None = None
+        self._health: asyncio.Task[bool] | None = None
+        self._health_until = 0.0
+
+    def extension(self, kind: type[Extension]) -> Extension:
+        """What a vendor's facade adds to the lifecycle."""
+        found = self._extensions.get(kind)
+        if found is None:
+            found = self._extensions[kind] = kind(self._parts)
+        assert isinstance(found, kind)  # noqa: S101 - for the type checker
+        return found
+
+    async def open(self, *, loops: bool = True) -> None:
+        """Ready to serve when it returns. ``loops=False`` leaves scheduler and reconciler to be driven by hand."""
+        self._lock = _only_server(self.store.file)
+        try:
+            await self.store.open()
+            await self.tokens.open()
+            async with self.store.write() as connection:
+                await sandboxes.hide_git_credentials(connection)
+            async with self.store.write() as connection:
+                if self.store.sqlite:
+                    await servers.forget_others(connection, self.server_id)
+                await servers.beat(connection, self.server_id, self.clock.now())
+            await self.nodes.open()
+            self.journal_file.open()
+            await self.journal.recover()
+            for provider in self.providers.values():
+                provider.tell(self._hear)
+                provider.limit_bandwidth(self.bandwidths)
+                await provider.start()
+            await self.disk_monitor.look()
+        except BaseException:
+            self.journal_file.close()
+            await self.store.close()
+            self._unlock()
+            raise
+        self.watchdog.start()
+        running = [self.journal.run, self._beat, HeapTrimmer().run]
+        if loops:
+            self.code.prepare()
+            running += [
+                self.disk_monitor.run,
+                self.activity.run,
+                self.scheduler.run,
+                self.reconciler.run,
+                self.pool.run,
+                self.usage_sampler.run,
+                self.peer_changes.run,
+            ]
+        self._loops = [asyncio.create_task(_lasting(loop, self._pace)) for loop in running]
+        log.info("open", server_id=self.server_id, provider=self.default_provider, database=self.store.url.drivername)
+
+    async def close(self) -> None:
+        """Drain: finish what was begun, write what waits, then let go. Sandboxes live on."""
+        await self.code.close()
+        await self.workers.close()
+        await self.addons.close()
+        await self.services.close()
+        await self.mcp_servers.close()
+        await self.transitions.close(self.settings.drain_timeout)
+        await self._stop_loops()
+        await self.pool.drain()
+        await self.accounts.close()
+        all_written = await self.journal.flush()
+        with contextlib.suppress(StoreUnavailable):
+            async with self.store.write() as connection:
+                await servers.leave(connection, self.server_id)
+                await nodes.leave(connection, self.server_id)
+                if all_written:
+                    await servers.forget_notes(connection, [self.server_id])
+        for provider in self.providers.values():
+            await provider.close()
+        self.journal_file.close()
+        if self._health is not None:
+            await self._health
+        await self.store.close()
+        self.watchdog.stop()
+        self._unlock()
+
+    async def healthy(self) -> bool:
+        """Whether the database takes a write: one that is full or read-only can still be read, and serves nobody.
+
+        Asked of the database once a second at most; one that does not answer in time is not well."""
+        now = asyncio.get_running_loop().time()
+        if self._health is None or (self._health.done() and now >= self._health_until):
+            self._health = asyncio.create_task(self._can_write())
+            self._health_until = now + _HEALTH_INTERVAL_S
+        await asyncio.wait({self._health}, timeout=_HEALTH_TIMEOUT_S)
+        return self._health.done() and self._health.result()
+
+    async def _can_write(self) -> bool:
+        try:
+            async with self.store.write(inline=True) as connection:
+                await servers.beat(connection, self.server_id, self.clock.now())
+            return await self.store.intact()
+        except StoreUnavailable:
+            return False
+
+    async def _hear(self, sandbox_id: str, kind: str, data: Mapping[str, Any]) -> None:
+        """What a provider did, or met with, by itself."""
+        await self.events.record_event(sandbox_id, kind, data)
+        if kind == CRASHED:
+            await self.reconciler.crashed(sandbox_id, data["message"])
+
+    async def _stop_loops(self) -> None:
+        """Each ends between two rounds; one that does not is cancelled."""
+        self._pace.stop()
+        self.journal.wake()
+        self.pool.wake()
+        if self._loops:
+            _, late = await asyncio.wait(self._loops, timeout=self.settings.drain_timeout)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*self._loops, return_exceptions=True)
+        self._loops = []
+
+    async def _beat(self, pace: Pace) -> None:
+        while await pace.rest(self.settings.server_ttl / 4):
+            with contextlib.suppress(StoreUnavailable):
+                async with self.store.write() as connection:
+                    await servers.beat(connection, self.server_id, self.clock.now())
+                await self.nodes.beat()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def build_context(
+    settings: Settings, *, clock: Clock | None = None, providers: Mapping[str, Provider] | None = None
+) -> ServerContext:
+    clock = clock or SystemClock()
+    if providers is None:
+        name = default_provider(settings)
+        return ServerContext(settings, clock, build_providers(settings, clock, name), name)
+    return ServerContext(settings, clock, providers, settings.sandbox_provider or next(iter(providers)))
+
+
+def ensure_free(settings: Settings) -> None:
+    """Raise now, where :meth:`ServerContext.open` would later, if another server has the database."""
+    lock = _only_server(Store(settings.database_url).file)
+    if lock is not None:
+        os.close(lock)
+
+
+def _only_server(database: Path | None) -> int | None:
+    """SQLite has one server at a time; the kernel drops the lock when that server dies, however it dies."""
+    if database is None:
+        return None
+    database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(database.with_name(database.name + ".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise AlreadyRunning(
+            f"Another Paddock server uses {database.name} already. Stop it first, or give this one its own "
+            "PADDOCK_HOME. Several servers on one database need PostgreSQL (DATABASE_URL)."
+        ) from None
+    return lock
+
+
+async def _lasting(loop: Callable[[Pace], Awaitable[None]], pace: Pace) -> None:
+    """A loop that ends has met a defect: say so, loudly, and begin it anew. Its promises are everybody's."""
+    while True:
+        try:
+            await loop(pace)
+            return
+        except Exception:
+            log.exception("a background loop died and is begun anew")
+        if not await pace.rest(_REST_AFTER_DEFECT_SECONDS):
+            return

@@ -40,6 +40,7 @@ def test_the_server_runs_from_its_wheels(person: Person, wheels: Wheels) -> None
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
+@pytest.mark.timeout(1200)  # installs from an index
 def test_a_first_sandbox_after_pip_install(anybody: Person, wheels: Wheels) -> None:
     environment = Environment.create(anybody)
     environment.install("--find-links", _handed_over(wheels, anybody), "paddock-sandbox")
@@ -52,6 +53,7 @@ def test_a_first_sandbox_after_pip_install(anybody: Person, wheels: Wheels) -> N
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
+@pytest.mark.timeout(1200)  # installs from an index
 @pytest.mark.parametrize("tool", ["uv", "pipx"])
 def test_a_first_sandbox_after_a_tools_install(anybody: Person, wheels: Wheels, tool: str) -> None:
     tools = Environment.create(anybody, "tools")
@@ -69,6 +71,7 @@ def test_a_first_sandbox_after_a_tools_install(anybody: Person, wheels: Wheels, 
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
+@pytest.mark.timeout(1200)  # installs from an index
 def test_each_can_be_upgraded_and_the_server_removed(person: Person, wheels: Wheels) -> None:
     """Whatever the order, no file of the one goes with the other."""
     environment = Environment.create(person)

@@ -157,6 +157,7 @@ def _client(server: Server) -> SyncSandboxClient:
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
+@pytest.mark.timeout(1200)  # installs from an index
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
 def test_nothing_is_lost(anybody: Person, wheels: Wheels, previous: Path, end: signal.Signals) -> None:
     old, new = (Path(anybody.home.parent, name) for name in ("old", "new"))

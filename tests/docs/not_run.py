@@ -16,6 +16,8 @@ NOT_RUN = {
     "/addons/r/install": "downloads a hundred megabytes: tests/addons/test_api.py installs another one so",
     "paddock addon remove": "nothing is installed in this home: tests/addons/test_sandboxes.py",
     "pip install": "needs an index: tests/mcp/test_package_index.py in a sandbox; each SDK's tests in an environment",
+    "uv tool": "needs an index: tests/packaging, with the wheels of a release",
+    "pipx install": "needs an index: tests/packaging, with the wheels of a release",
     "npm install": "needs a registry: tests/mcp/test_agent_clis.py",
     "python -m benchmarks.": "measures for minutes",
     "pytest tests/chaos": "runs for minutes, and is run as itself",

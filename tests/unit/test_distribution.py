@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from paddock.distribution import DISTRIBUTION, install_command
+from paddock.distribution import CLIENT, SERVER, install_command
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("src", "docs", "examples", "scripts", "agent", "benchmarks")
+FOLDERS = ("src", "docs", "examples", "scripts", "agent", "benchmarks", "client", ".github")
 FILES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", "pyproject.toml")
 ENDINGS = {".md", ".py", ".sh", ".toml", ".txt", ".html", ".c", ".h", ".yml", ".yaml", ""}
 
@@ -64,8 +64,10 @@ def test_and_nothing_else(line: str) -> None:
     assert not _wrong(line)
 
 
-def test_the_distribution_is_named_so() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["name"] == DISTRIBUTION
-    assert project["scripts"] == {"paddock": "paddock.cli.app:main"}
-    assert set(re.findall(r"\[(\w+)\]", install_command("e2b"))) <= set(project["optional-dependencies"])
+@pytest.mark.parametrize(("name", "folder"), [(SERVER, "."), (CLIENT, "client")])
+def test_the_distributions_are_named_so(name: str, folder: str) -> None:
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+    assert project["name"] == name
+    assert project["scripts"] == {"paddock": "paddock.__main__:main"}
+    for extra in project["optional-dependencies"]:
+        assert f"'{name}[{extra}]'" in install_command(extra, name)

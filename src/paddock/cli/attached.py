@@ -30,7 +30,9 @@ class Attached:
     async def run(self) -> int:
         watching = asyncio.ensure_future(self._watch())
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._interrupt, watching)
+        # Windows has none: there Ctrl-C leaves at once, by way of asyncio's own handler.
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(signal.SIGINT, self._interrupt, watching)
         try:
             async with self._client:
                 return await watching
@@ -41,7 +43,8 @@ class Attached:
         except BrokenPipeError:
             return NOBODY_READS
         finally:
-            loop.remove_signal_handler(signal.SIGINT)
+            with contextlib.suppress(NotImplementedError):
+                loop.remove_signal_handler(signal.SIGINT)
 
     async def _watch(self) -> int:
         try:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
 import inspect
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, cast, get_type_hints
@@ -17,7 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, cast, 
 import typer
 
 from paddock.cli import output
-from paddock.errors import PaddockError
+from paddock.distribution import SERVER
+from paddock.errors import PaddockError, Unsupported
 
 if TYPE_CHECKING:
     from paddock.client import SandboxClient, SyncSandboxClient
@@ -31,6 +34,10 @@ RETRIES = 2
 Server = Annotated[str | None, typer.Option("--server", metavar="URL", help="The server. [env: PADDOCK_URL]")]
 ApiKey = Annotated[str | None, typer.Option("--api-key", metavar="KEY", help="The key. [env: PADDOCK_API_KEY]")]
 Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON document, for machines.")]
+
+
+_UNIX_ONLY = {"termios", "tty", "fcntl"}
+_ELSEWHERE = "To use a server on another machine, set PADDOCK_URL and PADDOCK_API_KEY."
 
 
 class CliSession:
@@ -90,6 +97,8 @@ def command(function: Callable[Concatenate[CliSession, P], None]) -> Callable[..
             function(session, **_gathered(groups, arguments))  # type: ignore[call-arg]
         except PaddockError as error:
             raise session.fail(error) from error
+        except ModuleNotFoundError as error:
+            raise session.fail(_not_installed(error)) from error
         except BrokenPipeError as error:
             raise typer.Exit(NOBODY_READS) from error
         except OSError as error:
@@ -134,6 +143,19 @@ def _gathered(groups: dict[str, type[Any]], arguments: dict[str, Any]) -> dict[s
 
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def _not_installed(error: ModuleNotFoundError) -> PaddockError:
+    """Of a command that works on this machine, where only the client is."""
+    if error.name in _UNIX_ONLY:
+        return Unsupported("A terminal in a sandbox needs Linux or macOS here. On Windows use WSL, or `paddock exec`.")
+    if importlib.util.find_spec("paddock.settings") is not None:
+        raise error
+    if sys.platform == "linux":
+        how = f"To install it, run `uv tool install {SERVER}` or `pip install {SERVER}`"
+    else:
+        how = f"It runs on Linux only, where `uv tool install {SERVER}` installs it"
+    return Unsupported(f"This command needs the server, which is not on this machine. {how}. {_ELSEWHERE}")
 
 
 def _local_error(error: OSError) -> PaddockError:

@@ -14,7 +14,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from paddock import errors, json_limits
-from paddock.distribution import install_command
 from paddock.mcp.tool_host import ToolHost
 
 DESK = "mcp_desk"
@@ -23,7 +22,9 @@ DESK = "mcp_desk"
 MAX_BODY = 8 << 20
 """Bytes of one request. It is parsed as a whole on the event loop; larger files are uploaded."""
 
-MISSING = f"There is no MCP here: install the package with its extra, `{install_command('mcp')}`, and start it again."
+MISSING = (
+    "There is no MCP here: the package `mcp`, a part of every installation, is missing from the server's environment."
+)
 
 
 async def sdk(module: str) -> Any:

@@ -51,7 +51,7 @@ class EgressReport:
 OnRecord = Callable[[EgressRecord], None]
 
 
-class Passage:
+class ConnectionEntry:
     """A connection in progress, until ``end``. Its bytes are counted here."""
 
     __slots__ = (
@@ -59,7 +59,7 @@ class Passage:
         "port",
     )  # fmt: skip
 
-    def __init__(self, ledger: Ledger, host: str, port: int, at: float) -> None:
+    def __init__(self, ledger: EgressLedger, host: str, port: int, at: float) -> None:
         self._ledger = ledger
         self._bandwidth = ledger.bandwidth
         self._slowed = 0.0
@@ -117,7 +117,7 @@ class Passage:
         )
 
 
-class Ledger:
+class EgressLedger:
     """Counts all connections of one sandbox and keeps the latest records. Totals, including bytes, are always
     current."""
 
@@ -140,9 +140,9 @@ class Ledger:
         """Oldest first."""
         return tuple(self._latest)
 
-    def begin(self, host: str, port: int) -> Passage:
+    def begin(self, host: str, port: int) -> ConnectionEntry:
         self._totals = replace(self._totals, connections=self._totals.connections + 1)
-        return Passage(self, host, port, self._clock.now())
+        return ConnectionEntry(self, host, port, self._clock.now())
 
     def count(self, *, up: int = 0, down: int = 0) -> None:
         self._up += up

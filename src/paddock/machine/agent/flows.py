@@ -25,7 +25,7 @@ _EVENT_BYTES = 100
 """Size of an event without its path."""
 
 
-class Following(StreamCall[OutputChunk]):
+class FollowCall(StreamCall[OutputChunk]):
     """A FOLLOW request. The agent sends at most one window ahead of what was consumed.
 
     An agent without windows sends everything at once: when too much is buffered the request is cancelled, and the
@@ -101,7 +101,7 @@ class Following(StreamCall[OutputChunk]):
             self.stop()
 
 
-class Beginning(Following):
+class SpawnCall(FollowCall):
     """A SPAWN request that follows: the process comes before its output."""
 
     def __init__(self, process_id: str, *, windowed: bool) -> None:
@@ -145,7 +145,7 @@ class Beginning(Following):
             self.leave()
 
 
-class Watching(StreamCall[FileEvent]):
+class WatchCall(StreamCall[FileEvent]):
     """A WATCH request. If too many events are buffered, they become one: the directory itself was changed."""
 
     def __init__(self, path: bytes) -> None:

@@ -23,11 +23,11 @@ from paddock.machine.agent.wire import (
     PASSES_DESCRIPTORS,
     VERSION,
     Frame,
+    FrameSplitter,
     ProtocolError,
     Reader,
     ReplyKind,
     RequestKind,
-    Splitter,
     Writer,
 )
 
@@ -58,7 +58,7 @@ class AgentLink:
         """Whether it sends a follower only what it consumes, and blocks the process meanwhile."""
         self._socket = connection
         self._loop = asyncio.get_running_loop()
-        self._splitter = Splitter()
+        self._splitter = FrameSplitter()
         self._descriptors: deque[int] = deque()
         self._open: dict[int, PendingRequest] = {}
         self._last = 0

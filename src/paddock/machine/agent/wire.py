@@ -109,7 +109,7 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-class Splitter:
+class FrameSplitter:
     """Splits a byte stream into frames. Buffers at most one incomplete frame."""
 
     def __init__(self) -> None:

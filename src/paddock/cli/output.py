@@ -1,4 +1,4 @@
-"""How commands speak: tables and colours for people on a terminal, plain text in a pipe, JSON for machines."""
+"""Output of commands: tables and colours on a terminal, plain text in a pipe, JSON for programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STATE_COLOURS = {
 
 NEVER = "never"
 _NEVER_S = 20 * 365 * 86_400
-"""What is longer was meant as "never": the facades, whose clients may ask for that, keep it as 63 years."""
+"""Longer times are shown as "never": the facades store that as 63 years."""
 _SPANS = (
     (365 * 86_400, "y", 86_400, "d"),
     (86_400, "d", 3600, "h"),
@@ -41,8 +41,8 @@ _SPANS = (
 
 
 def skip_unused_imports() -> None:
-    """Keep ``httpx`` from importing its own command line, which doubles what importing it costs. It allows for that
-    part to be missing; ``None`` in ``sys.modules`` is how an import is made to fail."""
+    """Keep ``httpx`` from importing its own command line, which doubles its import time. httpx tolerates an ImportError
+    there; ``None`` in ``sys.modules`` causes one."""
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
 
@@ -50,7 +50,7 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    # In a pipe nothing is cut to fit a screen that is not there.
+    # In a pipe nothing is cut to a screen width.
     return Console(file=stream, width=None if stream.isatty() else 10_000, highlight=False, soft_wrap=True)
 
 
@@ -63,7 +63,7 @@ def print_line_json(document: Any) -> None:
 
 
 def _json(document: Any, indent: int | None = None) -> str:
-    """JSON leaves some characters as they are that terminals obey: 8-bit control codes. They can be escaped, too."""
+    """Escape the control characters that JSON leaves as they are and terminals interpret: 8-bit control codes."""
     text = json.dumps(document, indent=indent, ensure_ascii=False, default=_plain)
     if text.isprintable():
         return text
@@ -71,7 +71,7 @@ def _json(document: Any, indent: int | None = None) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str = "") -> None:
-    """Columns without lines, so that they can be cut and sorted; ``empty`` is said when there are no rows."""
+    """Columns without lines, so that they can be cut and sorted; ``empty`` is printed if there are no rows."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
@@ -86,10 +86,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty:
 
 
 def print_fields(fields: Mapping[str, str | None]) -> None:
-    """Names and values, one to a line; those without a value are left out.
+    """Names and values, one per line; those without a value are left out.
 
-    A URL that does not fit beside its name has a line of its own and is never broken there: the terminal shows it on
-    several lines, and still opens it as one."""
+    A URL that does not fit beside its name gets a line of its own and is not broken: terminals wrap it, and still open
+    it as one.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -109,14 +110,14 @@ def print_fields(fields: Mapping[str, str | None]) -> None:
 
 
 def escape(text: object) -> str:
-    """Text that others chose, for a table: no markup in it, and nothing that a terminal would obey."""
+    """Untrusted text for a table: without markup and control characters."""
     from rich.markup import escape as escape_markup
 
     return escape_markup(printable(text))
 
 
 def printable(text: object) -> str:
-    """On one line, whatever is in it."""
+    """On one line, whatever it contains."""
     return visible(text)
 
 
@@ -126,15 +127,16 @@ def state(name: str) -> str:
 
 
 def note(text: str) -> None:
-    """Something for the person, not for the pipe."""
+    """A message to the user, on standard error."""
     print(visible(text, keep="\n\t"), file=sys.stderr)
 
 
 def print_text(text: str, *, stderr: bool = False) -> None:
-    """Text that a sandbox or the server chose. On a terminal it does nothing but be read; in a pipe it is as it was.
+    """Text from a sandbox or the server. Control characters are made visible on a terminal; in a pipe it is unchanged.
 
-    What a program of the user's writes (``exec``, ``logs``, ``code``) does not come this way: it is passed on as it is,
-    as other tools of this kind do, because colours and cursors are what it may be for."""
+    The output of user programs (``exec``, ``logs``, ``code``) is not printed by this function but passed on unchanged,
+    as in similar tools, because it may use colours and cursor control.
+    """
     stream = sys.stderr if stderr else sys.stdout
     print(visible(text, keep="\n\t") if stream.isatty() else text, file=stream, flush=True)
 
@@ -148,7 +150,7 @@ def print_error(message: str, hint: str | None = None) -> None:
 
 
 def error_document(error: PaddockError) -> dict[str, Any]:
-    """The wire's shape of a failure (``models.ErrorAnswer``)."""
+    """The API's error format (``models.ErrorAnswer``)."""
     body = {
         "code": error.code,
         "message": error.message,
@@ -173,7 +175,7 @@ def hint_for(error: PaddockError) -> str | None:
 
 
 def span(seconds: float) -> str:
-    """A length of time in at most two units: ``45 s``, ``3 min``, ``1 h 5 min``, ``2 d``, ``1 y 30 d``."""
+    """A duration in at most two units: ``45 s``, ``3 min``, ``1 h 5 min``, ``2 d``, ``1 y 30 d``."""
     if seconds >= _NEVER_S:
         return NEVER
     whole = max(0, round(seconds))
@@ -185,7 +187,7 @@ def span(seconds: float) -> str:
 
 
 def ago(timestamp: str | None) -> str:
-    """Roughly, as people say it."""
+    """How long ago, roughly."""
     if not timestamp:
         return ""
     seconds = -_from_now(timestamp)
@@ -220,5 +222,5 @@ def _from_now(timestamp: str) -> float:
 
 
 def _plain(value: Any) -> Any:
-    """Answers of the client are mappings."""
+    """The client's answers are mappings."""
     return dict(value)

@@ -1,8 +1,8 @@
-"""What every command shares: the server it talks to, how it answers, and how it fails.
+"""What all commands share: the connection to the server, output, and error handling.
 
 ``@command`` gives a function a :class:`CliSession` and the options ``--json``, ``--server`` and ``--api-key``, which
-are also taken before the command's name. A parameter whose type is a dataclass stands for its fields: options that
-several commands share. An expected failure ends in one line and exit code 1, never in a traceback.
+are also accepted before the command's name. A parameter whose type is a dataclass stands for its fields: options shared
+by several commands. An expected failure prints one line and exits with code 1, without a traceback.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 NOBODY_READS = 141
-"""The exit code when whoever read our output has left, as ``head`` does: as a shell says SIGPIPE."""
+"""Exit code if the reader of our output has closed, as ``head`` does: that of a shell for SIGPIPE."""
 RETRIES = 2
-"""A person waits: better a quick answer than a patient one."""
+"""Few, because a person is waiting."""
 
-Server = Annotated[str | None, typer.Option("--server", metavar="URL", help="The server. [env: PADDOCK_URL]")]
-ApiKey = Annotated[str | None, typer.Option("--api-key", metavar="KEY", help="The key. [env: PADDOCK_API_KEY]")]
-Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON document, for machines.")]
+Server = Annotated[str | None, typer.Option("--server", metavar="URL", help="Server URL. [env: PADDOCK_URL]")]
+ApiKey = Annotated[str | None, typer.Option("--api-key", metavar="KEY", help="API key. [env: PADDOCK_API_KEY]")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 _UNIX_ONLY = {"termios", "tty", "fcntl"}
@@ -50,7 +50,7 @@ class CliSession:
 
     @property
     def client(self) -> SyncSandboxClient:
-        """Made on first use, closed when the command ends."""
+        """Created at first use, closed when the command ends."""
         if self._client is None:
             output.skip_unused_imports()
             from paddock.client import SyncSandboxClient
@@ -67,7 +67,7 @@ class CliSession:
         return SandboxClient(self.server, api_key=self.api_key, retries=RETRIES)
 
     def answer(self, document: Any, show: Callable[[], None]) -> None:
-        """The document for a machine, or whatever ``show`` prints for a person."""
+        """Print the document with --json, otherwise call ``show``."""
         if self.json:
             output.print_json(document)
         else:
@@ -85,7 +85,7 @@ class CliSession:
 
 
 def command(function: Callable[Concatenate[CliSession, P], None]) -> Callable[..., None]:
-    """Turn ``function(session, …)`` into a command for Typer."""
+    """Turn ``function(session, …)`` into a Typer command."""
 
     @functools.wraps(function)
     def run(ctx: typer.Context, json: bool, server: str | None, api_key: str | None, **arguments: Any) -> None:
@@ -134,7 +134,7 @@ def _options_of(group: type[Any]) -> list[inspect.Parameter]:
 
 
 def _gathered(groups: dict[str, type[Any]], arguments: dict[str, Any]) -> dict[str, Any]:
-    """The fields of each group as one argument."""
+    """Combine the fields of each option group into one argument."""
     given = dict(arguments)
     for name, group in groups.items():
         given[name] = group(**{each.name: given.pop(each.name) for each in dataclasses.fields(group)})
@@ -159,5 +159,5 @@ def _not_installed(error: ModuleNotFoundError) -> PaddockError:
 
 
 def _local_error(error: OSError) -> PaddockError:
-    """A file of this machine that cannot be read or written."""
+    """An error with a local file."""
     return PaddockError(f"{error.filename}: {error.strerror}" if error.filename else str(error))

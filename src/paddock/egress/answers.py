@@ -1,4 +1,4 @@
-"""What the proxy itself says to a client: refusals that tell why, and what can be done."""
+"""Responses of the proxy itself: refusals, with their reason and what can be done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The body of an HTTP message, moved from one wire to another as it comes: nothing is collected."""
+"""Streams the body of an HTTP message from one connection to another without buffering it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from paddock.http1.stream_socket import CHUNK, StreamSocket
 Moved = Callable[[int], None]
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
-_LONGEST_LINE = 4096
-_MOST_TRAILERS = 64
+_MAX_LINE_BYTES = 4096
+_MAX_TRAILERS = 64
 
 
 async def move_body(source: StreamSocket, sink: StreamSocket, body: Body, moved: Moved, *, chunks: bool = True) -> None:
-    """``chunks``: whether a chunked body keeps its chunks, which a reader of HTTP/1.0 would take for content."""
+    """``chunks``: whether a chunked body keeps its framing, which an HTTP/1.0 client would take for content."""
     if body.framing is Framing.LENGTH:
         await _exactly(source, sink, body.length, moved)
     elif body.framing is Framing.CHUNKED:
@@ -37,9 +37,9 @@ async def _exactly(source: StreamSocket, sink: StreamSocket, left: int, moved: M
 
 
 async def _chunked(source: StreamSocket, sink: StreamSocket, moved: Moved, chunks: bool) -> None:
-    """The chunks are written anew, so that the next reader sees exactly the sizes that were read here."""
+    """The chunk framing is rewritten, so that the next reader sees exactly the sizes that were parsed here."""
     while True:
-        match = _SIZE.fullmatch(await source.line(_LONGEST_LINE))
+        match = _SIZE.fullmatch(await source.line(_MAX_LINE_BYTES))
         if match is None:
             raise errors.MalformedRequest("The size of a chunk is malformed.")
         size = int(match[1], 16)
@@ -48,13 +48,13 @@ async def _chunked(source: StreamSocket, sink: StreamSocket, moved: Moved, chunk
         if not size:
             break
         await _exactly(source, sink, size, moved)
-        if await source.line(_LONGEST_LINE):
+        if await source.line(_MAX_LINE_BYTES):
             raise errors.MalformedRequest("A chunk is longer than it says.")
         if chunks:
             await _write(sink, b"\r\n", moved)
-    # Trailers may be left out by anyone on the way (RFC 9110, 6.5.1).
-    for _ in range(_MOST_TRAILERS):
-        if not await source.line(_LONGEST_LINE):
+    # Any intermediary may drop trailers (RFC 9110, 6.5.1).
+    for _ in range(_MAX_TRAILERS):
+        if not await source.line(_MAX_LINE_BYTES):
             break
     else:
         raise errors.MalformedRequest("There are too many trailers.")

@@ -1,4 +1,4 @@
-"""Where a vendor's facade adds its own meaning of pause, resume and timeouts, beside the facade and not in here."""
+"""Extension point: a vendor's facade adds its own semantics of pause, resume and timeouts here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paddock.store.records import SandboxRow
 
 @dataclass(frozen=True, slots=True)
 class LifecycleParts:
-    """What the native operations act through, too."""
+    """The parts that native operations also use."""
 
     settings: Settings
     clock: Clock
@@ -30,7 +30,7 @@ class LifecycleParts:
 
 
 class LifecycleExtension:
-    """Base class. A server makes one of each kind at the first use: ``ServerContext.extension``."""
+    """Base class. A server makes one instance of each subclass at first use: ``ServerContext.extension``."""
 
     def __init__(self, parts: LifecycleParts) -> None:
         self._settings = parts.settings
@@ -42,7 +42,7 @@ class LifecycleExtension:
         self._journal = parts.journal
 
     async def _drop_memory(self, sandbox: SandboxRow) -> SandboxRow:
-        """A paused sandbox keeps its files alone. The caller has the sandbox's lock."""
+        """Discard a paused sandbox's memory and keep its files. The caller holds the sandbox's lock."""
         if sandbox.state is not State.PAUSED or not sandbox.memory_kept:
             return sandbox
         provider = self._engine.provider_of(sandbox)

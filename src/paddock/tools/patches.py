@@ -1,4 +1,4 @@
-"""Patches, read: the ``*** Begin Patch`` form that models write, and unified diffs as git makes them."""
+"""Parses patches: the ``*** Begin Patch`` form that models write, and unified diffs as produced by git."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Hunk:
     lines: list[tuple[str, str]] = field(default_factory=list)
     """`` ``, ``-`` or ``+``, and the line."""
     anchors: list[str] = field(default_factory=list)
-    """Lines that come before it somewhere: the class, the function."""
+    """Lines that come before the hunk: the class, the function."""
     at: int | None = None
-    """The line where it was, if the patch says so."""
+    """Its line number, if the patch gives it."""
     at_end: bool = False
     newline_at_end: bool | None = None
-    """Whether the file then ends with one; None: as before."""
+    """Whether the file then ends with a newline; None: as before."""
 
     @property
     def old(self) -> list[str]:
@@ -44,7 +44,7 @@ class Change:
 
 
 MAX_FILES = 1000
-"""That one patch may change."""
+"""Maximum files that one patch may change."""
 
 
 def read(patch: str) -> list[Change]:
@@ -153,12 +153,12 @@ def _name(changes: list[Change], old: str | None, new: str | None) -> None:
         changes.append(Change(PatchAction.ADD, new or ""))
     elif new is None:
         changes.append(Change(PatchAction.DELETE, old))
-    elif not changes or (changes[-1].path, changes[-1].moved_to) != (old, new):  # else the lines of a rename
+    elif not changes or (changes[-1].path, changes[-1].moved_to) != (old, new):  # else lines of a rename
         changes.append(Change(PatchAction.UPDATE, old, moved_to=None if new == old else new))
 
 
 def _read_hunk(change: Change, place: re.Match[str], lines: list[str], at: int) -> int:
-    """Counts the lines, as the hunk says how many there are: one may look like the beginning of the next file."""
+    """Read a hunk by its line counts, because a line may look like the start of the next file."""
     old, new = (int(count) if count is not None else 1 for count in (place[2], place[4]))
     hunk = Hunk(at=int(place[1]))
     while (old > 0 or new > 0) and at < len(lines):
@@ -182,7 +182,7 @@ def _read_hunk(change: Change, place: re.Match[str], lines: list[str], at: int) 
 
 
 def _no_newline(hunk: Hunk) -> None:
-    """Said of the line before. Of one that goes, it means that there is a newline from now on."""
+    """Applies to the line before. For a removed line it means that the file has a final newline from now on."""
     hunk.newline_at_end = bool(hunk.lines) and hunk.lines[-1][0] == "-"
 
 

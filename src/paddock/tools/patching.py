@@ -1,4 +1,4 @@
-"""Patches, applied: every change is worked out before the first is made, and taken back if one cannot be."""
+"""Applies patches: all changes are computed before the first is made, and reverted if one fails."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paddock.tools.tool import ToolFailed
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One file: what it was, and what it becomes."""
+    """The change of one file: its contents before and after."""
 
     act: PatchAction
     path: str
@@ -30,12 +30,12 @@ class Step:
 
 
 MAX_CHANGED_TEXT = 64 << 20
-"""Characters of all files together that one patch changes."""
+"""Maximum characters of all files together that one patch changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatchHeader:
-    """What a patch says of one file, without its lines."""
+    """What a patch does to one file, without the lines."""
 
     act: PatchAction
     path: str
@@ -52,7 +52,7 @@ def headings(patch: str) -> list[PatchHeader]:
 
 
 def texts(patch: str, before: list[tuple[str, bool] | None], names: list[str]) -> list[str | None]:
-    """What each file of the patch becomes: None is a file no more. ``before``: its text, and whether it has CRLF."""
+    """The new text of each file of the patch; None: deleted. ``before``: its old text, and whether it has CRLF."""
     found: list[str | None] = []
     for change, was, name in zip(patches.read(patch), before, names, strict=True):
         if change.act is PatchAction.ADD:
@@ -111,7 +111,7 @@ def _places(ctx: ToolContext, change: PatchHeader) -> tuple[str, str]:
 
 
 async def _before(ctx: ToolContext, change: PatchHeader, path: str, target: str) -> Contents | None:
-    """What is there now; None where nothing is, and nothing should be."""
+    """The current contents; None for a file to be added. Raises if that file exists."""
     if change.act is PatchAction.ADD or target != path:
         with suppress(errors.NotFound):
             await ctx.machine.stat(target, user=ctx.user)
@@ -154,7 +154,7 @@ async def _make(ctx: ToolContext, step: Step) -> None:
 
 
 async def _take_back(ctx: ToolContext, step: Step) -> None:
-    """As well as it goes: whatever stood in the way of the change may stand in the way of this."""
+    """Revert a change as far as possible: whatever made the change fail may prevent this, too."""
     if step.before is None or step.target != step.path:
         with suppress(errors.PaddockError):
             await ctx.machine.remove(step.target, user=ctx.user)

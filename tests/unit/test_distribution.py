@@ -69,3 +69,30 @@ def test_the_distribution_is_named_so() -> None:
     assert project["name"] == DISTRIBUTION
     assert project["scripts"] == {"paddock": "paddock.cli.app:main"}
     assert set(re.findall(r"\[(\w+)\]", install_command("e2b"))) <= set(project["optional-dependencies"])
+
+
+def test_a_checkout_stays_installed_from_its_files() -> None:
+    """`pip install '.[extra]'` would put a copy in its place, which does not change when the files do."""
+    replacing = re.compile(r"\binstall(?! -e )[^\n`]*?\.\[\w")
+    found = {str(path.relative_to(ROOT)): hits for path, text in _texts() if (hits := replacing.findall(text))}
+    assert found == {}
+
+
+def test_every_extra_is_explained_with_its_packages() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    sections: dict[str, str] = {}
+    for section in re.split(r"^(?=The extras? )", (ROOT / "docs" / "dependencies.md").read_text(), flags=re.M)[1:]:
+        heading = section.partition(" (see ")[0]
+        sections |= dict.fromkeys(re.findall(r"`([\w-]+)`", heading), section)
+    assert set(sections) == set(extras)
+    tables = {
+        name: set(re.findall(r"`([\w-]+)`", "".join(re.findall(r"^\|([^|]+)\|", text, re.M))))
+        for name, text in sections.items()
+    }
+    for name, requirements in extras.items():
+        together = {word for other in extras if sections[other] == sections[name] for word in _packages(extras[other])}
+        assert set(_packages(requirements)) <= tables[name] <= together, name
+
+
+def _packages(requirements: list[str]) -> list[str]:
+    return [found[0] for each in requirements if (found := re.match(r"[\w-]+", each))]

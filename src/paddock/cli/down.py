@@ -68,7 +68,8 @@ def confirm(session: CliSession, yes: bool, what: str) -> None:
     if yes:
         return
     if session.json or not sys.stdin.isatty():
-        raise Invalid(f"{what} Say --yes, because nobody can be asked here.")
+        between = "\n" if "\n" in what else " "
+        raise Invalid(f"{what}{between}Say --yes, because nobody can be asked here.")
     output.note(what)
     if not typer.confirm("Go on?", err=True):
         raise typer.Exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -45,6 +46,18 @@ def test_every_command_has_help_takes_json_and_is_documented(words: tuple[str, .
     for option in ("--json", "--server", "--api-key"):
         assert option in shown.stdout
     assert f"paddock {' '.join(words)}" in DOCUMENT.read_text(encoding="utf-8")
+
+
+def test_docs_name_no_command_that_there_is_none_of() -> None:
+    known = {words[0] for words in commands()} | {"delete"}
+    named: dict[str, set[str]] = {}
+    for page in (DOCUMENT.parents[1] / "README.md", *DOCUMENT.parent.glob("*.md")):
+        for found in re.finditer(
+            r"(?:`|\$ |^|[(|] ?)paddock ([a-z][a-z-]+)\b(?! (?:is|has|was)\b)", page.read_text(), re.M
+        ):
+            named.setdefault(found[1], set()).add(page.name)
+    assert len(named) > 20
+    assert {word: pages for word, pages in named.items() if word not in known} == {}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from paddock.cli import code, confinement, copy, exec, observe, run, sandboxes
+from paddock.cli import code, confinement, copy, exec, inspect, logs, observe, ports, run, sandboxes
 from paddock.cli.addon import addon
 from paddock.cli.destroy import destroy
 from paddock.cli.doctor import doctor
@@ -56,6 +56,7 @@ app.command("create", rich_help_panel=SANDBOXES)(sandboxes.create)
 app.command("run", rich_help_panel=SANDBOXES)(run.run)
 app.command("list", rich_help_panel=SANDBOXES)(sandboxes.list_)
 app.command("status", rich_help_panel=SANDBOXES)(sandboxes.status)
+app.command("inspect", rich_help_panel=SANDBOXES)(inspect.inspect)
 app.command("timeout", rich_help_panel=SANDBOXES)(sandboxes.timeout)
 app.command("pause", rich_help_panel=SANDBOXES)(sandboxes.pause)
 app.command("resume", rich_help_panel=SANDBOXES)(sandboxes.resume)
@@ -71,7 +72,9 @@ app.add_typer(service, name="service", rich_help_panel=INSIDE)
 app.add_typer(mcp, name="mcp", rich_help_panel=INSIDE)
 app.add_typer(tool, name="tool", rich_help_panel=INSIDE)
 app.command("cp", rich_help_panel=INSIDE)(copy.cp)
-app.command("url", rich_help_panel=INSIDE)(sandboxes.url)
+app.command("logs", rich_help_panel=INSIDE)(logs.logs)
+app.command("url", rich_help_panel=INSIDE)(ports.url)
+app.command("open", rich_help_panel=INSIDE)(ports.open_)
 app.command("up", rich_help_panel=SERVER)(up)
 app.command("down", rich_help_panel=SERVER)(down)
 app.command("destroy", rich_help_panel=SERVER)(destroy)

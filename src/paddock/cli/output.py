@@ -133,8 +133,8 @@ def note(text: str) -> None:
 def print_text(text: str, *, stderr: bool = False) -> None:
     """Text that a sandbox or the server chose. On a terminal it does nothing but be read; in a pipe it is as it was.
 
-    What a program of the user's writes (``exec``, ``logs``, ``code``) does not come this way: it is passed on as it is,
-    as other tools of this kind do, because colours and cursors are what it may be for."""
+    What a program of the user's writes (``exec``, ``logs``, ``run-code``) does not come this way: it is passed on as it
+    is, as other tools of this kind do, because colours and cursors are what it may be for."""
     stream = sys.stderr if stderr else sys.stdout
     print(visible(text, keep="\n\t") if stream.isatty() else text, file=stream, flush=True)
 

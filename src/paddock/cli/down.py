@@ -92,14 +92,14 @@ def _none_runs(session: CliSession, settings: Settings, sandboxes: bool) -> None
 
 
 def _client(server: ServerProcess, settings: Settings) -> SyncSandboxClient:
-    output.skip_unused_imports()
-    from paddock.client import SyncSandboxClient
-
     try:
         key = settings.key_file.read_text().strip()
     except OSError:
         key = None
-    return SyncSandboxClient(server.url, api_key=key)
+    with output.importing():
+        from paddock.client import SyncSandboxClient
+
+        return SyncSandboxClient(server.url, api_key=key)
 
 
 def _living(client: SyncSandboxClient) -> list[Any]:

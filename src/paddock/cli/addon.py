@@ -18,9 +18,9 @@ from paddock.cli.session import CliSession, command
 from paddock.errors import AddonFailed
 
 if TYPE_CHECKING:
+    from paddock.addons.addon_store import AddonStore
     from paddock.addons.progress import Hear, Progress
     from paddock.addons.recipe import Recipe
-    from paddock.addons.shelf import Shelf
     from paddock.models import AddonAnswer
 
 Name = Annotated[str, typer.Argument(help=f"Which one: {', '.join(NAMES)}.")]
@@ -54,7 +54,7 @@ def install(
     with _told(session, name) as hear:
         made = _install_there(session, name, full, fresh, hear) if _elsewhere(session) else None
         if made is None:
-            _shelf().install(_recipe(name, full=full), hear, fresh=fresh)
+            _addon_store().install(_recipe(name, full=full), hear, fresh=fresh)
             made = _local(name)
     size = made.size or 0
     parts = ", ".join(f"{part} {version}" for part, version in made.parts.items())
@@ -70,7 +70,7 @@ def remove(session: CliSession, name: Name) -> None:
     if _elsewhere(session):
         session.client.remove_addon(name)
     else:
-        _shelf().remove(name)
+        _addon_store().remove(name)
     session.answer({"success": True}, lambda: output.note("Removed."))
 
 
@@ -93,7 +93,7 @@ def _install_there(session: CliSession, name: str, full: bool, fresh: bool, hear
 def _local(name: str) -> AddonAnswer:
     from paddock.models import AddonAnswer
 
-    found = _shelf().installed(name)
+    found = _addon_store().installed(name)
     answer = AddonAnswer(name=name, summary=_recipe(name).summary, installed=found is not None)
     if found is not None:
         answer.version, answer.parts, answer.size = found.version, dict(found.parts), found.size
@@ -123,12 +123,12 @@ def _told(session: CliSession, name: str) -> Iterator[Hear]:
         yield hear
 
 
-def _shelf() -> Shelf:
+def _addon_store() -> AddonStore:
+    from paddock.addons.addon_store import AddonStore
     from paddock.addons.cache import Cache, default_folder
-    from paddock.addons.shelf import Shelf
     from paddock.settings import Settings
 
-    return Shelf(Settings().home / "addons", Cache(default_folder()))
+    return AddonStore(Settings().home / "addons", Cache(default_folder()))
 
 
 def _recipe(name: str, *, full: bool = False) -> Recipe:

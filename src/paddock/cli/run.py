@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from paddock.cli import creating, output
+from paddock.cli import create_options, output
 from paddock.cli.arguments import Action
 from paddock.cli.exec import STILL_RUNNING, ExecRequest
 from paddock.cli.session import CliSession, command
@@ -21,7 +21,7 @@ def run(
     words: Annotated[
         list[str], typer.Argument(metavar="-- CMD...", help="The command; a single word is run by a shell.")
     ],
-    new: creating.CreateOptions,
+    new: create_options.CreateOptions,
     idle_timeout: Annotated[
         int | None, typer.Option(metavar="SECONDS", help="With --keep: idle seconds before it is paused.")
     ] = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paddock.cli import creating, output
+from paddock.cli import create_options, output
 from paddock.cli.arguments import Action, SandboxId, SandboxIds, Status
 from paddock.cli.session import CliSession, command
 from paddock.errors import PaddockError
@@ -24,9 +24,9 @@ PAGE = 50
 @command
 def create(
     session: CliSession,
-    new: creating.CreateOptions,
+    new: create_options.CreateOptions,
     timeout: Annotated[int | None, typer.Option(metavar="SECONDS", help="Idle seconds before it is paused.")] = None,
-    on_timeout: creating.OnTimeout = None,
+    on_timeout: create_options.OnTimeout = None,
 ) -> None:
     """Make a sandbox. In a pipe, prints its id alone."""
     box = session.client.create_sandbox(**new.request(timeout=timeout, on_timeout=on_timeout))

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Awaitable, Callable
 
 from paddock.descriptors import descriptor_limit, for_one_sandbox, for_sandboxes
-from paddock.egress.wire import Wire
+from paddock.http1.stream_socket import StreamSocket
 
 # The process or the machine is short of something, which passes; the client waits in the queue meanwhile.
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -23,7 +23,7 @@ class Acceptor:
     connections than ``limit``."""
 
     def __init__(
-        self, listener: socket.socket, serve: Callable[[Wire], Awaitable[None]], limit: int, busy: bytes = b""
+        self, listener: socket.socket, serve: Callable[[StreamSocket], Awaitable[None]], limit: int, busy: bytes = b""
     ) -> None:
         listener.setblocking(False)
         self._listener = listener
@@ -81,7 +81,7 @@ class Acceptor:
 
     async def _served(self, sock: socket.socket) -> None:
         with contextlib.closing(sock):
-            await self._serve(Wire(sock))
+            await self._serve(StreamSocket(sock))
 
 
 def _report(task: asyncio.Task[None]) -> None:

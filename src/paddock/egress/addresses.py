@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
 from paddock.egress.interfaces import HostAddresses
-from paddock.egress.names import Address, unmapped
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.rules import Network, Rule
+from paddock.http1.hosts import Address, unmapped
 
 NEVER: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("the loopback of the host", ("127.0.0.0/8", "::1/128")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from paddock.egress.head import write_head
+from paddock.http1.head import write_head
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 

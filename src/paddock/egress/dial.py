@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address
 
 from paddock import errors
-from paddock.egress.names import Address
+from paddock.http1.hosts import Address
 
 Dialled = tuple[Address, socket.socket]
 

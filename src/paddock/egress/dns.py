@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import IPv4Address
 
-from paddock.egress.names import Address
+from paddock.http1.hosts import Address
 
 A, AAAA, SVCB, HTTPS = 1, 28, 64, 65
 INTERNET = 1

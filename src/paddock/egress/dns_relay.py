@@ -18,8 +18,8 @@ from paddock.egress.acceptor import Acceptor
 from paddock.egress.dns import AAAA, HTTPS, SVCB, A, DnsCode, Question, read_question, write_answer
 from paddock.egress.gate import EgressGate
 from paddock.egress.limits import Limits
-from paddock.egress.names import parse_host
-from paddock.egress.wire import Wire
+from paddock.http1.hosts import parse_host
+from paddock.http1.stream_socket import StreamSocket
 
 _DATAGRAM = 4096
 _BURST = 32
@@ -116,7 +116,7 @@ class DnsRelay:
             with contextlib.suppress(OSError):
                 sock.sendto(said, sender)
 
-    async def _serve_stream(self, client: Wire) -> None:
+    async def _serve_stream(self, client: StreamSocket) -> None:
         """RFC 7766: any number of questions, each after its length."""
         with contextlib.suppress(OSError):  # gone, or silent for too long
             while True:
@@ -128,7 +128,7 @@ class DnsRelay:
                     await client.send(struct.pack("!H", len(said)) + said)
 
 
-async def _framed(client: Wire) -> bytes | None:
+async def _framed(client: StreamSocket) -> bytes | None:
     while True:
         if len(client.ahead) >= 2:
             size = int.from_bytes(client.ahead[:2], "big")

@@ -6,9 +6,11 @@ import asyncio
 from ipaddress import IPv6Address
 
 from paddock import errors
-from paddock.egress.body import move_body
 from paddock.egress.gate import EgressConnection
-from paddock.egress.head import (
+from paddock.egress.limits import Limits
+from paddock.egress.relay import Idle
+from paddock.http1.body import move_body
+from paddock.http1.head import (
     MAX_INTERIM_RESPONSES,
     NO_BODY,
     Body,
@@ -18,16 +20,16 @@ from paddock.egress.head import (
     parse_response,
     write_head,
 )
-from paddock.egress.limits import Limits
-from paddock.egress.names import Host
-from paddock.egress.relay import Idle
-from paddock.egress.wire import Wire
+from paddock.http1.hosts import Host
+from paddock.http1.stream_socket import StreamSocket
 
 
 class ProxyExchange:
     """Run it once; then its attributes say what became of the two connections."""
 
-    def __init__(self, client: Wire, connection: EgressConnection, request: RequestHead, limits: Limits) -> None:
+    def __init__(
+        self, client: StreamSocket, connection: EgressConnection, request: RequestHead, limits: Limits
+    ) -> None:
         self.answered = False
         """Whether the client has got any part of a response: after that no other answer can be given."""
         self.switched = False

@@ -12,11 +12,11 @@ from paddock import errors
 from paddock.egress.addresses import PrivateAccess
 from paddock.egress.bandwidth import bytes_acked_and_received
 from paddock.egress.dial import dial
-from paddock.egress.names import Address, Host, unmapped
 from paddock.egress.policy import EgressPolicy
-from paddock.egress.records import EgressReport, Ledger, Passage
+from paddock.egress.records import ConnectionEntry, EgressLedger, EgressReport
 from paddock.egress.resolve import Resolve
-from paddock.egress.wire import Wire
+from paddock.http1.hosts import Address, Host, unmapped
+from paddock.http1.stream_socket import StreamSocket
 
 _NAMES_OF_ONE = 16
 _LOOPBACK = ("127.0.0.1", "::1")
@@ -26,7 +26,12 @@ class EgressConnection:
     """A connection to the outside: its wire, and its entry in the ledger."""
 
     def __init__(
-        self, wire: Wire, passage: Passage, names: Sequence[str], address: Address, resolved: Sequence[str]
+        self,
+        wire: StreamSocket,
+        passage: ConnectionEntry,
+        names: Sequence[str],
+        address: Address,
+        resolved: Sequence[str],
     ) -> None:
         self.wire = wire
         self.passage = passage
@@ -45,7 +50,7 @@ class EgressRefused(errors.Forbidden):
         self.address = address
 
 
-class Learned:
+class LearnedNames:
     """Which names a sandbox was told that an address has: for protocols that do not say whom they want to talk to."""
 
     def __init__(self, most: int = 4096) -> None:
@@ -69,14 +74,14 @@ class Learned:
 
 class EgressGate:
     def __init__(
-        self, policy: EgressPolicy, *, reach: PrivateAccess, resolve: Resolve, ledger: Ledger | None = None
+        self, policy: EgressPolicy, *, reach: PrivateAccess, resolve: Resolve, ledger: EgressLedger | None = None
     ) -> None:
         self.policy = policy
-        self.ledger = ledger or Ledger()
+        self.ledger = ledger or EgressLedger()
         self._reach = reach
         self._resolve = resolve
         self._open: set[EgressConnection] = set()
-        self.learned = Learned()
+        self.learned = LearnedNames()
 
     @property
     def open_connections(self) -> int:
@@ -157,7 +162,7 @@ class EgressGate:
                 passage.end("given up")
 
     @staticmethod
-    def refused(passage: Passage, trouble: errors.Forbidden) -> None:
+    def refused(passage: ConnectionEntry, trouble: errors.Forbidden) -> None:
         """Recorded with the address that a name led to, so that the operator sees what would have been reached."""
         if isinstance(trouble, EgressRefused) and trouble.address is not None:
             passage.address = str(trouble.address)
@@ -180,14 +185,14 @@ class EgressGate:
         addresses: Sequence[Address],
         names: Sequence[str],
         resolved: Sequence[str],
-        passage: Passage,
+        passage: ConnectionEntry,
         seconds: float,
     ) -> EgressConnection:
         for address in addresses:
             if why := self.refusal(names, address, passage.port, resolved):
                 raise EgressRefused(why, address)
         address, sock = await dial(addresses, passage.port, seconds)
-        wire = Wire(sock)
+        wire = StreamSocket(sock)
         try:
             return self._opened(EgressConnection(wire, passage, names, address, resolved))
         except BaseException:

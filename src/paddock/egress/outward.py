@@ -8,7 +8,7 @@ from typing import Self
 from paddock import errors
 from paddock.egress.bandwidth import bytes_acked_and_received
 from paddock.egress.gate import EgressConnection, EgressGate
-from paddock.egress.names import parse_host
+from paddock.http1.hosts import parse_host
 
 
 class OutboundConnection:

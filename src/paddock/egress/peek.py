@@ -11,9 +11,9 @@ import struct
 from dataclasses import dataclass
 
 from paddock import errors
-from paddock.egress.head import parse_request
-from paddock.egress.names import Host, parse_authority, parse_host
-from paddock.egress.wire import Wire
+from paddock.http1.head import parse_request
+from paddock.http1.hosts import Host, parse_authority, parse_host
+from paddock.http1.stream_socket import StreamSocket
 
 _HANDSHAKE = 22
 _CLIENT_HELLO = 1
@@ -33,7 +33,7 @@ class Peeked:
     """Whether the client would understand an answer in HTTP."""
 
 
-async def peek(client: Wire, seconds: float, most: int) -> Peeked:
+async def peek(client: StreamSocket, seconds: float, most: int) -> Peeked:
     """Waits for as many bytes as it takes, and gives up on a client that waits for the server to speak first."""
     try:
         async with asyncio.timeout(seconds):

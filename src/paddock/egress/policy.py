@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any, Self
 
 from paddock import errors
-from paddock.egress.names import Address
 from paddock.egress.rules import Rule
+from paddock.http1.hosts import Address
 
 MOST_RULES = 1000
 

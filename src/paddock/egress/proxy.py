@@ -14,7 +14,7 @@ from paddock.egress.limits import Limits
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.records import EgressReport
 from paddock.egress.session import ProxySession
-from paddock.egress.wire import Wire
+from paddock.http1.stream_socket import StreamSocket
 
 
 class EgressProxy:
@@ -46,5 +46,5 @@ class EgressProxy:
         """Clients that are connected now."""
         return self._acceptor.connections
 
-    async def _serve(self, client: Wire) -> None:
+    async def _serve(self, client: StreamSocket) -> None:
         await ProxySession(client, self._gate, self._limits).run()

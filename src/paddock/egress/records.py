@@ -51,7 +51,7 @@ class EgressReport:
 OnRecord = Callable[[EgressRecord], None]
 
 
-class Passage:
+class ConnectionEntry:
     """A connection on its way, until ``end``. Whoever moves its bytes counts them here."""
 
     __slots__ = (
@@ -59,7 +59,7 @@ class Passage:
         "port",
     )  # fmt: skip
 
-    def __init__(self, ledger: Ledger, host: str, port: int, at: float) -> None:
+    def __init__(self, ledger: EgressLedger, host: str, port: int, at: float) -> None:
         self._ledger = ledger
         self._bandwidth = ledger.bandwidth
         self._slowed = 0.0
@@ -117,7 +117,7 @@ class Passage:
         )
 
 
-class Ledger:
+class EgressLedger:
     """Counts everything of one sandbox and keeps the latest records. Totals are true at any moment, bytes included."""
 
     def __init__(self, *, clock: Clock | None = None, latest: int = LATEST, on_record: OnRecord | None = None) -> None:
@@ -139,9 +139,9 @@ class Ledger:
         """Oldest first."""
         return tuple(self._latest)
 
-    def begin(self, host: str, port: int) -> Passage:
+    def begin(self, host: str, port: int) -> ConnectionEntry:
         self._totals = replace(self._totals, connections=self._totals.connections + 1)
-        return Passage(self, host, port, self._clock.now())
+        return ConnectionEntry(self, host, port, self._clock.now())
 
     def count(self, *, up: int = 0, down: int = 0) -> None:
         self._up += up

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from types import TracebackType
 
-from paddock.egress.records import Passage
-from paddock.egress.wire import Wire
+from paddock.egress.records import ConnectionEntry
+from paddock.http1.stream_socket import StreamSocket
 
 
 class Idle:
@@ -40,7 +40,7 @@ class Idle:
         await self._timeout.__aexit__(kind, raised, trace)
 
 
-async def relay(client: Wire, upstream: Wire, passage: Passage, idle_seconds: float) -> str:
+async def relay(client: StreamSocket, upstream: StreamSocket, passage: ConnectionEntry, idle_seconds: float) -> str:
     """Returns how it ended. Each direction ends on its own: a side that has sent everything may still read."""
     how = "complete"
     idle = Idle(idle_seconds)
@@ -58,7 +58,7 @@ async def relay(client: Wire, upstream: Wire, passage: Passage, idle_seconds: fl
     return how
 
 
-async def _pump(source: Wire, sink: Wire, count: Callable[[int], None], idle: Idle) -> None:
+async def _pump(source: StreamSocket, sink: StreamSocket, count: Callable[[int], None], idle: Idle) -> None:
     while moved := await source.move(sink):
         count(moved)
         idle.touch()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from paddock import errors
-from paddock.egress.names import Address, parse_host, parse_port
+from paddock.http1.hosts import Address, parse_host, parse_port
 
 Network = IPv4Network | IPv6Network
 

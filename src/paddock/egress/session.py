@@ -9,15 +9,15 @@ from paddock import errors
 from paddock.egress import answers
 from paddock.egress.exchange import ProxyExchange
 from paddock.egress.gate import EgressConnection, EgressGate
-from paddock.egress.head import RequestHead, parse_request
 from paddock.egress.limits import Limits
-from paddock.egress.names import Host
 from paddock.egress.relay import relay
-from paddock.egress.wire import Wire
+from paddock.http1.head import RequestHead, parse_request
+from paddock.http1.hosts import Host
+from paddock.http1.stream_socket import StreamSocket
 
 
 class ProxySession:
-    def __init__(self, client: Wire, gate: EgressGate, limits: Limits) -> None:
+    def __init__(self, client: StreamSocket, gate: EgressGate, limits: Limits) -> None:
         self._client = client
         self._gate = gate
         self._limits = limits

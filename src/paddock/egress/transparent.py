@@ -26,10 +26,10 @@ from paddock.egress import answers
 from paddock.egress.acceptor import Acceptor
 from paddock.egress.gate import EgressConnection, EgressGate
 from paddock.egress.limits import Limits
-from paddock.egress.names import Address, unmapped
 from paddock.egress.peek import Peeked, peek
 from paddock.egress.relay import relay
-from paddock.egress.wire import Wire
+from paddock.http1.hosts import Address, unmapped
+from paddock.http1.stream_socket import StreamSocket
 
 NAME_SERVER = "127.0.0.53"
 """For the sandbox's ``/etc/resolv.conf``."""
@@ -75,7 +75,7 @@ class TransparentProxy:
     async def close(self) -> None:
         await asyncio.gather(*(acceptor.close() for acceptor in self._acceptors))
 
-    async def _serve(self, client: Wire) -> None:
+    async def _serve(self, client: StreamSocket) -> None:
         try:
             address, port = original_destination(client.sock)
             peeked = await self._peek(client, address, port)
@@ -90,7 +90,7 @@ class TransparentProxy:
         finally:
             client.close()
 
-    async def _peek(self, client: Wire, address: Address, port: int) -> Peeked:
+    async def _peek(self, client: StreamSocket, address: Address, port: int) -> Peeked:
         """Only where a name can change the answer: waiting costs the client time."""
         if not self._gate.needs_name(address, port):
             return Peeked()
@@ -99,7 +99,9 @@ class TransparentProxy:
         except errors.MalformedRequest:
             return Peeked()  # then the address has to do
 
-    async def _connect(self, client: Wire, address: Address, port: int, peeked: Peeked) -> EgressConnection | None:
+    async def _connect(
+        self, client: StreamSocket, address: Address, port: int, peeked: Peeked
+    ) -> EgressConnection | None:
         task = asyncio.current_task()
         seconds = self._limits.connect_seconds
         try:
@@ -124,7 +126,7 @@ class TransparentProxy:
         client.ready = server.passage.ready
         return server
 
-    async def _relay(self, client: Wire, server: EgressConnection) -> None:
+    async def _relay(self, client: StreamSocket, server: EgressConnection) -> None:
         how = "closed with the proxy"
         try:
             how = await relay(client, server.wire, server.passage, self._limits.idle_seconds)

@@ -26,10 +26,10 @@ from paddock.lifecycle.disk_monitor import DiskMonitor
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
 from paddock.lifecycle.journal import Journal
-from paddock.lifecycle.naming import check_name
 from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.planning import NATIVE, CreateTraits, check_timeout, plan, renamed
 from paddock.lifecycle.row_cache import RowCache
+from paddock.lifecycle.sandbox_names import check_name
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME
 from paddock.lifecycle.templates import TemplateCatalog
 from paddock.lifecycle.transitions import Transitions, cannot

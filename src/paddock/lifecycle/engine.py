@@ -30,12 +30,12 @@ from paddock.errors import (
     TooManyRequests,
     Unsupported,
 )
-from paddock.lifecycle import git_clone, reasons, states
+from paddock.lifecycle import git_clone, state_reasons, states
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.deadlines import deadlines_of
 from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.pool import Pool
-from paddock.lifecycle.spec import spec_of
+from paddock.lifecycle.sandbox_spec import spec_of
 from paddock.lifecycle.states import CREATE, DELETE, OPERATIONS, PAUSE, RESUME, Operation
 from paddock.lifecycle.timeouts import with_timeout
 from paddock.models import State
@@ -125,7 +125,7 @@ class Engine:
             # What another node has to carry out nobody here works on.
             lease = self._server_id if self._nodes.here(current) else None
             begun = await self._enter(
-                connection, current, operation.via, data, lease_owner=lease, reason=reasons.why(cause), **values
+                connection, current, operation.via, data, lease_owner=lease, reason=state_reasons.why(cause), **values
             )
         self._bus.changed(begun)
         return begun
@@ -278,7 +278,7 @@ class Engine:
     ) -> SandboxRow:
         """Write the outcome. If another server took this transition over meanwhile, its word counts, not ours."""
         if reason is None and state in {State.PAUSED, State.DELETED}:
-            reason = reasons.begun(sandbox)
+            reason = state_reasons.begun(sandbox)
 
         async def finish() -> SandboxRow:
             async with self._store.write(inline=True) as connection:
@@ -365,7 +365,9 @@ class Engine:
                 sandbox,
                 lease_owner=None,
                 attempts=attempts,
-                reason=f"{reasons.begun(sandbox) or ''} {reasons.unfinished(sandbox)}{error}".strip()[:_MAX_REASON],
+                reason=f"{state_reasons.begun(sandbox) or ''} {state_reasons.unfinished(sandbox)}{error}".strip()[
+                    :_MAX_REASON
+                ],
                 state_changed_at=self._clock.now(),
             )
         self._bus.publish(sandbox.sandbox_id)

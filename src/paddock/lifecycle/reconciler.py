@@ -26,9 +26,9 @@ from paddock.lifecycle.backoff import backoff_seconds
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.idempotency import REMEMBERED_KEYS, REMEMBERED_SECONDS
 from paddock.lifecycle.journal import Journal
-from paddock.lifecycle.naming import with_free_name
 from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.planning import NEVER
+from paddock.lifecycle.sandbox_names import with_free_name
 from paddock.lifecycle.transitions import Transitions
 from paddock.models import Isolation, State, TimeoutAction, TimeoutFrom
 from paddock.providers.base import MachineInfo, MachineState, Mount, Provider

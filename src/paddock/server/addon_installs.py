@@ -17,8 +17,8 @@ from contextlib import suppress
 from paddock import errors
 from paddock.accounts.accounts import Principal
 from paddock.addons import NAMES
+from paddock.addons.addon_store import AddonStore, known
 from paddock.addons.recipes import recipe
-from paddock.addons.shelf import Shelf, known
 from paddock.machine.threads import in_thread
 from paddock.models import AddonAnswer, AddonProgress, InstallAddon
 from paddock.settings import Settings
@@ -78,7 +78,7 @@ class AddonInstallation:
 class AddonInstalls:
     def __init__(self, settings: Settings, providers: Collection[str]) -> None:
         self._home = settings.home
-        self._shelf = Shelf(settings.home / "addons")
+        self._addon_store = AddonStore(settings.home / "addons")
         self._providers = providers
         self._latest: dict[str, AddonInstallation] = {}
         self._task: asyncio.Task[None] | None = None
@@ -89,7 +89,7 @@ class AddonInstalls:
 
     async def get(self, name: str) -> AddonAnswer:
         summary = recipe(known(name)).summary
-        found = await in_thread(self._shelf.installed, name)
+        found = await in_thread(self._addon_store.installed, name)
         latest = self._latest.get(name)
         answer = AddonAnswer(
             name=name,
@@ -122,7 +122,7 @@ class AddonInstalls:
         known(name)
         if self._running() is not None:
             raise errors.Conflict("An add-on is being installed. Wait for its end.")
-        await in_thread(self._shelf.remove, name)
+        await in_thread(self._addon_store.remove, name)
         self._latest.pop(name, None)
 
     async def close(self) -> None:

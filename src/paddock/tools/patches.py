@@ -9,7 +9,7 @@ from enum import StrEnum
 from paddock.tools.tool import ToolFailed
 
 
-class Act(StrEnum):
+class PatchAction(StrEnum):
     ADD = "added"
     UPDATE = "updated"
     DELETE = "deleted"
@@ -34,7 +34,7 @@ class Hunk:
 
 @dataclass
 class Change:
-    act: Act
+    act: PatchAction
     path: str
     moved_to: str | None = None
     hunks: list[Hunk] = field(default_factory=list)
@@ -79,8 +79,8 @@ def _read_envelope(text: str) -> list[Change]:
         if line.strip() == "*** End Patch":
             return changes
         if named := _FILE.fullmatch(line.rstrip()):
-            act = {"Add": Act.ADD, "Update": Act.UPDATE, "Delete": Act.DELETE}[named[1]]
-            changes.append(Change(act, named[2].strip(), hunks=[Hunk()] if act is Act.ADD else []))
+            act = {"Add": PatchAction.ADD, "Update": PatchAction.UPDATE, "Delete": PatchAction.DELETE}[named[1]]
+            changes.append(Change(act, named[2].strip(), hunks=[Hunk()] if act is PatchAction.ADD else []))
         elif not changes:
             raise ToolFailed(f"Line {number} of the patch comes before any file: {line[:100]!r}")
         else:
@@ -89,10 +89,10 @@ def _read_envelope(text: str) -> list[Change]:
 
 
 def _read_line(change: Change, line: str, number: int) -> None:
-    if change.act is Act.DELETE:
+    if change.act is PatchAction.DELETE:
         if line.strip():
             raise ToolFailed(f"Line {number} of the patch: a deleted file has no lines, but there is {line[:100]!r}.")
-    elif change.act is Act.ADD:
+    elif change.act is PatchAction.ADD:
         if line.startswith("+"):
             change.hunks[0].lines.append(("+", line[1:]))
         elif line.strip():
@@ -134,7 +134,7 @@ def _read_unified(text: str) -> list[Change]:
         if line.startswith(("GIT binary patch", "Binary files ")):
             raise ToolFailed("The patch has a binary file in it: apply it with git apply, through run_command.")
         if line.startswith("rename from ") and lines[at : at + 1] and lines[at].startswith("rename to "):
-            changes.append(Change(Act.UPDATE, line[12:], moved_to=lines[at][10:]))
+            changes.append(Change(PatchAction.UPDATE, line[12:], moved_to=lines[at][10:]))
             at += 1
         elif line.startswith("--- ") and lines[at : at + 1] and lines[at].startswith("+++ "):
             _name(changes, _path(line[4:], "a/"), _path(lines[at][4:], "b/"))
@@ -150,11 +150,11 @@ def _name(changes: list[Change], old: str | None, new: str | None) -> None:
     if old is None and new is None:
         raise ToolFailed("The patch has a file that is /dev/null on both sides.")
     if old is None:
-        changes.append(Change(Act.ADD, new or ""))
+        changes.append(Change(PatchAction.ADD, new or ""))
     elif new is None:
-        changes.append(Change(Act.DELETE, old))
+        changes.append(Change(PatchAction.DELETE, old))
     elif not changes or (changes[-1].path, changes[-1].moved_to) != (old, new):  # else the lines of a rename
-        changes.append(Change(Act.UPDATE, old, moved_to=None if new == old else new))
+        changes.append(Change(PatchAction.UPDATE, old, moved_to=None if new == old else new))
 
 
 def _read_hunk(change: Change, place: re.Match[str], lines: list[str], at: int) -> int:

@@ -11,7 +11,7 @@ from paddock.tools.contents import Contents, load, save, turn
 from paddock.tools.context import ToolContext
 from paddock.tools.excerpt import once
 from paddock.tools.hunks import patched
-from paddock.tools.patches import Act
+from paddock.tools.patches import PatchAction
 from paddock.tools.reading import tidy
 from paddock.tools.tool import ToolFailed
 
@@ -20,7 +20,7 @@ from paddock.tools.tool import ToolFailed
 class Step:
     """One file: what it was, and what it becomes."""
 
-    act: Act
+    act: PatchAction
     path: str
     target: str
     before: Contents | None
@@ -34,19 +34,19 @@ MAX_CHANGED_TEXT = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
+class PatchHeader:
     """What a patch says of one file, without its lines."""
 
-    act: Act
+    act: PatchAction
     path: str
     moved_to: str | None
     added: int
     removed: int
 
 
-def headings(patch: str) -> list[Heading]:
+def headings(patch: str) -> list[PatchHeader]:
     return [
-        Heading(change.act, change.path, change.moved_to, change.lines("+"), change.lines("-"))
+        PatchHeader(change.act, change.path, change.moved_to, change.lines("+"), change.lines("-"))
         for change in patches.read(patch)
     ]
 
@@ -55,11 +55,11 @@ def texts(patch: str, before: list[tuple[str, bool] | None], names: list[str]) -
     """What each file of the patch becomes: None is a file no more. ``before``: its text, and whether it has CRLF."""
     found: list[str | None] = []
     for change, was, name in zip(patches.read(patch), before, names, strict=True):
-        if change.act is Act.ADD:
+        if change.act is PatchAction.ADD:
             lines = [line for hunk in change.hunks for _, line in hunk.lines]
             ends = all(hunk.newline_at_end is not False for hunk in change.hunks)
             found.append("\n".join(lines) + ("\n" if lines and ends else ""))
-        elif change.act is Act.DELETE or was is None:
+        elif change.act is PatchAction.DELETE or was is None:
             found.append(None)
         else:
             found.append(patched(was[0], was[1], change.hunks, name))
@@ -77,7 +77,7 @@ async def apply(ctx: ToolContext, patch: str) -> list[Step]:
     return steps
 
 
-async def _plan_all(ctx: ToolContext, patch: str, changes: list[Heading]) -> list[Step]:
+async def _plan_all(ctx: ToolContext, patch: str, changes: list[PatchHeader]) -> list[Step]:
     before: list[Contents | None] = []
     named: set[str] = set()
     size = 0
@@ -97,26 +97,26 @@ async def _plan_all(ctx: ToolContext, patch: str, changes: list[Heading]) -> lis
     return [_step(ctx, *each) for each in zip(changes, before, after, strict=True)]
 
 
-def _step(ctx: ToolContext, change: Heading, before: Contents | None, text: str | None) -> Step:
+def _step(ctx: ToolContext, change: PatchHeader, before: Contents | None, text: str | None) -> Step:
     path, target = _places(ctx, change)
     removed = change.removed
-    if change.act is Act.DELETE and before is not None:
+    if change.act is PatchAction.DELETE and before is not None:
         removed = before.text.count("\n")
     return Step(change.act, path, target, before, text, change.added, removed)
 
 
-def _places(ctx: ToolContext, change: Heading) -> tuple[str, str]:
+def _places(ctx: ToolContext, change: PatchHeader) -> tuple[str, str]:
     path = tidy(ctx.path(change.path))
     return path, tidy(ctx.path(change.moved_to)) if change.moved_to else path
 
 
-async def _before(ctx: ToolContext, change: Heading, path: str, target: str) -> Contents | None:
+async def _before(ctx: ToolContext, change: PatchHeader, path: str, target: str) -> Contents | None:
     """What is there now; None where nothing is, and nothing should be."""
-    if change.act is Act.ADD or target != path:
+    if change.act is PatchAction.ADD or target != path:
         with suppress(errors.NotFound):
             await ctx.machine.stat(target, user=ctx.user)
             raise ToolFailed(f"{target} exists already. Update or delete it instead. Nothing was changed.")
-    if change.act is Act.ADD:
+    if change.act is PatchAction.ADD:
         return None
     try:
         return await load(ctx, path)

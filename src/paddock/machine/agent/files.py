@@ -11,7 +11,7 @@ from paddock import errors
 from paddock.machine.agent import failures
 from paddock.machine.agent.connection import WORK_SECONDS, AgentConnection
 from paddock.machine.agent.failures import AgentRefusal
-from paddock.machine.agent.flows import Watching
+from paddock.machine.agent.flows import WatchCall
 from paddock.machine.agent.link import AgentLink
 from paddock.machine.agent.paths import plain
 from paddock.machine.agent.pending import ListCall, PendingCall
@@ -167,11 +167,11 @@ class _Watch(Watch):
         self._connection = line
         self._path = path
         self._payload = _about(user, path).u8(recursive)
-        self._flow: Watching | None = None
+        self._flow: WatchCall | None = None
 
     async def arm(self) -> None:
-        async def begin(link: AgentLink) -> Watching:
-            flow = Watching(encoded(self._path))
+        async def begin(link: AgentLink) -> WatchCall:
+            flow = WatchCall(encoded(self._path))
             link.begin(RequestKind.WATCH, self._payload, flow)
             await flow.arm(self._connection.reply_seconds)
             return flow

@@ -24,7 +24,7 @@ _EVENT_BYTES = 100
 """Of an event, beside its path."""
 
 
-class Following(StreamCall[OutputChunk]):
+class FollowCall(StreamCall[OutputChunk]):
     """FOLLOW. The agent sends no more than a window ahead of what was taken.
 
     One that knows no windows sends whatever there is: with too much waiting to be taken the request is cancelled, and
@@ -100,7 +100,7 @@ class Following(StreamCall[OutputChunk]):
             self.stop()
 
 
-class Beginning(Following):
+class SpawnCall(FollowCall):
     """SPAWN that follows: before the output comes the process itself."""
 
     def __init__(self, process_id: str, *, windowed: bool) -> None:
@@ -144,7 +144,7 @@ class Beginning(Following):
             self.leave()
 
 
-class Watching(StreamCall[FileEvent]):
+class WatchCall(StreamCall[FileEvent]):
     """WATCH. Too many events that nobody takes become one: the directory itself was changed, look again."""
 
     def __init__(self, path: bytes) -> None:

@@ -23,11 +23,11 @@ from paddock.machine.agent.wire import (
     PASSES_DESCRIPTORS,
     VERSION,
     Frame,
+    FrameSplitter,
     ProtocolError,
     Reader,
     ReplyKind,
     RequestKind,
-    Splitter,
     Writer,
 )
 
@@ -57,7 +57,7 @@ class AgentLink:
         """It sends a follower no more than that takes, and lets the process wait meanwhile."""
         self._socket = connection
         self._loop = asyncio.get_running_loop()
-        self._splitter = Splitter()
+        self._splitter = FrameSplitter()
         self._descriptors: deque[int] = deque()
         self._open: dict[int, PendingRequest] = {}
         self._last = 0

@@ -15,7 +15,7 @@ from paddock.machine.agent.connection import AgentConnection
 from paddock.machine.agent.direct_exec import undisturbed
 from paddock.machine.agent.early_output import EarlyOutput, EarlyOutputs
 from paddock.machine.agent.failures import AgentRefusal, LinkLost
-from paddock.machine.agent.flows import WINDOW, Beginning, Following
+from paddock.machine.agent.flows import WINDOW, FollowCall, SpawnCall
 from paddock.machine.agent.link import AgentLink
 from paddock.machine.agent.paths import plain
 from paddock.machine.agent.pending import PatientCall, PendingCall
@@ -85,8 +85,8 @@ class AgentProcesses:
         _check(spec)
         environment = {**packages.variables(spec.user), **self._environment(), **spec.env}
 
-        async def launch(link: AgentLink) -> tuple[ProcessInfo, Beginning]:
-            flow = Beginning(spec.process_id, windowed=link.windows)
+        async def launch(link: AgentLink) -> tuple[ProcessInfo, SpawnCall]:
+            flow = SpawnCall(spec.process_id, windowed=link.windows)
             flags = _FOLLOW | (_FOLLOW_ALL if linger else 0) | (_WINDOW if link.windows else 0)
             link.begin(RequestKind.SPAWN, self._payload(link, spec, environment, flags), flow)
             return await flow.start(self._connection.reply_seconds), flow
@@ -247,7 +247,7 @@ class AgentProcesses:
                     yield chunk
 
     async def _lasting(
-        self, process_id: str, flow: Following, stdout_offset: int, stderr_offset: int, *, linger: bool
+        self, process_id: str, flow: FollowCall, stdout_offset: int, stderr_offset: int, *, linger: bool
     ) -> AsyncGenerator[OutputChunk | ProcessInfo, None]:
         """The chunks of this flow, and of others that go on where it stopped; at last the process."""
         reached = {Stream.STDOUT: stdout_offset, Stream.STDERR: stderr_offset}
@@ -277,9 +277,9 @@ class AgentProcesses:
 
     async def _begin_following(
         self, process_id: str, stdout_offset: int, stderr_offset: int, linger: bool
-    ) -> Following:
-        async def begin(link: AgentLink) -> Following:
-            flow = Following(process_id, stdout_offset, stderr_offset, windowed=link.windows)
+    ) -> FollowCall:
+        async def begin(link: AgentLink) -> FollowCall:
+            flow = FollowCall(process_id, stdout_offset, stderr_offset, windowed=link.windows)
             payload = Writer().text(process_id).u64(stdout_offset).u64(stderr_offset)
             if link.windows:
                 self._write_window(payload.u8(linger))

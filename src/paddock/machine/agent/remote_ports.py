@@ -30,7 +30,7 @@ class RemotePorts:
     def __init__(self, line: AgentConnection, bridge: AgentBridge) -> None:
         self._connection = line
         self._bridge = bridge
-        self._doors: dict[tuple[int, ListenerKind], _Door] = {}
+        self._doors: dict[tuple[int, ListenerKind], _RemoteListener] = {}
 
     async def dial(self, port: int) -> socket.socket:
         _check(port)
@@ -48,7 +48,7 @@ class RemotePorts:
         door = self._doors.get((port, kind))
         if door is None:
             await self._connection.link()
-            door = _Door(self._bridge, port, kind)
+            door = _RemoteListener(self._bridge, port, kind)
             try:
                 await door.open()
             except AgentRefusal as refusal:
@@ -66,7 +66,7 @@ class RemotePorts:
             await door.close()
 
 
-class _Door:
+class _RemoteListener:
     """Brings connections that are made inside to a listener here, one waiting channel each."""
 
     def __init__(self, bridge: AgentBridge, port: int, kind: ListenerKind) -> None:

@@ -109,7 +109,7 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-class Splitter:
+class FrameSplitter:
     """Cuts a byte stream into frames. What is not a whole frame yet is kept, never more than one frame of it."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from paddock import errors
 from paddock.egress.acceptor import Acceptor
-from paddock.egress.wire import Wire
+from paddock.http1.stream_socket import StreamSocket
 from paddock.machine.agent.machine import AgentMachine
 from paddock.providers.base import InsideService, SandboxSpec
 
@@ -41,7 +41,7 @@ class InsidePort:
     def variables(self) -> Mapping[str, str]:
         return self._service.variables(self._spec().key)
 
-    async def _serve(self, wire: Wire) -> None:
+    async def _serve(self, wire: StreamSocket) -> None:
         spec = self._spec()
         if spec.key:  # nobody's yet, else
             await self._service.serve(spec.sandbox_id, wire.sock)

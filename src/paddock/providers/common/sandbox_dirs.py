@@ -64,7 +64,7 @@ class SandboxDirs:
         try:
             draft.rename(folder)
         except OSError as error:
-            raise AlreadyThere(f"Sandbox {sandbox_id!r} was made by another server.") from error
+            raise SandboxExists(f"Sandbox {sandbox_id!r} was made by another server.") from error
         return folder
 
     def add_warm(self, draft: Path) -> Path:
@@ -136,5 +136,5 @@ class SandboxDirs:
                 yield place / name, record
 
 
-class AlreadyThere(errors.AlreadyExists):
+class SandboxExists(errors.AlreadyExists):
     pass

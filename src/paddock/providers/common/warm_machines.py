@@ -18,7 +18,7 @@ Living = TypeVar("Living")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Ready(Generic[Living]):
+class _WarmMachine(Generic[Living]):
     folder: Path
     record: SandboxRecord
     handle: Living | None
@@ -32,10 +32,10 @@ class WarmMachines(Generic[Living]):
     """Knows; the yard's rename decides. Whoever moves the folder out has it, on any server."""
 
     def __init__(self) -> None:
-        self._ready: list[_Ready[Living]] = []
+        self._ready: list[_WarmMachine[Living]] = []
 
     def add(self, folder: Path, record: SandboxRecord, handle: Living | None = None) -> None:
-        self._ready.append(_Ready(folder, record, handle))
+        self._ready.append(_WarmMachine(folder, record, handle))
 
     def take(self, shape: Shape) -> tuple[Path, SandboxRecord, Living | None] | None:
         for one in self._ready:

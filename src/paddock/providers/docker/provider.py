@@ -34,7 +34,7 @@ from paddock.providers.base import (
 from paddock.providers.common import removal
 from paddock.providers.common.cleanup_tasks import CleanupTasks
 from paddock.providers.common.record import SandboxRecord
-from paddock.providers.common.sandbox_dirs import AlreadyThere, SandboxDirs
+from paddock.providers.common.sandbox_dirs import SandboxDirs, SandboxExists
 from paddock.providers.common.warm_machines import WarmMachines, anonymous, usual
 from paddock.providers.docker import container, quota
 from paddock.providers.docker.address import Address
@@ -289,7 +289,7 @@ class DockerProvider(Provider):
         draft, record = await self._built(spec)
         try:
             folder = self._dirs.publish(draft, spec.sandbox_id)
-        except AlreadyThere:
+        except SandboxExists:
             await self._registry.drop(draft, None)
             return await self._registry.run(self._registry.known(spec.sandbox_id))
         return await self._registry.adopt(self._registry.hold(folder, record))
@@ -308,7 +308,7 @@ class DockerProvider(Provider):
                     await self._engine.update(record.reference, container.limits(spec.resources))
                 record.save(draft)
                 folder = self._dirs.publish(draft, spec.sandbox_id)
-            except AlreadyThere:
+            except SandboxExists:
                 await self._registry.drop(draft, handle)
                 return await self._registry.run(self._registry.known(spec.sandbox_id))
             except EngineNotFound:

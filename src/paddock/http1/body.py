@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 
 from paddock import errors
-from paddock.egress.head import Body, Framing
-from paddock.egress.wire import CHUNK, Wire
+from paddock.http1.head import Body, Framing
+from paddock.http1.stream_socket import CHUNK, StreamSocket
 
 Moved = Callable[[int], None]
 
@@ -16,7 +16,7 @@ _LONGEST_LINE = 4096
 _MOST_TRAILERS = 64
 
 
-async def move_body(source: Wire, sink: Wire, body: Body, moved: Moved, *, chunks: bool = True) -> None:
+async def move_body(source: StreamSocket, sink: StreamSocket, body: Body, moved: Moved, *, chunks: bool = True) -> None:
     """``chunks``: whether a chunked body keeps its chunks, which a reader of HTTP/1.0 would take for content."""
     if body.framing is Framing.LENGTH:
         await _exactly(source, sink, body.length, moved)
@@ -27,7 +27,7 @@ async def move_body(source: Wire, sink: Wire, body: Body, moved: Moved, *, chunk
             moved(count)
 
 
-async def _exactly(source: Wire, sink: Wire, left: int, moved: Moved) -> None:
+async def _exactly(source: StreamSocket, sink: StreamSocket, left: int, moved: Moved) -> None:
     while left:
         count = await source.move(sink, min(left, CHUNK))
         if not count:
@@ -36,7 +36,7 @@ async def _exactly(source: Wire, sink: Wire, left: int, moved: Moved) -> None:
         left -= count
 
 
-async def _chunked(source: Wire, sink: Wire, moved: Moved, chunks: bool) -> None:
+async def _chunked(source: StreamSocket, sink: StreamSocket, moved: Moved, chunks: bool) -> None:
     """The chunks are written anew, so that the next reader sees exactly the sizes that were read here."""
     while True:
         match = _SIZE.fullmatch(await source.line(_LONGEST_LINE))
@@ -62,6 +62,6 @@ async def _chunked(source: Wire, sink: Wire, moved: Moved, chunks: bool) -> None
         await _write(sink, b"0\r\n\r\n", moved)
 
 
-async def _write(sink: Wire, data: bytes, moved: Moved) -> None:
+async def _write(sink: StreamSocket, data: bytes, moved: Moved) -> None:
     await sink.send(data)
     moved(len(data))

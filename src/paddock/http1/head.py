@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from paddock import errors
-from paddock.egress.names import Host, parse_authority
+from paddock.http1.hosts import Host, parse_authority
 
 Headers = Sequence[tuple[bytes, bytes]]
 

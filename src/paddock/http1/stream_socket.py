@@ -35,7 +35,7 @@ Measure = Callable[[memoryview], int]
 _buffers = threading.local()
 
 
-class Wire:
+class StreamSocket:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.sock = sock
@@ -52,7 +52,7 @@ class Wire:
         """What the kernel may be expected to take at once. What it does not take is held in memory, so a slow reader is
         given little at a time, and a quick one much."""
 
-    async def move(self, sink: Wire, limit: int = CHUNK, measure: Measure = len) -> int:
+    async def move(self, sink: StreamSocket, limit: int = CHUNK, measure: Measure = len) -> int:
         """Move at least one byte and at most ``limit`` to ``sink``; 0 at the end of the stream.
 
         ``measure`` says how many of the bytes that were read shall go; the others are kept for whoever reads next.

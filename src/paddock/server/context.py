@@ -8,7 +8,7 @@ import fcntl
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -29,19 +29,18 @@ from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.disk_monitor import DiskMonitor
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.events import Events
+from paddock.lifecycle.extension import LifecycleExtension, LifecycleParts
 from paddock.lifecycle.idempotency import Idempotency
-from paddock.lifecycle.intervals import Stopping
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.journal_file import JournalFile
 from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.peer_changes import PeerChanges
 from paddock.lifecycle.pool import Pool
 from paddock.lifecycle.reconciler import Reconciler
-from paddock.lifecycle.roster import SandboxListing
 from paddock.lifecycle.row_cache import RowCache
 from paddock.lifecycle.sampling import UsageSampler
+from paddock.lifecycle.sandbox_listing import SandboxListing
 from paddock.lifecycle.scheduler import SandboxQueueScheduler
-from paddock.lifecycle.terms import Terms
 from paddock.lifecycle.transitions import Transitions
 from paddock.lifecycle.usage import UsageReport
 from paddock.providers.base import CRASHED, Provider
@@ -73,6 +72,9 @@ _HEALTH_TIMEOUT_S = 2.0
 _MAX_LISTINGS, _MAX_USER_LISTINGS = 8, 2
 """Directories that are listed at a time. One may be 100,000 entries and 64 MB, a multiple of that once it is read, and
 how large it is shows at its end only."""
+
+
+Extension = TypeVar("Extension", bound=LifecycleExtension)
 
 
 class AlreadyRunning(Unavailable):
@@ -127,10 +129,10 @@ class ServerContext:
             default_provider=default,
             server_id=self.server_id,
         )
-        self.terms = Terms(clock, self.store, self.controller, self.transitions, self.engine, self.journal)
-        self.stopping = Stopping(
+        self._parts = LifecycleParts(
             settings, clock, self.store, self.controller, self.transitions, self.engine, self.journal
         )
+        self._extensions: dict[type[LifecycleExtension], LifecycleExtension] = {}
         self.sandbox_listing = SandboxListing(self.store)
         self.usage_sampler = UsageSampler(clock, self.store, self.engine, self.nodes)
         self.port_links = PortLinks(settings, clock, self.controller, self.tokens)
@@ -186,6 +188,14 @@ class ServerContext:
         self._lock: int | None = None
         self._health: asyncio.Task[bool] | None = None
         self._health_until = 0.0
+
+    def extension(self, kind: type[Extension]) -> Extension:
+        """What a vendor's facade adds to the lifecycle."""
+        found = self._extensions.get(kind)
+        if found is None:
+            found = self._extensions[kind] = kind(self._parts)
+        assert isinstance(found, kind)  # noqa: S101 - for the type checker
+        return found
 
     async def open(self, *, loops: bool = True) -> None:
         """Ready to serve when it returns. ``loops=False`` leaves scheduler and reconciler to be driven by hand."""

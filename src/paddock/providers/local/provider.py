@@ -128,9 +128,9 @@ class LocalProvider(capacity.OnThisHost):
         if self._adopting is not None:
             self._adopting.cancel()
             await asyncio.gather(self._adopting, return_exceptions=True)
-        handle = list(self._handles.values())
+        handles = list(self._handles.values())
         self._handles.clear()
-        for one in (*handle, *self._warm_machines.clear()):
+        for one in (*handles, *self._warm_machines.clear()):
             await one.detach()
         await self._cleanup.finish()
         self._resolver.close()

@@ -8,7 +8,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DaytonaSandbox",
+    "DockerSandbox",
     "E2BSandbox",
+    "KubernetesSandbox",
+    "LocalSandbox",
     "SandboxClient",
     "SandboxSession",
     "SyncSandboxClient",
@@ -19,7 +22,16 @@ __all__ = [
 
 if TYPE_CHECKING:
     from paddock.client import SandboxClient, SyncSandboxClient
-    from paddock.session import DaytonaSandbox, E2BSandbox, SandboxSession, SyncSandboxSession, create_sandbox
+    from paddock.session import (
+        DaytonaSandbox,
+        DockerSandbox,
+        E2BSandbox,
+        KubernetesSandbox,
+        LocalSandbox,
+        SandboxSession,
+        SyncSandboxSession,
+        create_sandbox,
+    )
 
 
 def __getattr__(name: str) -> Any:
@@ -28,7 +40,7 @@ def __getattr__(name: str) -> Any:
         from paddock import client
 
         return getattr(client, name)
-    if name in {"DaytonaSandbox", "E2BSandbox", "SandboxSession", "SyncSandboxSession", "create_sandbox"}:
+    if name in __all__:
         from paddock import session
 
         return getattr(session, name)

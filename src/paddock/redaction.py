@@ -39,6 +39,7 @@ _FORMS = re.compile(
     r"|(gh[pousr]_|github_pat_|glpat-)[A-Za-z0-9_-]{20,}"  # of the places that git_url leads to
     r")"
 )
+_COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 _ANY = re.compile(r"://|[?&;=:]|bearer|e2b_|dtn_|t_|gh|glpat-|\.", re.IGNORECASE)
 
 
@@ -87,6 +88,11 @@ def visible(text: object, *, keep: str = "") -> str:
     if given.isprintable():
         return given
     return "".join(each if each.isprintable() or each in keep else repr(each)[1:-1] for each in given)
+
+
+def without_colours(text: str) -> str:
+    """Text of a program that takes its output for a terminal."""
+    return _COLOURS.sub("", text) if "\x1b" in text else text
 
 
 class LogRedactor:

@@ -30,8 +30,10 @@ def test_code_that_fails_says_so_by_its_exit_code(paddock: Paddock, box: str) ->
     failed = paddock.raw("run-code", box, "1 / 0")
     assert failed.returncode == 1
     assert b"ZeroDivisionError" in failed.stderr
+    assert b"\x1b" not in failed.stderr
     document = paddock.json("run-code", box, "print(1)\n1 / 0", check=1)
     assert (document["stdout"], document["error"]["name"]) == ("1\n", "ZeroDivisionError")
+    assert "\x1b" not in document["error"]["traceback"]
     assert paddock.json("run-code", box, "[1]")["results"][0]["formats"] == {"json": [1]}
     paddock("run-code", box, "1", "--file", "x", check=2)
 

@@ -17,9 +17,12 @@ from unittest import mock
 
 from paddock import SyncSandboxClient
 from paddock.models import McpDocument
+from tests.docs import sdks
 from tests.docs.examples import PROMPT, Command, Example, commands
+from tests.docs.model import scripted_model
 from tests.docs.not_run import reason
 from tests.docs.printed import missing
+from tests.e2b import environments as e2b
 from tests.e2b.server import PaddockServer
 
 _SAMPLE_ID = re.compile(r"\b[a-z]+_1f2e3d4c\b")
@@ -27,6 +30,13 @@ _SAMPLE_PORT = re.compile(r"(?<=localhost:)8080\b|(?<=127\.0\.0\.1:)8080\b")
 _MARK = "\x1e"
 _SECONDS = 120
 _REFUSAL = '"success":false'
+_AS_NOTEBOOK = """
+import ast, asyncio, inspect, sys
+with open(sys.argv[1]) as file:
+    code = compile(file.read(), sys.argv[1], "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+if inspect.iscoroutine(running := eval(code, {"__name__": "__main__"})):
+    asyncio.run(running)
+"""
 FILES = {"README.md": "# Field\n\n## Two commands\n", "report.csv": "a,b\n", "model.bin": "weights"}
 """What a reader has of his own."""
 
@@ -39,6 +49,8 @@ class Reader:
     programs: Path
     used: set[str] = field(default_factory=set)
     """Which reasons for not running something were met."""
+    left_out: list[str] = field(default_factory=list)
+    """What needs a package that cannot be had on this machine now, and why."""
     _names: dict[str, Any] = field(default_factory=dict)
     _variables: dict[str, str] = field(default_factory=dict)
     _sandbox_id: str = ""
@@ -57,7 +69,10 @@ class Reader:
                 self._type(example)
             case "python":
                 if reason(example.text, self.used) is None:
-                    self._run(example)
+                    self._run(example) if (sdk := sdks.imported(example.text)) is None else self._run_with(sdk, example)
+            case "js":
+                if reason(example.text, self.used) is None:
+                    self._run_js(example)
             case "json":
                 document = json.loads(example.text)
                 if "mcpServers" in document:
@@ -78,10 +93,58 @@ class Reader:
             if inspect.iscoroutine(running := eval(code, self._names)):  # as `python -m asyncio` takes it
                 asyncio.run(running)
 
+    def _run_with(self, sdk: sdks.PythonSdk, example: Example) -> None:
+        """In that SDK's own environment, as a file; pages other than README may await at the top, as in a notebook."""
+        try:
+            sdk.prepare()
+        except sdks.NotToBeHad as problem:
+            self.left_out.append(f"{example.place}: {problem}")
+            return
+        (self.folder / "example.py").write_text("\n" * (example.line - 1) + self._mine(example.text))
+        awaits = example.page != "README.md"
+        with scripted_model() as model:
+            self._finish(
+                [str(sdk.python), "-c", _AS_NOTEBOOK, "example.py"] if awaits else [str(sdk.python), "example.py"],
+                example,
+                {**sdk.path, **model.environment()},
+            )
+            agents = "create_agent(" in example.text or "create_deep_agent(" in example.text
+            assert not agents or "from the sandbox" in "".join(model.answers), f"{example.place}: the agent did nothing"
+
+    def _run_js(self, example: Example) -> None:
+        try:
+            modules = sdks.node_modules(e2b.JS_NEWEST)
+        except sdks.NotToBeHad as problem:
+            self.left_out.append(f"{example.place}: {problem}")
+            return
+        (self.folder / "node_modules").symlink_to(modules)
+        (self.folder / "example.mjs").write_text(self._mine(example.text))
+        self._finish(["node", "example.mjs"], example, {"PATH": os.environ["PATH"]})
+
+    def _finish(self, command: list[str], example: Example, more: dict[str, str]) -> None:
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env={**self.environment(), **self._variables, **more},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+        )
+        assert done.returncode == 0, f"{example.place} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+
     # A terminal
 
     def _type(self, example: Example) -> None:
-        typed = [command for command in commands(example) if reason(f"{PROMPT}{command.text}", self.used) is None]
+        typed = []
+        for command in commands(example):
+            try:
+                sdks.install(command.text, self.home)
+            except sdks.NotToBeHad as problem:
+                self.left_out.append(f"{example.page}:{command.line}: {problem}")
+                return
+            if reason(f"{PROMPT}{command.text}", self.used) is None:
+                typed.append(command)
         if not typed:
             return
         script = "\n".join(f"printf '{_MARK}%s\\n' {n}\n{self._mine(each.text)}" for n, each in enumerate(typed))

@@ -71,6 +71,18 @@ async def test_code_that_fails_is_an_answer(client: SandboxClient, box: str) -> 
     assert result.status == "failed"
     assert result.error is not None
     assert (result.error.name, result.error.value) == ("ZeroDivisionError", "division by zero")
+    assert "ZeroDivisionError" in result.error.traceback
+
+
+@pytest.mark.parametrize(
+    "code", ["1 / 0", "1 +", "raise ValueError('\\x1b[31mred\\x1b[0m')", "raise SystemExit('\\x1b[1mbold')"]
+)
+async def test_an_error_has_no_colour_codes(code: str, client: SandboxClient, box: str) -> None:
+    result = await client.run_code(box, code)
+    [raised] = [event async for event in client.stream_code(box, code) if isinstance(event, CodeRaised)]
+    assert result.error is not None
+    for error in (result.error, raised):
+        assert "\x1b" not in f"{error.name} {error.value} {error.traceback}"
 
 
 async def test_languages_variables_and_contexts(client: SandboxClient, box: str) -> None:

@@ -40,7 +40,21 @@ def test_a_shell_inside(words: tuple[str, ...], paddock: Paddock, box: Sandbox) 
         assert shown.end() == 3
 
 
+def test_logs_are_followed_to_the_end(paddock: Paddock, box: Sandbox) -> None:
+    paddock("exec", box.sandbox_id, "--", "mkfifo going")
+    paddock("exec", "-d", box.sandbox_id, "--", "echo one; cat going")
+    with screen(paddock, "logs", "-f", box.sandbox_id) as shown:
+        shown.wait_for(b"one")
+        paddock("exec", box.sandbox_id, "--", "echo two > going")
+        shown.wait_for(b"two")
+        assert shown.end() == 0
+    paddock("exec", box.sandbox_id, "--", "rm going")
+
+
 def test_what_is_known_of_one(paddock: Paddock, box: Sandbox) -> None:
+    known = json.loads(paddock("inspect", box.sandbox_id).stdout)
+    assert (known["sandbox_id"], known["status"]) == (box.sandbox_id, "running")
+    assert known["egress_report"]["mode"] == "proxy" and known["isolation_report"]["layers"]
     assert paddock.json("status", box.sandbox_id)["sandbox_id"] == box.sandbox_id
     assert "running" in paddock("status", box.sandbox_id).stdout
 

@@ -71,3 +71,21 @@ def test_the_distributions_are_named_so(name: str, folder: str) -> None:
     assert project["scripts"] == {"paddock": "paddock.__main__:main"}
     for extra in project["optional-dependencies"]:
         assert f"'{name}[{extra}]'" in install_command(extra, name)
+
+
+def test_a_checkout_stays_installed_from_its_files() -> None:
+    """`pip install '.[extra]'` would put a copy in its place, which does not change when the files do."""
+    replacing = re.compile(r"\binstall(?! -e )[^\n`]*?\.\[\w")
+    found = {str(path.relative_to(ROOT)): hits for path, text in _texts() if (hits := replacing.findall(text))}
+    assert found == {}
+
+
+@pytest.mark.parametrize("folder", [".", "client"])
+def test_every_extra_is_explained_with_its_packages(folder: str) -> None:
+    extras = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|", (ROOT / "docs" / "dependencies.md").read_text(), re.M)
+    for name, requirements in extras.items():
+        explained = next(packages for extra, packages in rows if f"`{name}`" in extra)
+        named = [re.match(r"[\w-]+", requirement)[0] for requirement in requirements]  # type: ignore[index]
+        own = [package for package in named if package not in (SERVER, CLIENT)]
+        assert all(f"`{package}`" in explained for package in own), name

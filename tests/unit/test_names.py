@@ -22,5 +22,7 @@ def test_dir_shows_every_name_before_it_is_used_and_each_is_there() -> None:
     asked = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=True, timeout=60)
     shown, early, kinds, missing = json.loads(asked.stdout)
     assert {"SandboxClient", "SyncSandboxClient", "SandboxSession", "create_sandbox", "__version__"} <= set(shown)
+    kinds_of_sandbox = {"LocalSandbox", "DockerSandbox", "KubernetesSandbox", "E2BSandbox", "DaytonaSandbox"}
+    assert kinds_of_sandbox <= set(shown), "docs/langchain.md names them"
     assert early == [], "imported before anything of it was used"
     assert all(kinds.values()) and missing == []

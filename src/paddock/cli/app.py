@@ -1,44 +1,130 @@
-"""All commands of ``paddock``, by section."""
+"""The table of contents of the ``paddock`` command.
+
+A command's module is imported when the command is named, and all of them for the list in ``paddock --help`` only: a
+person waits for every import.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from typing import Any
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
-from paddock.cli import code, confinement, copy, exec, observe, run, sandboxes
-from paddock.cli.addon import addon
-from paddock.cli.destroy import destroy
-from paddock.cli.doctor import doctor
-from paddock.cli.down import down
-from paddock.cli.keys import keys
-from paddock.cli.mcp import mcp
-from paddock.cli.service import service
 from paddock.cli.session import NOBODY_READS, ApiKey, Json, Server
-from paddock.cli.shell import shell
-from paddock.cli.template import template
-from paddock.cli.tool import tool
-from paddock.cli.up import up
-from paddock.cli.users import users
+
+if TYPE_CHECKING:
+    from typer._click import Command
+
+SECTIONS = {
+    "Sandboxes": {
+        "create": "sandboxes.create",
+        "run": "run.run",
+        "list": "sandboxes.list_",
+        "status": "sandboxes.status",
+        "inspect": "inspect.inspect",
+        "timeout": "sandboxes.timeout",
+        "pause": "sandboxes.pause",
+        "resume": "sandboxes.resume",
+        "kill": "sandboxes.kill",
+        "events": "observe.events",
+        "isolation": "confinement.isolation",
+        "egress": "confinement.egress",
+    },
+    "Inside a sandbox": {
+        "exec": "exec.exec_",
+        "shell": "shell.shell",
+        "logs": "logs.logs",
+        "run-code": "code.run_code",
+        "service": "service.service",
+        "mcp": "mcp.mcp",
+        "tool": "tool.tool",
+        "cp": "copy.cp",
+        "url": "ports.url",
+        "open": "ports.open_",
+    },
+    "The server": {
+        "up": "up.up",
+        "down": "down.down",
+        "destroy": "destroy.destroy",
+        "keys": "keys.keys",
+        "users": "users.users",
+        "template": "template.template",
+        "addon": "addon.addon",
+        "usage": "observe.usage",
+        "health": "observe.health",
+        "version": "observe.version",
+        "doctor": "doctor.doctor",
+    },
+}
+"""Each command as ``module.name`` below ``paddock.cli``: a function, or a group of commands."""
+ALIASES = {"delete": "sandboxes.kill"}
+"""They work, and are not listed."""
+
+
+class Commands(MutableMapping[str, "Command"]):
+    """By name, each imported when it is asked for."""
+
+    def __init__(self) -> None:
+        self._places = {name: place for section in SECTIONS.values() for name, place in section.items()} | ALIASES
+        self._loaded: dict[str, Command] = {}
+
+    def __getitem__(self, name: str) -> Command:
+        if name not in self._loaded:
+            self._loaded[name] = _load(name, self._places[name])
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Command) -> None:
+        self._loaded[name] = command
+        self._places.setdefault(name, "")
+
+    def __delitem__(self, name: str) -> None:
+        del self._places[name]
+        self._loaded.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def _load(name: str, place: str) -> Command:
+    module, _, attribute = place.partition(".")
+    found = getattr(import_module(f"paddock.cli.{module}"), attribute)
+    if isinstance(found, typer.Typer):
+        command: Command = typer.main.get_group(found)
+    else:
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        alone.command(name)(found)
+        command = typer.main.get_command(alone)
+    command.name, command.hidden = name, name in ALIASES
+    return command
 
 
 class Sections(TyperGroup):
     """Lists the commands by section. Typer supports that only through Rich, whose import alone takes longer than the
     rest of ``paddock --help``."""
 
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for name, found in self.commands.items():
-            if not found.hidden:
-                heading = getattr(found, "rich_help_panel", None) or "Commands"
-                sections.setdefault(str(heading), []).append((name, found.get_short_help_str(100)))
-        width = max(len(name) for rows in sections.values() for name, _ in rows)
-        for heading, rows in sections.items():
+        width = max(len(name) for name in self.commands)
+        for heading, section in SECTIONS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(width), text) for name, text in rows])
+                formatter.write_dl(
+                    [(name.ljust(width), self.commands[name].get_short_help_str(100)) for name in section]
+                )
 
 
 app = typer.Typer(
@@ -50,40 +136,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-SANDBOXES, INSIDE, SERVER = "Sandboxes", "Inside a sandbox", "The server"
-
-app.command("create", rich_help_panel=SANDBOXES)(sandboxes.create)
-app.command("run", rich_help_panel=SANDBOXES)(run.run)
-app.command("list", rich_help_panel=SANDBOXES)(sandboxes.list_)
-app.command("status", rich_help_panel=SANDBOXES)(sandboxes.status)
-app.command("timeout", rich_help_panel=SANDBOXES)(sandboxes.timeout)
-app.command("pause", rich_help_panel=SANDBOXES)(sandboxes.pause)
-app.command("resume", rich_help_panel=SANDBOXES)(sandboxes.resume)
-app.command("kill", rich_help_panel=SANDBOXES)(sandboxes.kill)
-app.command("delete", hidden=True)(sandboxes.kill)
-app.command("events", rich_help_panel=SANDBOXES)(observe.events)
-app.command("isolation", rich_help_panel=SANDBOXES)(confinement.isolation)
-app.command("egress", rich_help_panel=SANDBOXES)(confinement.egress)
-app.command("exec", rich_help_panel=INSIDE)(exec.exec_)
-app.command("shell", rich_help_panel=INSIDE)(shell)
-app.command("run-code", rich_help_panel=INSIDE)(code.run_code)
-app.add_typer(service, name="service", rich_help_panel=INSIDE)
-app.add_typer(mcp, name="mcp", rich_help_panel=INSIDE)
-app.add_typer(tool, name="tool", rich_help_panel=INSIDE)
-app.command("cp", rich_help_panel=INSIDE)(copy.cp)
-app.command("url", rich_help_panel=INSIDE)(sandboxes.url)
-app.command("up", rich_help_panel=SERVER)(up)
-app.command("down", rich_help_panel=SERVER)(down)
-app.command("destroy", rich_help_panel=SERVER)(destroy)
-app.add_typer(keys, name="keys", rich_help_panel=SERVER)
-app.add_typer(users, name="users", rich_help_panel=SERVER)
-app.add_typer(template, name="template", rich_help_panel=SERVER)
-app.add_typer(addon, name="addon", rich_help_panel=SERVER)
-app.command("usage", rich_help_panel=SERVER)(observe.usage)
-app.command("health", rich_help_panel=SERVER)(observe.health)
-app.command("version", rich_help_panel=SERVER)(observe.version)
-app.command("doctor", rich_help_panel=SERVER)(doctor)
-
 
 @app.callback()
 def options(server: Server = None, api_key: ApiKey = None, json: Json = False) -> None:
@@ -92,6 +144,7 @@ def options(server: Server = None, api_key: ApiKey = None, json: Json = False) -
 
 
 def main() -> None:
+    gc.disable()  # until a command begins: nothing of what is imported before is garbage
     try:
         try:
             app(prog_name="paddock")

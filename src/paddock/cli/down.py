@@ -68,7 +68,8 @@ def confirm(session: CliSession, yes: bool, what: str) -> None:
     if yes:
         return
     if session.json or not sys.stdin.isatty():
-        raise Invalid(f"{what} Say --yes, because nobody can be asked here.")
+        between = "\n" if "\n" in what else " "
+        raise Invalid(f"{what}{between}Say --yes, because nobody can be asked here.")
     output.note(what)
     if not typer.confirm("Go on?", err=True):
         raise typer.Exit(1)
@@ -91,14 +92,14 @@ def _none_runs(session: CliSession, settings: Settings, sandboxes: bool) -> None
 
 
 def _client(server: ServerProcess, settings: Settings) -> SyncSandboxClient:
-    output.skip_unused_imports()
-    from paddock.client import SyncSandboxClient
-
     try:
         key = settings.key_file.read_text().strip()
     except OSError:
         key = None
-    return SyncSandboxClient(server.url, api_key=key)
+    with output.importing():
+        from paddock.client import SyncSandboxClient
+
+        return SyncSandboxClient(server.url, api_key=key)
 
 
 def _living(client: SyncSandboxClient) -> list[Any]:

@@ -14,7 +14,9 @@ from paddock.cli.arguments import SandboxId, pairs
 from paddock.cli.session import CliSession, command
 from paddock.errors import Invalid
 
-mcp = typer.Typer(help="A sandbox's tools over MCP, and your own MCP servers.", no_args_is_help=True)
+mcp = typer.Typer(
+    help="A sandbox's tools over MCP, and your own MCP servers among them.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The server's name.")]
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from paddock import errors
+from paddock.cli import markup
 from paddock.errors import PaddockError
 from paddock.redaction import visible
 
@@ -40,10 +43,28 @@ _SPANS = (
 )
 
 
-def skip_unused_imports() -> None:
-    """Keep ``httpx`` from importing its own command line, which doubles its import time. httpx tolerates an ImportError
-    there; ``None`` in ``sys.modules`` causes one."""
-    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
+_UNUSED = ("httpx._main", "h2")
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """For what a person waits for at every start. ``httpx`` is kept from importing its own command line and HTTP/2,
+    which it allows to be missing: ``None`` in ``sys.modules`` makes an import fail. Pydantic need not look for plugins
+    among all that is installed. What is imported stays to the end, so the garbage collector need not walk it, now or
+    later."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    left_out = [name for name in _UNUSED if name not in sys.modules]
+    sys.modules |= dict.fromkeys(left_out)  # type: ignore[arg-type]
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        for name in left_out:
+            del sys.modules[name]
+        gc.freeze()
+        if collecting:
+            gc.enable()
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -71,30 +92,36 @@ def _json(document: Any, indent: int | None = None) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str = "") -> None:
-    """Columns without lines, so that they can be cut and sorted; ``empty`` is printed if there are no rows."""
+    """Columns without lines, so that they can be cut and sorted; ``empty`` is said when there are no rows."""
+    shown = [tuple(map(printable, row)) for row in rows]
+    if not shown and empty:
+        note(empty)
+        return
+    if not sys.stdout.isatty():
+        print(markup.plain_table(columns, shown))
+        return
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in columns:
-        table.add_column(name, overflow="fold", no_wrap=not sys.stdout.isatty())
-    for row in rows:
-        table.add_row(*map(printable, row))
-    if not table.row_count and empty:
-        note(empty)
-        return
+        table.add_column(name, overflow="fold")
+    for row in shown:
+        table.add_row(*row)
     console().print(table)
 
 
 def print_fields(fields: Mapping[str, str | None]) -> None:
     """Names and values, one per line; those without a value are left out.
 
-    A URL that does not fit beside its name gets a line of its own and is not broken: terminals wrap it, and still open
-    it as one.
-    """
+    A URL that does not fit beside its name has a line of its own and is never broken there: the terminal shows it on
+    several lines, and still opens it as one."""
+    shown = {name: visible(value, keep="\n") for name, value in fields.items() if value}
+    if not sys.stdout.isatty():
+        print(markup.plain_fields(shown))
+        return
     from rich.table import Table
     from rich.text import Text
 
-    shown = {name: visible(value, keep="\n") for name, value in fields.items() if value}
     width, screen = max(map(len, shown), default=0), console()
     for name, value in shown.items():
         text = Text.from_markup(value)
@@ -110,10 +137,8 @@ def print_fields(fields: Mapping[str, str | None]) -> None:
 
 
 def escape(text: object) -> str:
-    """Untrusted text for a table: without markup and control characters."""
-    from rich.markup import escape as escape_markup
-
-    return escape_markup(printable(text))
+    """Text that others chose, for a table: no markup in it, and nothing that a terminal would obey."""
+    return markup.escape(printable(text))
 
 
 def printable(text: object) -> str:
@@ -134,9 +159,8 @@ def note(text: str) -> None:
 def print_text(text: str, *, stderr: bool = False) -> None:
     """Text from a sandbox or the server. Control characters are made visible on a terminal; in a pipe it is unchanged.
 
-    The output of user programs (``exec``, ``logs``, ``code``) is not printed by this function but passed on unchanged,
-    as in similar tools, because it may use colours and cursor control.
-    """
+    What a program of the user's writes (``exec``, ``logs``, ``run-code``) does not come this way: it is passed on as it
+    is, as other tools of this kind do, because colours and cursors are what it may be for."""
     stream = sys.stderr if stderr else sys.stdout
     print(visible(text, keep="\n\t") if stream.isatty() else text, file=stream, flush=True)
 

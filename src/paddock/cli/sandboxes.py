@@ -92,21 +92,6 @@ def kill(session: CliSession, sandbox_ids: SandboxIds) -> None:
     _each(session, sandbox_ids, session.client.delete_sandbox, "deleted")
 
 
-@command
-def url(
-    session: CliSession,
-    sandbox_id: SandboxId,
-    port: Annotated[int, typer.Argument(min=1, max=65535, help="A port inside the sandbox.")],
-    program: Annotated[bool, typer.Option("--program", help="Print the URL for programs instead.")] = False,
-) -> None:
-    """Print the URL of a port for a browser. The URL for programs, if different, is printed to standard error."""
-    urls = session.client.get_port_urls(sandbox_id, port)
-    for_programs = urls.program_url or urls.url
-    session.answer(urls, lambda: output.print_text(for_programs if program else urls.url))
-    if for_programs != urls.url and not (program or session.json):
-        output.note(f"For programs such as curl or Python: {for_programs}")
-
-
 def _each(session: CliSession, sandbox_ids: Sequence[str], act: Callable[[str], Any], done: str) -> None:
     """Try all of them; a failure of one does not stop the others."""
     results: list[Any] = []

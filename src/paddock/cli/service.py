@@ -10,7 +10,9 @@ from paddock.cli import output
 from paddock.cli.arguments import SandboxId, pairs
 from paddock.cli.session import CliSession, command
 
-service = typer.Typer(help="Services that start when their port is first used.", no_args_is_help=True)
+service = typer.Typer(
+    help="Services that start when their port is first used.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The service's name.")]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import importlib.util
 import inspect
 import sys
@@ -52,19 +53,18 @@ class CliSession:
     def client(self) -> SyncSandboxClient:
         """Created at first use, closed when the command ends."""
         if self._client is None:
-            output.skip_unused_imports()
-            from paddock.client import SyncSandboxClient
+            with output.importing():
+                from paddock.client import SyncSandboxClient
 
-            self._client = self._open.enter_context(
-                SyncSandboxClient(self.server, api_key=self.api_key, retries=RETRIES)
-            )
+                client = SyncSandboxClient(self.server, api_key=self.api_key, retries=RETRIES)
+            self._client = self._open.enter_context(client)
         return self._client
 
     def async_client(self) -> SandboxClient:
-        output.skip_unused_imports()
-        from paddock.client import SandboxClient
+        with output.importing():
+            from paddock.client import SandboxClient
 
-        return SandboxClient(self.server, api_key=self.api_key, retries=RETRIES)
+            return SandboxClient(self.server, api_key=self.api_key, retries=RETRIES)
 
     def answer(self, document: Any, show: Callable[[], None]) -> None:
         """Print the document with --json, otherwise call ``show``."""
@@ -93,6 +93,7 @@ def command(function: Callable[Concatenate[CliSession, P], None]) -> Callable[..
         session = CliSession(
             server or root.get("server"), api_key or root.get("api_key"), json or bool(root.get("json"))
         )
+        gc.enable()
         try:
             function(session, **_gathered(groups, arguments))  # type: ignore[call-arg]
         except PaddockError as error:

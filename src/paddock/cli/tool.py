@@ -16,7 +16,7 @@ from paddock.cli.arguments import SandboxId
 from paddock.cli.session import CliSession, command
 from paddock.errors import ToolNotFound
 
-tool = typer.Typer(help="The tools that agents have in a sandbox.", no_args_is_help=True)
+tool = typer.Typer(help="The tools that agents have in a sandbox.", no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name, e.g. read_file.")]
 

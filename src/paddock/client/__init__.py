@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from paddock.client.answers import (
     CodeContext,
     CodeEnded,
@@ -29,9 +31,11 @@ from paddock.client.answers import (
     ToolInfo,
     ToolResult,
 )
-from paddock.client.asynchronous import SandboxClient
 from paddock.client.errors import AnswerLost, ServerUnreachable, UnexpectedAnswer
 from paddock.client.synchronous import SyncSandboxClient
+
+if TYPE_CHECKING:
+    from paddock.client.asynchronous import SandboxClient
 
 __all__ = [
     "AnswerLost",
@@ -65,3 +69,12 @@ __all__ = [
     "ToolResult",
     "UnexpectedAnswer",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The async client on first use: blocking programs, such as most of the command line, need no event loop."""
+    if name == "SandboxClient":
+        from paddock.client.asynchronous import SandboxClient
+
+        return SandboxClient
+    raise AttributeError(f"module 'paddock.client' has no attribute {name!r}")

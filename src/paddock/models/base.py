@@ -14,7 +14,8 @@ class Request(BaseModel):
 
 
 class Answer(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+    # Each is built when it is first used: most programs use few of them, and a command line waits for all.
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
 
 class Success(Answer):

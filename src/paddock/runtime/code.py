@@ -25,6 +25,7 @@ from paddock.interpreter.installation import Installation
 from paddock.lifecycle.controller import ActiveSandbox, Controller
 from paddock.machine.base import WORKSPACE, Connection, Machine
 from paddock.models import CodeContext, CodeError, CodeResult, CodeStatus, CodeValue, CreateCodeContext, RunCode
+from paddock.redaction import without_colours
 from paddock.runtime.service_launch import ServiceLaunch
 from paddock.runtime.services import Services
 from paddock.settings import Settings
@@ -290,7 +291,8 @@ def _happening(output: Mapping[str, Any]) -> Happening | None:
             case "stdout" | "stderr" as stream:
                 return CodeOutput(stream, str(output["text"]))
             case "error":
-                return CodeError.model_validate(output)
+                error = CodeError.model_validate(output)
+                return CodeError(**{name: without_colours(text) for name, text in error})
             case "result":
                 formats = {name: output[name] for name in output.keys() & _FORMATS} | dict(output.get("extra") or {})
                 main = bool(output.get("is_main_result"))

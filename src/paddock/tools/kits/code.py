@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import re
 import shlex
 from collections.abc import Mapping
 from contextlib import aclosing
@@ -16,6 +15,7 @@ from pydantic import BaseModel, Field
 
 from paddock.interpreter import PORT
 from paddock.interpreter.client import Interpreter
+from paddock.redaction import without_colours
 from paddock.tools import environment, running
 from paddock.tools.context import ToolContext
 from paddock.tools.excerpt import excerpt
@@ -23,8 +23,6 @@ from paddock.tools.tool import Picture, ToolFailed, ToolKit, ToolReply
 
 kit = ToolKit("python")
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""IPython's, for a terminal. A model would read them as text."""
 _MAX_PICTURES = 8
 _MAX_SHOWN = 200
 _MAX_FORMATS = 20
@@ -77,7 +75,7 @@ class _Run:
                 if text:
                     self.texts[stream].append(text)
             case "error":
-                said = {name: _COLOURS.sub("", str(output.get(name, ""))) for name in ("name", "value", "traceback")}
+                said = {name: without_colours(str(output.get(name, ""))) for name in ("name", "value", "traceback")}
                 self.error = PythonError.model_validate(said)
             case "result":
                 self._show(output)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -26,7 +25,6 @@ TIMED_OUT = 4008
 _DEFAULT_SECONDS = 600.0
 _LONGEST_SECONDS = 86_400.0
 _LANGUAGE = "python"
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class NewContext(DaytonaRequest):
@@ -128,13 +126,11 @@ def _message(happening: Any) -> dict[str, str] | None:
         case CodeTimedOut():
             return None
         case CodeError():
-            trace = happening.traceback
-            text = trace if isinstance(trace, str) else "\n".join(trace)
             return {
                 "type": "error",
                 "name": happening.name,
                 "value": happening.value,
-                "traceback": _COLOURS.sub("", text),
+                "traceback": happening.traceback,
             }
     return None
 

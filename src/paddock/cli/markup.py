@@ -1,0 +1,40 @@
+"""Rich's markup, for output that goes into a pipe: importing Rich only to leave its colours out takes too long."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+_TAG = re.compile(r"(\\*)\[([a-z#/@][^[]*?)\]")
+
+
+def escape(text: str) -> str:
+    """So that nothing in it is taken for markup, as ``rich.markup.escape`` does."""
+    text = _TAG.sub(r"\1\1\\[\2]", text)
+    return f"{text}\\" if text.endswith("\\") and not text.endswith("\\\\") else text
+
+
+def plain(text: str) -> str:
+    """What a terminal shows of it, without colours."""
+    return _TAG.sub(_shown, text)
+
+
+def plain_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    cells = [list(columns), *([plain(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
+
+
+def plain_fields(fields: Mapping[str, str]) -> str:
+    """A name and its value to a line; further lines of a value stand below its first."""
+    width = max(map(len, fields), default=0)
+    return "\n".join(
+        f"{name if number == 0 else '':<{width}}  {line}".rstrip()
+        for name, value in fields.items()
+        for number, line in enumerate(plain(value).split("\n"))
+    )
+
+
+def _shown(found: re.Match[str]) -> str:
+    backslashes, escaped = divmod(len(found[1]), 2)
+    return "\\" * backslashes + (f"[{found[2]}]" if escaped else "")

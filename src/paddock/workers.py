@@ -164,17 +164,20 @@ class _Worker:
         # The server's environment holds secrets, so only the module path is passed on; -P keeps the current directory
         # out of it.
         env = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "paddock.worker_process", str(memory_bytes),
-            stdin=PIPE, stdout=PIPE, env=env, start_new_session=True, limit=_PIPE_BYTES,
-        )  # fmt: skip
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", "paddock.worker_process", str(memory_bytes),
+                stdin=PIPE, stdout=PIPE, env=env, start_new_session=True, limit=_PIPE_BYTES,
+            )  # fmt: skip
+        except OSError as problem:  # no descriptor, no memory, no process left for it, or not allowed
+            raise _not_started(problem) from problem
         worker = cls(process)
         try:
             async with asyncio.timeout(_START_TIMEOUT_S):
                 await worker._receive()  # the worker reports once that it is ready
         except (TimeoutError, asyncio.IncompleteReadError, OSError) as problem:
             await worker.end()
-            raise errors.Unavailable("A worker process could not be started; the log has more.") from problem
+            raise _not_started(problem) from problem
         except BaseException:
             await worker.end()
             raise
@@ -236,3 +239,10 @@ class _Worker:
         assert self._process.stdout is not None  # noqa: S101
         (size,) = HEAD.unpack(await self._process.stdout.readexactly(HEAD.size))
         return await self._process.stdout.readexactly(size)
+
+
+def _not_started(problem: Exception) -> errors.Unavailable:
+    log.error("a worker process could not be started", problem=repr(problem)[:300])
+    return errors.Unavailable(
+        "The server could not start the process that reads large inputs. Nothing was done; try again.", retry_after=5
+    )

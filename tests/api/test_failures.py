@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
+import os
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote
@@ -266,6 +269,37 @@ async def test_bodies_that_are_too_large_are_refused(client: httpx.AsyncClient) 
     assert_error(await client.post("/sandboxes/create", json=metadata), 413, "payload_too_large")
     content = {"sandbox_id": MISSING, "path": "/x", "content": "x" * (2 << 20)}
     assert_error(await client.post("/sandboxes/write-file", json=content), 404)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
+async def test_a_large_body_that_nobody_can_read_now_is_not_called_malformed(
+    client: httpx.AsyncClient, sandbox: str, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    async def refused(*_words: Any, **_named: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    asked = {"sandbox_id": sandbox, "path": "/workspace/large", "content": "x" * (5 << 20)}
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio, "create_subprocess_exec", refused)
+        answer = await client.post("/sandboxes/write-file", json=asked)
+        assert "Nothing was done; try again" in assert_error(answer, 503, "unavailable")["message"]
+        assert answer.headers["Retry-After"]
+    assert (await client.post("/sandboxes/write-file", json=asked)).status_code == 200
+    assert_error(await client.post("/sandboxes/write-file", content=b"[" * (5 << 20)), 422)
+    assert_error(await client.post("/sandboxes/write-file", content=b"\xff" * (5 << 20)), 400, "malformed_request")
+
+
+async def test_what_breaks_while_a_body_is_read_is_ours(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_words: Any, **_named: Any) -> None:
+        raise KeyError("a mistake of ours")
+
+    asked = {"sandbox_id": MISSING, "path": "/workspace/large", "content": "x" * (5 << 20)}
+    with monkeypatch.context() as patched, capture_logs() as logs:
+        patched.setattr(asyncio, "create_subprocess_exec", broken)
+        assert_error(await client.post("/sandboxes/write-file", json=asked), 500)
+    assert "unexpected failure" in [entry["event"] for entry in logs]
 
 
 async def test_a_body_that_hides_its_size_is_counted(client: httpx.AsyncClient) -> None:

@@ -17,13 +17,15 @@ import httpx
 
 from paddock.client.sse import EventDecoder
 from tests.chaos.output import Followed, Writing, some_writing, wrong_with_answer
-from tests.chaos.timeline import Setting, Uses
+from tests.chaos.timeline import Answered, Setting, Uses
 
 MOST_UNANSWERED = 40
 """Creates without an answer, after which nobody asks for something new: all are asked for again in the end."""
 _MAX_ASKING_S = 300.0
 _ANSWER_S = 20.0
 """How long a client waits for an answer."""
+_PUT_OFF = {"resume": 1.0, "timeout": 1.0, "run-command": 0.5}
+"""How much of the timeout is certain after each, whoever dies: see :class:`~tests.chaos.timeline.Answered`."""
 
 
 @dataclass
@@ -258,8 +260,11 @@ class Herd:
         self, client: httpx.AsyncClient, action: str, body: dict[str, Any], headers: dict[str, str] | None = None
     ) -> httpx.Response:
         url = self.rng.choice(self.urls)
-        with self._using(body.get("sandbox_id")):
+        sandbox_id, start = body.get("sandbox_id"), time.time()
+        with self._using(sandbox_id):
             answer = await client.post(f"{url}/sandboxes/{action}", json=body, headers=headers)
+        if sandbox_id is not None and answer.status_code == 200 and action in _PUT_OFF:
+            self.promises[sandbox_id].uses.answered.append(Answered(start, time.time(), _PUT_OFF[action]))
         self.answers += 1
         self.successes += answer.status_code == 200
         if answer.status_code != 200:

@@ -15,10 +15,12 @@ from paddock.store.database import Store
 from paddock.store.records import EventRow, SandboxRow
 from tests.chaos.clock import HOUR
 from tests.chaos.scene import Scene
-from tests.chaos.timeline import Span, overslept, seconds
+from tests.chaos.timeline import Span, overslept, seconds, underslept
 
 SETTLE_SECONDS = 90.0
 _BILL_SLACK_S = 3.0
+_EARLY_SLACK_S = 0.2
+"""Of two touches in quick succession the first one counts: up to a twentieth of the timeout."""
 _LATE_SLACK_S = 15.0
 """Beyond the timeouts of a second or two: for looking, for tries that failed, and for a machine that is busy."""
 _MAX_LOG_BYTES = 2 * write_ahead_log.LIMIT_BYTES
@@ -50,6 +52,8 @@ async def judge(scene: Scene) -> None:
         if known is not None and scene.keeps_time:
             late = overslept(known.uses, _running(scene, history), working, _LATE_SLACK_S)
             assert not late, f"{known}: {late}: {history}"
+            early = underslept(known.uses, _strikes(scene, history), scene.steady_lives(), _EARLY_SLACK_S)
+            assert not early, f"{known}: {early}: {history}"
 
 
 async def judge_usage(scene: Scene, client: httpx.AsyncClient) -> None:
@@ -172,6 +176,11 @@ def _check_history(scene: Scene, row: SandboxRow, history: list[EventRow]) -> No
             woke_at = at
         state = now
     assert state is row.state
+
+
+def _strikes(scene: Scene, history: list[EventRow]) -> list[float]:
+    """When its timeout struck."""
+    return [scene.clock.real(event.at) for event in history if event.data.get("cause") == "timeout"]
 
 
 def _running(scene: Scene, history: list[EventRow]) -> list[Span]:

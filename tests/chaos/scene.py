@@ -70,6 +70,13 @@ class Scene:
         able = [without(slot.served.all(), slot.stood_still.all()) for slot in self.slots]
         return without(union(span for spans in able for span in spans), self.faults.troubles.all())
 
+    def steady_lives(self) -> list[Span]:
+        """When the same server was there, alone, and its database could be used."""
+        if not self.alone:
+            return []
+        holes = self.faults.troubles.all()
+        return [life for lived in self.slots[0].served.all() for life in without([lived], holes)]
+
     def log_bytes(self) -> int:
         return sqlite.wal_bytes(self.store.file) if self.store.file else 0
 

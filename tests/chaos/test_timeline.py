@@ -1,4 +1,4 @@
-"""The judge of late deadlines finds them, and excuses what is to be excused."""
+"""The judges of late and of early deadlines find them, and excuse what is to be excused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tests.chaos.timeline import Setting, Span, Uses, overslept, seconds, union, without
+from tests.chaos.timeline import Answered, Setting, Span, Uses, overslept, seconds, underslept, union, without
 
 ALWAYS = [(0.0, 1000.0)]
 
@@ -49,3 +49,43 @@ def test_a_timeout_that_may_not_have_been_set_leaves_the_one_before_possible() -
     used.settings.append(Setting(9, 9.5, 1))
     assert used.longest_timeout(10) == 3600, "and may be carried out last"
     assert used.longest_timeout(7.5) == 2
+
+
+@pytest.mark.parametrize(("at", "early"), [(20, True), (29.5, True), (30, False), (60, False)])
+def test_a_timeout_that_strikes_soon_after_an_answered_use_is_early(at: float, early: bool) -> None:
+    used = uses(timeout=20)
+    used.answered += [Answered(1, 2), Answered(10, 11)]
+    assert bool(underslept(used, [at], [], slack_s=0.1)) == early
+
+
+def test_a_use_that_had_no_answer_yet_when_the_timeout_struck_proves_nothing() -> None:
+    used = uses(timeout=20)
+    used.answered += [Answered(1, 2), Answered(10, 22)]
+    assert not underslept(used, [21.5], [], slack_s=0.1)
+
+
+def test_what_a_server_that_dies_may_forget_is_no_more_than_half_of_a_timeout() -> None:
+    used = uses(timeout=20)
+    used.answered.append(Answered(10, 11, share=0.5))
+    assert not underslept(used, [20], [], slack_s=0.1)
+    assert underslept(used, [19], [], slack_s=0.1)
+    assert underslept(used, [29], [(9, 29)], slack_s=0.1), "it did not die"
+    assert not underslept(used, [29], [(10.5, 29), (0, 28)], slack_s=0.1)
+
+
+def test_the_shortest_timeout_that_may_be_in_force_is_what_must_have_passed() -> None:
+    used = uses(timeout=3600)
+    used.answered.append(Answered(10, 11))
+    assert underslept(used, [50], [], slack_s=0.1)
+    used.settings.append(Setting(20, math.inf, 30))
+    assert not underslept(used, [50], [], slack_s=0.1), "nobody was told whether it was set"
+    assert underslept(used, [39], [], slack_s=0.1)
+    used.settings.append(Setting(21, 22, 1))
+    assert not underslept(used, [25], [], slack_s=0.1), "it came after the use"
+
+
+def test_a_timeout_that_was_replaced_before_the_use_cannot_be_in_force() -> None:
+    used = uses(timeout=1)
+    used.settings.append(Setting(5, 6, 3600))
+    used.answered.append(Answered(10, 11))
+    assert underslept(used, [50], [], slack_s=0.1)

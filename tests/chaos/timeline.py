@@ -75,22 +75,42 @@ class Setting:
     timeout: int
 
 
+@dataclass(frozen=True)
+class Answered:
+    """A use that was answered with success: for certain the deadline was put off after it had begun.
+
+    ``share`` of the timeout is certain whoever dies then: all of it where that is what was asked for; half of it where
+    a server may keep in mind, and lose, that a deadline far away is a little further (see the journal's touches)."""
+
+    start: float
+    end: float
+    share: float = 1.0
+
+
 @dataclass
 class Uses:
     """Of one sandbox, as its clients know them. Each puts the deadline off, whether it was answered or not."""
 
     spans: list[Span] = field(default_factory=list)
     settings: list[Setting] = field(default_factory=list)
+    answered: list[Answered] = field(default_factory=list)
 
     def longest_timeout(self, at: float) -> int:
         """Which may be in force then: any but those that another one followed for certain."""
-        before = [setting for setting in self.settings if setting.start <= at]
-        followed = max((setting.start for setting in before if setting.end <= at), default=-math.inf)
-        return max(setting.timeout for setting in before if setting.end >= followed)
+        return max(setting.timeout for setting in self._possible(at, at))
+
+    def shortest_timeout(self, start: float, end: float) -> int:
+        """Which may have been in force at some time between these."""
+        return min(setting.timeout for setting in self._possible(start, end))
 
     def rests(self, running: Span) -> list[Span]:
         """When nobody used it while it ran."""
         return without([running], self.spans)
+
+    def _possible(self, start: float, end: float) -> list[Setting]:
+        before = [setting for setting in self.settings if setting.start <= end]
+        followed = max((setting.start for setting in before if setting.end <= start), default=-math.inf)
+        return [setting for setting in before if setting.end >= followed]
 
 
 def overslept(uses: Uses, running: Sequence[Span], working: Sequence[Span], slack_s: float) -> list[str]:
@@ -103,5 +123,25 @@ def overslept(uses: Uses, running: Sequence[Span], working: Sequence[Span], slac
                 found.append(
                     f"a timeout of {timeout} s had not struck after {end - start:.1f} s, in {worked:.1f} s of which a "
                     "server could have seen to it"
+                )
+    return found
+
+
+def underslept(uses: Uses, strikes: Sequence[float], lives: Sequence[Span], slack_s: float) -> list[str]:
+    """Timeouts that struck sooner after an answered use than any that may have been in force lets them.
+
+    ``lives``: of a server that was the only one, and could use its database all the while. Nothing is lost then."""
+    found = []
+    for at in strikes:
+        for use in uses.answered:
+            if use.end > at:
+                continue
+            timeout = uses.shortest_timeout(use.start, at)
+            kept = any(begin <= use.start and at <= over for begin, over in lives)
+            certain = timeout * (1.0 if kept else use.share)
+            if at - use.start < certain - slack_s:
+                found.append(
+                    f"a timeout of {timeout} s struck {at - use.start:.2f} s after an answered use began, and "
+                    f"{certain:g} s are certain"
                 )
     return found

@@ -17,7 +17,7 @@ _MIB = 1 << 20
 _MEMORY_MB, _DISK_MB = 384, 768
 _USED_MB = 64
 # In a user namespace of its own, without rights in it and without control groups: as an ordinary user has it.
-_ORDINARY = (
+ORDINARY = (
     *("unshare", "-U", "-m", "--map-user=1000", "--map-group=1000", "--keep-caps", "sh", "-c"),
     'mount -t tmpfs none /sys/fs/cgroup && exec setpriv --ambient-caps=-all --inh-caps=-all "$@"',
     "sh",
@@ -30,7 +30,7 @@ _HOLD = (
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaddockServer]:
-    within = _ORDINARY if os.geteuid() == 0 else ()
+    within = ORDINARY if os.geteuid() == 0 else ()
     with serving(tmp_path_factory.mktemp("ordinary") / "home", within=within) as running:
         yield running
 

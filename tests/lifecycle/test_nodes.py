@@ -147,3 +147,81 @@ async def test_one_home_on_two_machines_is_refused(database: str, tmp_path: Path
             await second.open(loops=False)
     finally:
         await world.stop()
+
+
+@pytest.fixture
+async def apart(database: str, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
+    """Two machines, each with a clock of its own."""
+    one, two = (World(tmp_path / name, database, ManualClock(), PADDOCK_SERVER_TTL=15) for name in ("one", "two"))
+    for world in (one, two):
+        await world.start()
+        await world.make_accounts()
+    yield one, two
+    await two.stop()
+    await one.stop()
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+async def test_a_clock_that_is_set_moves_what_lives_on_its_node_and_nothing_else(
+    apart: tuple[World, World], jump: float
+) -> None:
+    one, two = apart
+    here, there = (await one.create(timeout=20)).sandbox.sandbox_id, (await two.create(timeout=20)).sandbox.sandbox_id
+    for world in apart:
+        await world.pass_time(5)
+    set_clock(one, jump)
+    for world in apart:
+        await world.context.scheduler.tick()
+        await world.pass_time(14)
+        await world.context.scheduler.tick()
+    assert [await one.state(each) for each in (here, there)] == [State.RUNNING] * 2
+    for world in apart:
+        await world.pass_time(1)
+        await world.context.scheduler.tick()
+    assert [await one.state(each) for each in (here, there)] == [State.PAUSED] * 2
+    for world, sandbox_id in ((one, here), (two, there)):
+        used = (await world.context.usage.of_sandbox(world.alice, sandbox_id))[0]
+        assert used.seconds == pytest.approx(20)
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+async def test_two_machines_whose_clocks_are_set_together_each_move_their_own(
+    apart: tuple[World, World], jump: float
+) -> None:
+    made = [(await world.create(timeout=20)).sandbox.sandbox_id for world in apart]
+    for world in apart:
+        set_clock(world, jump)
+    for world in apart:
+        await world.context.scheduler.tick()
+    for world, sandbox_id in zip(apart, made, strict=True):
+        deadline = await world.deadline(sandbox_id)
+        assert deadline is not None
+        assert deadline.due_at == pytest.approx(world.clock.now() + 20)
+
+
+async def test_servers_that_share_a_node_move_nothing_while_both_live(database: str, tmp_path: Path) -> None:
+    world = World(tmp_path / "home", database, PADDOCK_SERVER_TTL=15)
+    await world.start()
+    await world.make_accounts()
+    other = world.another_house()
+    await other.open(loops=False)
+    sandbox_id = (await world.create(timeout=3000)).sandbox.sandbox_id
+    due = (await world.deadline(sandbox_id) or pytest.fail()).due_at
+    await world.context.nodes.beat()  # the last word is this one's
+    set_clock(world, 600.0)
+    await world.context.scheduler.tick()
+    assert (await world.deadline(sandbox_id) or pytest.fail()).due_at == due
+    await other.close()
+    set_clock(world, -600.0)
+    await world.context.scheduler.tick()
+    assert (await world.deadline(sandbox_id) or pytest.fail()).due_at == due, "it may be there yet"
+    await world.pass_time(16)
+    set_clock(world, 600.0)
+    await world.context.scheduler.tick()
+    assert (await world.deadline(sandbox_id) or pytest.fail()).due_at == due + 600
+    await world.stop()
+
+
+def set_clock(world: World, seconds: float) -> None:
+    assert isinstance(world.clock, ManualClock)
+    world.clock.set_system(seconds)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from paddock import errors
+from paddock.disk_space import MIB, Room
 from paddock.providers.base import Resources, Shape
-from paddock.providers.local.disk_allocator import DiskPolicy, share, share_with_claims
+from paddock.providers.common.mounted_disk import MountedDisk
+from paddock.providers.local import disk_allocator
+from paddock.providers.local.disk_allocator import DiskAllocator, DiskPolicy, look_pause, share, share_with_claims
 from tests.local.place import Place, as_root
 
 
@@ -32,6 +37,56 @@ def test_a_claim_comes_before_the_weight_of_others() -> None:
     assert share_with_claims(100, [0, 16], [500, 500], [32, 4]) == [74, 25]
     assert share_with_claims(16, [0, 16], [500, 500], [32, 4]) == [0, 16], "who took much gets what the others leave"
     assert share_with_claims(16, [16, 16], [500, 500], [32, 4]) == [8, 8]
+
+
+@pytest.mark.parametrize(
+    ("spent", "tight", "hungry", "pause"),
+    [
+        (0.001, False, False, 1.0),
+        (0.001, True, False, 0.1),
+        (0.001, True, True, 0.1),
+        (0.2, True, False, 4.0),
+        (0.2, True, True, 0.3),
+        (0.5, True, True, 0.5),
+    ],
+)
+def test_shares_are_set_anew_soon_while_somebody_is_at_the_end_of_one_that_can_grow(
+    spent: float, tight: bool, hungry: bool, pause: float
+) -> None:
+    assert look_pause(spent, tight=tight, hungry=hungry) == pytest.approx(pause)
+
+
+async def test_who_comes_to_the_end_of_a_share_that_can_grow_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disks = {"one": 1000 * MIB, "two": 1000 * MIB}
+
+    def handle(name: str) -> Any:
+        spec = SimpleNamespace(resources=Resources(disk_mb=1000), key=name)
+        return SimpleNamespace(
+            record=SimpleNamespace(spec=spec, reference=name),
+            running=SimpleNamespace(pid=1),
+            paused=False,
+            disk=lambda: MountedDisk(name, 1000 * MIB, 1000 * MIB - disks[name], disks[name], 4096),
+        )
+
+    allocator = DiskAllocator(tmp_path, DiskPolicy(reserve_mb=100), lambda: list(map(handle, disks)))
+
+    async def looked() -> tuple[bool, bool]:
+        """Whether shares are small, and whether somebody needs a larger one soon."""
+        return await allocator.share_out(), allocator.hungry
+
+    monkeypatch.setattr(MountedDisk, "keep_back", lambda *_: None)
+    monkeypatch.setattr(disk_allocator, "room", lambda _: Room(9000 * MIB, 1100 * MIB, 0, 0))
+    await looked()  # 500 MB each
+    assert await looked() == (True, False)
+    disks["one"] -= 490 * MIB
+    monkeypatch.setattr(disk_allocator, "room", lambda _: Room(9000 * MIB, 610 * MIB, 0, 0))
+    assert await looked() == (True, True)
+    assert await looked() == (True, False), "it has got more, and needs nothing now"
+    disks["one"], disks["two"] = 250 * MIB, 750 * MIB
+    monkeypatch.setattr(disk_allocator, "room", lambda _: Room(9000 * MIB, 101 * MIB, 0, 0))
+    assert await looked() == (True, False), "there is nothing more to give"
 
 
 async def refused(tmp_path: Path, made: Path, policy: DiskPolicy) -> str:

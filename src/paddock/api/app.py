@@ -117,7 +117,9 @@ async def _refuse(connection: Request | WebSocket, problem: Exception) -> Respon
     if isinstance(problem, HTTPException | errors.MethodNotAllowed):
         table: RouteTable = connection.app.state.routes
         allow = table.methods(connection.url.path) or _allow(problem)
-    return error_response(as_error(problem), request_id_of(connection), allow)
+    if (error := as_error(problem)).status == errors.InternalError.status:
+        raise problem  # for the last catch, which logs it
+    return error_response(error, request_id_of(connection), allow)
 
 
 def _allow(problem: Exception) -> list[str]:

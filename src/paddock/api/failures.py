@@ -38,7 +38,7 @@ def as_error(problem: Exception) -> errors.PaddockError:
         case HTTPException(status_code=405):
             return errors.MethodNotAllowed("This route does not take this method; see the Allow header.")
         case HTTPException(status_code=400):
-            return errors.MalformedRequest("The body could not be read as JSON.")
+            return _from_unread_body(problem.__cause__)
         case HTTPException():
             kind = _BY_STATUS.get(problem.status_code, errors.PaddockError)
             return kind(str(problem.detail))
@@ -85,6 +85,15 @@ def _headers(error: errors.PaddockError, allow: Sequence[str]) -> dict[str, str]
     if error.status == 416 and "size" in error.details:
         headers["Content-Range"] = f"bytes */{error.details['size']}"
     return headers
+
+
+def _from_unread_body(cause: BaseException | None) -> errors.PaddockError:
+    """FastAPI says 400 for whatever was raised while it read a body, also for what is no fault of the body."""
+    match cause:
+        case Exception() if not isinstance(cause, ValueError | RecursionError):
+            return as_error(cause)
+        case _:  # no UTF-8, no JSON, or nested too deeply
+            return errors.MalformedRequest("The body could not be read as JSON.")
 
 
 def _from_validation(found: Sequence[Any]) -> errors.PaddockError:

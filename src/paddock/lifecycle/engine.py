@@ -43,7 +43,7 @@ from paddock.providers.base import MachineInfo, Provider, SandboxSpec
 from paddock.redaction import has_credentials, without_credentials
 from paddock.settings import Settings
 from paddock.store import deadlines, events, idempotency, mcp_servers, sandboxes, services, usage
-from paddock.store.database import Store
+from paddock.store.database import OUTCOME_PATIENCE_S, Store
 from paddock.store.records import Deadline, EventRow, SandboxRow
 
 log = structlog.get_logger(__name__)
@@ -169,10 +169,11 @@ class Engine:
             if sandbox.node_id is None:
                 values["node_id"] = self._nodes.of(sandbox.provider)
             done = await self._finish(sandbox, operation.done, values)
-        except StoreUnavailable:
-            if operation is CREATE:  # the caller gets an error, so no machine may remain
+        except StoreUnavailable as error:
+            if operation is CREATE:  # the caller hears that there is none: then there must be none
                 await self.remove_machine(sandbox)
-            raise
+                raise
+            raise _unwritten(operation, error) from error
         if done.state in states.GONE and operation is not DELETE:
             await self.remove_machine(sandbox)
         return done
@@ -286,7 +287,7 @@ class Engine:
 
         try:
             freeing = state in (State.PAUSED, State.DELETED)
-            done = await (self._store.write_freeing(finish) if freeing else finish())
+            done = await (self._store.write_freeing(finish, OUTCOME_PATIENCE_S) if freeing else finish())
         except TransitionLost:
             async with self._store.read() as connection:
                 current = await sandboxes.get(connection, sandbox.sandbox_id)
@@ -409,6 +410,15 @@ class Engine:
 
     async def call(self, awaitable: Awaitable[T], step: str, seconds: float | None = None) -> T:
         return await with_timeout(seconds or self._settings.provider_timeout, awaitable, step)
+
+
+def _unwritten(operation: Operation, error: StoreUnavailable) -> StoreUnavailable:
+    """The intent stands, so the reconciler writes the outcome: it does the same again, which changes nothing."""
+    return type(error)(
+        f"The sandbox is {operation.done.value}, but the database cannot be written, so its state says "
+        f"{operation.via.value!r} until it can be. Nothing needs to be done again.",
+        retry_after=error.retry_after,
+    )
 
 
 def _without_variables(sandbox: SandboxRow) -> dict[str, Any]:

@@ -8,6 +8,7 @@ knows only the row, so it never draws conclusions about their machines.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import platform
 import secrets
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.clock import Clock
 from paddock.errors import ProviderUnavailable, SandboxElsewhere, Unavailable
@@ -53,6 +55,8 @@ class Nodes:
         self._server_id = server_id
         self._ids: dict[str, str] = {}
         self._known: dict[str, Node] = {}
+        self._shared_at: dict[str, float] = {}
+        """When another server was met on a node of this one, last."""
         self.has_peers = False
         """Whether there are other nodes to whose servers requests can be forwarded."""
         self.alone = True
@@ -85,11 +89,32 @@ class Nodes:
         url = self._settings.node_url or None
         ours = [Node(each, name, url, self._boot_id, self._server_id, now) for each in sorted(self._ids.values())]
         async with self._store.write() as connection:
+            await self._meet_others(connection)
             await nodes.beat(connection, ours)
             self._known = {node.node_id: node for node in await nodes.every(connection)}
             others = await servers.others_alive(connection, self._server_id, now, self._settings.server_ttl)
         self.alone = not others
         self.has_peers = not self._store.sqlite and any(map(self._is_peer, self._known.values()))
+
+    async def unshared(self, connection: AsyncConnection) -> frozenset[str]:
+        """Those of its nodes of whose sandboxes this server alone keeps the time: no other one was there for as long
+        as a server may be silent."""
+        await self._meet_others(connection)
+        since = self._clock.now() - self._settings.server_ttl
+        return frozenset(each for each in self._ids.values() if self._shared_at.get(each, -math.inf) < since)
+
+    async def _meet_others(self, connection: AsyncConnection) -> None:
+        """Servers of one node take turns in its row, so each finds the other there at its next heartbeat."""
+        now, ttl = self._clock.now(), self._settings.server_ttl
+        for node in await nodes.every(connection):
+            if not self.is_ours(node.node_id) or node.server_id == self._server_id:
+                continue
+            if await servers.alive(connection, node.server_id, now, ttl):
+                self._shared_at[node.node_id] = now
+
+    def shift(self, seconds: float) -> None:
+        """The clock was set by so much."""
+        self._shared_at = {node_id: at + seconds for node_id, at in self._shared_at.items()}
 
     def of(self, provider: str) -> str | None:
         """The node on which this server's sandboxes of this provider live."""

@@ -50,7 +50,7 @@ class SandboxQueueScheduler:
         self._bus = bus
         self._nodes = nodes
         self._server_id = server_id
-        self._clock_jumps = ClockJumps(settings, clock, store, journal, server_id)
+        self._clock_jumps = ClockJumps(clock, store, journal, nodes)
         self._in_hand: Counter[str] = Counter()
         """Number of claimed deadlines being handled here, per sandbox."""
 

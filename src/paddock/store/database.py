@@ -47,7 +47,10 @@ _WIPED = "paddock.wiped"
 _MIGRATION_LOCK = 0x70616464  # any constant unique to Paddock
 _BUSY_SECONDS = 5.0
 _POOL_TIMEOUT_S = 10.0
-_FREEING_TIMEOUT_S, _FREEING_RETRY_S = 3.0, 0.1
+INTENT_PATIENCE_S, OUTCOME_PATIENCE_S = 3.0, 15.0
+"""How long a change that frees room is retried on a full disk: before anything was done, when refusing is the better
+answer; and after it was done, when only the database does not know it yet."""
+_FREEING_RETRY_S = 0.1
 _RESERVE_SUFFIX = ".reserve"
 """Suffix of the file beside a SQLite database that reserves disk space for when the disk is full."""
 
@@ -193,7 +196,7 @@ class Store:
             self._damaged = True
             raise
 
-    async def write_freeing(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def write_freeing(self, work: Callable[[], Awaitable[T]], patience_s: float = INTENT_PATIENCE_S) -> T:
         """Run a transaction that frees disk space, or ends what uses it. On a full disk the reserve is released and the
         transaction retried for a moment. ``work`` is one transaction."""
         try:
@@ -201,7 +204,7 @@ class Store:
         except StoreFull:
             if self._reserve is not None and await asyncio.to_thread(self._reserve.release):
                 log.error("the disk under the database is full: what was held back is used now; make room")
-        until = time.monotonic() + _FREEING_TIMEOUT_S
+        until = time.monotonic() + patience_s
         while True:
             try:
                 return await work()

@@ -159,10 +159,14 @@ async def put_off(connection: AsyncConnection, deadline: Deadline, until: float)
     return (await connection.execute(statement)).rowcount == 1
 
 
-async def shift(connection: AsyncConnection, seconds: float) -> None:
-    """Shift all deadlines by the amount that the clock was set. Null stays null."""
+async def shift(connection: AsyncConnection, seconds: float, node_ids: Collection[str] | None = None) -> None:
+    """All of them, by as much as the clock was set. Null stays null. ``node_ids``: those of sandboxes there."""
     moved = ("due_at", "warn_at", "wake_at", "claimed_until")
-    await connection.execute(update(deadlines).values({name: deadlines.c[name] + seconds for name in moved}))
+    statement = update(deadlines).values({name: deadlines.c[name] + seconds for name in moved})
+    if node_ids is not None:
+        there = select(sandboxes.c.sandbox_id).where(sandboxes.c.node_id.in_(sorted(node_ids)))
+        statement = statement.where(deadlines.c.sandbox_id.in_(there))
+    await connection.execute(statement)
 
 
 async def next_of(connection: AsyncConnection, sandbox_ids: Iterable[str]) -> dict[str, Deadline]:

@@ -294,13 +294,14 @@ async def changed_since(connection: AsyncConnection, owner_ids: Sequence[str], s
     return [record(row) for row in (await connection.execute(query)).mappings()]
 
 
-async def shift(connection: AsyncConnection, seconds: float) -> None:
-    """Shift the times of all sandboxes that are not deleted by the amount that the clock was set, so that ages and
-    durations stay the same. Null stays null."""
+async def shift(connection: AsyncConnection, seconds: float, node_ids: Collection[str] | None = None) -> None:
+    """Every moment of those that are still there, by as much as the clock was set: they are as old as they were, and
+    what is counted from these moments or until them stays what it was. Null stays null. ``node_ids``: only there."""
+    here = true() if node_ids is None else sandboxes.c.node_id.in_(sorted(node_ids))
     moved = ("created_at", "started_at", "running_since", "last_activity_at", "state_changed_at", "ends_at")
     statement = (
         update(sandboxes)
-        .where(sandboxes.c.state != State.DELETED)
+        .where(sandboxes.c.state != State.DELETED, here)
         .values({name: sandboxes.c[name] + seconds for name in moved})
         .returning(sandboxes.c.sandbox_id)
     )

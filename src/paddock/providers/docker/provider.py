@@ -27,6 +27,7 @@ from paddock.providers.base import (
     IsolationReport,
     MachineInfo,
     MachineState,
+    Notice,
     Provider,
     SandboxSpec,
     Shape,
@@ -74,11 +75,11 @@ class DockerProvider(Provider):
         self._dirs = SandboxDirs(root.absolute())
         self._builder = ContainerBuilder(self._dirs, self._engine, runtime=runtime, read_only=read_only, way=way)
         self._warm_machines: WarmMachines[DockerHandle] = WarmMachines()
+        self._cleanup = CleanupTasks()
         self._registry = HandleRegistry(
-            self._dirs, self._engine, self._builder, self._clock, reachable, output or OutputLimits()
+            self._dirs, self._engine, self._builder, self._clock, reachable, output or OutputLimits(), self._cleanup
         )
         self._locks: dict[str, asyncio.Lock] = {}
-        self._cleanup = CleanupTasks()
         self._quota: asyncio.Task[None] | None = None
 
     @classmethod
@@ -180,8 +181,13 @@ class DockerProvider(Provider):
             if handle is not None:
                 handle.deleted = True
             # The container first: while the engine cannot say that it is gone, the folder says whose it is.
-            if (record := self._record(folder, handle)) is not None:
-                await self._builder.end(record)
+            try:
+                if (record := self._record(folder, handle)) is not None:
+                    await self._builder.end(record)
+            except BaseException:
+                if handle is not None:
+                    handle.deleted = False  # it runs on as far as anybody knows
+                raise
             self._registry.handles.pop(sandbox_id, None)
             if handle is not None:
                 await handle.detach()
@@ -228,6 +234,9 @@ class DockerProvider(Provider):
     def answer_inside(self, service: InsideService) -> bool:
         self._registry.inside = service
         return True
+
+    def tell(self, notice: Notice) -> None:
+        self._registry.notice = notice
 
     def limit_bandwidth(self, bandwidths: Bandwidths) -> None:
         self._registry.bandwidths = bandwidths

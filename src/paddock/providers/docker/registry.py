@@ -18,12 +18,14 @@ from paddock.egress.addresses import PrivateAccess
 from paddock.egress.bandwidth import Bandwidths
 from paddock.egress.resolve import HostResolver
 from paddock.machine.base import OutputLimits
-from paddock.providers.base import InsideService, MachineState
+from paddock.providers.base import CRASHED, InsideService, MachineState, Notice, unheard
+from paddock.providers.common.cleanup_tasks import CleanupTasks
 from paddock.providers.common.record import SandboxRecord
 from paddock.providers.common.sandbox_dirs import SandboxDirs
 from paddock.providers.common.sandbox_egress import SandboxEgress
 from paddock.providers.docker import quota
 from paddock.providers.docker.builder import FROZEN, STATES, ContainerBuilder
+from paddock.providers.docker.crash_report import crash_report
 from paddock.providers.docker.engine import DockerEngine, EngineNotFound
 from paddock.providers.docker.handle import DockerHandle
 
@@ -39,7 +41,9 @@ class HandleRegistry:
         clock: Clock,
         reachable: Sequence[str],
         output: OutputLimits,
+        cleanup: CleanupTasks,
     ) -> None:
+        self.notice: Notice = unheard
         self.handles: dict[str, DockerHandle] = {}
         self.inside: InsideService | None = None
         self.bandwidths = Bandwidths()
@@ -50,6 +54,7 @@ class HandleRegistry:
         self._reach = PrivateAccess(reachable=reachable)
         self._resolver = HostResolver()
         self._output = output
+        self._cleanup = cleanup
 
     async def close(self) -> None:
         handles, self.handles = list(self.handles.values()), {}
@@ -169,7 +174,22 @@ class HandleRegistry:
 
     def _lost(self, handle: DockerHandle) -> None:
         if not handle.deleted:
-            log.warning("sandbox ended", sandbox_id=handle.record.spec.sandbox_id)
+            self._cleanup.add(self._crashed(handle))
+
+    async def _crashed(self, handle: DockerHandle) -> None:
+        """Tell that its agent ended, and with it the container, unless that was asked for here."""
+        sandbox_id = handle.record.spec.sandbox_id
+        try:
+            report = await crash_report(self._engine, handle.record.reference)
+        except errors.PaddockError as error:  # it is told when sandboxes are compared with the engine
+            log.warning("the engine does not say how a sandbox ended", sandbox_id=sandbox_id, problem=error.message)
+            return
+        if report is None or handle.deleted:
+            log.warning("the connection to a sandbox ended", sandbox_id=sandbox_id)
+            return
+        told = {name: report[name] for name in ("reason", "exit_code", "oom_killed")}
+        log.warning("sandbox ended", sandbox_id=sandbox_id, **told)
+        await self.notice(sandbox_id, CRASHED, report)
 
 
 def paused(sandbox_id: str) -> errors.Conflict:

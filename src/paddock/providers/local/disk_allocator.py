@@ -30,7 +30,10 @@ log = structlog.get_logger(__name__)
 _LOOK_S = 1.0
 _TIGHT_LOOK_S = 0.1
 _CPU_SHARE = 0.05
-"""Of one processor, at most, for looking."""
+"""Of one processor, at most, for looking; but while somebody comes to the end of a share that can grow, this often:"""
+_HUNGRY_LOOK_S = 0.3
+_HUNGRY_BYTES = 16 << 20
+"""What is left of a share that its owner may use up before the next look."""
 _AMPLE_BYTES = 1 << 30
 """A share that nobody uses up between two looks."""
 _GROWING_WEIGHT, _USUAL_WEIGHT, _RESTING_WEIGHT = 32, 4, 1
@@ -63,6 +66,8 @@ class DiskAllocator:
         self._free: dict[_Mount, int] = {}
         self._kept_back: dict[_Mount, int] = {}
         self._refused = False
+        self.hungry = False
+        """Somebody had nearly used up its share, and there was more to give."""
         self._free_before: dict[_Mount, int] = {}
         """Of each since shares were last needed: who has taken much since then has no claim before the others."""
         self._owed = 0
@@ -111,7 +116,8 @@ class DiskAllocator:
             await asyncio.to_thread(self.reserve.hold)
             await self._mend(repair, notice())
             spent = time.monotonic() - started
-            await asyncio.sleep(max(_TIGHT_LOOK_S if tight else _LOOK_S, spent / _CPU_SHARE))
+            pause = look_pause(spent, tight=tight, hungry=tight and self.hungry)
+            await asyncio.sleep(pause)
 
     def _check_overcommit(self, wanted: int, available: int) -> None:
         if not self._policy.overcommit:
@@ -146,6 +152,10 @@ class DiskAllocator:
             self._owed = owed + sum(claims)
             self._free = {mount: disk.free for mount, disk in disks}
             self._free_before = {mount: self._free_before[mount] for mount, _ in disks}
+            left = [max(0, disk.free - self._kept_back.get(mount, 0)) for mount, disk in disks]
+            self.hungry = any(
+                rest < _HUNGRY_BYTES and part > rest + MIB for rest, part in zip(left, shares, strict=True)
+            )
             self._limit(disks, shares)
             self._limited = shares != most
             return any(part < min(all_of_it, _AMPLE_BYTES) for part, all_of_it in zip(shares, most, strict=True))
@@ -214,6 +224,12 @@ class DiskAllocator:
         self._failed.pop(sandbox_id, None)
         message = "Its file system was repaired. Its processes were ended for that; its files are kept."
         await notice(sandbox_id, "disk.repaired", {"message": message})
+
+
+def look_pause(spent: float, *, tight: bool, hungry: bool) -> float:
+    """Seconds until shares are set anew, after a look that took so long."""
+    pause = max(_TIGHT_LOOK_S if tight else _LOOK_S, spent / _CPU_SHARE)
+    return min(pause, max(_HUNGRY_LOOK_S, spent)) if hungry else pause
 
 
 def _mount(handle: LocalHandle) -> _Mount:

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
 
 import structlog
 
@@ -16,6 +17,7 @@ from paddock.providers.local import demotion, quota
 from paddock.providers.local.cpu_guard import CpuGuard
 from paddock.providers.local.handle import LocalHandle
 from paddock.providers.local.host import HostCapabilities
+from paddock.providers.local.host_disk_guard import HostDiskGuard
 from paddock.providers.local.templates import LocalTemplates
 
 log = structlog.get_logger(__name__)
@@ -30,7 +32,10 @@ _HIDE_SHARE = 0.01
 
 
 class SandboxMonitor:
-    def __init__(self, handle: Callable[[], Iterable[LocalHandle]]) -> None:
+    def __init__(self, root: Path, reserve_mb: int, handle: Callable[[], Iterable[LocalHandle]]) -> None:
+        """``reserve_mb`` stay free on the host's disk under ``root``, as far as that can be had."""
+        self._root = root
+        self._reserve_mb = reserve_mb
         self.notice: Notice = unheard
         self._handles = handle
         self._tasks: list[asyncio.Task[None]] = []
@@ -41,8 +46,8 @@ class SandboxMonitor:
         if host.privileged:
             self._begin(lambda: _hide_private_files(templates))
         if "cpu" in host.cgroups.limits:
-            guard = CpuGuard(host.cgroups, self._handles, lambda: self.notice)
-            self._begin(guard.keep)
+            cpu_guard = CpuGuard(host.cgroups, self._handles, lambda: self.notice)
+            self._begin(cpu_guard.keep)
         else:
             self._begin(lambda: demotion.keep(self._handles, lambda: self.notice))
         self._begin(keep_space)
@@ -50,6 +55,8 @@ class SandboxMonitor:
             self._begin(lambda: _count_oom_kills(self._handles))
         if not host.disk_image:
             self._begin(lambda: quota.keep(self._handles, lambda: self.notice))
+            disk_guard = HostDiskGuard(self._root, self._reserve_mb, self._handles, lambda: self.notice)
+            self._begin(disk_guard.keep)
 
     async def close(self) -> None:
         tasks, self._tasks = self._tasks, []

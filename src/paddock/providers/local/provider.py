@@ -76,8 +76,9 @@ class LocalProvider(capacity.OnThisHost):
         self._dirs = SandboxDirs(root.absolute(), made)
         self._warm_machines: WarmMachines[LocalHandle] = WarmMachines()
         self._handles: dict[str, LocalHandle] = {}
+        disks = disks or DiskPolicy()
         self._disk_allocator = DiskAllocator(
-            self._dirs.root, disks or DiskPolicy(), lambda: (*self._handles.values(), *self._warm_machines.machines())
+            self._dirs.root, disks, lambda: (*self._handles.values(), *self._warm_machines.machines())
         )
         templates = templates or root.absolute().parent / "templates"
         self._builder = LocalBuilder(self._dirs, self._disk_allocator.reserve, templates, addons, runsc)
@@ -86,7 +87,7 @@ class LocalProvider(capacity.OnThisHost):
         self._locks: dict[str, asyncio.Lock] = {}
         self._cleanup = CleanupTasks()
         self._inside: InsideService | None = None
-        self._monitor = SandboxMonitor(self._handles.values)
+        self._monitor = SandboxMonitor(self._dirs.root, disks.reserve_mb, self._handles.values)
         self._adopting: asyncio.Task[None] | None = None
 
     @classmethod

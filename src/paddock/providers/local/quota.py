@@ -51,7 +51,7 @@ async def _look(handle: LocalHandle, notice: Notice) -> None:
         return
     log.warning("sandbox is over its disk limit: its processes are ended", sandbox_id=spec.sandbox_id, found=found)
     try:
-        killed = await asyncio.to_thread(_kill_all, handle)
+        killed = await asyncio.to_thread(kill_all, handle)
     except (errors.PaddockError, OSError) as error:
         log.warning("they could not be ended", sandbox_id=spec.sandbox_id, problem=str(error))
         return
@@ -61,7 +61,7 @@ async def _look(handle: LocalHandle, notice: Notice) -> None:
         await notice(spec.sandbox_id, "processes.killed", data)
 
 
-def _kill_all(handle: LocalHandle) -> int:
+def kill_all(handle: LocalHandle) -> int:
     """From outside, and not only the commands that the agent knows: one that left its session writes on."""
     running = handle.record.running
     if running is None:

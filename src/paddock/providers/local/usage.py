@@ -28,6 +28,11 @@ class FolderDisk:
         self._good_until = 0.0
         self._measuring = asyncio.Lock()
 
+    @property
+    def measured(self) -> int | None:
+        """As of the last look."""
+        return self._used
+
     async def used(self, folder: Path, limit: int) -> int:
         """For metrics. Directories nested too deeply to be measured count as a full disk."""
         async with self._measuring:

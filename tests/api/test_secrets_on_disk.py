@@ -16,6 +16,7 @@ from paddock.client import SyncSandboxClient
 from paddock.errors import PaddockError
 from tests.e2b.server import PaddockServer
 from tests.support.leaks import a_secret, remember
+from tests.support.waiting import wait_until
 
 WIPE_SECONDS = 30.0
 """Until nothing of what was removed is left beside the database."""
@@ -66,10 +67,7 @@ def test_a_deleted_sandboxs_secrets_leave_the_disk_while_the_server_runs(tmp_pat
                     client.delete_sandbox(sandbox.sandbox_id)
             if killed:
                 server.restart()
-            until = time.monotonic() + WIPE_SECONDS
-            while left := _found(home, secrets, but=set()):
-                assert time.monotonic() < until, left
-                time.sleep(0.2)
+            wait_until(lambda secrets=secrets: not _found(home, secrets, but=set()), WIPE_SECONDS)
             server.kill()
             assert _found(home, secrets, but=set()) == []
             server.start()

@@ -22,47 +22,57 @@ SECONDS = 60
 
 
 @asynccontextmanager
-async def watching(visitor: Visitor, **headers: str) -> AsyncIterator[ClientConnection]:
+async def watching(visitor: Visitor, **headers: str) -> AsyncIterator[Watcher]:
     box = visitor.box
     given = {"X-API-Key": box.bed.key, **headers}
     address = f"ws://127.0.0.1:{box.bed.port}/p/{box.key}/6080/live"
     async with connect(address, additional_headers=given, proxy=None, max_size=None, open_timeout=SECONDS) as socket:
-        yield socket
+        yield Watcher(socket)
 
 
-async def until(socket: ClientConnection, wanted: Callable[[Any], bool]) -> Any:
-    """The first message that is wanted: a picture as bytes, anything else as it was before JSON."""
-    async with asyncio.timeout(SECONDS):
-        while True:
-            message = await socket.recv()
-            said = message if isinstance(message, bytes) else json.loads(message)
-            if wanted(said):
-                return said
+class Watcher:
+    """Keeps all that it was sent: a page at rest is pictured once, and that may come before anything else."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._seen: list[Any] = []
+
+    async def send(self, **wish: Any) -> None:
+        await self._socket.send(json.dumps(wish))
+
+    async def until(self, wanted: Callable[[Any], bool]) -> Any:
+        """The first message that is wanted: a picture as bytes, anything else as it was before JSON."""
+        async with asyncio.timeout(SECONDS):
+            while not (found := [said for said in self._seen if wanted(said)]):
+                message = await self._socket.recv()
+                self._seen.append(message if isinstance(message, bytes) else json.loads(message))
+            return found[0]
+
+
+def titles(*expected: str) -> Callable[[Any], bool]:
+    return lambda said: isinstance(said, dict) and [tab["title"] for tab in said.get("tabs", ())] == list(expected)
 
 
 async def test_whoever_watches_sees_pictures_and_tabs(visitor: Visitor) -> None:
-    async with watching(visitor) as socket:
-        told = await until(socket, lambda said: isinstance(said, dict) and bool(said.get("tabs")))
-        assert [tab["title"] for tab in told["tabs"]] == ["First"]
-        picture = Image.open(io.BytesIO(await until(socket, lambda said: isinstance(said, bytes))))
+    async with watching(visitor) as watcher:
+        await watcher.until(titles("First"))
+        picture = Image.open(io.BytesIO(await watcher.until(lambda said: isinstance(said, bytes))))
         assert picture.format == "JPEG"
         red, green, blue = picture.convert("RGB").getpixel((600, 100))
         assert red > 200 and green < 60 and blue < 60
 
 
 async def test_whoever_takes_control_has_the_mouse_the_keys_and_the_address(visitor: Visitor) -> None:
-    async with watching(visitor) as socket:
-        await until(socket, lambda said: isinstance(said, bytes))
+    async with watching(visitor) as watcher:
+        await watcher.until(lambda said: isinstance(said, bytes))
         for kind in ("down", "up"):
-            await socket.send(json.dumps({"type": "mouse", "kind": kind, "x": 50, "y": 50, "button": 0}))
+            await watcher.send(type="mouse", kind=kind, x=50, y=50, button=0)
         shown = "getComputedStyle(document.querySelector('#corner')).backgroundColor"
         async with asyncio.timeout(SECONDS):
             while await asyncio.to_thread(visitor.value, shown) != "rgb(0, 128, 0)":
                 await asyncio.sleep(0.1)
-        await socket.send(json.dumps({"type": "navigate", "url": f"{URL}/second"}))
-        await until(
-            socket, lambda said: isinstance(said, dict) and any(t["title"] == "Second" for t in said.get("tabs", ()))
-        )
+        await watcher.send(type="navigate", url=f"{URL}/second")
+        await watcher.until(titles("Second"))
 
 
 async def test_another_sites_page_may_not_watch(visitor: Visitor) -> None:

@@ -1,4 +1,4 @@
-"""The program as a user has it: a subprocess, against a server that ``paddock up`` started."""
+"""The program as a user has it: a process, against a server that ``paddock up`` started."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 from paddock.client import SyncSandboxClient
+from tests.cli.forked import Forks
 from tests.support import leaks
 
 COMMAND = (sys.executable, "-c", "from paddock.cli.app import main; main()")
+FORKS = Forks()
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,7 @@ class Paddock:
         return result
 
     def raw(self, *words: str, input: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            (*COMMAND, *words), input=input, capture_output=True, env=self.env, cwd=self.home, timeout=60
-        )
+        return FORKS.run(words, input=input, env=self.env, cwd=self.home, timeout=60)
 
     def json(self, *words: str, check: int = 0) -> Any:
         return json.loads(self(*words, "--json", check=check).stdout)

@@ -42,14 +42,29 @@ async def test_all_of_it_killed_at_once(fresh: Sandbox) -> None:
 
 async def test_whoever_waits_when_the_nursery_is_killed_is_told(fresh: Sandbox) -> None:
     await fresh.execute("1")
-    waiting = asyncio.create_task(fresh.run("import time; time.sleep(300)", timeout=60))
-    running = "until pgrep -f '[j]upyter-server' > /dev/null; do sleep 0.05; done"
-    await fresh.shell(f"{running}; sleep 0.5; pkill -9 -f '[j]upyter-server'", user="root")
+    code = "import time; open('/tmp/begun', 'w').close(); time.sleep(300)"
+    waiting = asyncio.create_task(fresh.run(code, timeout=60))
+    begun = "until [ -e /tmp/begun ]; do sleep 0.05; done"
+    await fresh.shell(f"{begun}; pkill -9 -f '[j]upyter-server'", user="root")
     async with asyncio.timeout(RECOVERY_SECONDS):
         result = await waiting
     assert result.status is CodeStatus.FAILED
     assert result.error is not None and result.error.name == "ContextRestarting"
     assert await works(fresh)
+
+
+async def test_a_kernel_whose_nursery_is_killed_while_it_starts_is_started_again(fresh: Sandbox) -> None:
+    await fresh.execute("1")
+    startup = (
+        "import os, time\nwhile os.path.exists('/tmp/hold'):\n    open('/tmp/held', 'w').close(); time.sleep(0.05)\n"
+    )
+    folder = "$HOME/.ipython/profile_default/startup"
+    await fresh.shell(f'mkdir -p {folder} && printf "%s" "{startup}" > {folder}/hold.py && touch /tmp/hold')
+    waiting = asyncio.create_task(fresh.new_context())
+    held = "until [ -e /tmp/held ]; do sleep 0.05; done"
+    await fresh.shell(f"{held}; rm /tmp/hold; pkill -9 -f '[j]upyter-server'", user="root")
+    context = await waiting
+    assert one(await fresh.execute("6 * 7", context_id=context), "result")["text"] == "42"
 
 
 async def test_no_process_of_the_interpreter_outlives_its_supervisor(fresh: Sandbox) -> None:

@@ -186,6 +186,25 @@ async def test_an_idle_database_has_an_empty_log(lite: Store, monkeypatch: pytes
     assert all([await has(lite, row) for row in rows])
 
 
+async def test_transactions_that_change_nothing_do_not_delay_the_wiping_of_secrets(
+    lite: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler claims due deadlines several times a second, and hardly ever finds one."""
+    await lite.close()
+    monkeypatch.setattr(write_ahead_log, "_LOOK_INTERVAL_S", 0.2)
+    await lite.open()
+    for inline in (True, False):
+        row = a_sandbox(env={"SECRET": "x" * 4000})
+        await add(lite, row)
+        async with lite.write(inline=inline) as connection:
+            assert await sandboxes.patch(connection, row.sandbox_id, env={})
+        async with asyncio.timeout(write_ahead_log._WIPE_DEADLINE_S / 2):
+            while sqlite.wal_bytes(lite.file or Path()):
+                async with lite.write(inline=inline) as connection:
+                    assert not await sandboxes.patch(connection, "nobody_00000000", timeout=5)
+                await asyncio.sleep(0)
+
+
 async def test_heartbeats_do_not_keep_a_large_log(lite: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lite.file is not None
     for row in [a_sandbox(metadata={"fill": "x" * 60_000}) for _ in range(40)]:

@@ -32,7 +32,7 @@ from paddock.disk_space import ReserveFile
 from paddock.errors import StoreFull, StoreUnavailable
 from paddock.store import migrations, sqlite
 from paddock.store.driver_errors import StoreDamaged, translate_driver_errors
-from paddock.store.inline_sqlite import InlineSqlite
+from paddock.store.inline_sqlite import InlineConnection, InlineSqlite
 from paddock.store.invalid_rows import loads
 from paddock.store.write_ahead_log import WriteAheadLog
 
@@ -157,10 +157,12 @@ class Store:
         try:
             async with self._write_lock(), self._writing(inline) as connection:
                 connection.info[CHANGED], connection.info[_WIPED] = changed, wiped
+                before = await self._row_changes(connection)
                 yield connection
                 await connection.commit()
+                after = await self._row_changes(connection)
             if self._log is not None:
-                self._log.committed()
+                self._log.committed(changed_rows=after != before)
         finally:
             if wiped and self._log is not None:  # also if cancelled after the commit
                 self._log.wipe()
@@ -240,6 +242,15 @@ class Store:
         with self._translated_errors():
             async with self._inline.write() as connection:
                 yield cast(AsyncConnection, connection)
+
+    async def _row_changes(self, connection: AsyncConnection | InlineConnection) -> int:
+        """How many rows this connection to SQLite has changed since it was opened."""
+        if isinstance(connection, InlineConnection):
+            return connection.total_changes
+        if self._log is None:
+            return 0
+        driver = (await connection.get_raw_connection()).driver_connection
+        return driver.raw.total_changes if driver is not None else 0
 
     @asynccontextmanager
     async def _transaction(self, engine: AsyncEngine | None) -> AsyncIterator[AsyncConnection]:

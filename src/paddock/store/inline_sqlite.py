@@ -113,6 +113,10 @@ class InlineConnection:
         self.info: dict[str, Any] = {}
         self._raw = raw
 
+    @property
+    def total_changes(self) -> int:
+        return self._raw.total_changes
+
     async def execute(self, statement: Any, parameters: Mapping[str, Any] | list[Any] | None = None) -> InlineResult:
         """With a list of parameters: executed once for each, returning no rows."""
         if isinstance(parameters, list):

@@ -30,7 +30,8 @@ _CATCH_UP_S = 2.0
 _LOOK_INTERVAL_S = 5.0
 """How often to check whether the database is idle. If it is, the log is checkpointed and emptied."""
 _IDLE_COMMITS, _IDLE_BYTES = 16, 1 << 20
-"""With at most this many commits, as from heartbeats, the database counts as idle if the log is larger than this."""
+"""So few commits that changed a row are a server's own heartbeats; they shall not keep a log that is larger than this.
+Commits that changed none do not count: the scheduler looks for due deadlines in one several times a second."""
 _MAX_PATIENCE = 12
 _WIPE_DEADLINE_S = 30.0
 """A log that holds removed secrets is emptied after this time, however busy the database is."""
@@ -42,6 +43,8 @@ class WriteAheadLog:
         self._file = file
         self._keep_away = keep_away
         self._commits = 0
+        self._changes = 0
+        """Commits that changed a row."""
         self._checkpoint: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._wiped_at: float | None = None
@@ -66,8 +69,9 @@ class WriteAheadLog:
         if self._checkpoint is not None:
             await self._checkpoint
 
-    def committed(self) -> None:
+    def committed(self, *, changed_rows: bool) -> None:
         self._commits += 1
+        self._changes += changed_rows
         self._schedule_check()
         if self._commits % _CHECKPOINT_COMMITS == 0:
             self._start_checkpoint(LIMIT_BYTES)
@@ -89,13 +93,13 @@ class WriteAheadLog:
     def _schedule_check(self) -> None:
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(_LOOK_INTERVAL_S * self._patience, self._check, self._commits)
+            self._timer = loop.call_later(_LOOK_INTERVAL_S * self._patience, self._check, self._commits, self._changes)
 
-    def _check(self, commits: int) -> None:
+    def _check(self, commits: int, changes: int) -> None:
         """Checkpoint if little was written since, so that hardly any writer waits; else check again later."""
         self._timer = None
-        written = self._commits - commits
-        if not written or self._must_empty(written):
+        written = self._changes - changes
+        if self._commits == commits or self._must_empty(written):
             self._start_checkpoint(0)
         elif written <= _IDLE_COMMITS:
             self._start_checkpoint(_IDLE_BYTES)

@@ -9,8 +9,8 @@ const { describe, withElement } = require('./targets.js');
 
 const POPUP_MS = 200;
 const EVALUATE_MS = 30_000;
-const ERROR_PAGES = 3;
-const ERROR_PAGE_MS = 1000;
+const MAX_CUT_OFFS = 3;
+const ARRIVAL_MS = 1000;
 
 function hasPoint({ x, y }) {
   return x !== undefined && x !== null && y !== undefined && y !== null;
@@ -26,10 +26,11 @@ async function navigate(browser, args) {
     response = await page.goto(url, { waitUntil: args.wait_until || 'load', timeout: NAVIGATION_MS });
   } catch (problem) {
     const said = firstLine(problem);
-    // After a page that could not be had, its error page may come only now, and cut this one off.
-    const cutOff = said.includes('chrome-error://') && (args.again || 0) < ERROR_PAGES;
+    // Another document came first: the error page of a page that could not be had, or this one as asked for before.
+    // Playwright gives up then; Chromium goes on loading ours. Let it arrive, or it comes in the middle of the next try.
+    const cutOff = said.includes('is interrupted by another navigation') && (args.again || 0) < MAX_CUT_OFFS;
     if (cutOff || (page.isClosed() && !args.again)) {
-      if (cutOff) await within(page.waitForURL(/^chrome-error:/), ERROR_PAGE_MS).catch(() => undefined);
+      if (cutOff) await page.waitForEvent('framenavigated', { timeout: ARRIVAL_MS }).catch(() => undefined);
       return navigate(browser, { ...args, again: (args.again || 0) + 1 });
     }
     if (/Timeout/.test(said))

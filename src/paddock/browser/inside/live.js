@@ -43,7 +43,7 @@ class LiveView {
     const page = this.viewers.size && this.browser.running ? this.browser.current : null;
     if (this.cast && this.cast.page !== page) {
       const { session } = this.cast;
-      this.cast = null;
+      this.cast = this.frame = null; // whoever comes later sees the page as it is then
       await session.detach().catch(() => undefined);
     }
     if (page && !page.isClosed() && !this.cast) {

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Callable
 
 from .executions import Execution
-from .kernels import CannotStart, Kernel
+from .kernels import CannotStart, Kernel, StartInterrupted
 
 HOME = "/home/user"
 _ALIASES = {"js": "javascript", "ts": "typescript", "py": "python", "sh": "bash", "shell": "bash"}
@@ -47,14 +47,20 @@ class Context:
             if self._kernel is None or not self._kernel.alive:
                 await self._end_kernel()
                 _enter(self.cwd)
-                kernel = self._make_kernel(self.language, self.cwd)
                 try:
-                    await kernel.start()
-                except BaseException:
-                    await kernel.close()
-                    raise
-                self._kernel = kernel
+                    self._kernel = await self._start_kernel()
+                except StartInterrupted:
+                    self._kernel = await self._start_kernel()
             return self._kernel
+
+    async def _start_kernel(self) -> Kernel:
+        kernel = self._make_kernel(self.language, self.cwd)
+        try:
+            await kernel.start()
+        except BaseException:
+            await kernel.close()
+            raise
+        return kernel
 
     def execute(self, code: str, env: Mapping[str, str]) -> Execution:
         """Begins when it is its turn."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from . import outputs
-from .kernels import START_SECONDS, CannotStart, Kernel, KernelEnded
+from .kernels import START_SECONDS, CannotStart, Kernel, KernelEnded, StartInterrupted
 from .nursery_link import Child
 from .outputs import Output
 
@@ -73,7 +73,8 @@ class JupyterKernel(Kernel):
         except asyncio.TimeoutError:
             raise CannotStart(f"The {self.language} kernel did not start in time") from None
         except KernelEnded as problem:
-            raise CannotStart(f"The {self.language} kernel did not start: {self.failure() or problem}") from None
+            kind = StartInterrupted if self._child.orphaned else CannotStart
+            raise kind(f"The {self.language} kernel did not start: {self.failure() or problem}") from None
 
     async def ask(
         self, code: str, metadata: Mapping[str, Any] | None = None, *, silent: bool = False

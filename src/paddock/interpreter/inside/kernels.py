@@ -14,6 +14,10 @@ class CannotStart(Exception):
     """There is no kernel to be had for this language; the message says what is missing."""
 
 
+class StartInterrupted(CannotStart):
+    """It was ended from outside while it started: another can be started in its place."""
+
+
 class KernelEnded(Exception):
     """The process that ran the code is gone, and with it everything that the code had made."""
 

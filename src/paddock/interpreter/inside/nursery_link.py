@@ -14,7 +14,7 @@ import socket
 from typing import Any
 
 from .commandline import words
-from .kernels import START_SECONDS, CannotStart
+from .kernels import START_SECONDS, CannotStart, StartInterrupted
 
 
 class Child:
@@ -23,10 +23,8 @@ class Child:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-
-class NurseryEnded(CannotStart):
-    """In the middle of an order: another nursery can be given it."""
+        self.orphaned = False
+        """It ended because the nursery did."""
 
 
 class NurseryLink:
@@ -38,7 +36,7 @@ class NurseryLink:
     async def spawn(self, connection_file: str, cwd: str) -> Child:
         try:
             return await (await self.ready()).spawn(connection_file, cwd)
-        except NurseryEnded:
+        except StartInterrupted:
             return await (await self.ready()).spawn(connection_file, cwd)
 
     async def ready(self) -> Nursery:
@@ -115,8 +113,9 @@ class Nursery:
         self._writer.close()
         for born in self._orders.values():
             if not born.done():
-                born.set_exception(NurseryEnded("The parent of Python's kernels ended"))
+                born.set_exception(StartInterrupted("The parent of Python's kernels ended"))
         for child in self._children.values():
+            child.orphaned = True
             child.ended.set_result("the parent of all Python kernels ended")
 
 

@@ -15,8 +15,8 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -28,7 +28,7 @@ from benchmarks.wire import Wire, request, throughput
 from paddock.ids import new_process_id, new_sandbox_id, new_sandbox_key
 from paddock.machine.base import ProcessSpec
 from paddock.providers.base import SandboxSpec
-from paddock.providers.fake import FakeProvider
+from paddock.providers.local import LocalProvider
 
 console = Console()
 Probe = Callable[[], Awaitable[float]]
@@ -50,12 +50,13 @@ async def measure(options: argparse.Namespace) -> None:
         ports = {name: stack.enter_context(paddock(home)) for name, home in homes.items()}
         floor = stack.enter_context(hello())
         first = next(iter(ports))
-        await latencies(options, floor, ports, keys, base)
+        async with _direct(base) as alone:
+            await latencies(options, floor, ports, keys, alone)
         await rates(options, floor, ports[first], keys[first])
 
 
 async def latencies(
-    options: argparse.Namespace, floor: int, ports: dict[str, int], keys: dict[str, str], base: Path
+    options: argparse.Namespace, floor: int, ports: dict[str, int], keys: dict[str, str], alone: dict[str, Probe]
 ) -> None:
     probes: dict[str, Probe] = {}
     wire = await Wire.open(floor)
@@ -67,7 +68,7 @@ async def latencies(
     probes["status"] = lambda: calls.timed(status)
     run = request("POST", "/sandboxes/run-command", keys[first], {"sandbox_id": box, "command": "true"})
     probes["run-command `true`"] = lambda: calls.timed(run)
-    probes |= await _direct(base)
+    probes |= alone
     for name, port in ports.items():
         own = await Wire.open(port)
         listing = request("GET", "/sandboxes?limit=10", keys[name])
@@ -100,9 +101,10 @@ async def _sandbox(wire: Wire, key: str) -> str:
     return str(json.loads(answer)["sandbox_id"])
 
 
-async def _direct(base: Path) -> dict[str, Probe]:
-    """The fake provider's own cost, called in this process without any server."""
-    provider = FakeProvider(base / "direct")
+@asynccontextmanager
+async def _direct(base: Path) -> AsyncIterator[dict[str, Probe]]:
+    """The local provider's own cost, called in this process without any server."""
+    provider = LocalProvider(base / "direct" / "local")
     await provider.start()
 
     def spec() -> SandboxSpec:
@@ -124,11 +126,14 @@ async def _direct(base: Path) -> dict[str, Probe]:
     async def run() -> float:
         process = ProcessSpec(new_process_id(), ["/bin/bash", "-c", "true"])
         started = time.perf_counter()
-        await machine.spawn(process)
-        await machine.wait(process.process_id)
+        await machine.run(process)
         return time.perf_counter() - started
 
-    return {"(provider alone: create)": create, "(provider alone: run `true`)": run}
+    try:
+        yield {"(provider alone: create)": create, "(provider alone: run `true`)": run}
+    finally:
+        await provider.delete(box.sandbox_id)
+        await provider.close()
 
 
 def _print_latencies(times: dict[str, list[float]]) -> None:

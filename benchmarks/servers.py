@@ -16,6 +16,7 @@ from sqlalchemy import insert
 
 from paddock.accounts.first_key import first_key
 from paddock.models import State
+from paddock.providers.local import LocalProvider
 from paddock.settings import Settings
 from paddock.store.database import Store
 from paddock.store.tables import deadlines, sandboxes
@@ -38,8 +39,22 @@ def hello() -> Iterator[int]:
 
 @contextmanager
 def paddock(home: Path) -> Iterator[int]:
-    with _server("paddock", {"PADDOCK_HOME": str(home), "SANDBOX_PROVIDER": "fake"}) as port:
-        yield port
+    """On the local provider, with nothing made in advance: each create is a whole one."""
+    settings = {"PADDOCK_HOME": str(home), "SANDBOX_PROVIDER": "local", "PADDOCK_POOL_SIZE": "0"}
+    try:
+        with _server("paddock", settings) as port:
+            yield port
+    finally:
+        asyncio.run(_end_all(home))
+
+
+async def _end_all(home: Path) -> None:
+    """Sandboxes outlive their server."""
+    provider = LocalProvider(home / "local")
+    await provider.start()
+    for found in await provider.list():
+        await provider.delete(found.sandbox_id)
+    await provider.close()
 
 
 async def prepare(home: Path, rows: int, *, deleted: int = 0) -> str:
@@ -67,7 +82,7 @@ def _row(number: int, deleted: bool) -> dict[str, object]:
         "key": f"i{number:020d}",
         "owner_id": "admin",
         "user_id": f"user{number % 100}",
-        "provider": "fake",
+        "provider": "local",
         "reference": None,
         "template_id": "host",
         "state": state,

@@ -12,8 +12,16 @@ import pytest
 
 from paddock.clock import ManualClock
 from tests.e2b.server import PaddockServer
+from tests.support import local_home
 from tests.support.postgres import Postgres, running_postgres
 from tests.support.serving import serving
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_layers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    local_home.share(tmp_path_factory.getbasetemp() / "shared")
+    yield
+    local_home.clear_all()
 
 
 @pytest.fixture(scope="session")

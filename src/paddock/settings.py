@@ -140,8 +140,8 @@ class Settings(BaseSettings):
     """The snapshot of a sandbox whose creator named no template. Empty: Daytona's default."""
     daytona_lease: int = Field(default=1800, ge=60, le=86_400, validation_alias="PADDOCK_DAYTONA_LEASE")
     """Seconds after which Daytona stops a machine that no server looks after any more. Renewed while one runs."""
-    fake_faults: Path | None = Field(default=None, validation_alias="PADDOCK_FAKE_FAULTS")
-    """A JSON file of faults for the fake provider to inject; for tests."""
+    faults: Path | None = Field(default=None, validation_alias="PADDOCK_FAULTS")
+    """A JSON file of faults to inject into every provider; for tests."""
 
     # Timeouts of sandboxes
 

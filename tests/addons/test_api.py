@@ -151,6 +151,7 @@ def test_members_may_look_but_not_install(bed: Bed) -> None:
 
 
 def test_a_server_whose_sandboxes_see_no_addons_refuses_them(tmp_path: Path) -> None:
-    with running(tmp_path, "fake") as bed, bed.api() as api:
+    with running(tmp_path, "local") as bed, bed.api() as api:
+        bed.context.addons._providers = {"docker"}
         refused = api.post("/addons/r/install", json={})
     assert refused.status_code == 501 and "`local`" in refused.json()["error"]["message"]

@@ -19,11 +19,9 @@ from fastapi import FastAPI
 from paddock.accounts.first_key import first_key
 from paddock.api.app import create_app
 from paddock.api.server import Server, make_server
-from paddock.clock import SystemClock
-from paddock.providers.registry import build_providers
 from paddock.server.context import ServerContext
 from paddock.settings import Settings
-from tests.support import leaks
+from tests.support import leaks, local_home
 from tests.support.waiting import PATIENCE_S
 
 MakeSandbox = Callable[..., Awaitable[str]]
@@ -37,21 +35,20 @@ def prepared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-async def delete_machines(settings: Settings) -> None:
-    """What a test left running would run on for ever: sandboxes outlive their server on purpose."""
-    for provider in build_providers(settings, SystemClock()).values():
-        for machine in await provider.list():
-            await provider.delete(machine.sandbox_id)
+def settings_of(home: Path, **more: Any) -> Settings:
+    """Of a server on the local provider that makes nothing in advance, in a home that is there."""
+    local_home.lay_out(home)
+    return Settings(
+        _env_file=None, PADDOCK_HOME=home, SANDBOX_PROVIDER="local", PORT=0, **{"PADDOCK_POOL_SIZE": 0, **more}
+    )
 
 
 @pytest.fixture
 def settings(tmp_path: Path, prepared_home: Path) -> Iterator[Settings]:
     shutil.copytree(prepared_home, tmp_path / "home")
-    settings = Settings(
-        _env_file=None, PADDOCK_HOME=tmp_path / "home", SANDBOX_PROVIDER="fake", PORT=0, PADDOCK_DOMAIN="box.test"
-    )
+    settings = settings_of(tmp_path / "home", PADDOCK_DOMAIN="box.test")
     yield settings
-    asyncio.run(delete_machines(settings))
+    asyncio.run(local_home.clear(settings.home))
     leaks.check_home(settings.home)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from typing import Any
 
 import httpx
 import pytest
 
 from paddock.api.app import create_app
-from paddock.providers.fake import output
+from paddock.machine.agent import AgentMachine
+from paddock.machine.base import Machine
 from paddock.settings import Settings
 from tests.api.conftest import assert_error, speaking_to
 from tests.support.waiting import PATIENCE_S
@@ -185,20 +185,20 @@ async def test_a_process_needs_a_command_or_an_argv(client: httpx.AsyncClient, s
 async def test_a_delete_between_the_end_and_the_reading_is_no_empty_output(
     client: httpx.AsyncClient, sandbox: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, deleted = output.read, threading.Event()
-    reading = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    """Where it takes more than one call to the machine, as it may at any provider."""
+    read, reading, deleted = AgentMachine.read_output, asyncio.Event(), asyncio.Event()
 
-    def read_late(*given: Any) -> Any:
-        loop.call_soon_threadsafe(reading.set)
-        assert deleted.wait(30)
-        return read(*given)
+    async def read_late(*given: Any) -> Any:
+        reading.set()
+        await asyncio.wait_for(deleted.wait(), PATIENCE_S)
+        return await read(*given)
 
-    monkeypatch.setattr(output, "read", read_late)
+    monkeypatch.setattr(AgentMachine, "run", Machine.run)
+    monkeypatch.setattr(AgentMachine, "read_output", read_late)
     asked = client.post("/sandboxes/run-command", json={"sandbox_id": sandbox, "command": "seq 300"})
     answer = asyncio.create_task(asked)
     try:
-        await asyncio.wait_for(reading.wait(), 30)
+        await asyncio.wait_for(reading.wait(), PATIENCE_S)
         assert (await client.delete(f"/sandboxes/{sandbox}")).status_code == 200
     finally:
         deleted.set()

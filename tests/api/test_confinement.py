@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -10,8 +14,10 @@ import pytest
 
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.records import EgressRecord, EgressReport, EgressTotals
-from paddock.providers.base import IsolationLevel, IsolationReport, Layer
-from paddock.providers.fake import FakeProvider
+from paddock.machine.agent import AgentMachine
+from paddock.providers.base import IsolationLevel, IsolationReport, Layer, Provider
+from paddock.providers.local import LocalProvider
+from paddock.providers.local.gvisor.runsc import RunscSettings
 from paddock.server.context import ServerContext
 from tests.api.conftest import MakeSandbox, assert_error
 from tests.support.waiting import PATIENCE_S
@@ -66,26 +72,40 @@ async def test_mounts_are_for_admins(member: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize(
     "wish",
-    [{"isolation": "basic"}, {"egress": "full"}, {"mounts": [{"source": "/srv", "target": "/data"}]}],
+    [
+        {"isolation": "hardened"},
+        {"egress": "full"},
+        {"mounts": [{"source": "/not/there", "target": "/data"}]},
+    ],
     ids=lambda wish: next(iter(wish)),
 )
-async def test_what_the_provider_cannot_give_is_a_conflict(client: httpx.AsyncClient, wish: dict[str, Any]) -> None:
+async def test_what_the_provider_cannot_give_is_a_conflict(
+    client: httpx.AsyncClient, context: ServerContext, wish: dict[str, Any]
+) -> None:
+    provider = context.providers["local"]
+    assert isinstance(provider, LocalProvider)
+    builder = provider._builder
+    builder.host = replace(builder.host, nft=None)
+    builder._wanted = RunscSettings("/not/there")
     assert_error(
         await client.post("/sandboxes/create", json={"user_id": "alice", **wish}), 409, "confinement_unavailable"
     )
     assert (await client.get("/sandboxes")).json()["sandboxes"] == []
 
 
-async def test_a_provider_without_a_report_says_so(client: httpx.AsyncClient, sandbox: str) -> None:
+async def test_a_provider_without_a_report_says_so(
+    client: httpx.AsyncClient, sandbox: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalProvider, "isolation", Provider.isolation)
     error = assert_error(await client.get(f"/sandboxes/{sandbox}/isolation"), 501, "unsupported")
-    assert "'fake'" in error["message"]
+    assert "'local'" in error["message"]
 
 
 async def test_the_isolation_report(client: httpx.AsyncClient, sandbox: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def isolation(self: FakeProvider, sandbox_id: str) -> IsolationReport:
+    async def isolation(self: LocalProvider, sandbox_id: str) -> IsolationReport:
         return IsolationReport(IsolationLevel.BASIC, (Layer("seccomp", True, "on"), Layer("disk", False, "do this")))
 
-    monkeypatch.setattr(FakeProvider, "isolation", isolation)
+    monkeypatch.setattr(LocalProvider, "isolation", isolation)
     assert (await client.get(f"/sandboxes/{sandbox}/isolation")).json() == {
         "sandbox_id": sandbox,
         "level": "basic",
@@ -102,10 +122,10 @@ async def test_every_connection_is_shown_and_counted(
 ) -> None:
     refused = EgressRecord(1_800_000_000.0, "bad.test", None, 443, False, "it is denied", 0, 0, 0.001)
 
-    async def egress(self: FakeProvider, sandbox_id: str) -> EgressReport:
+    async def egress(self: LocalProvider, sandbox_id: str) -> EgressReport:
         return EgressReport(EgressPolicy(deny=("bad.test",)), EgressTotals(7, 1, 10, 20), (refused,))
 
-    monkeypatch.setattr(FakeProvider, "egress", egress)
+    monkeypatch.setattr(LocalProvider, "egress", egress)
     seen = (await client.get(f"/sandboxes/{sandbox}/egress")).json()
     assert seen["totals"] == {"connections": 7, "denied": 1, "bytes_up": 10, "bytes_down": 20}
     assert seen["latest"] == [
@@ -147,6 +167,7 @@ async def test_a_stranger_sees_none_of_it(member: httpx.AsyncClient, sandbox: st
 
 
 async def test_health_says_what_stands_ready(client: httpx.AsyncClient, context: ServerContext) -> None:
+    context.settings.pool_size = 2
     await context.pool.tick()
     async with asyncio.timeout(PATIENCE_S):  # the pool's own loop may be in the middle of a look
         while (pool := (await client.get("/health")).json()["pool"]) != {"ready": 2, "wanted": 2}:
@@ -158,7 +179,8 @@ async def test_every_file_route_takes_the_user(
     client: httpx.AsyncClient, sandbox: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("paddock.providers.fake.machine._check_user", lambda user, *_owner: asked.append(user))
+    for name in ("stat", "resolve", "list_directory", "read_file", "write_file", "make_directory", "move", "remove"):
+        monkeypatch.setattr(AgentMachine, name, _noting_user(getattr(AgentMachine, name), asked))
     base, path = f"/sandboxes/{sandbox}/files", "/workspace/a"
     by_body = {"sandbox_id": sandbox, "path": path, "user": "root"}
     query = {"path": path, "user": "root"}
@@ -181,8 +203,21 @@ async def test_every_file_route_takes_the_user(
         assert asked and set(asked) == {"root"}, (method, route, asked)
 
 
+def _noting_user(method: Callable[..., Any], asked: list[str]) -> Callable[..., Any]:
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def noting(*given: Any, **named: Any) -> Any:
+        bound = signature.bind(*given, **named)
+        bound.apply_defaults()
+        asked.append(bound.arguments["user"])
+        return method(*given, **named)
+
+    return noting
+
+
 async def test_a_user_that_is_none_is_refused(client: httpx.AsyncClient, sandbox: str) -> None:
-    for user, status in (("nobody", 422), ("../x", 422), ("", 422)):
+    for user, status in (("ghost", 422), ("../x", 422), ("", 422)):
         answer = await client.get(f"/sandboxes/{sandbox}/files/stat", params={"path": "/workspace", "user": user})
         assert_error(answer, status, "invalid_request")
         run = {"sandbox_id": sandbox, "command": "true", "user": user}

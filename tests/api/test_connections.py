@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import resource
 import select
@@ -20,6 +21,7 @@ from paddock.gateway.connections import ConnectionLimits, Connections, TrackedCo
 from paddock.settings import Settings
 from tests.api.conftest import LiveServer, running
 from tests.e2b.server import PaddockServer
+from tests.support import local_home
 from tests.support.waiting import PATIENCE_S, wait_until
 
 
@@ -54,12 +56,6 @@ def post(server: LiveServer, path: str, body: bytes) -> bytes:
 def waiting(connections: Connections) -> tuple[int, ...]:
     """How many of each kind could be let go of."""
     return tuple(map(len, connections._waiting))
-
-
-def find(folder: Path, name: str) -> Path | None:
-    with suppress(FileNotFoundError):  # other files come and go meanwhile
-        return next(folder.rglob(name), None)
-    return None
 
 
 def is_open(sock: socket.socket) -> bool:
@@ -116,7 +112,7 @@ def test_what_is_at_work_is_not_cut_and_who_comes_then_is_told_so(settings: Sett
     with running(changed(settings, max_connections=8)) as server, ExitStack() as stack:
         with httpx.Client(base_url=server.url, headers=server.headers) as client:
             sandbox_id = client.post("/sandboxes/create", json={"user_id": "alice"}).json()["sandbox_id"]
-        command = "touch here; while [ ! -e go ]; do sleep 0.05; done; echo done"
+        command = "while [ ! -e go ]; do sleep 0.05; done; echo done"
         body = json.dumps({"sandbox_id": sandbox_id, "command": command, "timeout": 2 * PATIENCE_S}).encode()
         connections, working = server.server.connections, []
         for number in range(8):
@@ -127,8 +123,7 @@ def test_what_is_at_work_is_not_cut_and_who_comes_then_is_told_so(settings: Sett
             head, _, said = b"".join(iter(lambda: late.recv(4096), b"")).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 503") and b"retry-after: 1" in head
         assert json.loads(said)["error"]["code"] == "too_many_connections"
-        here = wait_until(lambda: find(settings.home, "here"))
-        here.with_name("go").touch()
+        asyncio.run(local_home.write(settings.home, sandbox_id, "/workspace/go"))
         for sock in working:
             answer = b""
             while b"done" not in answer:

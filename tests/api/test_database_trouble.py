@@ -52,7 +52,7 @@ async def locked(settings: Settings) -> AsyncIterator[None]:
 
 
 async def machines(context: ServerContext) -> set[str]:
-    return {found.sandbox_id for found in await context.providers["fake"].list()}
+    return {found.sandbox_id for found in await context.providers["local"].list()}
 
 
 async def test_gone(client: httpx.AsyncClient, sandbox: str, settings: Settings, context: ServerContext) -> None:

@@ -52,9 +52,7 @@ def memory_mb(pid: int) -> int:
 
 
 def test_answers_that_nobody_reads_take_no_more_than_the_budget(tmp_path: Path) -> None:
-    process = PaddockServer(
-        tmp_path / "home", SANDBOX_PROVIDER="fake", PADDOCK_USER_BYTES_IN_FLIGHT=str(100 * _MIB), PADDOCK_POOL_SIZE="0"
-    )
+    process = PaddockServer(tmp_path / "home", PADDOCK_USER_BYTES_IN_FLIGHT=str(100 * _MIB), PADDOCK_POOL_SIZE="0")
     process.start()
     try:
         server = LiveServer(process.url, process.key, None)  # type: ignore[arg-type]

@@ -121,7 +121,7 @@ async def test_what_a_member_had_put_into_a_list_before_opens_nothing(
 ) -> None:
     """As an older server left it: at the provider, and in the row."""
     before = EgressPolicy.from_json({"mode": "proxy", "allow": ["10.0.0.0/8"], "deny": []})
-    await context.providers["fake"].set_egress(own, before)
+    await context.providers["local"].set_egress(own, before)
     assert (await lists(member, own)) == {"allow": ["10.0.0.0/8"], "deny": [], "private": []}
     assert (await member.put(f"/sandboxes/{own}/egress", json={"deny": ["a.test"]})).json()["private"] == []
     assert_error(await member.put(f"/sandboxes/{own}/egress", json={"allow": ["10.0.0.0/8"]}), 403)

@@ -26,7 +26,8 @@ from paddock.api.openapi import operation_id
 from paddock.api.routes import ROUTERS
 from paddock.models import GIT_URL
 from paddock.settings import Settings
-from tests.api.conftest import LiveServer, delete_machines, running
+from tests.api.conftest import LiveServer, running, settings_of
+from tests.support import local_home
 from tests.support.waiting import PATIENCE_S
 
 _SETTINGS = hypothesis_settings(
@@ -40,10 +41,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 def server(prepared_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     home = tmp_path_factory.mktemp("schemathesis") / "home"
     shutil.copytree(prepared_home, home)
-    settings = Settings(_env_file=None, PADDOCK_HOME=home, SANDBOX_PROVIDER="fake", PORT=0)
-    with running(settings) as server:
+    with running(settings_of(home)) as server:
         yield server
-    asyncio.run(delete_machines(settings))
+    asyncio.run(local_home.clear(home))
 
 
 @pytest.fixture(scope="module")
@@ -121,13 +121,14 @@ def _keeps_to_it(case: schemathesis.Case, server: LiveServer, sandbox: str) -> N
         _keep_to_what_a_test_can_wait_for(case.body)
     answer = case.call(base_url=server.url, headers=server.headers, timeout=PATIENCE_S)
     excluded = [positive_data_acceptance] if name in KNOWS_MORE else []
-    if answer.status_code == 501:  # what the fake provider cannot do, and says so
+    if answer.status_code == 501:  # what the local provider cannot do, and says so
         excluded.append(not_a_server_error)
     case.validate_response(answer, excluded_checks=excluded)
 
 
 def _keep_to_what_a_test_can_wait_for(body: dict[str, Any]) -> None:
-    """No clones from the network."""
+    """No clones from the network, and no directories of the host."""
+    body.pop("mounts", None)
     if isinstance(url := body.get("git_url"), str) and re.fullmatch(GIT_URL, url):
         del body["git_url"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import time
 from pathlib import Path
@@ -20,19 +19,14 @@ from tests.support.waiting import wait_until
 
 WIPE_SECONDS = 30.0
 """Until nothing of what was removed is left beside the database."""
-PROVIDERS = [
-    "fake",
-    pytest.param("local", marks=pytest.mark.skipif(os.geteuid() != 0, reason="as root it keeps the most on disk")),
-]
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-@pytest.mark.parametrize("provider", PROVIDERS)
-def test_nothing_that_was_secret_is_left_when_a_sandbox_is_deleted(tmp_path: Path, provider: str) -> None:
+def test_nothing_that_was_secret_is_left_when_a_sandbox_is_deleted(tmp_path: Path) -> None:
     home = tmp_path / "home"
     vendor_key = a_secret("vendor key")
-    server = PaddockServer(home, SANDBOX_PROVIDER=provider, PADDOCK_LOG_LEVEL="debug", E2B_API_KEY=vendor_key)
+    server = PaddockServer(home, PADDOCK_LOG_LEVEL="debug", E2B_API_KEY=vendor_key)
     server.start()
     admin_key = server.key
     secrets = {"the vendor's key": vendor_key}
@@ -56,7 +50,7 @@ def test_nothing_that_was_secret_is_left_when_a_sandbox_is_deleted(tmp_path: Pat
 def test_a_deleted_sandboxs_secrets_leave_the_disk_while_the_server_runs(tmp_path: Path) -> None:
     """Whatever it writes for itself meanwhile; and where it is killed before it could wipe them, with the next one."""
     home = tmp_path / "home"
-    server = PaddockServer(home, SANDBOX_PROVIDER="fake", PADDOCK_POOL_SIZE="0")
+    server = PaddockServer(home, PADDOCK_POOL_SIZE="0")
     server.start()
     try:
         for killed in (False, True):
@@ -78,7 +72,7 @@ def test_a_deleted_sandboxs_secrets_leave_the_disk_while_the_server_runs(tmp_pat
 @pytest.mark.timeout(300)
 def test_a_log_that_is_written_without_a_pause_is_emptied_too(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    server = PaddockServer(home, SANDBOX_PROVIDER="fake", PADDOCK_POOL_SIZE="0")
+    server = PaddockServer(home, PADDOCK_POOL_SIZE="0")
     server.start()
     try:
         with SyncSandboxClient(server.url, api_key=server.key) as client:

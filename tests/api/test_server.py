@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support import local_home
 from tests.support.waiting import PATIENCE_S
 
 SERVE = "from paddock.api.server import serve; from paddock.settings import Settings; serve(Settings(_env_file=None))"
@@ -27,7 +28,8 @@ def free_port() -> int:
 
 def start(home: Path, port: int, before: str = "") -> subprocess.Popen[str]:
     """``before``: what the shell does that becomes the server."""
-    env = {"PADDOCK_HOME": str(home), "PORT": str(port), "SANDBOX_PROVIDER": "fake", "PATH": "/usr/bin:/bin"}
+    local_home.lay_out(home)
+    env = {"PADDOCK_HOME": str(home), "PORT": str(port), "SANDBOX_PROVIDER": "local", "PATH": "/usr/bin:/bin"}
     command = ["/bin/sh", "-c", f'{before}exec "$@"', "sh", sys.executable, "-c", SERVE]
     return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,8 @@ from paddock.providers.base import Storage
 from paddock.server import context as houses
 from paddock.server.context import ServerContext
 from paddock.settings import Settings
-from tests.api.conftest import delete_machines, speaking_to
+from tests.api.conftest import settings_of, speaking_to
+from tests.support import local_home
 from tests.support.small_disk import SmallDisk, small_disk
 
 CREATE = {"user_id": "alice"}
@@ -30,10 +32,11 @@ def looks_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def settings(tmp_path: Path, prepared_home: Path) -> Settings:
+def settings(tmp_path: Path, prepared_home: Path) -> Iterator[Settings]:
     """Of a home whose database is not looked at afterwards: it may be damaged."""
     shutil.copytree(prepared_home, tmp_path / "home")
-    return Settings(_env_file=None, PADDOCK_HOME=tmp_path / "home", SANDBOX_PROVIDER="fake", PORT=0)
+    yield settings_of(tmp_path / "home")
+    asyncio.run(local_home.clear(tmp_path / "home"))
 
 
 @pytest.fixture
@@ -49,15 +52,8 @@ async def settings_on(disk: SmallDisk, tmp_path: Path, prepared_home: Path) -> A
     (disk.path / "data").mkdir()
     for file in (tmp_path / "home").glob("paddock.db*"):
         shutil.move(file, disk.path / "data" / file.name)
-    settings = Settings(
-        _env_file=None,
-        PADDOCK_HOME=tmp_path / "home",
-        SANDBOX_PROVIDER="fake",
-        PORT=0,
-        DATABASE_URL=f"sqlite:///{disk.path}/data/paddock.db",
-    )
-    yield settings
-    await delete_machines(settings)
+    yield settings_of(tmp_path / "home", DATABASE_URL=f"sqlite:///{disk.path}/data/paddock.db")
+    await local_home.clear(tmp_path / "home")
 
 
 @pytest.fixture
@@ -75,7 +71,7 @@ async def caller(app_on: FastAPI, settings_on: Settings) -> AsyncIterator[httpx.
 
 async def machines(app: FastAPI) -> set[str]:
     context: ServerContext = app.state.context
-    return {found.sandbox_id for found in await context.providers["fake"].list()}
+    return {found.sandbox_id for found in await context.providers["local"].list()}
 
 
 async def test_a_full_disk_is_told_and_sandboxes_can_be_ended(
@@ -127,7 +123,7 @@ async def test_a_disk_without_inodes_refuses_creates_until_there_are_some(
 async def test_a_disk_that_cannot_be_looked_at_is_taken_for_what_it_was(
     client: httpx.AsyncClient, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    provider = context.providers["fake"]
+    provider = context.providers["local"]
     seen: list[Storage | PaddockError] = [Storage(1, 50, 0, "Only 1 MB is free.")]
 
     async def storage() -> Storage:
@@ -178,7 +174,7 @@ async def test_a_damaged_database_is_told_and_a_create_leaves_nothing(
     assert await machines(app) == {made}, "a create that was refused must leave nothing behind"
     health = await client.get("/health")
     assert (health.status_code, health.json()["database"]) == (503, "unavailable")
-    await context.providers["fake"].delete(made)
+    await context.providers["local"].delete(made)
 
 
 def spoil(database: Path, table: str) -> None:
@@ -219,7 +215,7 @@ def test_a_server_on_a_read_only_disk_says_so_in_one_sentence(
                 "PATH": "/usr/bin:/bin",
                 "PADDOCK_HOME": str(home),
                 "DATABASE_URL": f"sqlite:///{database}",
-                "SANDBOX_PROVIDER": "fake",
+                "SANDBOX_PROVIDER": "local",
             },
             cwd=tmp_path,
             capture_output=True,

@@ -14,7 +14,6 @@ import pytest
 from paddock.accounts.first_key import first_key
 from paddock.providers.base import Provider
 from paddock.providers.docker import DockerProvider
-from paddock.providers.fake import FakeProvider
 from paddock.providers.local import LocalProvider
 from paddock.settings import Settings
 from paddock.store.database import Store
@@ -22,7 +21,7 @@ from tests.chaos.clock import SharedClock
 from tests.chaos.faults import Faults, read_only_postgres, read_only_sqlite
 from tests.chaos.herd import Herd
 from tests.chaos.output import SPOOL_BYTES
-from tests.chaos.scene import REAL, Scene
+from tests.chaos.scene import Scene
 from tests.chaos.slot import Slot
 from tests.docker import engine
 from tests.docker.place import Place
@@ -30,20 +29,19 @@ from tests.local import traces
 from tests.support.small_disk import SmallDisk, small_disk
 from tests.support.waiting import until
 
-_DISK_MB = {"local": 4096, "docker": 256, "fake": 128}
+_DISK_MB = {"local": 4096, "docker": 256}
 _REPORT = "chaos"
 _PROVIDERS: dict[str, Callable[[Path], Provider]] = {
-    "fake": lambda home: FakeProvider(home / "fake"),
     "local": lambda home: LocalProvider(home / "local"),
     "docker": lambda home: DockerProvider(home / "docker", address=engine.address(), images=[engine.DEBIAN]),
 }
 
 
-@pytest.fixture(params=["sqlite", "postgres-two-servers", "local", "docker"])
+@pytest.fixture(params=["local", "postgres-two-servers", "docker"])
 async def chaos(
     request: pytest.FixtureRequest, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> AsyncIterator[Scene]:
-    kind = request.param if request.param in REAL else "fake"
+    kind = "docker" if request.param == "docker" else "local"
     environment = {
         "SANDBOX_PROVIDER": kind,
         "PADDOCK_SERVER_TTL": "1",
@@ -97,23 +95,18 @@ async def chaos(
                 if slot.alive:
                     await slot.dead(within=0)
             await store.close()
-            if kind in REAL:
-                await _nothing_stays(scene.provider, home)
+            await _nothing_stays(scene.provider, home)
 
 
 @contextmanager
 def _home(folder: Path, kind: str) -> Iterator[tuple[Path, SmallDisk | None]]:
-    """Of the servers: on a file system of its own where one can be mounted. The machines of the fake provider, which
-    promises nothing about full disks, are elsewhere."""
+    """Of the servers: on a file system of its own where one can be mounted."""
     if os.geteuid() != 0:
         yield folder, None
         return
     with small_disk(folder, _DISK_MB[kind]) as disk:
         home = disk.path / "home"
         home.mkdir(mode=0o700)
-        if kind == "fake":
-            (folder / "fake").mkdir()
-            (home / "fake").symlink_to(folder / "fake")
         yield home, disk
 
 

@@ -18,11 +18,9 @@ from paddock.store.database import Store
 from tests.chaos.clock import SharedClock
 from tests.chaos.faults import Faults
 from tests.chaos.herd import Herd
+from tests.chaos.server import Length
 from tests.chaos.slot import Slot
 from tests.chaos.timeline import Span, union, without
-
-REAL = ("local", "docker")
-"""Providers whose sandboxes are real, and whose servers take ten times as long to start."""
 
 _CALM_ANSWERS = 150
 _CALM_S = 60.0
@@ -60,10 +58,6 @@ class Scene:
     def keeps_time(self) -> bool:
         """One server, which goes on counting when the clock is set; or several whose clocks agree all the time."""
         return self.alone or not self.faults.sets_clock
-
-    @property
-    def real(self) -> bool:
-        return self.provider.name in REAL
 
     def working(self) -> list[Span]:
         """When there was a server that could see to a deadline."""
@@ -157,7 +151,8 @@ class Scene:
         rng = self.herd.rng
         while self.places.total() < kills:
             hampered, troubles = self.faults.hampered, len(self.faults.troubles)
-            await slot.start(fuse=rng.randint(3, 90))
+            around_calls = rng.random() < 0.5
+            await slot.start(fuse=Length(rng.randint(1, 8), True) if around_calls else Length(rng.randint(3, 90)))
             enough = self.herd.answers + rng.randint(5, 40)
             place = await slot.dead(rng.uniform(0.3, 1.5), lambda: self.herd.answers >= enough)  # noqa: B023
             if not slot.gave_up:

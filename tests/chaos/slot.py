@@ -18,7 +18,7 @@ from tests.chaos import server
 from tests.chaos.clock import SharedClock
 from tests.chaos.timeline import Spans
 
-PRELOADED = ["paddock.api.app", "paddock.providers.fake", "paddock.providers.local", "uvicorn", "alembic.command"]
+PRELOADED = ["paddock.api.app", "paddock.providers.local", "uvicorn", "alembic.command"]
 
 _MORE_S = 5.0
 
@@ -39,7 +39,7 @@ class Slot:
         self._steady = asyncio.Lock() if clock is None else clock.steady
         self._process: BaseProcess | None = None
 
-    async def start(self, fuse: int | None) -> bool:
+    async def start(self, fuse: server.Length | None) -> bool:
         """Whether it served. One with a fuse may die of it before that; one without is waited for until it is well."""
         async with self._steady:
             context = multiprocessing.get_context("forkserver")

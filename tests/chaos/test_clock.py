@@ -13,11 +13,10 @@ import httpx
 import pytest
 
 from paddock.accounts.first_key import first_key
-from paddock.providers.fake import FakeProvider
 from paddock.settings import Settings
 from tests.chaos.clock import HOUR, SharedClock
 from tests.chaos.slot import Slot
-from tests.support import leaks
+from tests.support import leaks, local_home
 
 pytestmark = pytest.mark.slow
 
@@ -68,11 +67,13 @@ class Place:
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
     environment = {
-        "SANDBOX_PROVIDER": "fake",
+        "SANDBOX_PROVIDER": "local",
+        "PADDOCK_POOL_SIZE": "0",
         "PADDOCK_HOME": str(tmp_path / "home"),
         "PADDOCK_SCHEDULER_INTERVAL": "0.1",
         "PADDOCK_RECONCILE_INTERVAL": "1",
     }
+    local_home.lay_out(tmp_path / "home")
     settings = Settings(**environment, _env_file=None)  # type: ignore[arg-type]
     key = (await first_key(settings)).key
     clock = SharedClock(tmp_path / "clock")
@@ -81,9 +82,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     async with httpx.AsyncClient(base_url=slot.url, headers={"X-API-Key": key}, timeout=60) as client:
         yield Place(slot, clock, client)
     await slot.dead(within=0)
-    provider = FakeProvider(tmp_path / "home/fake")
-    for found in await provider.list():
-        await provider.delete(found.sandbox_id)
+    await local_home.clear(tmp_path / "home")
     leaks.check_home(settings.home, slot.last_errors())
 
 

@@ -53,8 +53,8 @@ class Paddock:
         return json.loads(self(*words, "--json", check=check).stdout)
 
     def start(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
-        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.PIPE, **options}
-        return subprocess.Popen((*COMMAND, *words), env=self.env, cwd=self.home, **options)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.PIPE, "env": self.env}
+        return subprocess.Popen((*COMMAND, *words), cwd=self.home, **{**pipes, **options})
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +63,9 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     home = tmp_path_factory.mktemp("up") / "home"
     home.mkdir(mode=0o755)
     log = (home.parent / "log").open("wb")
-    process = Paddock(home).start("up", "--port", "0", "--provider", "fake", "--json", stderr=log)
+    user = Paddock(home)
+    env = user.env | {"PADDOCK_RUNSC": "/not/there"}  # whatever this machine has, it cannot give every level
+    process = user.start("up", "--port", "0", "--provider", "local", "--json", stderr=log, env=env)
     assert process.stdout is not None
     document = b""
     while not document.rstrip().endswith(b"}"):

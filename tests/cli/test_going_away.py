@@ -28,7 +28,7 @@ def server(home: Path) -> Iterator[tuple[Paddock, subprocess.Popen[bytes]]]:
     home.mkdir(mode=0o700, exist_ok=True)
     user = Paddock(home)
     with (home.parent / "log").open("ab") as log:
-        process = user.start("up", "--port", "0", "--provider", "fake", "--json", stderr=log)
+        process = user.start("up", "--port", "0", "--provider", "local", "--json", stderr=log)
     try:
         assert process.stdout is not None
         while not process.stdout.readline().startswith(b"}"):
@@ -56,7 +56,7 @@ def test_down_stops_the_server_and_says_what_lives_on(tmp_path: Path) -> None:
         assert process.poll() is None
         done = user.json("down", "--sandboxes", "--yes")
         assert (done["stopped"], done["deleted"], done["left"]) == (process.pid, 2, {})
-        assert not any(path.name.startswith("root_") for path in (tmp_path / "home" / "fake").iterdir())
+        assert not any(path.name.startswith("root_") for path in (tmp_path / "home" / "local" / "sandboxes").iterdir())
 
 
 def test_destroy_asks_and_removes_all_that_is_paddocks(tmp_path: Path) -> None:

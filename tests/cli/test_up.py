@@ -42,7 +42,7 @@ def _start(home: Path, *words: str) -> Started:
     home.mkdir()
     with (home.parent / "log").open("wb") as log:
         process = Paddock(home).start(
-            "up", "--port", "0", "--provider", "fake", "--home", str(home), *words, stderr=log
+            "up", "--port", "0", "--provider", "local", "--home", str(home), *words, stderr=log
         )
     assert process.stdout is not None
     printed = b""

@@ -18,7 +18,7 @@ BOX = {
     "owner_id": "admin",
     "status": "running",
     "reason": None,
-    "provider": "fake",
+    "provider": "local",
     "template_id": "base",
     "timeout": 3600,
     "on_timeout": "pause",

@@ -15,6 +15,7 @@ from paddock.accounts.first_key import first_key
 from paddock.api.app import create_app
 from paddock.api.server import make_server
 from paddock.settings import Settings
+from tests.support import local_home
 from tests.support.waiting import PATIENCE_S
 
 
@@ -31,8 +32,10 @@ def free_port() -> int:
 
 
 @contextmanager
-def running_server(home: Path, **options: Any) -> Iterator[RunningServer]:
-    chosen = {"SANDBOX_PROVIDER": "fake", **options}
+def running_server(home: Path, *, keep: bool = False, **options: Any) -> Iterator[RunningServer]:
+    """``keep``: its sandboxes, for another server on the same home."""
+    chosen = {"SANDBOX_PROVIDER": "local", "PADDOCK_POOL_SIZE": 0, **options}
+    local_home.lay_out(home)
     settings = Settings(PADDOCK_HOME=home, PORT=free_port(), _env_file=None, **chosen)
     key = asyncio.run(first_key(settings)).key
     server = make_server(create_app(settings), settings)
@@ -47,3 +50,5 @@ def running_server(home: Path, **options: Any) -> Iterator[RunningServer]:
         server.should_exit = True
         thread.join(PATIENCE_S)
         assert not thread.is_alive(), "the server did not stop"
+        if not keep:
+            asyncio.run(local_home.clear(home))

@@ -18,14 +18,14 @@ from paddock.client import Output, SandboxClient, SyncSandboxClient
 from paddock.settings import Settings
 from tests.addons.packed import VERSION, pack_vscode
 from tests.client.server import RunningServer, running_server
+from tests.support import local_home
 from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """Its sandboxes are those of ``fake``; ``local`` is there for the add-ons."""
-    providers = {"SANDBOX_PROVIDERS": "fake,local", "PADDOCK_POOL_SIZE": 0}
-    with running_server(tmp_path_factory.mktemp("home"), **providers) as running:
+    """It has no kernel of their own to give to sandboxes, whatever is installed here."""
+    with running_server(tmp_path_factory.mktemp("home"), PADDOCK_RUNSC="/not/there") as running:
         yield running
 
 
@@ -130,9 +130,9 @@ async def test_where_a_sandbox_may_connect_to_is_seen_and_changed(client: Driver
 
 
 async def test_what_the_provider_cannot_do_is_said_as_such(client: Driver, box: str) -> None:
-    with pytest.raises(errors.Unsupported, match="isolation report"):
-        await client.get_isolation(box)
-    for wish in ({"isolation": "basic"}, {"egress": "full"}, {"mounts": [{"source": "/srv", "target": "/workspace"}]}):
+    report = await client.get_isolation(box)
+    assert "system call filter" in [layer.name for layer in report.layers if layer.active]
+    for wish in ({"isolation": "hardened"}, {"mounts": [{"source": "/not/there", "target": "/workspace"}]}):
         with pytest.raises(errors.Unsupported):
             await client.create_sandbox("alice", **wish)
 
@@ -250,7 +250,7 @@ async def test_code_remembers_what_it_defined(client: Driver, box: str) -> None:
 
 
 async def test_what_sandboxes_can_be_made_from_is_listed(client: Driver) -> None:
-    assert [(found.provider, found.default) for found in await client.list_templates()][:1] == [("fake", True)]
+    assert [(found.provider, found.default) for found in await client.list_templates()][:1] == [("local", True)]
 
 
 async def test_an_addon_is_installed_and_removed(
@@ -349,7 +349,8 @@ async def test_errors_have_their_types(client: Driver, server: RunningServer) ->
 
 
 async def test_a_client_can_live_in_the_servers_own_process(tmp_path: Path) -> None:
-    settings = Settings(PADDOCK_HOME=tmp_path, SANDBOX_PROVIDER="fake", _env_file=None)
+    local_home.lay_out(tmp_path)
+    settings = Settings(PADDOCK_HOME=tmp_path, SANDBOX_PROVIDER="local", PADDOCK_POOL_SIZE=0, _env_file=None)
     key = (await first_key(settings)).key
     app = create_app(settings)
     async with (

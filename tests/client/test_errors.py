@@ -88,7 +88,7 @@ def test_a_key_that_is_none_is_not_shown_in_the_complaint(key: str) -> None:
 
 
 def test_no_key_is_only_a_problem_when_the_server_wants_one() -> None:
-    health = {"status": "ok", "version": "1", "provider": "fake", "database": "ok", "server_id": "s"}
+    health = {"status": "ok", "version": "1", "provider": "local", "database": "ok", "server_id": "s"}
     assert script(answer(health)).client(api_key=None).health().status == "ok"
     with pytest.raises(errors.Unauthorized, match=r"PADDOCK_API_KEY.*paddock keys create"):
         call(failure("unauthorized", 401), api_key=None)
@@ -97,7 +97,7 @@ def test_no_key_is_only_a_problem_when_the_server_wants_one() -> None:
 
 
 def test_a_degraded_server_says_so_in_its_health() -> None:
-    document = {"status": "degraded", "version": "1", "provider": "fake", "database": "unavailable", "server_id": "s"}
+    document = {"status": "degraded", "version": "1", "provider": "local", "database": "unavailable", "server_id": "s"}
     server = script(answer(document, 503))
     assert server.client().health().database == "unavailable"
     assert len(server.requests) == 1

@@ -74,7 +74,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 @pytest.fixture(scope="module")
 def routes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     home: Path = tmp_path_factory.mktemp("home")
-    paths = create_app(Settings(PADDOCK_HOME=home, SANDBOX_PROVIDER="fake", _env_file=None)).openapi()["paths"]
+    paths = create_app(Settings(PADDOCK_HOME=home, SANDBOX_PROVIDER="local", _env_file=None)).openapi()["paths"]
     return {path: {method.upper() for method in methods} for path, methods in paths.items()}
 
 

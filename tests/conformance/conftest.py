@@ -12,7 +12,6 @@ import pytest
 from paddock.machine.base import Machine
 from paddock.providers.base import IsolationLevel, Provider, Resources, SandboxSpec
 from paddock.providers.docker import DockerProvider
-from paddock.providers.fake import FakeProvider
 from paddock.providers.local import LocalProvider
 from tests.conformance.shell import Shell
 from tests.docker import engine
@@ -20,7 +19,6 @@ from tests.local import gvisor
 from tests.vendor.account import Account
 
 PROVIDERS: dict[str, Callable[[Path, Path], Provider]] = {
-    "fake": lambda home, shared: FakeProvider(home / "fake"),
     "local": lambda home, shared: LocalProvider(home / "local", made=shared),
     "local-gvisor": lambda home, shared: LocalProvider(home / "local", made=shared, runsc=gvisor.wanted()),
     "docker": lambda home, shared: DockerProvider(home / "docker", address=engine.address(), images=[engine.DEBIAN]),
@@ -94,11 +92,7 @@ _AT_A_VENDOR = [pytest.mark.vendor, pytest.mark.timeout(300)]
 _ACCOUNTS = {"e2b": "account", "daytona": "daytona_account"}
 
 
-_DOUBLE = pytest.param("fake", marks=pytest.mark.exhaustive)
-_REAL = [name for name in PROVIDERS if name != "fake"]
-
-
-@pytest.fixture(params=[_DOUBLE, *_REAL, *(pytest.param(name, marks=_AT_A_VENDOR) for name in _ACCOUNTS)])
+@pytest.fixture(params=[*PROVIDERS, *(pytest.param(name, marks=_AT_A_VENDOR) for name in _ACCOUNTS)])
 async def installation(
     request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Installation]:

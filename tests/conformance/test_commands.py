@@ -153,13 +153,15 @@ async def test_the_same_id_never_starts_a_second_process(shell: Shell) -> None:
 async def test_the_same_id_at_the_same_time_from_two_servers_starts_one(
     installation: Installation, shell: Shell
 ) -> None:
-    other = Shell(await installation.build().attach(shell.machine.sandbox_id))
+    beside = installation.build()
+    other = Shell(await beside.attach(shell.machine.sandbox_id))
     process = new_process_id()
     await asyncio.gather(
         *(one.start("echo run >> /workspace/runs", process_id=process) for one in (shell, other) for _ in range(4))
     )
     await shell.finish(process)
     assert await shell.get("/workspace/runs") == b"run\n"
+    await beside.close()
 
 
 async def test_an_id_used_before_a_restart_is_still_used_after(installation: Installation, shell: Shell) -> None:

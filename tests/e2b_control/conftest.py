@@ -80,13 +80,11 @@ async def _control(world: World, name: str, role: Role = Role.MEMBER) -> AsyncIt
 
 
 async def _world(home: Path, database_url: str) -> AsyncIterator[World]:
-    world = World(home, database_url, PADDOCK_DOMAIN="box.test")
+    world = World(home, database_url, PADDOCK_DOMAIN="box.test", PADDOCK_DEFAULT_DISK_MB=1024)
     await world.start()
     await world.make_accounts()
     yield world
-    for sandbox_id in await world.machines():
-        await world.context.providers["fake"].delete(sandbox_id)
-    await world.stop()
+    await world.end()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from paddock.clock import iso
 from paddock.errors import Asleep, SandboxNotFound
 from paddock.models import State
-from paddock.providers.fake.faults import FaultKind
+from paddock.providers.faults import FaultKind
 from tests.e2b_control.conftest import Control, refused
 
 MISSING = "i" + "0" * 20

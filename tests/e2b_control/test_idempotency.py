@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from paddock.providers.fake.faults import FaultKind
+from paddock.providers.faults import FaultKind
 from paddock.store import sandboxes
 from tests.e2b_control.conftest import Control, refused
 

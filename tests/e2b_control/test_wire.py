@@ -60,7 +60,7 @@ def test_failures_keep_their_shape(http: httpx.Client) -> None:
 
 
 def test_the_last_end_set_before_a_stop_holds_after_it(tmp_path: Path) -> None:
-    with running_server(tmp_path / "home") as server:
+    with running_server(tmp_path / "home", keep=True) as server:
         headers = {"X-API-KEY": server.key}
         made = httpx.post(f"{server.url}/e2b/v2/sandboxes", json={"templateID": "base"}, headers=headers)
         key = made.json()["sandboxID"]

@@ -33,13 +33,13 @@ async def end_everything(settings: Settings) -> None:
             await provider.close()
 
 
-@pytest.fixture(scope="module", params=[pytest.param("fake", marks=pytest.mark.exhaustive), "local"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     home = tmp_path_factory.mktemp("envd")
     settings = Settings(
         _env_file=None,
         PADDOCK_HOME=home,
-        SANDBOX_PROVIDER=request.param,
+        SANDBOX_PROVIDER="local",
         PORT=0,
         PADDOCK_POOL_SIZE=0,
         PADDOCK_QUOTA_RPS=0,

@@ -15,8 +15,6 @@ from tests.envd.box import Box
 from tests.envd.conftest import end_everything
 from tests.support.waiting import PATIENCE_S
 
-pytestmark = pytest.mark.parametrize("provider_name", [pytest.param("fake", marks=pytest.mark.exhaustive), "local"])
-
 
 async def a_box(server: LiveServer, client: httpx.AsyncClient, sandbox_id: str | None = None) -> Box:
     headers = {"X-API-Key": server.key}
@@ -28,11 +26,11 @@ async def a_box(server: LiveServer, client: httpx.AsyncClient, sandbox_id: str |
     return Box(client, sandbox_id, key, app.state.context.tokens.access(key))  # type: ignore[union-attr]
 
 
-async def test_processes_tags_and_tokens_outlive_the_server(tmp_path: Path, provider_name: str) -> None:
+async def test_processes_tags_and_tokens_outlive_the_server(tmp_path: Path) -> None:
     settings = Settings(
         _env_file=None,
         PADDOCK_HOME=tmp_path,
-        SANDBOX_PROVIDER=provider_name,
+        SANDBOX_PROVIDER="local",
         PORT=0,
         PADDOCK_DRAIN_TIMEOUT=2 * PATIENCE_S,  # a stream is given none of it
     )

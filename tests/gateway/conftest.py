@@ -1,4 +1,4 @@
-"""One server for each provider and for all tests; a sandbox with the test's own server in it; an attacker's, too."""
+"""One server for all tests; a sandbox with the test's own server in it; an attacker's, too."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.gateway.hostile import Attacker, box_of_attacker
 from tests.gateway.old_proxy import OldProxy, old_proxy
 
 
-@pytest.fixture(scope="session", params=[pytest.param("fake", marks=pytest.mark.exhaustive), "local"])
-def bed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    with running(tmp_path_factory.mktemp(request.param), request.param) as bed:
+@pytest.fixture(scope="session")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    with running(tmp_path_factory.mktemp("bed"), "local") as bed:
         yield bed
 
 

@@ -92,12 +92,12 @@ def test_the_server_stops_with_tunnels_and_events_open(tmp_path: Path) -> None:
             box.bed.server.should_exit = True
             assert [await peer.at_end() for peer in (tunnel, events, idle)]
 
-    with running(tmp_path / "home", "fake", PADDOCK_DRAIN_TIMEOUT=2 * PATIENCE_S) as bed:
+    with running(tmp_path / "home", "local", PADDOCK_DRAIN_TIMEOUT=2 * PATIENCE_S) as bed:
         asyncio.run(hold(bed.create().serve()))
 
 
 def test_a_stopping_server_finishes_the_answers_that_it_has_begun(tmp_path: Path) -> None:
-    with running(tmp_path / "home", "fake") as bed:
+    with running(tmp_path / "home", "local") as bed:
         box = bed.create().serve()
         size = 64 << 20
         with box.visitor() as visitor, visitor.stream("GET", f"/long?{size}") as answer:

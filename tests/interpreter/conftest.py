@@ -12,18 +12,11 @@ from tests.interpreter.place import Place, Sandbox, admin, create
 
 
 @pytest.fixture(scope="session")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place]]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     made = tmp_path_factory.getbasetemp() / "made"
-    places = {name: Place(tmp_path_factory.mktemp(name), made, name) for name in ("local", "fake")}
-    yield places
-    for place in places.values():
-        asyncio.run(place.clear())
-
-
-@pytest.fixture
-def place(request: pytest.FixtureRequest, places: dict[str, Place]) -> Place:
-    """The local provider's, unless a test asks for another by parametrising this fixture."""
-    return places[getattr(request, "param", "local")]
+    place = Place(tmp_path_factory.mktemp("local"), made, "local")
+    yield place
+    asyncio.run(place.clear())
 
 
 @pytest.fixture

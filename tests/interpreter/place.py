@@ -12,14 +12,12 @@ from typing import Any
 import httpcore
 
 from paddock.accounts.accounts import Principal
-from paddock.clock import SystemClock
 from paddock.interpreter import PORT
 from paddock.interpreter.client import _lines, _Stream
 from paddock.lifecycle.controller import ActiveSandbox
 from paddock.memory import unlimited
 from paddock.models import CodeResult, CreateSandbox, Role, RunCode
 from paddock.providers.base import Provider
-from paddock.providers.fake import FakeProvider
 from paddock.providers.local import LocalProvider
 from paddock.server.context import ServerContext, build_context
 from paddock.settings import Settings
@@ -41,8 +39,6 @@ class Place:
         """Others, by what they are for."""
 
     def build(self) -> Provider:
-        if self.provider == "fake":
-            return FakeProvider(self.home / "fake", SystemClock())
         return LocalProvider(self.home / "local", made=self._made)
 
     @asynccontextmanager

@@ -11,15 +11,11 @@ import pytest
 
 from tests.interpreter.place import Sandbox, one, text_of
 
-BOTH = pytest.mark.parametrize("place", ["local", "fake"], indirect=True)
 
-
-@BOTH
 async def test_health_answers(sandbox: Sandbox) -> None:
     assert (await sandbox.call("GET", "/health")).status == 200
 
 
-@BOTH
 async def test_an_execution_says_its_number_then_its_outputs_then_its_end(sandbox: Sandbox) -> None:
     context = await sandbox.new_context()
     said = [output async for output in sandbox.outputs("print('hello')\n1 + 1", context_id=context)]

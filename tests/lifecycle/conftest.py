@@ -27,4 +27,4 @@ async def _world(home: Path, database_url: str) -> AsyncIterator[World]:
     await world.start()
     await world.make_accounts()
     yield world
-    await world.stop()
+    await world.end()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.egress.policy import EgressPolicy
+from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.errors import (
     Conflict,
     Forbidden,
@@ -22,17 +22,27 @@ from paddock.errors import (
 from paddock.lifecycle.engine import spec_of
 from paddock.lifecycle.reconciler import _from_labels
 from paddock.models import EgressRules, Isolation, State
-from paddock.providers.base import IsolationLevel, IsolationReport, Layer, MachineInfo, MachineState, Mount, SandboxSpec
-from paddock.providers.fake import FakeProvider, FaultKind
-from paddock.server.context import ServerContext, build_context
+from paddock.providers.base import (
+    IsolationLevel,
+    IsolationReport,
+    Layer,
+    MachineInfo,
+    MachineState,
+    Mount,
+    Provider,
+    SandboxSpec,
+)
+from paddock.providers.faults import FaultKind
+from paddock.providers.local import LocalProvider
 from paddock.store import sandboxes
 from paddock.store.tables import deadlines as deadline_table
 from paddock.store.tables import sandboxes as sandbox_table
+from tests.support import local_home
 from tests.support.world import World
 
 
-class Willing(FakeProvider):
-    """A fake that gives whatever is asked for: what is tested here is how the wish gets to the provider."""
+class Willing(LocalProvider):
+    """A provider that gives whatever is asked for: what is tested here is how the wish gets to the provider."""
 
     best = IsolationLevel.STANDARD
     asked: SandboxSpec
@@ -41,18 +51,16 @@ class Willing(FakeProvider):
         type(self).asked = spec
         if spec.isolation is not None and spec.isolation.rank > self.best.rank:
             raise Unsupported(f"This machine gives {self.best}, not {spec.isolation}.")
-        found = await super().create(replace(spec, isolation=None, mounts=(), egress=EgressPolicy()))
-        await self.set_egress(spec.sandbox_id, spec.egress)
-        return found
+        mode = EgressMode.PROXY if spec.egress.mode is EgressMode.FULL else spec.egress.mode
+        return await super().create(replace(spec, isolation=None, mounts=(), egress=replace(spec.egress, mode=mode)))
 
     async def isolation(self, sandbox_id: str) -> IsolationReport:
         return IsolationReport(self.best, (Layer("cgroup", True, "v2"), Layer("disk", False, "mount with prjquota")))
 
 
 class WillingWorld(World):
-    def another_house(self) -> ServerContext:
-        provider = Willing(self.home / "fake", self.clock, self.faults)
-        return build_context(self.settings, clock=self.clock, providers={"fake": provider})
+    def make_provider(self) -> Provider:
+        return Willing(local_home.lay_out(self.home), self.clock)
 
 
 @pytest.fixture
@@ -61,7 +69,7 @@ async def willing(tmp_path: Path, database_url: str) -> AsyncIterator[World]:
     await world.start()
     await world.make_accounts()
     yield world
-    await world.stop()
+    await world.end()
 
 
 async def test_what_is_asked_for_reaches_the_provider_and_the_row(willing: World) -> None:
@@ -187,7 +195,8 @@ async def test_changes_at_once_leave_the_row_and_the_provider_of_one_mind(world:
     )
     row = await world.row(sandbox_id)
     assert len(row.egress["allow"]) == len(row.egress["deny"]) == 1
-    assert (await FakeProvider(world.home / "fake").egress(sandbox_id)).policy.to_json() == row.egress
+    async with world.another_provider() as provider:
+        assert (await provider.egress(sandbox_id)).policy.to_json() == row.egress
 
 
 async def test_of_the_deleted_there_is_nothing_to_say(world: World) -> None:
@@ -223,7 +232,7 @@ async def test_what_an_admin_opened_is_in_the_labels_and_a_lost_row_has_it_again
     sandbox_id = (await willing.create(willing.admin, egress=opened)).sandbox.sandbox_id
     row = await willing.row(sandbox_id)
     found = MachineInfo(sandbox_id, MachineState.RUNNING, "x", 0.0, sandboxes.labels_of(row))
-    adopted = _from_labels("fake", found, 0.0, willing.settings)
+    adopted = _from_labels("local", found, 0.0, willing.settings)
     assert adopted is not None and adopted.egress["private"] == opened["private"]
     assert spec_of(adopted).egress.private == ("10.1.0.0/16", "db.corp.test")
 
@@ -244,7 +253,7 @@ async def test_labels_that_do_not_fit_are_not_believed(world: World, nonsense: d
     seen = (await world.create()).sandbox
     kept = json.loads(sandboxes.labels_of(seen)["paddock.sandbox"]) | nonsense
     found = MachineInfo(seen.sandbox_id, MachineState.RUNNING, "r", 0.0, {"paddock.sandbox": json.dumps(kept)})
-    assert _from_labels("fake", found, 0.0, world.settings) is None
+    assert _from_labels("local", found, 0.0, world.settings) is None
 
 
 async def test_labels_from_before_there_was_a_choice_are_still_read(world: World) -> None:
@@ -252,5 +261,5 @@ async def test_labels_from_before_there_was_a_choice_are_still_read(world: World
     kept = json.loads(sandboxes.labels_of(seen)["paddock.sandbox"])
     old = {name: value for name, value in kept.items() if name not in ("egress", "isolation", "mounts")}
     found = MachineInfo(seen.sandbox_id, MachineState.RUNNING, "r", 0.0, {"paddock.sandbox": json.dumps(old)})
-    row = _from_labels("fake", found, 0.0, world.settings)
+    row = _from_labels("local", found, 0.0, world.settings)
     assert row is not None and (row.egress["mode"], row.isolation, list(row.mounts)) == ("proxy", None, [])

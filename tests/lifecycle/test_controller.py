@@ -27,7 +27,7 @@ from paddock.errors import (
 from paddock.lifecycle.idempotency import fingerprint
 from paddock.models import ChangeUser, CreateSandbox, QuotaChange, State, TimeoutAction
 from paddock.providers.base import Capacity
-from paddock.providers.fake import FakeProvider, FaultKind
+from paddock.providers.faults import FaultKind
 from tests.support.waiting import PATIENCE_S
 from tests.support.world import World
 
@@ -186,10 +186,11 @@ async def test_a_create_that_never_succeeds_is_undone(small_world: World) -> Non
 
 async def test_a_provider_that_hangs_is_not_waited_for_for_ever(tmp_path_factory: pytest.TempPathFactory) -> None:
     home = tmp_path_factory.mktemp("home")
-    world = World(home, f"sqlite:///{home / 'paddock.db'}", PADDOCK_PROVIDER_TIMEOUT=0.5)
+    world = World(home, f"sqlite:///{home / 'paddock.db'}")
     await world.start()
     await world.make_accounts()
     sandbox_id = (await world.create()).sandbox.sandbox_id
+    world.settings.provider_timeout = 0.5
     world.faults.add("pause", FaultKind.HANG_AFTER)
     with pytest.raises(ProviderTimeout):
         await world.context.controller.pause(world.alice, sandbox_id)
@@ -199,7 +200,7 @@ async def test_a_provider_that_hangs_is_not_waited_for_for_ever(tmp_path_factory
             await world.context.reconciler.run_once()
             await world.pass_time(61)
     assert await world.state(sandbox_id) is State.PAUSED
-    await world.stop()
+    await world.end()
 
 
 async def test_a_refused_pause_leaves_it_running_with_its_deadline(world: World) -> None:
@@ -245,10 +246,9 @@ async def test_deleting_twice_is_a_success_and_using_the_dead_is_not(world: Worl
 
 
 async def test_a_sandbox_that_the_provider_lost_says_so_and_can_be_deleted(world: World) -> None:
-    from paddock.providers.fake import FakeProvider
-
     sandbox_id = (await world.create()).sandbox.sandbox_id
-    await FakeProvider(world.home / "fake", world.clock).delete(sandbox_id)
+    async with world.another_provider() as provider:
+        await provider.delete(sandbox_id)
     with pytest.raises(SandboxFailed, match="no longer"):
         async with world.context.controller.use(world.alice, sandbox_id):
             pass
@@ -257,10 +257,8 @@ async def test_a_sandbox_that_the_provider_lost_says_so_and_can_be_deleted(world
 
 
 async def test_a_machine_found_paused_under_a_running_row_is_woken(world: World) -> None:
-    from paddock.providers.fake import FakeProvider
-
     sandbox_id = (await world.create()).sandbox.sandbox_id
-    await FakeProvider(world.home / "fake", world.clock).pause(sandbox_id)
+    await world.provider.inner.pause(sandbox_id)
     async with world.context.controller.use(world.alice, sandbox_id):
         assert await world.machines() == {sandbox_id: "running"}
 
@@ -300,7 +298,7 @@ class TestIdempotency:
             raise HostDiskFull("Only 31 MB are free on the host's disk.")
 
         with monkeypatch.context() as patched, pytest.raises(HostDiskFull):
-            patched.setattr(FakeProvider, "create", full)
+            patched.setattr(world.provider, "create", full)
             await world.create(key="k1")
         assert (await world.create(key="k1")).sandbox.state is State.RUNNING
 
@@ -402,7 +400,7 @@ class TestQuotas:
         outcomes = await asyncio.gather(*(world.create(who) for who in users), return_exceptions=True)
         refused = [outcome for outcome in outcomes if isinstance(outcome, QuotaExceeded)]
         assert len(refused) == 2 and "together" in str(refused[0]), outcomes
-        await world.stop()
+        await world.end()
 
     async def test_a_sandbox_has_no_more_mcp_servers_than_its_creator_may_have(self, small_world: World) -> None:
         await self.limit(small_world, max_mcp_servers=1)
@@ -424,6 +422,15 @@ class TestQuotas:
         await control.resume(small_world.alice, first)
 
 
+def has(monkeypatch: pytest.MonkeyPatch, world: World, **machine: Any) -> None:
+    """Let the machine be as small as this."""
+
+    async def capacity() -> Capacity:
+        return Capacity(**machine)
+
+    monkeypatch.setattr(world.provider, "capacity", capacity)
+
+
 @pytest.mark.parametrize(
     ("field", "machine", "settings"),
     [
@@ -435,14 +442,12 @@ class TestQuotas:
     ],
 )
 async def test_nobody_is_given_more_than_the_machine_has_or_the_operator_allows(
-    tmp_path: Path, field: str, machine: dict[str, Any], settings: dict[str, int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, machine: dict[str, Any], settings: dict[str, int]
 ) -> None:
     world = World(tmp_path, f"sqlite:///{tmp_path / 'paddock.db'}", **settings)
     await world.start()
     await world.make_accounts()
-    provider = world.context.providers["fake"]
-    assert isinstance(provider, FakeProvider)
-    provider.machine_has = Capacity(**machine)
+    has(monkeypatch, world, **machine)
     most = 2 if field == "cpu" else 2000
     for who in (world.alice, world.admin):
         with pytest.raises(Invalid, match=f"at most {most}") as refused:
@@ -450,13 +455,13 @@ async def test_nobody_is_given_more_than_the_machine_has_or_the_operator_allows(
         assert refused.value.details == {"field": f"resources.{field}", "max": most}
     made = await world.create(resources={field: most})
     assert getattr(made.sandbox, field) == most
-    await world.stop()
+    await world.end()
 
 
-async def test_a_default_that_the_machine_cannot_give_is_made_smaller(small_world: World) -> None:
-    provider = small_world.context.providers["fake"]
-    assert isinstance(provider, FakeProvider)
-    provider.machine_has = Capacity(memory_mb=100)
+async def test_a_default_that_the_machine_cannot_give_is_made_smaller(
+    small_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has(monkeypatch, small_world, memory_mb=100)
     assert (await small_world.create()).sandbox.memory_mb == 100
 
 
@@ -487,7 +492,7 @@ async def test_a_sandbox_held_by_another_server_is_busy_not_broken(tmp_path_fact
     await world.pass_time(world.settings.server_ttl + 1)
     await world.context.controller.resume(world.alice, sandbox.sandbox_id)
     assert await world.machines() == {sandbox.sandbox_id: "running"}
-    await world.stop()
+    await world.end()
 
 
 async def test_timeouts_are_remembered_through_everything(world: World) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from paddock.errors import StoreUnavailable
 from paddock.models import State, TimeoutAction
-from paddock.providers.fake import FaultKind
+from paddock.providers.faults import FaultKind
 from paddock.store.records import Deadline
 from tests.support.world import World
 

@@ -10,7 +10,7 @@ import pytest
 from paddock.errors import ProviderUnavailable, SandboxGone, SandboxNotFound
 from paddock.lifecycle.states import DELETE, NEXT
 from paddock.models import State
-from paddock.providers.fake import FaultKind
+from paddock.providers.faults import FaultKind
 from paddock.store import sandboxes, servers
 from tests.support.waiting import PATIENCE_S
 from tests.support.world import World
@@ -86,7 +86,7 @@ async def test_what_another_server_brings_about_after_the_delete_is_removed_agai
         pytest.skip("SQLite has one server at a time")
     other = world.another_house()
     await other.open(loops=False)
-    provider, deleted = world.context.providers["fake"], asyncio.Event()
+    provider, deleted = world.provider, asyncio.Event()
     at_once = getattr(provider, step)
 
     async def late(*given: Any, **more: Any) -> Any:
@@ -172,6 +172,7 @@ async def test_while_the_provider_cannot_be_reached_the_wish_stands(world: World
 async def test_a_delete_that_hangs_is_answered_for_everybody_who_asks(world: World) -> None:
     sandbox_id = (await world.create()).sandbox.sandbox_id
     world.faults.add("delete", FaultKind.HANG_BEFORE, times=None)
+    world.settings.provider_timeout = 5
     control = world.context.controller
     asked = [control.delete(world.alice, sandbox_id) for _ in range(2)]
     answers = await asyncio.gather(*asked, return_exceptions=True)

@@ -11,7 +11,7 @@ import pytest
 from paddock.accounts.first_key import first_key, local_accounts
 from paddock.errors import ShuttingDown, Unauthorized
 from paddock.models import CreateKey, State
-from paddock.providers.fake import FaultKind
+from paddock.providers.faults import FaultKind
 from paddock.server.context import AlreadyRunning
 from paddock.settings import Settings
 from tests.support.world import World

@@ -193,7 +193,7 @@ class TestSeveralServers:
         await world.start()
         await world.make_accounts()
         yield world
-        await world.stop()
+        await world.end()
 
     @pytest.mark.usefixtures("slow_writer")
     async def test_the_notes_of_a_living_server_are_left_alone(self, world: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from paddock import errors
 from paddock.models import State
-from paddock.providers.fake import FaultKind
+from paddock.providers.faults import FaultKind
 from paddock.store import mcp_servers
 from tests.support.waiting import PATIENCE_S
 from tests.support.world import World

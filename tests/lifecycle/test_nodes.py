@@ -35,8 +35,8 @@ async def pair(database: str, tmp_path: Path) -> AsyncIterator[tuple[World, Worl
     yield one, two
     for world in (one, two):
         await world.context.reconciler.run_once()  # deletes what is to be deleted
-    await two.stop()
-    await one.stop()
+    await two.end()
+    await one.end()
 
 
 async def test_no_sweep_touches_what_lives_elsewhere(pair: tuple[World, World]) -> None:
@@ -45,7 +45,7 @@ async def test_no_sweep_touches_what_lives_elsewhere(pair: tuple[World, World]) 
     for world in (two, one, two):
         await world.context.reconciler.run_once()
     assert await two.event_types(made.sandbox_id) == ["creating", "running"]
-    assert (await two.row(made.sandbox_id)).node_id == one.context.nodes.of("fake")
+    assert (await two.row(made.sandbox_id)).node_id == one.context.nodes.of("local")
     with pytest.raises(SandboxElsewhere):
         await two.context.controller.pause(two.alice, made.sandbox_id)
     assert await two.state(made.sandbox_id) is State.RUNNING
@@ -112,7 +112,7 @@ async def test_a_row_from_before_is_placed_by_whoever_has_its_machine(pair: tupl
     assert await two.state(made.sandbox_id) is not State.FAILED
     await one.context.reconciler.run_once()
     row = await two.row(made.sandbox_id)
-    assert row.node_id == one.context.nodes.of("fake")
+    assert row.node_id == one.context.nodes.of("local")
 
 
 async def test_a_home_that_lost_its_name_keeps_its_sandboxes(pair: tuple[World, World]) -> None:
@@ -146,7 +146,7 @@ async def test_one_home_on_two_machines_is_refused(database: str, tmp_path: Path
         with pytest.raises(NodeTaken, match="far"):
             await second.open(loops=False)
     finally:
-        await world.stop()
+        await world.end()
 
 
 @pytest.fixture
@@ -157,8 +157,8 @@ async def apart(database: str, tmp_path: Path) -> AsyncIterator[tuple[World, Wor
         await world.start()
         await world.make_accounts()
     yield one, two
-    await two.stop()
-    await one.stop()
+    await two.end()
+    await one.end()
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])
@@ -219,7 +219,7 @@ async def test_servers_that_share_a_node_move_nothing_while_both_live(database: 
     set_clock(world, 600.0)
     await world.context.scheduler.tick()
     assert (await world.deadline(sandbox_id) or pytest.fail()).due_at == due + 600
-    await world.stop()
+    await world.end()
 
 
 def set_clock(world: World, seconds: float) -> None:

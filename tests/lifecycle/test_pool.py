@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -15,18 +16,27 @@ from paddock.lifecycle.demand import Demand
 from paddock.lifecycle.pool import PoolStatus
 from paddock.models import CreateSandbox, State
 from paddock.providers.base import Provider, SandboxSpec, Shape
-from paddock.providers.fake import FakeProvider, FaultKind
+from paddock.providers.common.record import SandboxRecord
+from paddock.providers.faults import FaultKind, FaultyProvider
+from paddock.providers.local import LocalProvider
+from paddock.providers.local.builder import LocalBuilder
 from paddock.server.context import ServerContext
 from tests.support.postgres import Postgres
 from tests.support.waiting import PATIENCE_S
 from tests.support.world import World
 
-DEFAULT = Shape("host", 1024)
+DEFAULT = Shape("host", 64)
 
 
 async def ready(world: World) -> Mapping[Shape, int]:
     """What really stands ready."""
-    return await FakeProvider(world.home / "fake").warmed()
+    return await world.ready()
+
+
+def processes(world: World) -> set[int]:
+    """The first process of each machine that there is."""
+    records = [SandboxRecord.load(folder) for folder in (world.home / "local" / "sandboxes").iterdir()]
+    return {record.running.pid for record in records if record and record.running}
 
 
 async def settle(world: World, rounds: int = 30) -> None:
@@ -40,7 +50,7 @@ async def off(tmp_path: Path) -> AsyncIterator[World]:
     await world.start()
     await world.make_accounts()
     yield world
-    await world.stop()
+    await world.end()
 
 
 async def test_it_holds_as_many_as_the_settings_say(small_world: World) -> None:
@@ -61,25 +71,25 @@ async def test_a_create_takes_one_and_it_is_made_again(small_world: World) -> No
 
 
 async def test_turned_off_it_makes_nothing_and_clears_what_is_left(off: World) -> None:
-    await FakeProvider(off.home / "fake").warm(DEFAULT)
+    await off.provider.warm(DEFAULT)
     await off.create()
-    await FakeProvider(off.home / "fake").warm(DEFAULT)
+    await off.provider.warm(DEFAULT)
     await off.context.pool.run(Pace(off.clock))
     assert await ready(off) == {}
     assert off.context.pool.stock() is None
 
 
 async def test_much_demand_makes_more_of_just_that_shape_up_to_the_limit(small_world: World) -> None:
-    odd = Shape("host", 64)
-    await small_world.create(resources={"disk_mb": 64})
+    odd = Shape("host", 96)
+    await small_world.create(resources={"disk_mb": 96})
     await settle(small_world, 1)
     assert await ready(small_world) == {DEFAULT: 2}, "one create says nothing about the next"
     for _ in range(4):
-        await small_world.create(resources={"disk_mb": 64})
+        await small_world.create(resources={"disk_mb": 96})
     await settle(small_world, 1)
     assert await ready(small_world) == {DEFAULT: 2, odd: 4}
     for _ in range(30):
-        await small_world.create(resources={"disk_mb": 64})
+        await small_world.create(resources={"disk_mb": 96})
     await settle(small_world, 1)
     assert await ready(small_world) == {DEFAULT: 2, odd: small_world.settings.pool_max - 2}
 
@@ -115,14 +125,14 @@ async def test_a_clock_that_jumps_neither_stops_it_nor_makes_it_mad(small_world:
 async def test_a_provider_that_cannot_is_asked_again_with_growing_patience_and_said_once(small_world: World) -> None:
     small_world.faults.add("warm", FaultKind.FAIL, times=None)
     tries: list[float] = []
-    original = FakeProvider.warm
+    original = FaultyProvider.warm
 
-    async def counted(self: FakeProvider, shape: Shape) -> None:
+    async def counted(self: FaultyProvider, shape: Shape) -> None:
         tries.append(small_world.clock.now())
         await original(self, shape)
 
     with pytest.MonkeyPatch.context() as patch, structlog.testing.capture_logs() as logs:
-        patch.setattr(FakeProvider, "warm", counted)
+        patch.setattr(FaultyProvider, "warm", counted)
         for _ in range(120):
             await small_world.context.pool.tick()
             await small_world.pass_time(1)
@@ -178,25 +188,26 @@ async def test_no_more_than_one_a_core_is_made_at_a_time(small_world: World, mon
     small_world.settings.pool_size = 9
     now, most = 0, 0
 
-    async def warm(self: FakeProvider, shape: Shape) -> None:
+    original = FaultyProvider.warm
+
+    async def warm(self: FaultyProvider, shape: Shape) -> None:
         nonlocal now, most
         now += 1
         most = max(most, now)
-        await asyncio.sleep(0.005)
-        self._addon_store.put(shape)
+        await original(self, shape)
         now -= 1
 
-    monkeypatch.setattr(FakeProvider, "warm", warm)
+    monkeypatch.setattr(FaultyProvider, "warm", warm)
     await small_world.context.pool.tick()
     assert (await ready(small_world), most) == ({DEFAULT: 9}, 3)
 
 
 async def test_what_a_crash_left_ready_counts(small_world: World) -> None:
     await small_world.context.pool.tick()
-    inodes = {path.stat().st_ino for path in (small_world.home / "fake" / ".warm").iterdir()}
+    names = {path.name for path in (small_world.home / "local" / "warm").iterdir()}
     await small_world.restart()
     await small_world.context.pool.tick()
-    assert {path.stat().st_ino for path in (small_world.home / "fake" / ".warm").iterdir()} == inodes
+    assert {path.name for path in (small_world.home / "local" / "warm").iterdir()} == names
 
 
 async def test_closing_ends_what_stands_ready_and_nothing_else(small_world: World) -> None:
@@ -218,24 +229,37 @@ async def test_a_provider_that_fails_at_the_end_does_not_keep_the_server_from_st
     assert await ready(small_world) == {DEFAULT: 2}
 
 
-async def test_a_create_cut_short_by_a_crash_gets_its_machine_and_no_other_does(world: World) -> None:
-    """Dead between taking a folder and handing it out; the reconciler finishes the create."""
+class Died(BaseException):
+    """Of a server: no cleaning up comes after it."""
+
+
+async def test_a_create_cut_short_by_a_crash_gets_its_machine_and_no_other_does(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dead between taking a machine and handing it out; the reconciler finishes the create."""
+
+    def died(*_: object) -> None:
+        raise Died
+
+    async def nothing(*_: object) -> None:
+        """The dead do not clean up."""
+
     await world.context.pool.tick()
-    world.faults.add("publish", FaultKind.HANG_BEFORE)
-    doomed = asyncio.create_task(world.create())
-    while not (rows := (await world.context.controller.list(world.admin, states=[State.CREATING])).sandboxes):
-        await asyncio.sleep(0.005)
-    await asyncio.sleep(0.02)
+    with monkeypatch.context() as dying, pytest.raises(Died):
+        dying.setattr(LocalBuilder, "rename", died)
+        dying.setattr(LocalProvider, "_drop", nothing)
+        await world.create()
+    rows = (await world.context.controller.list(world.admin, states=[State.CREATING])).sandboxes
     await world.restart()
-    doomed.cancel()
-    world.faults.clear()
     others = [(await world.create()).sandbox.sandbox_id for _ in range(2)]
     await world.pass_time(world.settings.server_ttl + 1)
     await world.context.reconciler.run_once()
     assert set(await world.machines()) == {rows[0].sandbox_id, *others}
-    roots = {(world.home / "fake" / name / "root").stat().st_ino for name in await world.machines()}
-    assert len(roots) == 3
-    assert [path.name for path in (world.home / "fake").glob(".creating-*")] == []
+    assert len(processes(world)) == 3
+    [draft] = (world.home / "local" / "drafts").iterdir()
+    os.utime(draft, (0, 0))  # long ago
+    await world.restart()
+    assert not draft.exists()
 
 
 async def test_by_itself_it_fills_wakes_on_demand_and_drains(tmp_path: Path) -> None:
@@ -268,7 +292,7 @@ class TestTwoServers:
         await world.start()
         await world.make_accounts()
         yield world
-        await world.stop()
+        await world.end()
 
     @pytest.fixture
     async def other(self, world: World) -> AsyncIterator[ServerContext]:
@@ -330,11 +354,11 @@ class TestTwoServers:
         )
         names = {seen.sandbox.sandbox_id for seen in made}
         assert len(names) == 10 and set(await world.machines()) == names
-        assert len({(world.home / "fake" / name / "root").stat().st_ino for name in names}) == 10
+        assert len(processes(world)) == 10
 
 
 def test_a_provider_without_a_pool_has_none() -> None:
-    assert Provider.shape_of(FakeProvider(Path("/nowhere")), SandboxSpec("", "", "", "", "")) is None
+    assert Provider.shape_of(LocalProvider(Path("/nowhere")), SandboxSpec("", "", "", "", "")) is None
 
 
 async def test_demand_fades_and_is_forgotten(small_world: World) -> None:

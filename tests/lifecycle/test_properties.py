@@ -23,7 +23,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from paddock.errors import PaddockError, SandboxNotFound
 from paddock.lifecycle.states import NEXT, OPERATIONS
 from paddock.models import State
-from paddock.providers.fake import FaultKind
+from paddock.providers.faults import FaultKind
 from paddock.store.records import DeadlineKind
 from tests.support.world import World
 
@@ -59,7 +59,7 @@ class Lifecycle(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.wait(self.settle())
         self.check_settled()
-        self.wait(self.world.stop())
+        self.wait(self.world.end())
         self.wait(self.loop.shutdown_asyncgens())
         self.loop.close()
         shutil.rmtree(self.home)

@@ -6,7 +6,7 @@ import pytest
 
 from paddock.errors import ProviderUnavailable
 from paddock.models import State
-from paddock.providers.fake import FakeProvider, FaultKind
+from paddock.providers.faults import FaultKind
 from paddock.store import deadlines, sandboxes
 from paddock.store.tables import deadlines as deadline_table
 from paddock.store.tables import sandboxes as sandbox_table
@@ -98,7 +98,8 @@ async def test_what_is_left_of_a_deleted_sandbox_is_removed(world: World) -> Non
     await world.context.controller.delete(world.alice, seen.sandbox.sandbox_id)
     from paddock.lifecycle.engine import spec_of
 
-    await FakeProvider(world.home / "fake", world.clock).create(spec_of(seen.sandbox))
+    async with world.another_provider() as provider:
+        await provider.create(spec_of(seen.sandbox))
     await world.pass_time(1)
     await world.context.reconciler.run_once()
     assert await world.machines() == {}
@@ -108,7 +109,8 @@ async def test_what_is_left_of_a_deleted_sandbox_is_removed(world: World) -> Non
 async def test_a_paused_row_over_a_running_machine_is_paused_again(world: World) -> None:
     sandbox_id = (await world.create()).sandbox.sandbox_id
     await world.context.controller.pause(world.alice, sandbox_id)
-    await FakeProvider(world.home / "fake", world.clock).resume(sandbox_id)
+    async with world.another_provider() as provider:
+        await provider.resume(sandbox_id)
     await world.context.reconciler.run_once()
     assert await world.machines() == {sandbox_id: "paused"}
 

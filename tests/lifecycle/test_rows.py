@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.errors import PaddockError, SandboxNotFound
 from paddock.models import State
-from paddock.providers.fake import FakeProvider, FaultKind
+from paddock.providers.faults import FaultKind
 from paddock.store import sandboxes
 from paddock.store.records import SandboxRow
 from tests.support.world import World
@@ -91,7 +91,8 @@ async def test_another_ones_sandbox_does_not_exist_however_well_known_it_is(worl
 async def test_a_machine_that_was_lost_is_not_believed_in(world: World) -> None:
     sandbox_id = (await world.create()).sandbox.sandbox_id
     await used(world, sandbox_id)
-    await FakeProvider(world.home / "fake").delete(sandbox_id)
+    async with world.another_provider() as provider:
+        await provider.delete(sandbox_id)
     with pytest.raises(PaddockError):
         await used(world, sandbox_id)
     assert await world.state(sandbox_id) is State.FAILED

@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, text, update
 from paddock.errors import ProviderUnavailable
 from paddock.lifecycle.backoff import backoff_seconds
 from paddock.models import State
-from paddock.providers.fake import FaultKind
+from paddock.providers.faults import FaultKind
 from paddock.store.tables import deadlines, sandboxes
 from tests.support.waiting import PATIENCE_S
 from tests.support.world import World

@@ -10,14 +10,13 @@ import pytest
 
 from paddock.errors import Invalid, ProviderUnavailable, TemplateNotFound
 from paddock.providers.base import MachineInfo, Provider, SandboxSpec
-from paddock.providers.fake import FakeProvider
 from paddock.providers.local import LocalProvider
-from paddock.providers.registry import local_problems
 from paddock.server.context import ServerContext, build_context
+from tests.support import local_home
 from tests.support.world import World
 
 
-class Second(FakeProvider):
+class Second(LocalProvider):
     name = "second"
     has = ("special", "shared")
     silent = False
@@ -37,14 +36,16 @@ class Third(Second):
 
 
 class Several(World):
-    """A server with the fake provider and more beside it."""
+    """A server with the local provider and more beside it."""
 
     others: tuple[Provider, ...] = ()
 
     def another_house(self) -> ServerContext:
-        fake = FakeProvider(self.home / "fake", self.clock)
-        made: dict[str, Provider] = {each.name: each for each in (fake, *self.others)}
+        made: dict[str, Provider] = {each.name: each for each in (self.make_provider(), *self.others)}
         return build_context(self.settings, clock=self.clock, providers=made)
+
+    def provider_of(self, name: str) -> Provider:
+        return self.context.providers[name]
 
     async def made(self, **fields: str) -> tuple[str, str]:
         sandbox = (await self.create(**fields)).sandbox
@@ -54,16 +55,18 @@ class Several(World):
 @pytest.fixture
 async def several(tmp_path: Path) -> AsyncIterator[Several]:
     made = Several(tmp_path, f"sqlite:///{tmp_path / 'paddock.db'}")
-    made.others = (Second(tmp_path / "second", made.clock), Third(tmp_path / "third", made.clock))
+    made.others = tuple(kind(local_home.lay_out(tmp_path / kind.name), made.clock) for kind in (Second, Third))
     await made.start()
     await made.make_accounts()
     yield made
-    await made.stop()
+    await made.end()
+    for other in made.others:
+        await local_home.clear(tmp_path / other.name)
 
 
 async def test_who_asks_for_nothing_gets_the_default(several: Several) -> None:
     provider, template = await several.made()
-    assert (provider, [template]) == ("fake", await FakeProvider(several.home / "fake").templates())
+    assert (provider, [template]) == ("local", await several.provider_of("local").templates())
 
 
 async def test_the_provider_that_is_named_makes_it_of_its_own_default(several: Several) -> None:
@@ -85,12 +88,12 @@ async def test_a_template_of_nobody_and_a_provider_that_is_none_are_refused(seve
         await several.made(template_id="nothing")
     with pytest.raises(TemplateNotFound, match="'third'"):
         await several.made(provider="third", template_id="special")
-    with pytest.raises(Invalid, match="fake, second, third"):
+    with pytest.raises(Invalid, match="local, second, third"):
         await several.made(provider="fourth")
 
 
 async def test_every_template_is_listed_the_default_first(several: Several) -> None:
-    own = await FakeProvider(several.home / "fake").templates()
+    own = await several.provider_of("local").templates()
     assert await several.context.controller.templates() == [*own, "special", "shared"]
 
 
@@ -98,7 +101,7 @@ async def test_a_provider_that_does_not_answer_keeps_nobody_from_the_others(seve
     second = several.others[0]
     assert isinstance(second, Second)
     second.silent = True
-    assert (await several.made())[0] == "fake"
+    assert (await several.made())[0] == "local"
     assert await several.made(template_id="shared") == ("third", "shared")
 
 
@@ -110,18 +113,3 @@ async def test_each_sandbox_stays_with_its_provider(several: Several) -> None:
     assert await several.others[0].inspect(sandbox.sandbox_id) is not None
     await several.context.controller.delete(several.alice, sandbox.sandbox_id)
     assert await several.others[0].list() == []
-
-
-async def test_a_local_sandbox_is_made_beside_the_fake_ones(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    if problems := local_problems():
-        pytest.skip(" ".join(problems))
-    world = Several(tmp_path, f"sqlite:///{tmp_path / 'paddock.db'}", PADDOCK_PROVIDER_TIMEOUT=60)
-    world.others = (LocalProvider(tmp_path / "local", made=tmp_path_factory.getbasetemp() / "made"),)
-    await world.start()
-    await world.make_accounts()
-    sandbox = (await world.create(provider="local")).sandbox
-    assert (sandbox.provider, sandbox.template_id) == ("local", "host")
-    await world.context.controller.delete(world.alice, sandbox.sandbox_id)
-    await world.stop()

@@ -8,7 +8,7 @@ from sqlalchemy import text
 from paddock.errors import Asleep, SandboxNotFound
 from paddock.machine.base import Machine
 from paddock.models import State
-from paddock.providers.fake import FakeProvider
+from paddock.providers.faults import FaultyProvider
 from tests.support.world import World
 
 
@@ -60,11 +60,11 @@ async def test_a_key_of_nobody_or_of_the_dead_is_not_found(world: World) -> None
 async def test_one_that_a_host_lost_is_put_right_and_entered(world: World) -> None:
     """The provider paused it behind our back: using it by key wakes it, as every use does."""
     made = (await world.create()).sandbox
-    await world.context.providers["fake"].pause(made.sandbox_id)
+    await world.provider.pause(made.sandbox_id)
     async with world.context.controller.use_key(made.key, wake=True) as use:
         assert use.sandbox.state is State.RUNNING
     with pytest.raises(Asleep):
-        await world.context.providers["fake"].pause(made.sandbox_id)
+        await world.provider.pause(made.sandbox_id)
         async with world.context.controller.use_key(made.key, wake=False):
             pass
 
@@ -83,16 +83,17 @@ async def test_one_that_is_paused_again_and_again_under_a_use_is_woken_each_time
 ) -> None:
     controller = world.context.controller
     sandbox_id = (await world.create()).sandbox.sandbox_id
-    attach, pauses = FakeProvider.attach, 3
+    attach, pauses = FaultyProvider.attach, 3
 
-    async def late(self: FakeProvider, wanted: str) -> Machine:
+    async def late(self: FaultyProvider, wanted: str) -> Machine:
         nonlocal pauses
         if pauses:
             pauses -= 1
             await controller.pause(world.alice, wanted)
         return await attach(self, wanted)
 
-    monkeypatch.setattr(FakeProvider, "attach", late)
+    monkeypatch.setattr(FaultyProvider, "attach", late)
+    monkeypatch.setattr(FaultyProvider, "at_hand", lambda self, wanted: None)
     async with controller.use(world.alice, sandbox_id) as use:
         assert await use.machine.stat("/workspace")
     assert (pauses, await world.state(sandbox_id)) == (0, State.RUNNING)

@@ -205,3 +205,24 @@ async def test_a_pause_without_memory_survives_a_restart_of_the_server(place: Pl
     assert found is not None and found.state is MachineState.PAUSED
     await place.provider.resume(inside.sandbox_id)
     assert await (await place.inside(inside.sandbox_id)).says("cat /workspace/file") == "kept"
+
+
+async def test_servers_on_one_home_pause_and_resume_by_turns(place: Place, inside: Inside) -> None:
+    """Each sees what the other did: state is read from the freezer, not from what this server did last."""
+    other = place.build()
+    await other.start()
+
+    async def state() -> MachineState:
+        found = await place.provider.inspect(inside.sandbox_id)
+        assert found is not None
+        return found.state
+
+    for one, another in ((place.provider, other), (other, place.provider)):
+        await one.pause(inside.sandbox_id)
+        await another.resume(inside.sandbox_id)
+        assert await state() is MachineState.RUNNING
+        assert await Inside(await one.attach(inside.sandbox_id)).says("echo awake") == "awake"
+        await one.pause(inside.sandbox_id)
+        assert await state() is MachineState.PAUSED
+        await another.resume(inside.sandbox_id)
+    await other.close()

@@ -142,6 +142,19 @@ async def test_two_servers_racing_for_ten_hand_each_out_once(place: Place) -> No
     await other.close()
 
 
+async def test_what_another_server_made_ready_or_took_is_counted(place: Place) -> None:
+    other = place.build()
+    await other.start()
+    [ready] = await warm(place, 1)
+    assert await other.warmed() == {SHAPE: 1}
+    spec = place.spec(resources=usual())
+    await other.create(spec)
+    assert {place.running(spec.sandbox_id).pid} == pids([ready])
+    assert await place.provider.warmed() == {}
+    assert await (await place.inside(spec.sandbox_id)).says("echo here") == "here"
+    await other.close()
+
+
 async def test_two_servers_asked_for_the_same_sandbox_make_one(place: Place) -> None:
     await warm(place, 4)
     other = place.build()

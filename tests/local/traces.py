@@ -29,7 +29,7 @@ NOTHING = Traces(frozenset(), frozenset(), frozenset(), frozenset(), frozenset()
 
 
 def look(root: Path) -> Traces:
-    return Traces(_loops(root), _mounts(root), _groups(root), _claims(root), _processes(root), _folders(root))
+    return Traces(_loops(root), _mounts(root), _groups(root), _claims(root), _processes(root), folders(root))
 
 
 def group_parents(root: Path) -> list[Path]:
@@ -125,7 +125,7 @@ def _processes(root: Path) -> frozenset[int]:
     return frozenset(found)
 
 
-def _folders(root: Path) -> frozenset[str]:
+def folders(root: Path) -> frozenset[str]:
     places = ("sandboxes", "warm", "drafts", "trash", "stage")
     return frozenset(f"{place}/{path.name}" for place in places for path in (root / place).iterdir())
 

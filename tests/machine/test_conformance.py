@@ -1,4 +1,4 @@
-"""What every machine promises, promised by the agent's: the conformance suite on the real agent as PID 1.
+"""What every machine promises, promised by the agent's on the event loop that servers use, without a leak.
 
 Not among them is what the provider has to do: limits of the machine, its network, what it shows of the host.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from paddock.machine.agent import AgentMachine
+from paddock.providers.local import LocalProvider
 from tests.conformance.conftest import Installation, machine, provider, shell, spec
 from tests.conformance.shell import Shell
 from tests.conformance.test_commands import *  # noqa: F403
@@ -22,7 +23,7 @@ from tests.conformance.test_ports import *  # noqa: F403
 from tests.conformance.test_signals import *  # noqa: F403
 from tests.conformance.test_terminal import *  # noqa: F403
 from tests.conformance.test_watch import *  # noqa: F403
-from tests.machine.plain import PlainProvider
+from tests.support import local_home
 from tests.support.waiting import PATIENCE_S
 
 __all__ = ["machine", "provider", "shell", "spec"]
@@ -37,10 +38,11 @@ for _name in _LEFT_OUT:
 
 @pytest.fixture
 async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
-    made = Installation(lambda: PlainProvider(tmp_path))
+    root = local_home.lay_out(tmp_path)
+    made = Installation(lambda: LocalProvider(root))
+    await made.provider.start()
     yield made
-    for found in await made.provider.list():
-        await made.provider.delete(found.sandbox_id)
+    await local_home.delete_all(made.provider)
     await made.provider.close()
 
 

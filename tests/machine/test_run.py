@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from paddock.ids import new_process_id
+from paddock.machine.agent import AgentMachine
 from paddock.machine.base import Machine, OutputChunk, ProcessInfo, ProcessSpec, ProcessStatus, Stream
-from paddock.providers.fake import FakeProvider
-from tests.conformance.conftest import Installation
 
 SPEC = ProcessSpec("p_1", ["true"])
 
@@ -66,17 +63,7 @@ async def test_what_a_running_process_has_said_so_far_is_given() -> None:
     assert stdout.data == b"01234"
 
 
-async def test_it_runs_on_a_real_machine(tmp_path: Path) -> None:
-    installation = Installation(lambda: FakeProvider(tmp_path))
-    provider = installation.provider
-    await provider.start()
-    spec = await installation.spec()
-    await provider.create(spec)
-    try:
-        machine = await provider.attach(spec.sandbox_id)
-        command = ProcessSpec(new_process_id(), ["sh", "-c", "echo out; echo err >&2; exit 3"])
-        info, stdout, stderr = await machine.run(command, 20)
-        assert (info.exit_code, stdout.data, stderr.data) == (3, b"out\n", b"err\n")
-    finally:
-        await provider.delete(spec.sandbox_id)
-        await provider.close()
+async def test_it_runs_on_a_real_machine(machine: AgentMachine) -> None:
+    command = ProcessSpec(new_process_id(), ["sh", "-c", "echo out; echo err >&2; exit 3"], cwd="/", user="root")
+    info, stdout, stderr = await Machine.run(machine, command, 20)
+    assert (info.exit_code, stdout.data, stderr.data) == (3, b"out\n", b"err\n")

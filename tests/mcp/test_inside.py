@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddock.machine.base import ProcessSpec
-from paddock.providers.base import SandboxSpec
+from paddock.providers.base import Provider, SandboxSpec
 from paddock.providers.local import LocalProvider
 from tests.e2b.server import PaddockServer, delete_all
 from tests.mcp.test_port import INITIALIZE
@@ -119,6 +119,5 @@ async def test_a_program_of_the_users_that_has_the_port_keeps_it(tmp_path: Path)
 
 
 def test_the_providers_that_cannot_serve_inside_say_so(tmp_path: Path) -> None:
-    from paddock.providers.fake import FakeProvider
-
-    assert FakeProvider(tmp_path).answer_inside(Nobody()) is False
+    without = type("Without", (LocalProvider,), {"answer_inside": Provider.answer_inside})
+    assert without(tmp_path).answer_inside(Nobody()) is False

@@ -10,7 +10,7 @@ import pytest
 
 from paddock.clock import SystemClock
 from paddock.providers import registry
-from paddock.providers.fake import FakeProvider
+from paddock.providers.faults import FaultyProvider
 from paddock.providers.registry import NoProvider, build_providers, default_provider
 from paddock.settings import Settings
 
@@ -51,7 +51,7 @@ def test_where_neither_can_every_problem_is_said_and_what_to_do(problems: list[s
         default_provider(settings())
     said = str(caught.value)
     assert all(problem in said for problem in problems + engine)
-    assert "SANDBOX_PROVIDER=fake" in said
+    assert "Put right" in said
 
 
 def test_an_engine_that_does_not_answer_is_said_with_its_address(tmp_path: Path) -> None:
@@ -65,17 +65,19 @@ def test_a_remote_engine_is_refused_before_anything_is_made() -> None:
 
 
 def test_several_are_built_with_the_default_first(problems: list[str], tmp_path: Path) -> None:
-    given = settings("fake", "docker", "fake", PADDOCK_HOME=str(tmp_path), DOCKER_HOST=f"unix://{tmp_path}/engine.sock")
-    assert list(build_providers(given, SystemClock())) == ["fake", "docker"]
+    given = settings(
+        "local", "docker", "local", PADDOCK_HOME=str(tmp_path), DOCKER_HOST=f"unix://{tmp_path}/engine.sock"
+    )
+    assert list(build_providers(given, SystemClock())) == ["local", "docker"]
 
 
 def test_the_first_of_several_is_the_default_where_none_is_named(problems: list[str]) -> None:
-    assert default_provider(settings("", "fake", "local")) == "fake"
+    assert default_provider(settings("", "docker", "local")) == "docker"
 
 
 def test_one_of_several_that_does_not_exist_is_refused(problems: list[str]) -> None:
     with pytest.raises(NoProvider, match="SANDBOX_PROVIDERS='nonsense'"):
-        default_provider(settings("fake", "fake", "nonsense"))
+        default_provider(settings("local", "docker", "nonsense"))
 
 
 def test_a_local_provider_that_was_asked_for_and_cannot_work_is_refused_too(problems: list[str]) -> None:
@@ -84,15 +86,21 @@ def test_a_local_provider_that_was_asked_for_and_cannot_work_is_refused_too(prob
         default_provider(settings("local"))
 
 
-def test_the_fake_is_taken_when_it_is_named_whatever_the_machine_can(problems: list[str]) -> None:
-    problems.append("Nothing works.")
-    assert default_provider(settings("fake")) == "fake"
-    assert isinstance(build_providers(settings("fake"), SystemClock())["fake"], FakeProvider)
+def test_one_of_an_earlier_version_says_what_to_use_instead(problems: list[str]) -> None:
+    for given in (settings("fake"), settings("local", "fake")):
+        with pytest.raises(NoProvider, match=r"'fake' is no longer part of Paddock: use 'local'"):
+            default_provider(given)
+
+
+def test_a_file_of_faults_is_put_around_each(problems: list[str], tmp_path: Path) -> None:
+    given = settings("local", PADDOCK_HOME=str(tmp_path), PADDOCK_FAULTS=str(tmp_path / "faults.json"))
+    assert isinstance(build_providers(given, SystemClock())["local"], FaultyProvider)
+    assert not isinstance(build_providers(settings("local"), SystemClock())["local"], FaultyProvider)
 
 
 @pytest.mark.parametrize("name", ["nonsense", "kubernetes"])
 def test_a_provider_that_is_not_there_says_which_are(name: str, problems: list[str]) -> None:
-    with pytest.raises(NoProvider, match=r"local, .*fake"):
+    with pytest.raises(NoProvider, match=r"local, .*daytona"):
         default_provider(settings(name))
 
 
@@ -102,7 +110,7 @@ import sys
 from paddock.clock import SystemClock
 from paddock.providers.registry import build_providers
 from paddock.settings import Settings
-build_providers(Settings(SANDBOX_PROVIDER="fake", _env_file=None), SystemClock())
-print([name for name in sys.modules if name.startswith(("paddock.providers.local", "paddock.providers.docker"))])
+build_providers(Settings(SANDBOX_PROVIDER="local", _env_file=None), SystemClock())
+print([name for name in sys.modules if name.startswith(("paddock.providers.docker", "paddock.providers.faults"))])
 """
     assert subprocess.run((sys.executable, "-c", check), capture_output=True, text=True).stdout == "[]\n"

@@ -1,22 +1,41 @@
-"""A server without its socket: a house on a real database and the fake provider, its loops driven by hand."""
+"""A server without its socket: a house on a real database and the local provider, its loops driven by hand."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from paddock.accounts.accounts import Principal
 from paddock.clock import Clock, ManualClock
-from paddock.errors import StoreUnavailable
+from paddock.errors import PaddockError, StoreUnavailable
 from paddock.lifecycle.controller import SandboxView
 from paddock.models import CreateKey, CreateSandbox, Role, State
-from paddock.providers.fake import FakeProvider, Faults
+from paddock.providers.base import Capacity, Provider, Shape
+from paddock.providers.faults import Faults, FaultyProvider, with_faults
+from paddock.providers.local import LocalProvider
 from paddock.server.context import ServerContext, build_context
 from paddock.settings import Settings
 from paddock.store import deadlines, events, sandboxes
 from paddock.store.records import Deadline, EventRow, SandboxRow
-from tests.support import leaks, schema
+from tests.support import leaks, local_home, schema
+
+
+class AnySize(LocalProvider):
+    """Says nothing of the size of this machine, so that tests mean the same on every one."""
+
+    async def capacity(self) -> Capacity:
+        return Capacity()
+
+
+_QUICK = {
+    "PADDOCK_BUSY_WAIT": 5,
+    "PADDOCK_PROVIDER_TIMEOUT": 30,
+    "PADDOCK_DRAIN_TIMEOUT": 5,
+    "PADDOCK_LOOP_STALL_MS": 0,
+    "PADDOCK_DEFAULT_DISK_MB": 64,
+}
 
 
 class World:
@@ -29,9 +48,9 @@ class World:
         self.settings = Settings(
             PADDOCK_HOME=home,
             DATABASE_URL=database_url,
-            SANDBOX_PROVIDER="fake",
+            SANDBOX_PROVIDER="local",
             _env_file=None,
-            **({"PADDOCK_BUSY_WAIT": 5, "PADDOCK_PROVIDER_TIMEOUT": 5, "PADDOCK_LOOP_STALL_MS": 0} | settings),
+            **(_QUICK | settings),
         )
         self.context: ServerContext
         self.alice: Principal
@@ -45,14 +64,47 @@ class World:
         return self.context
 
     def another_house(self) -> ServerContext:
-        """A further server on the same database and provider."""
-        provider = FakeProvider(self.home / "fake", self.clock, self.faults)
-        return build_context(self.settings, clock=self.clock, providers={"fake": provider})
+        """A further server on the same database and the same sandboxes."""
+        provider = self.make_provider()
+        providers = {provider.name: with_faults(provider, self.faults)}
+        return build_context(self.settings, clock=self.clock, providers=providers)
+
+    def make_provider(self) -> Provider:
+        """As each server has one. Faults strike around it."""
+        return AnySize(local_home.lay_out(self.home), self.clock)
+
+    @property
+    def provider(self) -> FaultyProvider:
+        """Of the server that is up now."""
+        provider = self.context.providers[self.context.default_provider]
+        assert isinstance(provider, FaultyProvider)
+        return provider
+
+    @asynccontextmanager
+    async def another_provider(self) -> AsyncIterator[Provider]:
+        """Whoever acts on the sandboxes behind the server's back; no fault strikes it."""
+        provider = self.make_provider()
+        await provider.start()
+        try:
+            yield provider
+        finally:
+            await provider.close()
 
     async def stop(self) -> None:
         with suppress(StoreUnavailable):  # some tests take the database away
             await leaks.check_store(self.context.store)
         await self.context.close()
+
+    async def end(self) -> None:
+        """Stop, and leave nothing behind: sandboxes outlive their server on purpose."""
+        self.faults.clear()
+        try:
+            with suppress(PaddockError):  # what cannot be deleted so is cleared away below
+                for provider in self.context.providers.values():
+                    await local_home.delete_all(provider)
+            await self.stop()
+        finally:
+            await local_home.clear(self.home)
 
     async def crash(self) -> None:
         """The server dies without a word: nothing is flushed, no lease given back."""
@@ -63,6 +115,8 @@ class World:
         self.context.journal_file._size = -1  # whatever is noted stays in its file
         self.context.journal_file.close()
         await self.context.store.close()
+        for provider in self.context.providers.values():
+            await provider.close()  # which ends nothing and writes nothing
         self.context._unlock()
 
     async def restart(self) -> ServerContext:
@@ -106,9 +160,12 @@ class World:
         return [event.type.removeprefix("sandbox.") for event in await self.events(sandbox_id)]
 
     async def machines(self) -> dict[str, str]:
-        """What the provider really has."""
-        provider = FakeProvider(self.home / "fake", self.clock)
-        return {found.sandbox_id: found.state.value for found in await provider.list()}
+        """What there really is."""
+        return local_home.machines(self.home)
+
+    async def ready(self) -> dict[Shape, int]:
+        """What really stands ready."""
+        return local_home.warm_machines(self.home)
 
     async def pass_time(self, seconds: float) -> None:
         assert isinstance(self.clock, ManualClock)

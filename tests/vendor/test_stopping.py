@@ -30,13 +30,13 @@ def test_ctrl_c_ends_cleanly_and_leaves_no_warm_machines(
     provider: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     account: Account = request.getfixturevalue("account" if provider == "e2b" else "daytona_account")
-    names = f"{provider},fake"  # which makes machines in advance, as no vendor does
+    names = f"{provider},local"  # which makes machines in advance, as no vendor does
     server = PaddockServer(
         tmp_path / "home", SANDBOX_PROVIDER=provider, SANDBOX_PROVIDERS=names, **_settings(provider, account)
     )
     sdk = [str(path) for path in (SDK.folder / "lib").glob("python3*/site-packages")] if provider == "daytona" else []
     server._command = (sys.executable, "-c", _WITH_SDK.format(sdk))
-    warm = server.home / "fake" / ".warm"
+    warm = server.home / "local" / "warm"
     server.start()
     with SyncSandboxClient(server.url, api_key=server.key) as client:
         # The SDK has a connection from its first request on.

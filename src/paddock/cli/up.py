@@ -143,8 +143,6 @@ def _welcome(settings: Settings, provider: str, first: FirstKey) -> None:
             "ports": output.escape(f"{settings.public_scheme}://<port>-<key>.{settings.domain}/"),
         }
     )
-    if provider == "fake":
-        screen.print("[yellow]The fake provider sets no limits and is not a security boundary: trust what you run.[/]")
     screen.print("\n[bold]Try this[/], in another terminal:")
     print(_example(settings))
 

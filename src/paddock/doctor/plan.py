@@ -11,7 +11,6 @@ from paddock.providers.local.gvisor.runsc import RunscSettings
 from paddock.settings import Settings
 
 _NOT_IN_USE = "an engine answers, but this installation does not use it (SANDBOX_PROVIDERS=local,docker does)"
-_NEVER_TRIED = {"fake": "it isolates nothing"}
 _AT_A_VENDOR = "its machines are the vendor's"
 
 
@@ -56,7 +55,7 @@ def _left_out(settings: Settings, diagnosis: Diagnosis, used: Sequence[str]) -> 
         yield LeftOut("docker", engine or _NOT_IN_USE, "docker" in used)
     for name in used:
         if name not in ("local", "docker"):
-            yield LeftOut(name, _NEVER_TRIED.get(name, _AT_A_VENDOR), in_use=True)
+            yield LeftOut(name, _AT_A_VENDOR, in_use=True)
 
 
 def _used(settings: Settings, diagnosis: Diagnosis) -> Sequence[str]:

@@ -13,10 +13,15 @@ from paddock.errors import PaddockError
 from paddock.providers.base import Provider
 from paddock.settings import Settings
 
-KNOWN = ("local", "docker", "kubernetes", "e2b", "daytona", "fake")
+KNOWN = ("local", "docker", "kubernetes", "e2b", "daytona")
 """Every name that ``SANDBOX_PROVIDER`` understands."""
-AVAILABLE = ("local", "docker", "e2b", "daytona", "fake")
+AVAILABLE = ("local", "docker", "e2b", "daytona")
 """Those that this version can start."""
+RETIRED = {
+    "fake": "The provider 'fake' is no longer part of Paddock: use 'local', which needs no root and no Docker, and "
+    "isolates what it runs. Sandboxes that were made with 'fake' cannot be used any more."
+}
+"""Those of earlier versions, with what to do instead."""
 
 _VENDORS = ("e2b", "daytona")
 ENTRY_POINTS = "paddock.providers"
@@ -45,8 +50,7 @@ def default_provider(settings: Settings) -> str:
         return "docker"
     raise NoProvider(
         f"There is nothing to make sandboxes with. The local provider cannot run on this machine: "
-        f"{_numbered(problems)} Docker, the next choice, cannot be used either: {engine} Put right what is said above; "
-        "or, to try Paddock without isolation, set SANDBOX_PROVIDER=fake."
+        f"{_numbered(problems)} Docker, the next choice, cannot be used either: {engine} Put right what is said above."
     )
 
 
@@ -86,6 +90,15 @@ def docker_problem(settings: Settings) -> str | None:
 
 
 def _build(name: str, settings: Settings, clock: Clock) -> Provider:
+    provider = _build_real(name, settings, clock)
+    if settings.faults is None:
+        return provider
+    from paddock.providers.faults import Faults, with_faults
+
+    return with_faults(provider, Faults.from_file(settings.faults))
+
+
+def _build_real(name: str, settings: Settings, clock: Clock) -> Provider:
     # Imported where they are wanted: each brings what the others can do without.
     if name == "local":
         from paddock.providers.local import LocalProvider
@@ -101,15 +114,14 @@ def _build(name: str, settings: Settings, clock: Clock) -> Provider:
     if name in _VENDORS:
         provider: Provider = _vendor(name).provider(settings, clock)
         return provider
-    if (entry := _installed(name)) is not None:
-        return _load(entry, settings, clock)
-    from paddock.providers.fake import FakeProvider, Faults
-
-    faults = Faults.from_file(settings.fake_faults) if settings.fake_faults else None
-    return FakeProvider(settings.home / "fake", clock, faults)
+    entry = _installed(name)
+    assert entry is not None  # noqa: S101 - for the type checker: `_check` has refused other names
+    return _load(entry, settings, clock)
 
 
 def _check(name: str, setting: str, settings: Settings) -> None:
+    if name in RETIRED:
+        raise NoProvider(f"{setting}={name!r}: {RETIRED[name]}")
     installed = _installed(name) is not None
     if name not in KNOWN and not installed:
         others = sorted(each.name for each in entry_points(group=ENTRY_POINTS))
@@ -128,8 +140,6 @@ def _has_machines(name: str, home: Path) -> bool:
     folder = home / name
     if name in _VENDORS:
         return folder.is_dir()
-    if name == "fake":
-        return folder.is_dir() and any(folder.iterdir())
     places = (folder / place for place in ("sandboxes", "warm", "drafts", "trash"))
     return any(place.is_dir() and any(place.iterdir()) for place in places)
 

@@ -18,14 +18,14 @@ from paddock.clock import SystemClock
 from paddock.home import RECORD
 from paddock.providers.base import Provider
 from paddock.providers.common import removal
-from paddock.providers.registry import AVAILABLE, build_used
+from paddock.providers.registry import AVAILABLE, RETIRED, build_used
 from paddock.settings import Settings
 from paddock.store.database import Store
 
 _MAX_CONCURRENT_DELETES = 8
 _KEY = "key"
 _DATABASE = "paddock.db"
-_ENTRIES = (*AVAILABLE, "templates", "addons", "interpreter", "notes", "node", RECORD)
+_ENTRIES = (*AVAILABLE, *RETIRED, "templates", "addons", "interpreter", "notes", "node", RECORD)
 """Directories and files that a server or a command creates in its home, besides the database and the key."""
 
 

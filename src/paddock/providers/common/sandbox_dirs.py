@@ -97,6 +97,10 @@ class SandboxDirs:
     def warm(self) -> Iterator[tuple[Path, SandboxRecord]]:
         yield from self._records(self._warm)
 
+    def warm_names(self) -> list[str]:
+        """The folders of those that stand ready now."""
+        return os.listdir(self._warm)  # noqa: PTH208
+
     def discarded(self, sandbox_id: str | None = None) -> list[Path]:
         """Directories waiting for removal; of this sandbox if one is given."""
         own = "" if sandbox_id is None else f"{sandbox_id}{_TRASH_SEPARATOR}"

@@ -50,6 +50,15 @@ class WarmMachines(Generic[Living]):
     def has(self, handle: Living) -> bool:
         return any(one.handle is handle for one in self._ready)
 
+    def names(self) -> set[str]:
+        return {one.folder.name for one in self._ready}
+
+    def taken(self, there: set[str]) -> list[Living]:
+        """Those whose folder is not there any more: another server has handed them out. Forgotten from now on."""
+        gone = [one for one in self._ready if one.folder.name not in there]
+        self._ready = [one for one in self._ready if one.folder.name in there]
+        return [one.handle for one in gone if one.handle is not None]
+
     def counts(self) -> Mapping[Shape, int]:
         return Counter(one.shape for one in self._ready)
 

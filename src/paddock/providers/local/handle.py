@@ -17,7 +17,7 @@ from paddock.egress.bandwidth import Bandwidth
 from paddock.machine.agent.machine import AgentMachine
 from paddock.machine.agent.packages import USER_PATH
 from paddock.machine.base import MachineStats, OutputLimits
-from paddock.providers.base import InsideService
+from paddock.providers.base import InsideService, MachineState
 from paddock.providers.common import mounted_disk, sandbox_egress
 from paddock.providers.common.disk import FOLDERS, IMAGE
 from paddock.providers.common.exit_status import exit_status
@@ -151,6 +151,12 @@ class LocalHandle:
     async def open_inside_port(self) -> None:
         if self.inside_port is not None:
             await self.inside_port.open(self.machine)
+
+    def see(self, record: SandboxRecord) -> None:
+        """Another server on the same home may have paused or resumed it since: what its record says now."""
+        self.paused = record.state() is MachineState.PAUSED
+        if record.running is not None and record.running.stopped is not self.running.stopped:
+            self.record = record
 
     async def freeze(self, *, by_group: bool) -> None:
         """By its control group, or where there is no freezer by signals, which is written down."""

@@ -75,6 +75,7 @@ class LocalProvider(capacity.OnThisHost):
         self._bandwidths = Bandwidths()
         self._dirs = SandboxDirs(root.absolute(), made)
         self._warm_machines: WarmMachines[LocalHandle] = WarmMachines()
+        self._warming: set[str] = set()
         self._handles: dict[str, LocalHandle] = {}
         disks = disks or DiskPolicy()
         self._disk_allocator = DiskAllocator(
@@ -89,6 +90,7 @@ class LocalProvider(capacity.OnThisHost):
         self._inside: InsideService | None = None
         self._monitor = SandboxMonitor(self._dirs.root, disks.reserve_mb, self._handles.values)
         self._adopting: asyncio.Task[None] | None = None
+        self._counting = asyncio.Lock()
 
     @classmethod
     def from_settings(cls, settings: Settings, clock: Clock) -> Self:
@@ -172,6 +174,7 @@ class LocalProvider(capacity.OnThisHost):
                 handle = await self._adopt(self._dirs.folder(sandbox_id), record, answering=False)
             if handle is None or not handle.alive():
                 return  # files only: that is what paused means
+            handle.see(record)
             try:
                 await handle.freeze(by_group=self._builder.host.cgroups.freezer is not None)
             except AgentSilent as error:
@@ -182,9 +185,11 @@ class LocalProvider(capacity.OnThisHost):
     async def resume(self, sandbox_id: str) -> None:
         async with self._turn(sandbox_id):
             handle = self._handles.get(sandbox_id)
+            record = self._known(sandbox_id)
             if handle is None or not handle.alive():
-                await self._restart(self._known(sandbox_id))
+                await self._restart(record)
             else:
+                handle.see(record)
                 await handle.thaw()
                 await self._disk_allocator.wake()
 
@@ -213,6 +218,8 @@ class LocalProvider(capacity.OnThisHost):
         handle = self._handles.get(sandbox_id)
         if handle is None or not handle.alive():
             handle = await self._revive(sandbox_id)
+        if handle.paused:
+            handle.see(self._known(sandbox_id))
         if handle.paused:
             raise errors.Conflict(f"Sandbox {sandbox_id!r} is paused: resume it first.")
         return handle.machine
@@ -262,7 +269,14 @@ class LocalProvider(capacity.OnThisHost):
     async def warm(self, shape: Shape) -> None:
         self._disk_allocator.admit(shape.disk_mb)
         draft = self._dirs.draft()
-        record = SandboxRecord(anonymous(shape), self._clock.now(), draft.name)
+        self._warming.add(draft.name)
+        try:
+            await self._warm(draft, SandboxRecord(anonymous(shape), self._clock.now(), draft.name))
+        finally:
+            self._warming.discard(draft.name)
+        await self._disk_allocator.share_out()
+
+    async def _warm(self, draft: Path, record: SandboxRecord) -> None:
         try:
             folder, record = await self._builder.start(draft, record, self._dirs.add_warm)
         except BaseException:
@@ -277,13 +291,25 @@ class LocalProvider(capacity.OnThisHost):
             await asyncio.shield(self._drop(folder, handle))
             raise
         self._warm_machines.add(folder, record, handle)
-        await self._disk_allocator.share_out()
 
     async def warmed(self) -> Mapping[Shape, int]:
         """After all that were there at the start are found, or one would make too many."""
         if self._adopting is not None:
             await asyncio.wait({self._adopting})
+        async with self._counting:
+            await self._follow_stock()
         return self._warm_machines.counts()
+
+    async def _follow_stock(self) -> None:
+        """What other servers on this home have made ready since, and what they have taken."""
+        there = set(self._dirs.warm_names())
+        for handle in self._warm_machines.taken(there):
+            await handle.detach()
+        if new := there - self._warm_machines.names() - self._warming:
+            records = await asyncio.to_thread(lambda: list(self._dirs.warm()))
+            for folder, record in records:
+                if folder.name in new:
+                    await self._restock(folder, record)
 
     async def cool(self, shape: Shape, count: int) -> None:
         while count > 0 and (taken := self._warm_machines.take(shape)) is not None:

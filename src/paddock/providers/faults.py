@@ -1,4 +1,4 @@
-"""Faults on demand: a step of the provider fails, hangs, is slow, lies, or takes the whole server down.
+"""Faults on demand, around any provider: a step of it fails, hangs, is slow, lies, or takes the whole server down.
 
 A step is the name of a method of Provider or Machine (``create``, ``spawn``, ``read_file``…). Rules are added in the
 process, or kept in a JSON file that is read again whenever it changes, so that a test can steer a running server:
@@ -7,6 +7,7 @@ process, or kept in a JSON file that is read again whenever it changes, so that 
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import functools
 import inspect
@@ -14,7 +15,7 @@ import json
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,6 +24,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from paddock import errors
+from paddock.machine.base import Machine
+from paddock.providers.base import Provider
 
 
 class FaultKind(StrEnum):
@@ -111,6 +114,11 @@ class Faults:
             return rule
         return None
 
+    def concern(self, step: str) -> bool:
+        """Whether some rule may still strike at this step."""
+        self._follow_file()
+        return any(rule.step == step and rule.times != 0 for rule in self._rules)
+
     def _follow_file(self) -> None:
         if self._file is None:
             return
@@ -129,65 +137,67 @@ class Faults:
 
 
 class Faulty(Protocol):
+    """A provider or a machine that is struck by faults, and the real one behind it."""
+
+    inner: Any
     faults: Faults
 
 
 Kind = TypeVar("Kind", bound=type)
 
-
-def with_faults(*steps: str) -> Callable[[Kind], Kind]:
-    """A class decorator that lets faults strike at these methods; their own code knows nothing of it."""
-
-    def decorate(kind: Kind) -> Kind:
-        for step in steps:
-            setattr(kind, step, _struck(step, kind.__dict__[step]))
-        return kind
-
-    return decorate
+_STREAMS = {"begin", "follow", "read_file"}
+_CONTEXTS = {"watch"}
+_SPAWNING = {"run", "begin"}
+"""One call for several steps, of which ``spawn`` is the first: a rule about that strikes here, too."""
 
 
 def _struck(step: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    steps = ("spawn", step) if step in _SPAWNING else (step,)
+    if step in _STREAMS:
+        return _struck_stream(step, steps)
+    if step in _CONTEXTS:
+        return _struck_context(step, steps)
     if inspect.iscoroutinefunction(method):
-        return _struck_call(step, method)
-    if inspect.isasyncgenfunction(method):
-        return _struck_stream(step, method)
-    return _struck_context(step, method)
+        return _struck_call(step, steps)
+    return lambda self, *args, **kwargs: getattr(self.inner, step)(*args, **kwargs)
 
 
-def _struck_call(step: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
+def _struck_call(name: str, steps: tuple[str, ...]) -> Callable[..., Any]:
     async def call(self: Faulty, *args: Any, **kwargs: Any) -> Any:
         about = _about(self, args, kwargs)
-        await _before(self.faults, step, about)
-        result = await method(self, *args, **kwargs)
-        await _after(self.faults, step, about)
-        return _omitted(self.faults, step, about, result)
+        await _before(self.faults, steps, about)
+        result = await getattr(self.inner, name)(*args, **kwargs)
+        await _after(self.faults, steps, about)
+        return _omitted(self.faults, name, about, result)
 
     return call
 
 
-def _struck_stream(step: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    async def stream(self: Faulty, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+def _struck_stream(name: str, steps: tuple[str, ...]) -> Callable[..., Any]:
+    async def stream(self: Faulty, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
         about = _about(self, args, kwargs)
-        await _before(self.faults, step, about)
-        async for item in method(self, *args, **kwargs):
-            yield item
-        await _after(self.faults, step, about)
+        await _before(self.faults, steps, about)
+        items = getattr(self.inner, name)(*args, **kwargs)
+        try:
+            async for item in items:
+                yield item
+        finally:
+            if isinstance(items, AsyncGenerator):
+                await items.aclose()
+        await _after(self.faults, steps, about)
 
     return stream
 
 
-def _struck_context(step: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
+def _struck_context(name: str, steps: tuple[str, ...]) -> Callable[..., Any]:
     def enter(self: Faulty, *args: Any, **kwargs: Any) -> AbstractAsyncContextManager[Any]:
         @asynccontextmanager
         async def context() -> AsyncIterator[Any]:
             about = _about(self, args, kwargs)
-            await _before(self.faults, step, about)
-            async with method(self, *args, **kwargs) as value:
+            await _before(self.faults, steps, about)
+            async with getattr(self.inner, name)(*args, **kwargs) as value:
                 yield value
-            await _after(self.faults, step, about)
+            await _after(self.faults, steps, about)
 
         return context()
 
@@ -203,10 +213,14 @@ def _about(self: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str |
     return first if isinstance(first, str) else None
 
 
-async def _before(faults: Faults, step: str, about: str | None) -> None:
-    rule = faults.strike(step, about, lambda kind: kind not in _AFTER and kind is not FaultKind.OMIT)
-    if rule is None:
-        return
+async def _before(faults: Faults, steps: Iterable[str], about: str | None) -> None:
+    for step in steps:
+        rule = faults.strike(step, about, lambda kind: kind not in _AFTER and kind is not FaultKind.OMIT)
+        if rule is not None:
+            await _strike_before(rule, step)
+
+
+async def _strike_before(rule: FaultRule, step: str) -> None:
     match rule.kind:
         case FaultKind.FAIL:
             raise errors.ProviderUnavailable(f"Injected fault: {step} failed before it did anything.")
@@ -220,10 +234,14 @@ async def _before(faults: Faults, step: str, about: str | None) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def _after(faults: Faults, step: str, about: str | None) -> None:
-    rule = faults.strike(step, about, lambda kind: kind in _AFTER)
-    if rule is None:
-        return
+async def _after(faults: Faults, steps: Iterable[str], about: str | None) -> None:
+    for step in steps:
+        rule = faults.strike(step, about, lambda kind: kind in _AFTER)
+        if rule is not None:
+            await _strike_after(rule, step)
+
+
+async def _strike_after(rule: FaultRule, step: str) -> None:
     match rule.kind:
         case FaultKind.FAIL_AFTER:
             raise errors.ProviderUnavailable(f"Injected fault: {step} was done, and its answer was lost.")
@@ -242,3 +260,63 @@ def _omitted(faults: Faults, step: str, about: str | None, result: Any) -> Any:
     if step == "list":
         return [found for found in result if rule.sandbox_id not in (None, found.sandbox_id)]
     return None
+
+
+def _struck_like(base: type) -> Callable[[Kind], Kind]:
+    """A class decorator: every public method of ``base`` goes on to ``inner``, and faults strike on the way."""
+
+    def decorate(kind: Kind) -> Kind:
+        for step, method in vars(base).items():
+            if inspect.isfunction(method) and not step.startswith("_") and step not in vars(kind):
+                setattr(kind, step, functools.wraps(method, updated=())(_struck(step, method)))
+        abc.update_abstractmethods(kind)
+        return kind
+
+    return decorate
+
+
+@_struck_like(Provider)
+class FaultyProvider(Provider):
+    """To be made by :func:`with_faults`."""
+
+    def __init__(self, inner: Provider, faults: Faults) -> None:
+        self.name = inner.name
+        self.on_this_machine = inner.on_this_machine
+        self.inner = inner
+        self.faults = faults
+
+    async def attach(self, sandbox_id: str) -> Machine:
+        await _before(self.faults, ("attach",), sandbox_id)
+        machine = await self.inner.attach(sandbox_id)
+        await _after(self.faults, ("attach",), sandbox_id)
+        return self._faulty(machine)
+
+    def attached_machine(self, sandbox_id: str) -> Machine | None:
+        """None while some rule is about ``attach``: the caller falls back to that, and is struck there."""
+        machine = None if self.faults.concern("attach") else self.inner.attached_machine(sandbox_id)
+        return None if machine is None else self._faulty(machine)
+
+    def _faulty(self, machine: Machine) -> Machine:
+        return FaultyMachine(machine, self.faults)  # type: ignore[abstract]
+
+
+@_struck_like(Machine)
+class FaultyMachine(Machine):
+    """A machine of a provider with faults."""
+
+    def __init__(self, inner: Machine, faults: Faults) -> None:
+        self.inner = inner
+        self.faults = faults
+
+    @property
+    def sandbox_id(self) -> str:  # type: ignore[override]
+        return self.inner.sandbox_id
+
+    def __getattr__(self, name: str) -> Any:
+        """What only this kind of machine can do, unstruck."""
+        return getattr(self.inner, name)
+
+
+def with_faults(provider: Provider, faults: Faults) -> FaultyProvider:
+    """The same provider, with faults that strike as these rules say."""
+    return FaultyProvider(provider, faults)  # type: ignore[abstract]

@@ -1,13 +1,14 @@
-# The only words to remember: make run, make test; and for those who change the code: format lint types bench.
+# The only words to remember: make run, make test; and for those who change the code: format lint types bench release.
 
 VENV   ?= .venv
 PYTHON ?= python3
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.paddock
+SETUP  := pyproject.toml client/pyproject.toml scripts/setup.sh scripts/install.py
 NATIVE := hatch_build.py $(wildcard agent/flags agent/src/* agent/launch/* agent/probe/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-fast chaos conformance format lint types bench lock clean check
+.PHONY: help run test test-all test-fast chaos conformance format lint types bench release lock clean check
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -49,16 +50,21 @@ bench: $(STAMP)-dev ## Measure; prints the tables of docs/benchmarks.md
 	@$(BIN)/python -m benchmarks.gateway
 	@$(BIN)/python -m benchmarks.mcp
 
+release: $(STAMP)-dev ## Build the wheels for both architectures, and try each in clean environments
+	@$(BIN)/python -c 'import ziglang' 2>/dev/null || \
+	  $(BIN)/python scripts/install.py requirements-zig.lock $(VENV)/install.log
+	@$(BIN)/python scripts/release.py
+
 lock: $(STAMP)-dev ## Choose versions of all dependencies anew
 	@sh scripts/lock.sh $(BIN)
 
 clean: ## Remove what the build made
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 
-$(STAMP)-run: requirements.lock pyproject.toml scripts/setup.sh $(NATIVE)
+$(STAMP)-run: requirements.lock $(SETUP) $(NATIVE)
 	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VENV) requirements.lock
 	@touch $@
 
-$(STAMP)-dev: requirements-dev.lock pyproject.toml scripts/setup.sh $(NATIVE)
+$(STAMP)-dev: requirements-dev.lock $(SETUP) $(NATIVE)
 	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VENV) requirements-dev.lock
 	@touch $@ $(STAMP)-run

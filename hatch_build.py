@@ -1,7 +1,12 @@
-"""Compiles the native programs into ``src/paddock/bin/<architecture>/`` for a wheel or an editable install.
+"""Decides which file is in which of the two distributions, and compiles the native programs of the server.
 
-The compiler is ``PADDOCK_CC``, else the system's if it can link statically, else the ``ziglang`` wheel, which also
-builds for the other architecture. Nothing is compiled again while sources, flags and compiler stay the same.
+``paddock-client`` holds the files of ``CLIENT`` and is pure Python. ``paddock-sandbox`` holds all others and requires
+``paddock-client`` of the same version. No file is in both, so pip can install, upgrade and remove each of them.
+
+A server wheel is for one architecture: this machine's, or the one that ``PADDOCK_ARCHITECTURE`` names. An editable
+install has its programs in ``src/paddock/bin/<architecture>/``. The compiler is ``PADDOCK_CC``, else the system's if it
+can link statically, else the ``ziglang`` wheel, which also builds for the other architecture. Nothing is compiled again
+while sources, flags and compiler stay the same.
 """
 
 from __future__ import annotations
@@ -15,12 +20,38 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+CLIENT = (
+    "__init__.py",
+    "__main__.py",
+    "addons/__init__.py",
+    "addons/progress.py",
+    "cli",
+    "client",
+    "deepagents",
+    "distribution.py",
+    "errors.py",
+    "exit_deletion.py",
+    "home.py",
+    "ids.py",
+    "langchain",
+    "models",
+    "paths.py",
+    "py.typed",
+    "redaction.py",
+    "session",
+)
+"""Files and folders of ``src/paddock``. Nothing of the server is imported with them. Commands that work on a server of
+the same machine import it when they are called; where it is missing they say what to install (``cli/session.py``)."""
+
 PROGRAMS = {"paddock-agent": "src", "paddock-launch": "launch", "paddock-probe": "probe"}
+AGENT = "paddock-agent"
+"""The only program that also runs on other machines than the server's: a Docker engine elsewhere, a vendor's cloud."""
 ARCHITECTURES = ("x86_64", "aarch64")
 PLATFORMS = ("manylinux_2_17", "musllinux_1_1")
 """The programs are static: they run wherever the kernel does, whatever its libc."""
@@ -48,26 +79,69 @@ class Hook(BuildHookInterface):  # type: ignore[type-arg]
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        return [] if _named_compiler() or _system_compiler() else ["ziglang"]
+        return [] if self._of_client or _named_compiler() or _system_compiler() else ["ziglang"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         editable = version == "editable"
-        root = Path(self.root)
-        compiler = find_compiler(both=not editable)
-        for architecture in compiler.architectures:
-            build(root, compiler, architecture, self.metadata.version)
-        if editable:
+        if self._of_client:
+            if self.target_name == "sdist":
+                raise BuildError("The sources of paddock-client are in the source distribution of paddock-sandbox.")
+            if not editable:
+                build_data["force_include"] |= files(Path(self.root).parent, client=True)
             return
+        root = Path(self.root)
+        build_data["dependencies"].append(f"paddock-client[cli]=={self.metadata.version}")
+        if editable:
+            compiler = find_compiler(both=False)
+            build(root, compiler, compiler.architectures[0], self.metadata.version)
+            return
+        build_data["force_include"] |= files(root, client=False) | self._programs(root)
         build_data["pure_python"] = False
-        build_data["tag"] = wheel_tag(compiler.architectures)
+        build_data["tag"] = wheel_tag(wanted_architecture())
+
+    @property
+    def _of_client(self) -> bool:
+        return bool(self.metadata.name == "paddock-client")
+
+    def _programs(self, root: Path) -> dict[str, str]:
+        """All for the wheel's architecture, and the agent for the other one where the compiler can build it. They are
+        compiled beside those of an editable install, whose compiler may be another."""
+        wanted, folder = wanted_architecture(), root / "build" / "bin"
+        compiler = find_compiler(both=True)
+        if wanted not in compiler.architectures:
+            raise BuildError(f"Programs for {wanted} are compiled by zig here: `pip install ziglang`.")
+        found = {}
         for architecture in compiler.architectures:
-            for program in PROGRAMS:
-                inside = f"paddock/bin/{architecture}/{program}"
-                build_data["force_include"][str(root / "src" / inside)] = inside
+            programs = PROGRAMS if architecture == wanted else [AGENT]
+            build(root, compiler, architecture, self.metadata.version, folder, programs)
+            found |= {
+                str(folder / architecture / program): f"paddock/bin/{architecture}/{program}" for program in programs
+            }
+        return found
 
 
 def get_build_hook() -> type[Hook]:
     return Hook
+
+
+def files(root: Path, *, client: bool) -> dict[str, str]:
+    """The Python files, and what lies among them, of one of the two distributions: each with its place in the wheel."""
+    package = root / "src" / "paddock"
+    found = {}
+    for path in sorted(package.rglob("*")):
+        parts = path.relative_to(package).parts
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
+        of_client = parts[0] in CLIENT or "/".join(parts) in CLIENT
+        if path.is_file() and not hidden and parts[0] != "bin" and of_client == client:
+            found[str(path)] = "/".join(("paddock", *parts))
+    return found
+
+
+def wanted_architecture() -> str:
+    named = os.environ.get("PADDOCK_ARCHITECTURE")
+    if named and named not in ARCHITECTURES:
+        raise BuildError(f"PADDOCK_ARCHITECTURE is {named!r}, and has to be one of {', '.join(ARCHITECTURES)}.")
+    return named or native_architecture()
 
 
 def native_architecture() -> str:
@@ -75,13 +149,14 @@ def native_architecture() -> str:
     architecture = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
     if sys.platform != "linux" or architecture not in ARCHITECTURES:
         raise BuildError(
-            f"Paddock's agent runs on Linux, on {' and '.join(ARCHITECTURES)}; this is {sys.platform} on {machine}."
+            f"Paddock's server runs on Linux, on {' and '.join(ARCHITECTURES)}; this is {sys.platform} on {machine}. "
+            "Install paddock-client here, and use a server elsewhere."
         )
     return architecture
 
 
-def wheel_tag(architectures: tuple[str, ...]) -> str:
-    return "py3-none-" + ".".join(f"{kind}_{architecture}" for kind in PLATFORMS for architecture in architectures)
+def wheel_tag(architecture: str) -> str:
+    return "py3-none-" + ".".join(f"{kind}_{architecture}" for kind in PLATFORMS)
 
 
 def find_compiler(*, both: bool) -> Compiler:
@@ -120,11 +195,20 @@ def _links_statically(compiler: str) -> bool:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def build(root: Path, compiler: Compiler, architecture: str, version: str) -> None:
-    target = root / "src/paddock/bin" / architecture
+def build(
+    root: Path,
+    compiler: Compiler,
+    architecture: str,
+    version: str,
+    folder: Path | None = None,
+    programs: Iterable[str] = PROGRAMS,
+) -> None:
+    """Into ``folder/<architecture>``; that of an editable install where no folder is named."""
+    target = (folder or root / "src/paddock/bin") / architecture
     target.mkdir(parents=True, exist_ok=True)
-    for program, folder in PROGRAMS.items():
-        _build_program(root / "agent", folder, target / program, compiler.for_architecture(architecture), version)
+    command = compiler.for_architecture(architecture)
+    for program in programs:
+        _build_program(root / "agent", PROGRAMS[program], target / program, command, version)
 
 
 def _build_program(agent: Path, folder: str, target: Path, compiler: list[str], version: str) -> None:

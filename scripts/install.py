@@ -22,6 +22,7 @@ _PIP = (
     "--progress-bar",
     "off",
     "--require-hashes",
+    "--no-compile",  # much of what is installed is never imported, and its bytecode is half of its size
 )
 _PACKAGE = re.compile(
     r"(?:Collecting |Requirement already satisfied: |Processing (?:\S*/)?)([A-Za-z0-9._]+(?:-[A-Za-z_]+)*)"

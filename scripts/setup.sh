@@ -35,6 +35,8 @@ if [ ! -x "$venv/bin/pip" ]; then
     fi
   fi
 fi
+# Comes with the environments of Python 3.11, and nothing here needs it.
+"$venv/bin/python" -m pip uninstall --quiet --yes setuptools >/dev/null 2>&1 || true
 log=$venv/install.log
 say "step 2 of 3: fetching what $lock names (a minute or two the first time)"
 "$venv/bin/python" scripts/install.py "$lock" "$log"
@@ -44,9 +46,12 @@ if ! "$venv/bin/python" -c 'import hatch_build; hatch_build.find_compiler(both=F
   "$venv/bin/python" scripts/install.py requirements-zig.lock "$log"
 fi
 say "step 3 of 3: compiling the programs that run in sandboxes, and installing Paddock"
-if ! "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . >"$log" 2>&1; then
+if ! "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+  -e client -e . >"$log" 2>&1; then
   tail -n 20 "$log" >&2
   say "Paddock itself could not be installed; what was said is in $log"
   exit 1
 fi
+# Bytecode of what a server imports, also for those who may not write into the environment.
+"$venv/bin/python" -c 'import paddock.api.app, paddock.cli.app, paddock.client, paddock.mcp.server'
 say "ready"

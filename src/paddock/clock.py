@@ -1,4 +1,5 @@
-"""Time, injected everywhere, so that tests can jump it. Wall time is epoch seconds, because deadlines outlive us."""
+"""Clocks, injected everywhere so that tests can advance time. Wall time is in epoch seconds, because deadlines outlive
+the process."""
 
 from __future__ import annotations
 
@@ -10,20 +11,21 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Wall time in epoch seconds, as it was when the system's clock was followed last."""
+        """Wall time in epoch seconds, according to the system clock at the last ``follow``."""
 
     def drift(self) -> float:
-        """How far the system's clock has been set since: ahead, or (negative) back."""
+        """How far the system clock has been set since then: ahead, or (negative) back."""
 
     def follow(self, seconds: float) -> None:
-        """Take over so much of the drift."""
+        """Adopt this many seconds of the drift."""
 
     async def sleep(self, seconds: float) -> None:
-        """Return after this much of this clock's time."""
+        """Sleep for this many seconds of this clock's time."""
 
 
 class SystemClock:
-    """Runs on when the system's clock is set, until it is told to follow: then what counts by it can follow too."""
+    """Unaffected by changes of the system clock until ``follow`` is called, so that stored times can be shifted with
+    it."""
 
     def __init__(self) -> None:
         self._ahead = time.time() - _steady()
@@ -42,12 +44,12 @@ class SystemClock:
 
 
 def _steady() -> float:
-    """Seconds since the boot, those in which the machine slept too."""
+    """Seconds since boot, including suspend."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move. Backwards is allowed: real clocks do that too."""
+    """A clock that advances only when told to. It may go backwards, as real clocks do."""
 
     def __init__(self, start: float = 1_800_000_000.0) -> None:
         self._now = start
@@ -77,14 +79,14 @@ class ManualClock:
             self._moved.notify_all()
 
     def set_system(self, seconds: float) -> None:
-        """The system's clock is set, by so much."""
+        """Simulate that the system clock is set by this many seconds."""
         self._drift += seconds
 
 
 class Pace:
-    """The rhythm of a background loop: rests by the clock, and ends the rest at once when it is time to stop.
+    """The pace of a background loop: sleeps between rounds, and ends the sleep at once on ``stop``.
 
-    A loop that stops between two rounds leaves nothing half-done, which cannot be said of one that is cancelled.
+    A loop that stops between two rounds leaves nothing half-done, unlike one that is cancelled.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -99,7 +101,7 @@ class Pace:
         return self._stopping.is_set()
 
     async def rest(self, seconds: float) -> bool:
-        """True: go on. False: this was the last round."""
+        """True: continue. False: this was the last round."""
         waits = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._stopping.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -110,5 +112,5 @@ class Pace:
 
 
 def iso(epoch: float) -> str:
-    """RFC 3339 in UTC with milliseconds, as every timestamp on the wire."""
+    """RFC 3339 in UTC with milliseconds, as all timestamps of the API."""
     return datetime.fromtimestamp(epoch, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

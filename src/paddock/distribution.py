@@ -1,13 +1,19 @@
-"""The name of this package on PyPI. ``paddock`` there is an unrelated package, so no message may lead to it."""
+"""The names of the two distributions. ``paddock`` on PyPI is an unrelated package, so no message may lead to it."""
 
 from __future__ import annotations
 
+import importlib.util
 import shlex
 import sys
 
-DISTRIBUTION = "paddock-sandbox"
+SERVER = "paddock-sandbox"
+CLIENT = "paddock-client"
 
 
-def install_command(extra: str) -> str:
+def install_command(extra: str, distribution: str = SERVER) -> str:
     """The shell command that adds an extra to the environment that runs this code."""
-    return f"{shlex.quote(sys.executable or 'python3')} -m pip install '{DISTRIBUTION}[{extra}]'"
+    python = sys.executable or "python3"
+    # The environments of `uv tool` and `uv venv` have no pip.
+    if importlib.util.find_spec("pip") is None:
+        return f"uv pip install --python {shlex.quote(python)} '{distribution}[{extra}]'"
+    return f"{shlex.quote(python)} -m pip install '{distribution}[{extra}]'"

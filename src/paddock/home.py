@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +75,8 @@ class PublishedRecord:
 
 def running_server(home: Path) -> ServerRecord | None:
     """The server that lives in this directory on this machine; None where there is none, or nobody may know."""
+    if sys.platform == "win32":
+        return None
     try:
         descriptor = os.open(home / RECORD, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -1,12 +1,12 @@
-"""Costly work on text that a tenant chose, in processes of their own.
+"""Runs costly processing of tenants' text in separate processes.
 
-The event loop serves every tenant, and a thread shares its interpreter, so that a regular expression in C stops both.
-What a tenant can make costly therefore runs in a worker process: with a deadline at which it is killed, a limit on
-its memory, and only a few at a time: users take turns, and none has all workers. Workers start when they are first
-needed and end when nobody has needed them for a while, or with the server.
+The event loop serves all tenants, and a thread shares the GIL, so a regular expression in C would block both. Anything
+that a tenant can make costly therefore runs in a worker process, with a deadline at which it is killed and a memory
+limit. There are only a few; users take turns, and no user gets all of them. Workers start on demand, and end when idle
+or with the server.
 
-A function that runs here is a module's own, takes and returns plain values that can be pickled, and costs at most
-linear time: the deadline is for what was overlooked.
+A function that runs here must be importable from a module, take and return picklable values, and run in linear time:
+the deadline is for oversights.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ Args = ParamSpec("Args")
 Result = TypeVar("Result")
 
 SMALL_BYTES = 128 * 1024
-"""Linear work on so little takes a few milliseconds: less than the way to a worker and back."""
+"""Linear work on inputs up to this size takes a few milliseconds, less than the round trip to a worker."""
 DEADLINE_SECONDS = 10.0
-_WORKERS = 2
+_MAX_WORKERS = 2
 _MEMORY_BYTES = 1 << 30
-_IDLE_SECONDS = 60.0
-_QUEUE_SECONDS = 30.0
-_START_SECONDS = 30.0
+_IDLE_TIMEOUT_S = 60.0
+_QUEUE_TIMEOUT_S = 30.0
+_START_TIMEOUT_S = 30.0
 _PIPE_BYTES = 1 << 20
 
 log = structlog.get_logger(__name__)
 
 
 class Workers:
-    """A small pool, in the name of one user. Everything in it belongs to the loop that first uses it."""
+    """A small pool of workers, used on behalf of one user. Belongs to the event loop that first uses it."""
 
-    def __init__(self, count: int = _WORKERS, memory_bytes: int = _MEMORY_BYTES) -> None:
+    def __init__(self, count: int = _MAX_WORKERS, memory_bytes: int = _MEMORY_BYTES) -> None:
         self._pool = _Pool(count, memory_bytes)
         self._user_id = ""
 
     def of(self, user_id: str) -> Self:
-        """The same workers, for work that this user asked for."""
+        """The same pool, for work on behalf of this user."""
         same = type(self).__new__(type(self))
         same._pool, same._user_id = self._pool, user_id
         return same
@@ -62,13 +62,13 @@ class Workers:
     async def call(
         self, size: int, function: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs
     ) -> Result:
-        """Here if the input is small, which ``size`` says in bytes or characters; else in a worker."""
+        """Run here if the input is small, else in a worker. ``size``: the input's length in bytes or characters."""
         if size <= SMALL_BYTES:
             return function(*args, **kwargs)
         return await self.run(function, *args, **kwargs)
 
     async def run(self, function: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
-        """Raises what the function raises, and InputTooCostly where it does not end in time or wants more memory."""
+        """Raises what the function raises, and InputTooCostly if it exceeds its time or memory."""
         async with self._pool.turn(self._user_id) as worker:
             return await self._pool.work(worker, function, args, kwargs)
 
@@ -91,7 +91,7 @@ class _Pool:
     @asynccontextmanager
     async def turn(self, user_id: str) -> AsyncIterator[_Worker]:
         try:
-            async with asyncio.timeout(_QUEUE_SECONDS):
+            async with asyncio.timeout(_QUEUE_TIMEOUT_S):
                 await self._locks.acquire(user_id)
         except TimeoutError:
             raise errors.Unavailable("The server is busy with other large inputs; try again.", retry_after=5) from None
@@ -133,8 +133,8 @@ class _Pool:
         finally:
             if good and not self._closed:
                 self._idle.append(worker)
-                worker.rest(_IDLE_SECONDS, self._retire)
-            else:  # it is late, dead, or works for somebody who has left
+                worker.rest(_IDLE_TIMEOUT_S, self._retire)
+            else:  # late, dead, or its caller was cancelled
                 await self._end(worker)
 
     def _retire(self, worker: _Worker) -> None:
@@ -161,8 +161,8 @@ class _Worker:
 
     @classmethod
     async def start(cls, memory_bytes: int) -> _Worker:
-        # Nothing of the server's environment, which has keys in it, but where its modules are; and none from where
-        # it happens to stand.
+        # The server's environment holds secrets, so only the module path is passed on; -P keeps the current directory
+        # out of it.
         env = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "paddock.worker_process", str(memory_bytes),
@@ -170,8 +170,8 @@ class _Worker:
         )  # fmt: skip
         worker = cls(process)
         try:
-            async with asyncio.timeout(_START_SECONDS):
-                await worker._receive()  # it says once that it is there
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                await worker._receive()  # the worker reports once that it is ready
         except (TimeoutError, asyncio.IncompleteReadError, OSError) as problem:
             await worker.end()
             raise errors.Unavailable("A worker process could not be started; the log has more.") from problem

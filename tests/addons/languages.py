@@ -10,8 +10,8 @@ import pytest
 
 from paddock import errors
 from paddock.addons import debian
+from paddock.addons.addon_store import AddonStore
 from paddock.addons.recipe import Recipe
-from paddock.addons.shelf import Shelf
 from tests.e2b.environments import locked
 
 ADDONS = Path(__file__).resolve().parents[2] / "build" / "addons-languages"
@@ -23,7 +23,7 @@ def installed(recipe: Recipe) -> Path:
     with locked(ADDONS / ".tests"):
         if not is_installed(recipe):
             try:
-                Shelf(ADDONS).install(recipe, lambda progress: None)
+                AddonStore(ADDONS).install(recipe, lambda progress: None)
             except (errors.AddonFailed, errors.Unsupported) as problem:
                 pytest.skip(f"the add-on could not be installed: {problem.message}")
             _stamp(recipe).write_text(_wanted(recipe))
@@ -33,7 +33,11 @@ def installed(recipe: Recipe) -> Path:
 def is_installed(recipe: Recipe) -> bool:
     """As the recipe would make it now."""
     stamp = _stamp(recipe)
-    return Shelf(ADDONS).installed(recipe.name) is not None and stamp.is_file() and stamp.read_text() == _wanted(recipe)
+    return (
+        AddonStore(ADDONS).installed(recipe.name) is not None
+        and stamp.is_file()
+        and stamp.read_text() == _wanted(recipe)
+    )
 
 
 def _stamp(recipe: Recipe) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paddock.addons.cache import Cache, default_folder
-from paddock.addons.recipe import Made
+from paddock.addons.recipe import BuiltAddon
 from paddock.addons.vscode import VsCode
 
 VERSION = "4.100.0"
@@ -21,4 +21,4 @@ def pack_vscode(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "bin/code-server").write_text(f"#!/bin/sh\necho {VERSION}\n")
     key = VsCode().cache_key
     assert key is not None
-    Cache(default_folder()).pack("vscode", key, folder, Made(VERSION, {"code-server": VERSION}))
+    Cache(default_folder()).pack("vscode", key, folder, BuiltAddon(VERSION, {"code-server": VERSION}))

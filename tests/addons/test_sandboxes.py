@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from paddock.addons.progress import Say
-from paddock.addons.recipe import Made
-from paddock.addons.shelf import Shelf
+from paddock.addons.addon_store import AddonStore
+from paddock.addons.progress import ProgressReporter
+from paddock.addons.recipe import BuiltAddon
 from tests.addons.test_shelf import Recipe, silent
 from tests.cli.conftest import Paddock
 from tests.gateway.bed import running
@@ -18,11 +18,11 @@ from tests.gateway.bed import running
 class DataPackages(Recipe):
     name = "code-interpreter"
 
-    def make(self, folder: Path, say: Say) -> Made:
+    def make(self, folder: Path, say: ProgressReporter) -> BuiltAddon:
         packages = folder / "lib" / subprocess.check_output(["/usr/bin/python3", "-c", _SOABI], text=True).strip()
         packages.mkdir(parents=True)
         (packages / "data_parcel.py").write_text("ANSWER = 'of the add-on'\n")
-        return Made("1")
+        return BuiltAddon("1")
 
 
 _SOABI = "import sysconfig; print(sysconfig.get_config_var('SOABI'))"
@@ -37,7 +37,7 @@ def test_data_packages_are_there_for_every_python_and_come_after_the_users_own(t
         run_code = {"sandbox_id": box.sandbox_id, "code": "1"}
         with bed.api() as api:
             api.post("/sandboxes/run-code", json=run_code).raise_for_status()
-            Shelf(tmp_path / "addons").install(DataPackages(), silent)
+            AddonStore(tmp_path / "addons").install(DataPackages(), silent)
             context = api.post(f"/sandboxes/{box.sandbox_id}/code-contexts", json={}).raise_for_status().json()
             asked = {**run_code, "code": _ASK, "context_id": context["context_id"]}
             assert api.post("/sandboxes/run-code", json=asked).json()["stdout"] == "of the add-on\n"
@@ -53,7 +53,7 @@ def test_an_addon_is_seen_at_once_by_a_sandbox_that_runs_and_cannot_be_changed(t
     with running(tmp_path, "local") as bed:
         box = bed.create()
         assert box.run("cat /opt/paddock/browser/bin/program || echo nothing").strip() == "nothing"
-        Shelf(tmp_path / "addons").install(Recipe("7"), silent)
+        AddonStore(tmp_path / "addons").install(Recipe("7"), silent)
         assert box.run("cat /opt/paddock/browser/bin/program") == "version 7"
         tried = "echo x > /opt/paddock/browser/bin/program || echo refused; rm -r /opt/paddock/addons/* || echo refused"
         assert box.run(tried, user="root").count("refused") == 2
@@ -61,7 +61,7 @@ def test_an_addon_is_seen_at_once_by_a_sandbox_that_runs_and_cannot_be_changed(t
 
 
 def test_the_command_lists_and_removes_addons(tmp_path: Path) -> None:
-    Shelf(tmp_path / "addons").install(Recipe("7"), silent)
+    AddonStore(tmp_path / "addons").install(Recipe("7"), silent)
     paddock = Paddock(tmp_path)
     listed = {addon["name"]: addon for addon in paddock.json("addon", "list")["addons"]}
     assert listed["browser"]["version"] == "7"

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from paddock.addons import browser, code_interpreter, npm
+from paddock.addons.addon_store import AddonStore
 from paddock.addons.browser import Browser
 from paddock.addons.code_interpreter import CodeInterpreter
 from paddock.addons.java import Java
 from paddock.addons.progress import Progress
 from paddock.addons.r import R
 from paddock.addons.recipe import Recipe
-from paddock.addons.shelf import Shelf
 from paddock.addons.vscode import VsCode
 
 PROGRAM = "#!/bin/sh\nexit 0\n"
@@ -110,7 +110,7 @@ def steps_told(recipe: Recipe, folder: Path) -> int:
     """Of an installation, in which as many must have been announced from its beginning to its end."""
     heard: list[Progress] = []
     announced = recipe.steps
-    Shelf(folder / "addons").install(recipe, heard.append)
+    AddonStore(folder / "addons").install(recipe, heard.append)
     assert {progress.steps for progress in heard} == {announced}
     told = sorted({progress.step for progress in heard if progress.step})
     assert told == list(range(1, announced + 1))

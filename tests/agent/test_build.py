@@ -21,8 +21,10 @@ build-backend = "hatchling.build"
 [project]
 name = "paddock"
 version = "1.2.3"
+[tool.hatch.build]
+dev-mode-dirs = ["src"]
 [tool.hatch.build.targets.wheel]
-packages = ["src/paddock"]
+bypass-selection = true
 [tool.hatch.build.targets.wheel.hooks.custom]
 """
 
@@ -107,22 +109,30 @@ def test_a_compiler_that_cannot_link_statically_is_passed_over(monkeypatch: pyte
     assert hatch_build.find_compiler(both=False).command == (str(tmp_path / "clang"),)
 
 
-def test_with_zig_a_wheel_is_for_both_architectures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zig_compiles_for_both_architectures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PADDOCK_CC", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     compiler = hatch_build.find_compiler(both=True)
     assert compiler.architectures == ("x86_64", "aarch64")
     assert "aarch64-linux-musl" in compiler.for_architecture("aarch64")
-    assert hatch_build.wheel_tag(compiler.architectures) == (
-        "py3-none-manylinux_2_17_x86_64.manylinux_2_17_aarch64.musllinux_1_1_x86_64.musllinux_1_1_aarch64"
-    )
+
+
+def test_a_wheel_is_for_the_architecture_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PADDOCK_ARCHITECTURE", "aarch64")
+    tag = hatch_build.wheel_tag(hatch_build.wanted_architecture())
+    assert tag == "py3-none-manylinux_2_17_aarch64.musllinux_1_1_aarch64"
+    monkeypatch.setenv("PADDOCK_ARCHITECTURE", "mips")
+    with pytest.raises(hatch_build.BuildError, match="'mips'"):
+        hatch_build.wanted_architecture()
+    monkeypatch.delenv("PADDOCK_ARCHITECTURE")
+    assert hatch_build.wanted_architecture() == hatch_build.native_architecture()
 
 
 @pytest.mark.slow
 def test_a_wheel_holds_the_programs_and_says_where_it_runs(project: Path, compiler: hatch_build.Compiler) -> None:
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=project, check=True)
     (wheel,) = (project / "dist").glob("*.whl")
-    (architecture,) = compiler.architectures
+    architecture = hatch_build.native_architecture()
     assert f"_{architecture}" in wheel.name and "-any" not in wheel.name
     with zipfile.ZipFile(wheel) as opened:
         for program in hatch_build.PROGRAMS:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from paddock import errors
+from paddock.addons.addon_store import AddonStore
 from paddock.addons.browser import Browser
-from paddock.addons.shelf import Shelf
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDONS = ROOT / "build" / "addons"
@@ -24,17 +24,17 @@ _RECENT_SECONDS = 900
 def installed() -> Path:
     """The folder of add-ons with the browser in it. Skips where a registry does not answer, or it cannot be had."""
     ADDONS.mkdir(parents=True, exist_ok=True)
-    shelf, stamp, failed = Shelf(ADDONS), ADDONS / ".stamp", ADDONS / ".failed"
+    addon_store, stamp, failed = AddonStore(ADDONS), ADDONS / ".stamp", ADDONS / ".failed"
     wanted = hashlib.sha256(_LOCK.read_bytes() + _RECIPE.read_bytes()).hexdigest()
     with (ADDONS / ".tests").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
-        if shelf.installed("browser") is not None and stamp.is_file() and stamp.read_text() == wanted:
+        if addon_store.installed("browser") is not None and stamp.is_file() and stamp.read_text() == wanted:
             return ADDONS
         if failed.is_file() and time.time() - failed.stat().st_mtime < _RECENT_SECONDS:
             pytest.skip(f"the add-on could not be installed: {failed.read_text()}")
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                shelf.install(Browser(), lambda line: None)
+                addon_store.install(Browser(), lambda line: None)
                 stamp.write_text(wanted)
                 return ADDONS
             except (errors.AddonFailed, errors.Unsupported) as problem:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from paddock.addons.cache import Cache, default_folder
-from paddock.addons.recipe import Made
+from paddock.addons.recipe import BuiltAddon
 from paddock.errors import Invalid
 from paddock.home import RECORD
 from paddock.server.teardown import require_home
@@ -90,7 +90,7 @@ def test_destroy_names_the_packed_copies_of_addons(tmp_path: Path, monkeypatch: 
     (made / "program").write_text("x")
     with server(tmp_path / "home") as (user, _):
         assert "add-ons" not in user("destroy", check=1).stderr
-        Cache(default_folder()).pack("vscode", "key", made, Made("1"))
+        Cache(default_folder()).pack("vscode", "key", made, BuiltAddon("1"))
         told = user("destroy", check=1).stderr, user("destroy", "--yes").stderr
     for said in told:
         named = re.search(r"packed copies of add-ons, 1 MB .*\(`(rm -r .*)` removes them\)", said)

@@ -6,6 +6,7 @@ import pytest
 
 from paddock import errors
 from paddock.api.auth import RateLimiter
+from paddock.api.compat.daytona.control.lifecycle import lifecycle_of
 from tests.daytona_control.conftest import Daytona, refused
 
 
@@ -95,6 +96,6 @@ async def test_an_unexpected_failure_is_a_500_that_says_nothing_of_the_inside(
     async def broken(*words: object) -> None:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr(daytona.world.context.stopping, "page", broken)
+    monkeypatch.setattr(lifecycle_of(daytona.world.context), "page", broken)
     body = refused(await daytona.http.get("/api/sandbox"), 500, "")
     assert "secret" not in body["message"]

@@ -98,7 +98,7 @@ async def test_who_takes_more_disk_than_he_may_is_stopped(place: Place) -> None:
     inside = await place.create(resources=Resources(disk_mb=20))
     process = await inside.start("head -c 40M /dev/zero > big; echo full; exec sleep 1000")
     await inside.until(process, b"full")
-    handle = place.provider._registry.handle[inside.sandbox_id]
+    handle = place.provider._registry.handles[inside.sandbox_id]
     await quota.look(handle)
     assert (await inside.machine.wait(process, 30)).status is ProcessStatus.KILLED
     assert await inside.says("rm big; echo room again") == "room again"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paddock.api.compat.e2b.control.network import Lists, lists_of, rules_of
+from paddock.api.compat.e2b.control.network import NetworkLists, lists_of, rules_of
 from paddock.api.compat.e2b.control.requests import Network
 from paddock.api.compat.e2b.errors import E2BError
 from paddock.egress.policy import EgressMode, EgressPolicy
@@ -75,8 +75,8 @@ class TestMapping:
             policy(allow=allow, deny=["9.0.0.0/8"])
 
     def test_lists_are_kept_as_they_were_said(self) -> None:
-        lists = Lists(("a.example",), (EVERYTHING,), False)
-        assert Lists.from_json(lists.to_json()) == lists
+        lists = NetworkLists(("a.example",), (EVERYTHING,), False)
+        assert NetworkLists.from_json(lists.to_json()) == lists
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from paddock.egress.gate import EgressGate
 from paddock.egress.limits import Limits
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.proxy import EgressProxy
-from paddock.egress.records import EgressRecord, Ledger
+from paddock.egress.records import EgressLedger, EgressRecord
 from tests.support.waiting import PATIENCE_S, until
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
@@ -140,7 +140,7 @@ def make_sandbox(
         policy or EgressPolicy(),
         reach=reach or PrivateAccess(reachable=reachable),
         resolve=names,
-        ledger=Ledger(on_record=records.append),
+        ledger=EgressLedger(on_record=records.append),
     )
     proxy = EgressProxy(listener, gate, limits)
     port = int(listener.getsockname()[1])

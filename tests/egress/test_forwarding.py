@@ -8,7 +8,7 @@ import subprocess
 import httpx
 import pytest
 
-from paddock.egress.head import MAX_INTERIM_RESPONSES
+from paddock.http1.head import MAX_INTERIM_RESPONSES
 from tests.egress.conftest import Make, Serve
 from tests.egress.outside import Sandbox
 from tests.egress.sites import web

@@ -7,9 +7,9 @@ from ipaddress import ip_address
 import pytest
 
 from paddock import errors
-from paddock.egress.names import parse_host
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.rules import Rule
+from paddock.http1.hosts import parse_host
 
 SOMEWHERE = ip_address("93.184.216.34")
 

@@ -16,10 +16,10 @@ from paddock.egress.dial import Dialled, dial
 from paddock.egress.dns_relay import DnsRelay
 from paddock.egress.gate import EgressGate
 from paddock.egress.limits import Limits
-from paddock.egress.names import Address
 from paddock.egress.policy import EgressMode, EgressPolicy
-from paddock.egress.records import Ledger
+from paddock.egress.records import EgressLedger
 from paddock.egress.transparent import NAME_SERVER, TransparentProxy, ruleset
+from paddock.http1.hosts import Address
 from tests.egress.conftest import Serve
 from tests.egress.namespaces import Namespace, new_namespace
 from tests.egress.outside import LOOPBACK, Names
@@ -78,7 +78,9 @@ async def carry(routed: Namespace) -> AsyncIterator[Carry]:
             *(("tcp", address, DNS_PORT) for address in ("127.0.0.1", "::1")),
             *(("udp", address, DNS_PORT) for address in ("127.0.0.1", "::1")),
         )
-        gate = EgressGate(policy, reach=PrivateAccess(reachable=reachable), resolve=names or Names(), ledger=Ledger())
+        gate = EgressGate(
+            policy, reach=PrivateAccess(reachable=reachable), resolve=names or Names(), ledger=EgressLedger()
+        )
         limits = Limits(peek_seconds=0.3)
         parts.append(TransparentProxy(sockets[:2], gate, limits))
         parts.append(DnsRelay(sockets[4:], sockets[2:4], gate, limits))

@@ -13,9 +13,9 @@ import pytest
 
 from paddock.egress import gate as gate_module
 from paddock.egress.dial import Dialled, dial
-from paddock.egress.names import Address
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressTotals
+from paddock.http1.hosts import Address
 from tests.egress.conftest import Make, Serve
 from tests.egress.outside import Sandbox, Talk
 from tests.egress.sites import echo

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from paddock import errors
 from paddock.doctor.kinds import SandboxKind
-from paddock.doctor.suite import Box, Suite, opened, probe_program
+from paddock.doctor.suite import Suite, TestSandbox, opened, probe_program
 from paddock.providers.local.probe import check
 from tests.escape.kinds import LOCAL, kind_named
 
@@ -46,6 +46,6 @@ async def suite(kind: SandboxKind) -> AsyncIterator[Suite]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def box(suite: Suite) -> Box:
+async def box(suite: Suite) -> TestSandbox:
     """One more sandbox, for what is noisy."""
     return await suite.new_box()

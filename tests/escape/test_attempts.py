@@ -9,7 +9,7 @@ from paddock.doctor.bombs import ALLOWANCES, BOMBS, Bomb, exhaust, explode
 from paddock.doctor.catalogue import GROUPS
 from paddock.doctor.file_api import attack, file_cases
 from paddock.doctor.kinds import SandboxKind
-from paddock.doctor.suite import Box, Suite
+from paddock.doctor.suite import Suite, TestSandbox
 from tests.escape.kinds import EVERY
 
 pytestmark = [
@@ -36,17 +36,17 @@ async def test_a_sandbox_refuses(suite: Suite, case: Case) -> None:
 
 
 @pytest.mark.parametrize(("name", "user"), file_cases())
-async def test_the_file_api_is_not_led_astray(suite: Suite, box: Box, name: str, user: str) -> None:
+async def test_the_file_api_is_not_led_astray(suite: Suite, box: TestSandbox, name: str, user: str) -> None:
     hold(await attack(suite, box, name, user))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bomb", ALLOWANCES, ids=lambda bomb: bomb.name)
-async def test_one_sandbox_cannot_take_what_others_need(suite: Suite, box: Box, bomb: Bomb) -> None:
+async def test_one_sandbox_cannot_take_what_others_need(suite: Suite, box: TestSandbox, bomb: Bomb) -> None:
     hold(await exhaust(suite, box, bomb))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.name)
-async def test_a_bomb_leaves_the_host_and_others_responsive(suite: Suite, box: Box, bomb: Bomb) -> None:
+async def test_a_bomb_leaves_the_host_and_others_responsive(suite: Suite, box: TestSandbox, bomb: Bomb) -> None:
     hold(await explode(suite, box, bomb))

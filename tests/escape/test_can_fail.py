@@ -19,7 +19,7 @@ from paddock.doctor.bombs import Bomb, explode
 from paddock.doctor.canaries import Canaries, unharmed
 from paddock.doctor.catalogue import GROUPS
 from paddock.doctor.file_api import attack
-from paddock.doctor.suite import Box, Suite, given, probe_program
+from paddock.doctor.suite import Suite, TestSandbox, given, probe_program
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -197,7 +197,7 @@ async def test_a_probe_that_crashes_proves_nothing(suite: Suite, monkeypatch: py
     assert outcome.verdict is Verdict.NOT_REFUSED
 
 
-async def test_a_bomb_that_meets_no_limit_is_reported(suite: Suite, box: Box) -> None:
+async def test_a_bomb_that_meets_no_limit_is_reported(suite: Suite, box: TestSandbox) -> None:
     outcome = await explode(suite, box, Bomb("bomb-memory", "", (1, 8)))
     assert outcome.verdict is Verdict.NOT_REFUSED
     assert "took 8 MB" in outcome.detail

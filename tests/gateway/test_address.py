@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paddock import errors
-from paddock.gateway.address import Destination, Form, find_destination
+from paddock.gateway.address import AddressForm, Destination, find_destination
 
 KEY = "i0123456789abcdefghij"
 
@@ -44,14 +44,14 @@ def test_hosts_that_cannot_be(host: str) -> None:
 
 def test_the_header_form_and_what_it_ignores() -> None:
     found = find(e2b_sandbox_id=f"{KEY}-6532622b", e2b_sandbox_port="49983", path="/p/other/1/")
-    assert found == Destination(KEY, 49983, Form.HEADER)
+    assert found == Destination(KEY, 49983, AddressForm.HEADER)
 
 
 def test_envd_s_headers_do_not_keep_a_request_from_the_control_plane() -> None:
     """Older SDKs of E2B send them with a connect request."""
     path = f"/e2b/sandboxes/{KEY}/connect"
     assert find(e2b_sandbox_id=KEY, e2b_sandbox_port="49983", path=path) is None
-    assert find(e2b_sandbox_id=KEY, e2b_sandbox_port="3000", path=path) == Destination(KEY, 3000, Form.HEADER)
+    assert find(e2b_sandbox_id=KEY, e2b_sandbox_port="3000", path=path) == Destination(KEY, 3000, AddressForm.HEADER)
     assert find(f"49983-{KEY}.x", path=path) == Destination(KEY, 49983)
 
 
@@ -70,7 +70,7 @@ def test_the_host_wins_over_headers() -> None:
 )
 def test_the_path_form(path: str, key: str, prefix: str) -> None:
     found = find(path=path)
-    assert found == Destination(key, 3000, Form.PATH, prefix)
+    assert found == Destination(key, 3000, AddressForm.PATH, prefix)
     assert found is not None and found.by_id is (key != KEY)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from paddock import errors
 from paddock.gateway import responses
-from paddock.gateway.address import Form
+from paddock.gateway.address import AddressForm
 from tests.gateway.bed import Bed, Box
 
 BROWSER = {"User-Agent": "Mozilla/5.0 (X11; Linux x86_64) Chrome/130 Safari/537.36"}
@@ -82,6 +82,6 @@ def test_the_api_answers_by_any_other_name(bed: Bed, host: str) -> None:
 
 def test_a_page_shows_nothing_of_the_request_as_markup() -> None:
     refusal = responses.unavailable(errors.Unavailable("<script>alert(1)</script> $title"))
-    page = refusal.answer("<b>box</b>", Form.HOST, as_html=True).body.decode()
+    page = refusal.answer("<b>box</b>", AddressForm.HOST, as_html=True).body.decode()
     assert "<script>" not in page and "<b>box" not in page
     assert "&lt;b&gt;box" in page

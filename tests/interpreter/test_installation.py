@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
+import sys
 import sysconfig
 import tarfile
 from pathlib import Path
@@ -14,6 +16,8 @@ import paddock.interpreter
 from paddock import errors
 from paddock.interpreter import kit
 from paddock.interpreter.installation import Installation
+from paddock.interpreter.kit import LEFT_OUT
+from paddock.interpreter.kit_download import KitDownload, TargetPython, locked
 from tests.interpreter.place import Sandbox, create
 
 INSIDE = Path(paddock.interpreter.__file__).with_name("inside")
@@ -47,18 +51,51 @@ async def test_packages_that_the_user_installs_later_are_found(fresh: Sandbox) -
     assert (await fresh.run("import brandnew; brandnew.answer")).text == "42"
 
 
-async def test_a_kit_for_another_python_is_refused_with_what_to_do(
+@pytest.fixture
+def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index that refuses connections, on a server without kernels of its own."""
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+
+
+@pytest.mark.usefixtures("no_index")
+async def test_a_kit_that_does_not_fit_and_cannot_be_downloaded_is_refused_with_what_to_do(
     fresh: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kit, "abi", lambda: "cpython-399-mips-linux-gnu")
-    with pytest.raises(errors.InterpreterMissing, match="pip install ipykernel jupyter-client"):
+    with pytest.raises(errors.InterpreterMissing, match=r"index does not answer.*pip install ipykernel jupyter-client"):
         await fresh.run("1")
 
 
-async def test_a_server_without_the_extra_says_so(fresh: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kit, "make", lambda folder: None)
-    with pytest.raises(errors.InterpreterMissing, match="extra `interpreter`"):
-        await fresh.run("1")
+@pytest.mark.usefixtures("no_index")
+async def test_an_index_that_failed_is_not_asked_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    download = KitDownload(tmp_path)
+    for _ in range(2):
+        with pytest.raises(errors.InterpreterMissing, match=r"paddock-sandbox\[interpreter\]"):
+            await download.get("cpython-311-x86_64-linux-gnu", "glibc 2.36")
+        monkeypatch.setattr(sys, "executable", "/nowhere/python")  # a second pip could not even be started
+    assert not list(tmp_path.iterdir())
+
+
+async def test_a_python_of_another_kind_is_refused_without_a_download(tmp_path: Path) -> None:
+    for abi, libc in [("pypy311-pp73-x86_64-linux-gnu", "glibc 2.36"), ("cpython-399-x86_64-linux-gnu", "glibc 2.36")]:
+        with pytest.raises(errors.InterpreterMissing, match="no packages for a Python of this kind"):
+            await KitDownload(tmp_path).get(abi, libc)
+
+
+@pytest.mark.parametrize("minor", range(9, 15))
+@pytest.mark.parametrize("libc", ["glibc 2.17", "glibc 2.41", ""])
+def test_the_lock_has_every_package_once_for_each_python(minor: int, libc: str) -> None:
+    target = TargetPython.of(f"cpython-3{minor}-aarch64-linux-{'gnu' if libc else 'musl'}", libc)
+    assert target is not None
+    lines = [line for line in locked(target).splitlines() if not line.startswith(" ")]
+    names = [line.partition("==")[0] for line in lines]
+    assert len(names) == len(set(names))
+    assert {"ipykernel", "jupyter-client", "pyzmq", "tornado"} <= set(names)
+    assert not LEFT_OUT & set(names)
+    assert not [line for line in lines if ";" in line]
 
 
 async def test_bringing_it_twice_at_once_is_harmless(fresh: Sandbox, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from paddock.accounts.quotas import Quota
+from paddock.api.compat.e2b.control.lifecycle import lifecycle_of
 from paddock.errors import (
     HostDiskFull,
     IdempotencyMismatch,
@@ -352,11 +353,11 @@ class TestQuotas:
         await self.limit(world, max_memory_mb=1000, max_disk_mb=3000)
         wish = {"memory_mb": 600, "disk_mb": 1200}
         stopped = (await world.create(resources=wish)).sandbox.sandbox_id
-        await world.context.terms.pause(world.alice, stopped, keep_memory=False)
+        await lifecycle_of(world.context).pause(world.alice, stopped, keep_memory=False)
         other = (await world.create(resources=wish)).sandbox.sandbox_id
         with pytest.raises(QuotaExceeded, match="MB of memory"):
             await world.context.controller.resume(world.alice, stopped)
-        await world.context.terms.pause(world.alice, other, keep_memory=False)
+        await lifecycle_of(world.context).pause(world.alice, other, keep_memory=False)
         with pytest.raises(QuotaExceeded, match="MB of disk"):
             await world.create(resources=wish)
         await world.context.controller.resume(world.alice, stopped)
@@ -367,7 +368,7 @@ class TestQuotas:
         wish = {"memory_mb": 500}
         stopped = [(await world.create(resources=wish)).sandbox.sandbox_id for _ in range(3)]
         for sandbox_id in stopped:
-            await world.context.terms.pause(world.alice, sandbox_id, keep_memory=False)
+            await lifecycle_of(world.context).pause(world.alice, sandbox_id, keep_memory=False)
         await self.limit(world, max_memory_mb=1500)
         resume = world.context.controller.resume
         outcomes = await asyncio.gather(

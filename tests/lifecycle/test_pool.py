@@ -183,7 +183,7 @@ async def test_no_more_than_one_a_core_is_made_at_a_time(small_world: World, mon
         now += 1
         most = max(most, now)
         await asyncio.sleep(0.005)
-        self._shelf.put(shape)
+        self._addon_store.put(shape)
         now -= 1
 
     monkeypatch.setattr(FakeProvider, "warm", warm)

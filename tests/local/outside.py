@@ -15,7 +15,7 @@ import pytest
 from paddock import errors
 from paddock.egress import dial as dialling
 from paddock.egress import resolve
-from paddock.egress.names import Address
+from paddock.http1.hosts import Address
 
 LISTENING = "127.0.0.9"
 NAMES = {

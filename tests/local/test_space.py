@@ -8,7 +8,7 @@ import pytest
 
 from paddock import errors
 from paddock.providers.base import Resources, Shape
-from paddock.providers.local.space import DiskPolicy, share, share_with_claims
+from paddock.providers.local.disk_allocator import DiskPolicy, share, share_with_claims
 from tests.local.place import Place, as_root
 
 

@@ -17,11 +17,11 @@ from paddock.machine.agent.wire import (
     HEADER,
     MAX_PAYLOAD,
     Frame,
+    FrameSplitter,
     ProtocolError,
     Reader,
     ReplyKind,
     RequestKind,
-    Splitter,
     Writer,
 )
 from paddock.machine.base import FileType, ProcessStatus, Stream
@@ -50,7 +50,7 @@ GOOD = [
 
 
 def split(data: bytes) -> list[Frame]:
-    return list(Splitter().feed(data))
+    return list(FrameSplitter().feed(data))
 
 
 @given(st.binary(max_size=200))
@@ -73,7 +73,7 @@ def test_frames_come_out_the_same_however_the_stream_is_cut(
 ) -> None:
     stream = b"".join(HEADER.pack(len(body), kind, 0, 0, number) + body for kind, number, body in frames)
     places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
-    splitter = Splitter()
+    splitter = FrameSplitter()
     found = [frame for begin, end in itertools.pairwise(places) for frame in splitter.feed(stream[begin:end])]
     assert [(frame.kind, frame.number, frame.payload) for frame in found] == frames
     assert not splitter.inside_a_frame
@@ -82,7 +82,7 @@ def test_frames_come_out_the_same_however_the_stream_is_cut(
 def test_a_frame_of_the_largest_size_comes_through_in_small_pieces() -> None:
     body = bytes(range(256)) * (MAX_PAYLOAD // 256)
     stream = HEADER.pack(len(body), ReplyKind.BYTES, 0, 0, 5) + body + HEADER.pack(0, ReplyKind.OK, 0, 0, 6)
-    splitter = Splitter()
+    splitter = FrameSplitter()
     found = [frame for at in range(0, len(stream), 9973) for frame in splitter.feed(stream[at : at + 9973])]
     assert [frame.number for frame in found] == [5, 6]
     assert found[0].payload == body
@@ -107,7 +107,7 @@ def test_a_wrong_header_is_refused_before_its_payload_is_waited_for(header: tupl
 
 
 def test_good_frames_before_a_bad_one_are_still_given() -> None:
-    given_frames = Splitter().feed(HEADER.pack(0, ReplyKind.OK, 0, 0, 9) + b"\xff" * HEADER.size)
+    given_frames = FrameSplitter().feed(HEADER.pack(0, ReplyKind.OK, 0, 0, 9) + b"\xff" * HEADER.size)
     assert next(given_frames).number == 9
     with pytest.raises(ProtocolError):
         next(given_frames)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from paddock.distribution import DISTRIBUTION, install_command
+from paddock.distribution import CLIENT, SERVER, install_command
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("src", "docs", "examples", "scripts", "agent", "benchmarks")
+FOLDERS = ("src", "docs", "examples", "scripts", "agent", "benchmarks", "client", ".github")
 FILES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", "pyproject.toml")
 ENDINGS = {".md", ".py", ".sh", ".toml", ".txt", ".html", ".c", ".h", ".yml", ".yaml", ""}
 
@@ -64,11 +64,13 @@ def test_and_nothing_else(line: str) -> None:
     assert not _wrong(line)
 
 
-def test_the_distribution_is_named_so() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["name"] == DISTRIBUTION
-    assert project["scripts"] == {"paddock": "paddock.cli.app:main"}
-    assert set(re.findall(r"\[(\w+)\]", install_command("e2b"))) <= set(project["optional-dependencies"])
+@pytest.mark.parametrize(("name", "folder"), [(SERVER, "."), (CLIENT, "client")])
+def test_the_distributions_are_named_so(name: str, folder: str) -> None:
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+    assert project["name"] == name
+    assert project["scripts"] == {"paddock": "paddock.__main__:main"}
+    for extra in project["optional-dependencies"]:
+        assert f"'{name}[{extra}]'" in install_command(extra, name)
 
 
 def test_a_checkout_stays_installed_from_its_files() -> None:
@@ -78,21 +80,12 @@ def test_a_checkout_stays_installed_from_its_files() -> None:
     assert found == {}
 
 
-def test_every_extra_is_explained_with_its_packages() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    sections: dict[str, str] = {}
-    for section in re.split(r"^(?=The extras? )", (ROOT / "docs" / "dependencies.md").read_text(), flags=re.M)[1:]:
-        heading = section.partition(" (see ")[0]
-        sections |= dict.fromkeys(re.findall(r"`([\w-]+)`", heading), section)
-    assert set(sections) == set(extras)
-    tables = {
-        name: set(re.findall(r"`([\w-]+)`", "".join(re.findall(r"^\|([^|]+)\|", text, re.M))))
-        for name, text in sections.items()
-    }
+@pytest.mark.parametrize("folder", [".", "client"])
+def test_every_extra_is_explained_with_its_packages(folder: str) -> None:
+    extras = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|", (ROOT / "docs" / "dependencies.md").read_text(), re.M)
     for name, requirements in extras.items():
-        together = {word for other in extras if sections[other] == sections[name] for word in _packages(extras[other])}
-        assert set(_packages(requirements)) <= tables[name] <= together, name
-
-
-def _packages(requirements: list[str]) -> list[str]:
-    return [found[0] for each in requirements if (found := re.match(r"[\w-]+", each))]
+        explained = next(packages for extra, packages in rows if f"`{name}`" in extra)
+        named = [re.match(r"[\w-]+", requirement)[0] for requirement in requirements]  # type: ignore[index]
+        own = [package for package in named if package not in (SERVER, CLIENT)]
+        assert all(f"`{package}`" in explained for package in own), name

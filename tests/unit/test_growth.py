@@ -17,9 +17,10 @@ from paddock.api.compat.daytona.toolbox.charting import charts_of
 from paddock.api.compat.e2b.envd import connect
 from paddock.api.compat.e2b.envd.multipart import BadMultipart, Multipart, boundary_of
 from paddock.browser import client as browser
-from paddock.egress import dns, head, peek
-from paddock.gateway.body_framing import ChunkedEnd
+from paddock.egress import dns, peek
 from paddock.gateway.request import read_port_request
+from paddock.http1 import head
+from paddock.http1.body_framing import ChunkedEnd
 from paddock.interpreter import client as interpreter
 from paddock.machine.lines import LineBuffer
 from paddock.mcp.relay import definitions

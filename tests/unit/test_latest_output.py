@@ -8,7 +8,7 @@ import pytest
 
 from paddock.accounts.byte_budget import ByteBudget, Reservation
 from paddock.api.compat.daytona.toolbox.charting import with_charts
-from paddock.api.compat.daytona.toolbox.output import Latest, json_text
+from paddock.api.compat.daytona.toolbox.output import LatestOutput, json_text
 from paddock.machine.base import OutputChunk, Stream
 
 DIGITS = b"0123456789" * 1000
@@ -18,7 +18,7 @@ CHART = json.dumps({"type": "line", "elements": []})
 
 def latest(limit: int, data: bytes, piece: int, *, skipped: int = 0, budget: int = 0) -> tuple[bytes, bytes]:
     """The output, and the note before it. ``skipped``: bytes that were lost before the first."""
-    kept = Latest(Reservation(ByteBudget(0, budget)), limit)
+    kept = LatestOutput(Reservation(ByteBudget(0, budget)), limit)
     for at in range(0, len(data), piece):
         kept.add(OutputChunk(Stream.STDOUT, at, data[at : at + piece], 0 if at else skipped))
     output = kept.whole()

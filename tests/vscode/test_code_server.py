@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.addons.shelf import Shelf
+from paddock.addons.addon_store import AddonStore
 from paddock.addons.vscode import VsCode
 from tests.browser.addon import installed
 from tests.gateway.bed import Bed, Box, running
@@ -38,9 +38,9 @@ EDITOR = "document.querySelector('.monaco-editor .view-lines')?.innerText.replac
 
 @pytest.fixture
 def bed(tmp_path: Path) -> Iterator[Bed]:
-    shelf = Shelf(ADDONS)
-    if shelf.installed("vscode") is None:
-        shelf.install(VsCode(), lambda line: None)
+    addon_store = AddonStore(ADDONS)
+    if addon_store.installed("vscode") is None:
+        addon_store.install(VsCode(), lambda line: None)
     (tmp_path / "addons").symlink_to(ADDONS)
     with running(tmp_path, "local") as made:
         yield made

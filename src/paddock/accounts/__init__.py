@@ -1,1 +1,1 @@
-"""Who asks, what they may do and how much: users, keys, quotas, tokens."""
+"""Authentication and limits: users, API keys, quotas, tokens."""

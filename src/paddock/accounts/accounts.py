@@ -1,4 +1,4 @@
-"""Accounts: who a key stands for, what its user may do and how much."""
+"""Users and API keys: authentication, roles and quotas."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from paddock.store.records import ApiKey, SandboxRow, UserRow
 
 log = structlog.get_logger(__name__)
 
-_TRUST_SECONDS = 5.0
-"""How long another replica may still honour a key that was revoked here."""
-_NOTE_USE_SECONDS = 60.0
+_AUTH_CACHE_TTL_S = 5.0
+"""How long a principal is cached, and so how long another replica may still accept a key that was revoked here."""
+_LAST_USED_INTERVAL_S = 60.0
 MOST_KEYS = 100
-"""That members may have; an admin can make more for them."""
+"""For members; an admin can create more keys for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +57,21 @@ class Accounts:
         self._clock = clock
         self._store = store
         self._known: dict[str, tuple[float, Principal]] = {}
-        """By the digest of a key."""
+        """Cached principals by key digest, with the time of the lookup."""
         self._standing: dict[str, tuple[float, Principal]] = {}
-        """By user id, for whoever shows something else than a key."""
+        """Cached principals by user id, for callers that authenticate with a ticket or a sandbox token instead of a
+        key."""
         self._notes: set[asyncio.Task[None]] = set()
 
     async def check_writable(self) -> None:
-        """Raises where the database can only be read."""
+        """Raises if the database is read-only."""
         await self._store.check_writable()
 
     async def authenticate(self, api_key: str) -> Principal:
         digest = hash_api_key(api_key)
         now = self._clock.now()
         known = self._known.get(digest)
-        if known is not None and 0 <= now - known[0] < _TRUST_SECONDS:
+        if known is not None and 0 <= now - known[0] < _AUTH_CACHE_TTL_S:
             return known[1]
         async with self._store.read() as connection:
             found = await accounts.by_digest(connection, digest)
@@ -84,17 +85,17 @@ class Accounts:
         if len(self._known) > 10_000:
             self._known.clear()
         self._known[digest] = (now, principal)
-        if key.last_used_at is None or now - key.last_used_at >= _NOTE_USE_SECONDS:
+        if key.last_used_at is None or now - key.last_used_at >= _LAST_USED_INTERVAL_S:
             note = asyncio.create_task(self._note_use(key, now))
             self._notes.add(note)
             note.add_done_callback(self._notes.discard)
         return principal
 
     async def stand_for(self, user_id: str) -> Principal:
-        """The user in whose name a ticket was made, or whose sandbox a token opens."""
+        """The principal of the user who made a ticket, or who owns the sandbox that a token opens."""
         now = self._clock.now()
         known = self._standing.get(user_id)
-        if known is not None and 0 <= now - known[0] < _TRUST_SECONDS:
+        if known is not None and 0 <= now - known[0] < _AUTH_CACHE_TTL_S:
             return known[1]
         async with self._store.read() as connection:
             user = await accounts.user(connection, user_id)
@@ -107,29 +108,30 @@ class Accounts:
         return principal
 
     async def quota_for(self, user_id: str) -> Quota:
-        """Of a sandbox's owner, who need not be there any more: then there is none."""
+        """The quota of a sandbox's owner; no limits if that user no longer exists."""
         return (await self.owner(user_id)).quota
 
     async def owner(self, user_id: str) -> Principal:
-        """Of a sandbox, to whom what it uses is counted; also one who may not use Paddock any more."""
+        """The principal that a sandbox's usage is charged to; also for a user who is disabled or no longer exists."""
         try:
             return await self.stand_for(user_id)
-        except Unauthorized:  # gone, or locked out, which takes no limit off what still runs
+        except Unauthorized:  # deleted or disabled; limits still apply to the user's running sandboxes
             async with self._store.read() as connection:
                 user = await accounts.user(connection, user_id)
             quota = Quota() if user is None else self.quota_of(user)
             return Principal(user_id, Role.MEMBER, key_id=0, quota=quota)
 
     async def bytes_per_second(self, user_id: str) -> float:
-        """Which the user's sandboxes may send and receive; 0: no limit."""
+        """Bandwidth limit of all the user's sandboxes together; 0 means no limit."""
         return (await self.quota_for(user_id)).max_bandwidth_mbit * MEGABIT_BYTES
 
     async def close(self) -> None:
-        """What is being written comes to its end."""
+        """Wait until pending writes of last use are done."""
         await asyncio.gather(*self._notes)
 
     async def create_key(self, who: Principal, request: CreateKey) -> tuple[ApiKey, str]:
-        """A member makes keys for itself; an admin for anybody, and makes the user where it is new."""
+        """Members create keys for themselves. Admins create keys for any user, and the user too if it does
+        not exist."""
         user_id = request.user_id or (request.name if who.is_admin else who.user_id)
         if user_id != who.user_id or request.role is not None:
             _admins_only(who, "make keys for other users")
@@ -169,8 +171,8 @@ class Accounts:
         self._known.clear()
 
     async def create_user(self, who: Principal, request: CreateUser) -> UserRow:
-        """A user whom a key made, and of whom nobody has said more, takes role and quota from here: operators make
-        the key first as often as the user."""
+        """Create a user. A user that exists only because a key was created for it takes its role and quota from this
+        request: operators create the key first as often as the user."""
         _admins_only(who, "make users")
         user_id = request.user_id
         user = _new_user(user_id, request.role, request.quota, self._clock.now())
@@ -224,12 +226,12 @@ class Accounts:
         return changed
 
     def quota_of(self, user: UserRow) -> Quota:
-        """What is set for the user, else the server's default; admins have no default limits."""
+        """The user's own limits, else the server's defaults. Admins have no default limits."""
         return quotas.quota_of(user, self._settings)
 
     async def check_quota(self, connection: AsyncConnection, sandbox: SandboxRow) -> None:
-        """Refuse to start a sandbox where that would be too much, for its owner or for the server. Holds the owner's
-        row: two creates at once cannot both take the last place."""
+        """Raise QuotaExceeded if starting this sandbox would exceed its owner's quota or the server's limit. Locks the
+        owner's row, so that two concurrent creates cannot both take the last slot."""
         user = await accounts.user(connection, sandbox.owner_id, lock=True)
         if user is not None:
             await quotas.check_user(connection, self.quota_of(user), sandbox)
@@ -240,7 +242,7 @@ class Accounts:
         self._standing.clear()
 
     async def _note_use(self, key: ApiKey, now: float) -> None:
-        """Nobody waits for this: a request must not be slower once a minute."""
+        """Record the key's last use. Runs as a background task, so that no request waits for the write."""
         try:
             async with self._store.write() as connection:
                 await accounts.note_use(connection, key.key_id, now)
@@ -264,7 +266,7 @@ def _exists(user_id: str) -> AlreadyExists:
 
 
 def _is_untouched(user: UserRow) -> bool:
-    """As its first key made it. Not so for an admin, who must not lose the role by a default."""
+    """Whether the user is still as its first key created it. False for an admin, whom a default must not demote."""
     return user.role is Role.MEMBER and user == _new_user(user.user_id, Role.MEMBER, QuotaChange(), user.created_at)
 
 

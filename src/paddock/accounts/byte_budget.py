@@ -1,7 +1,8 @@
-"""Bytes in flight: requests and answers that are held in memory until they are read, by whom, and how many at most.
+"""Memory budget for requests and responses in flight, per user and for the whole server.
 
-Whoever asks for much and reads little would otherwise have the server hold it all. What streams holds a piece at a time
-and counts as that; what must be whole is counted before it is built, and refused where the budget is used up.
+Without it a client that requests much and reads little would make the server buffer everything. A stream holds one
+chunk at a time and is counted as a constant; a body that must be whole is counted before it is built, and refused if
+the budget is used up.
 """
 
 from __future__ import annotations
@@ -12,24 +13,24 @@ from paddock.errors import Overloaded, TooManyBytes
 from paddock.memory import Hold
 
 SMALL = 64 << 10
-"""What is no larger is not counted: the number of connections bounds it."""
+"""Smaller bodies are not counted: the number of connections bounds them."""
 STREAM = 512 << 10
-"""What a stream counts as: the piece that is on its way, and what waits behind it."""
+"""Bytes counted for a stream: the chunk being sent and what is buffered behind it."""
 _RETRY_SECONDS = 1.0
 
 
 class ByteBudget:
-    """Of one server. In memory, as what it counts is."""
+    """The budget of one server process, kept in memory."""
 
     def __init__(self, in_all: int, per_user: int) -> None:
-        """0 means no limit."""
+        """``in_all``: limit in bytes for all users together. ``per_user``: limit for each. 0 means no limit."""
         self.in_all = in_all
         self.per_user = per_user
         self.used = 0
         self._by_user: Counter[str] = Counter()
 
     def check(self, user_id: str, size: int) -> None:
-        """Raises where there is not so much left."""
+        """Raises TooManyBytes or Overloaded if fewer than ``size`` bytes are left."""
         mine = self._by_user.get(user_id, 0)
         if self.per_user and mine + size > self.per_user:
             raise TooManyBytes(
@@ -46,7 +47,7 @@ class ByteBudget:
             )
 
     def of(self, user_id: str) -> Hold:
-        """Holdings of this user that belong to no request."""
+        """A factory of reservations for this user that belong to no request."""
 
         def hold() -> Reservation:
             holding = Reservation(self)
@@ -63,7 +64,7 @@ class ByteBudget:
 
 
 class Reservation:
-    """What one request holds, from its first byte to the last of its answer."""
+    """Bytes that one request holds, from its first byte to the last byte of its response."""
 
     __slots__ = ("_budget", "_user_id", "size")
 
@@ -73,14 +74,16 @@ class Reservation:
         self.size = 0
 
     def belongs_to(self, user_id: str) -> None:
-        """From now on; before it is known, it is nobody's in particular."""
+        """Charge this reservation to the user from now on. Before authentication it counts for no user in
+        particular."""
         if self.size and user_id != self._user_id:
             self._budget.add(self._user_id, -self.size)
             self._budget.add(user_id, self.size)
         self._user_id = user_id
 
     def reserve(self, size: int) -> None:
-        """At least so much, if there is as much left. Raises TooManyBytes or Overloaded."""
+        """Grow the reservation to at least ``size`` bytes. Raises TooManyBytes or Overloaded if the budget does not
+        allow it."""
         if size > SMALL and size > self.size:
             self._budget.check(self._user_id, size - self.size)
             self.extend(size)
@@ -93,7 +96,7 @@ class Reservation:
         return True
 
     def extend(self, size: int) -> None:
-        """At least so much, whatever is left: for an answer that has begun."""
+        """Grow the reservation to at least ``size`` bytes whatever is left: for a response that has already begun."""
         if size > SMALL and size > self.size:
             self._budget.add(self._user_id, size - self.size)
             self.size = size

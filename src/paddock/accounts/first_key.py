@@ -1,4 +1,4 @@
-"""Before there is a server: the first key, and keys made by whoever owns the database."""
+"""Accounts without a running server: the first admin key, and keys created with direct access to the database."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FirstKey:
 
 
 async def first_key(settings: Settings) -> FirstKey:
-    """The admin key in the key file; made, with everything it needs, where there is none that works."""
+    """The admin key in the key file. Creates a key, its user and the database if there is no key that works."""
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     async with local_accounts(settings) as (accounts, owner):
         await accounts.check_writable()
@@ -36,7 +36,7 @@ async def first_key(settings: Settings) -> FirstKey:
                 await accounts.authenticate(key)
                 return FirstKey(key, new=False)
             except Unauthorized:
-                pass  # another database than the one it was made for
+                pass  # the key belongs to another database
         _, key = await accounts.create_key(owner, CreateKey(name="first-key", user_id=FIRST_USER, role=Role.ADMIN))
     _write_private(settings.key_file, key + "\n")
     return FirstKey(key, new=True)
@@ -44,7 +44,8 @@ async def first_key(settings: Settings) -> FirstKey:
 
 @asynccontextmanager
 async def local_accounts(settings: Settings) -> AsyncIterator[tuple[Accounts, Principal]]:
-    """Accounts straight on the database, for the person who owns it: whoever can write the file may do anything."""
+    """Accounts opened directly on the database, with admin rights: a caller who can write the database may do
+    anything."""
     store = Store(settings.database_url)
     await store.open()
     try:
@@ -57,7 +58,7 @@ async def local_accounts(settings: Settings) -> AsyncIterator[tuple[Accounts, Pr
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Never readable by others, not even for a moment."""
+    """Write a file that is never readable by other users: created with mode 0600, then renamed into place."""
     temporary = path.with_name(path.name + ".new")
     temporary.unlink(missing_ok=True)
     with os.fdopen(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:

@@ -1,7 +1,7 @@
-"""Quotas: how much one user may have at once, and all users together.
+"""Quotas: what one user, and all users together, may hold at the same time.
 
-What counts depends on what a sandbox holds. One that runs, or is on its way there or back, holds CPU, memory, processes
-and disk. One that is paused holds its disk, and where it was frozen its memory and processes as well.
+What counts depends on the state. A sandbox that runs, or is in transition, holds CPU, memory, processes and disk. A
+paused sandbox holds its disk, and if it was paused with its memory, also memory and processes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from paddock.store import sandboxes
 from paddock.store.records import SandboxRow, UserRow
 
 MAX_MCP_DEFINITION = 64 * 1024
-"""Characters of one MCP server as JSON. All of a sandbox's are read whenever its tools are."""
+"""Maximum JSON length of one MCP server's definition. A sandbox's definitions are all read whenever its tools are
+listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """0 means no limit."""
+    """Limits of one user; 0 means no limit."""
 
     max_live: int = 0
     max_cpu: float = 0
@@ -37,10 +38,10 @@ class Quota:
     max_disk_mb: int = 0
     max_processes: int = 0
     max_mcp_servers: int = 0
-    """Of one sandbox."""
+    """Per sandbox."""
     max_streams: int = 0
     max_bandwidth_mbit: float = 0
-    """A second, of all sandboxes together, on each server."""
+    """Mbit/s of all the user's sandboxes together, on each server."""
 
     @property
     def limits_sandboxes(self) -> bool:
@@ -52,7 +53,7 @@ _DEFAULTS = {field.name: f"quota_{field.name.removeprefix('max_')}" for field in
 
 
 def quota_of(user: UserRow, settings: Settings) -> Quota:
-    """What is set for the user, else the server's default; admins have no default limits."""
+    """The user's own limits, else the server's defaults. Admins have no default limits."""
     free = user.role is Role.ADMIN
     own = {name: getattr(user, name) for name in _DEFAULTS}
     defaults = {name: 0 if free else getattr(settings, default) for name, default in _DEFAULTS.items()}
@@ -60,16 +61,16 @@ def quota_of(user: UserRow, settings: Settings) -> Quota:
 
 
 async def check_user(connection: AsyncConnection, quota: Quota, sandbox: SandboxRow) -> None:
-    """Refuse to start this sandbox, which is new or paused, where its owner would have too much. The caller holds the
-    owner's row, so that two at once cannot both take the last place."""
+    """Raise QuotaExceeded if starting this new or paused sandbox would exceed its owner's quota. The caller must hold a
+    lock on the owner's row, so that two concurrent starts cannot both take the last slot."""
     if not quota.limits_sandboxes:
         return
     used = await sandboxes.totals(connection, sandbox.owner_id, other_than=sandbox.sandbox_id)
     new = sandbox.state is not State.PAUSED
-    in_memory = not new and sandbox.memory_kept  # and so counted already
+    in_memory = not new and sandbox.memory_kept  # counted already
     memory, processes = (0, 0) if in_memory else (sandbox.memory_mb, sandbox.pids)
     held_memory, held_processes = (sandbox.memory_mb, sandbox.pids) if in_memory else (0, 0)
-    # What does not grow is not refused: a limit that was lowered meanwhile takes nothing from anybody.
+    # Only amounts that grow are checked: lowering a limit does not stop what the user already has.
     checks = (
         ("sandboxes", used.sandboxes, int(new), quota.max_sandboxes),
         ("live sandboxes", used.live, 1, quota.max_live),
@@ -88,7 +89,7 @@ async def check_user(connection: AsyncConnection, quota: Quota, sandbox: Sandbox
 
 
 async def check_all(connection: AsyncConnection, settings: Settings, sandbox: SandboxRow) -> None:
-    """The same for the memory of all sandboxes of this installation, where its operator has set a limit."""
+    """The same check for the memory of all sandboxes of this installation, if the operator has set a limit."""
     limit = settings.max_total_memory_mb
     if not limit or (sandbox.state is State.PAUSED and sandbox.memory_kept):
         return
@@ -114,7 +115,7 @@ def most_mcp_servers(quota: Quota) -> int:
 
 
 def check_mcp_servers(quota: Quota, servers: Mapping[str, McpServer], others: int = 0) -> None:
-    """``others``: how many there are beside these."""
+    """Check the number and size of the servers. ``others``: how many the sandbox has besides these."""
     most, count = most_mcp_servers(quota), len(servers) + others
     for name, server in servers.items():
         if len(json.dumps(server.stored())) > MAX_MCP_DEFINITION:
@@ -133,7 +134,7 @@ def check_mcp_servers(quota: Quota, servers: Mapping[str, McpServer], others: in
 
 
 class StreamQuota:
-    """Event streams, WebSockets and terminals that users hold open on this server."""
+    """Counts the event streams, WebSockets and terminals that each user has open on this server."""
 
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()
@@ -143,7 +144,7 @@ class StreamQuota:
 
     @contextmanager
     def enter(self, user_id: str, quota: Quota) -> Iterator[None]:
-        """One more, if there may be one."""
+        """Count one more stream while the context is open. Raises QuotaExceeded at the limit."""
         if quota.max_streams and self._open[user_id] >= quota.max_streams:
             raise QuotaExceeded(
                 f"User {user_id!r} may have {quota.max_streams} streams and terminals open at once. Close one first.",

@@ -1,8 +1,8 @@
-"""Tokens that are computed, not stored: each is a MAC under the installation's secret, for one sandbox and one use.
+"""Tokens that are computed, not stored: each is a MAC under the installation's secret, for one sandbox and one purpose.
 
-A token made for one purpose, sandbox or port is worth nothing for another. The secret is made once, by whichever server
-comes first, and is the same for every replica; so are the tokens, for the whole life of a sandbox. Tickets alone are
-rows, because they are good for one use: whoever deletes the row has used it.
+A token made for one purpose, sandbox or port is not valid for another. The first server of an installation creates the
+secret and all replicas share it, so tokens are the same everywhere and valid for the sandbox's whole life. Only tickets
+are rows in the database, because they are single-use: the server that deletes the row has redeemed the ticket.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LINK_BY_HOST, _LINK_BY_PATH = "link", "link by path"
 
 @dataclass(frozen=True, slots=True)
 class RedeemedTicket:
-    """What a ticket was good for. Without a port: the API itself, about this sandbox, in the name of this user."""
+    """What a ticket allows. Without a port: the API itself, for this sandbox, in the name of this user."""
 
     sandbox_id: str
     user_id: str
@@ -44,52 +44,52 @@ class Tokens:
             secret = await installation.once(connection, "secret", secrets.token_hex(_SECRET_BYTES))
         self._secret = bytes.fromhex(secret)
 
-    # For as long as the sandbox lives
+    # Valid for the sandbox's whole life
 
     def access(self, key: str) -> str:
-        """Opens the sandbox's envd (``X-Access-Token``)."""
+        """Token for the sandbox's envd (``X-Access-Token``)."""
         return self._mac("access", key)
 
     def check_access(self, key: str, token: str) -> bool:
         return _same(self.access(key), token)
 
     def traffic(self, key: str) -> str:
-        """Opens every port of the sandbox (``e2b-traffic-access-token``)."""
+        """Token for every port of the sandbox (``e2b-traffic-access-token``)."""
         return self._mac("traffic", key)
 
     def check_traffic(self, key: str, token: str) -> bool:
         return _same(self.traffic(key), token)
 
     def file_key(self, key: str, rotated: int) -> str:
-        """What Daytona's clients sign URLs of the sandbox's files with, until it is rotated."""
+        """Key that Daytona clients sign file URLs of the sandbox with. ``rotated`` counts its rotations."""
         return self._mac("files", key, rotated)
 
     def mcp(self, key: str) -> str:
-        """Opens the sandbox's tools over MCP, from outside."""
+        """Token for the sandbox's MCP endpoint, from outside."""
         return self._mac("mcp", key)
 
     def check_mcp(self, key: str, token: str) -> bool:
         return _same(self.mcp(key), token)
 
     def mcp_inside(self, key: str) -> str:
-        """Opens the same from inside the sandbox, on its own loopback, and nothing from outside."""
+        """Token for the MCP endpoint from inside the sandbox, on its loopback interface; not valid from outside."""
         return self._mac("mcp inside", key)
 
     def check_mcp_inside(self, key: str, token: str) -> bool:
         return _same(self.mcp_inside(key), token)
 
-    # For one port, until a time
+    # Valid for one port, until an expiry time
 
     def sign_link(self, key: str, port: int, expires_at: float, *, by_path: bool = False) -> str:
-        """For a URL that somebody is given: by the port's own host, or ``by_path`` on the server's."""
+        """Signature for a shared URL: on the port's own host name, or ``by_path`` on the server's."""
         return self._until(_LINK_BY_PATH if by_path else _LINK_BY_HOST, key, port, int(expires_at))
 
     def check_link(self, key: str, port: int, link: str, *, by_path: bool = False) -> float | None:
-        """When it expires; None where it is not, or no longer, good for this form of this port."""
+        """The link's expiry time; None if it is expired, or not valid for this port and form of URL."""
         return self._check_until(_LINK_BY_PATH if by_path else _LINK_BY_HOST, key, port, link)
 
     def cookie(self, key: str, port: int, expires_at: float) -> str:
-        """For a browser that has shown a link or a ticket once."""
+        """Cookie for a browser that has presented a valid link or ticket."""
         return self._until("cookie", key, port, int(expires_at))
 
     def check_cookie(self, key: str, port: int, cookie: str) -> bool:
@@ -98,16 +98,16 @@ class Tokens:
     # Between the servers of an installation
 
     def sign_forward(self) -> str:
-        """Shows that a request was passed on by a server, now."""
+        """Short-lived proof that a request was forwarded by a server of this installation."""
         return self._until("forward", "", 0, int(self._clock.now() + _FORWARD_S))
 
     def check_forward(self, proof: str) -> bool:
         return self._check_until("forward", "", 0, proof) is not None
 
-    # Once
+    # Single-use tickets
 
     async def ticket(self, sandbox_id: str, user_id: str, port: int | None = None) -> tuple[str, float]:
-        """A ticket and when it expires. Of the ticket only the digest is kept."""
+        """Create a ticket; returns it with its expiry time. Only its digest is stored."""
         ticket, now = _TICKET_PREFIX + secrets.token_urlsafe(24), self._clock.now()
         async with self._store.write() as connection:
             await tickets.forget(connection, now)
@@ -122,7 +122,7 @@ class Tokens:
         return ticket, now + TICKET_SECONDS
 
     async def redeem(self, ticket: str) -> RedeemedTicket:
-        """What it is good for; from now on it is good for nothing. However many ask at once, one gets it."""
+        """Consume the ticket and return what it allows. Of several concurrent calls exactly one succeeds."""
         if not ticket.startswith(_TICKET_PREFIX) or len(ticket) > 100:
             raise Unauthorized("This is not a ticket.")
         async with self._store.write() as connection:
@@ -131,7 +131,7 @@ class Tokens:
             raise Unauthorized("This ticket was used already, or is older than a minute. Ask for a new one.")
         return RedeemedTicket(found["sandbox_id"], found["user_id"], found["port"])
 
-    # Inside
+    # Internal
 
     def _mac(self, purpose: str, *parts: str | int) -> str:
         if not self._secret:
@@ -153,12 +153,12 @@ class Tokens:
 
 
 def _same(expected: str, given: str) -> bool:
-    """In a time that says nothing about where they differ."""
+    """Compare in constant time."""
     return hmac.compare_digest(expected.encode(), given.encode(errors="surrogateescape"))
 
 
 def link_digest(link: str) -> str:
-    """By which a link is known that was called back before its time."""
+    """Identifies a revoked link without storing the link itself."""
     return _digest(link)[:32]
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from paddock import errors
 from paddock.addons import debian, npm
 from paddock.addons.debian import Debian
-from paddock.addons.progress import Say
-from paddock.addons.recipe import Made
+from paddock.addons.progress import ProgressReporter
+from paddock.addons.recipe import BuiltAddon
 
 _PACKAGES = ("chromium",)
 _FONT_PACKAGES = ("fonts-liberation", "fonts-noto-color-emoji", "fonts-wqy-zenhei")
@@ -71,7 +71,7 @@ class Browser:
     def _own_chromium(self) -> bool:
         return self._full or shutil.which("chromium", path=_SYSTEM) is None
 
-    def make(self, folder: Path, say: Say) -> Made:
+    def make(self, folder: Path, say: ProgressReporter) -> BuiltAddon:
         own_node = self._full or shutil.which("node", path=_SYSTEM) is None
         own_chromium = self._own_chromium
         npm.install(self.name, folder, say, own_node=own_node)
@@ -80,11 +80,11 @@ class Browser:
         fonts = self._fonts(folder, say)
         version, parts = f"{playwright}-{_FONTS_REVISION}", {"playwright": playwright, "fonts": fonts}
         if not own_chromium:
-            return Made(version, {**parts, "chromium": "the host's"})
+            return BuiltAddon(version, {**parts, "chromium": "the host's"})
         chromium = self._chromium(folder, say)
-        return Made(f"{version}-chromium-{chromium}", {**parts, "chromium": chromium})
+        return BuiltAddon(f"{version}-chromium-{chromium}", {**parts, "chromium": chromium})
 
-    def _fonts(self, folder: Path, say: Say) -> str:
+    def _fonts(self, folder: Path, say: ProgressReporter) -> str:
         """Pages in any script can be read in screenshots, whatever fonts the host or the template has."""
         (folder / "fonts.conf").write_text(_FONTS)
         if not debian.available():
@@ -97,7 +97,7 @@ class Browser:
         shutil.rmtree(folder / ".apt")
         return ", ".join(f"{name} {found[name]}" for name in _FONT_PACKAGES)
 
-    def _chromium(self, folder: Path, say: Say) -> str:
+    def _chromium(self, folder: Path, say: ProgressReporter) -> str:
         work, target = folder / ".apt", folder / "chromium"
         target.mkdir()
         packages = Debian(work, say)
@@ -118,7 +118,7 @@ class Browser:
         return found["chromium"].partition("-")[0]
 
 
-def _try(start: Path, say: Say) -> None:
+def _try(start: Path, say: ProgressReporter) -> None:
     """A library that is missing shows here, and not in somebody's sandbox."""
     say.step("trying Chromium")
     done = subprocess.run([start, "--version"], capture_output=True, text=True, timeout=120, check=False)

@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from paddock.addons.recipe import Made
+from paddock.addons.recipe import BuiltAddon
 
 _NOTE = ".made.json"
 _PACK = "gzip -1"
@@ -33,7 +33,7 @@ class Cache:
         """Bytes of all copies. 0: there is none."""
         return sum(packed.stat().st_size for packed in self._folder.glob("*.tar.gz"))
 
-    def unpack(self, name: str, key: str, folder: Path) -> Made | None:
+    def unpack(self, name: str, key: str, folder: Path) -> BuiltAddon | None:
         """Into the empty folder. None: there is nothing of this key, or it cannot be read."""
         packed = self._path(name, key)
         if not packed.is_file() or packed.stat().st_uid != os.geteuid():
@@ -44,12 +44,12 @@ class Cache:
                 raise ValueError
             note: Any = json.loads((folder / _NOTE).read_text())
             (folder / _NOTE).unlink()
-            return Made(str(note["version"]), dict(note["parts"]))
+            return BuiltAddon(str(note["version"]), dict(note["parts"]))
         except (OSError, ValueError, KeyError, TypeError):
             packed.unlink(missing_ok=True)
             return None
 
-    def pack(self, name: str, key: str, folder: Path, made: Made) -> None:
+    def pack(self, name: str, key: str, folder: Path, made: BuiltAddon) -> None:
         """In the place of what there was of this add-on. A disk without room for it is no reason to fail."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = self._folder / f".{secrets.token_hex(4)}"

@@ -15,8 +15,8 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 from paddock import errors
-from paddock.addons.progress import Say
-from paddock.addons.recipe import Made, run
+from paddock.addons.progress import ProgressReporter
+from paddock.addons.recipe import BuiltAddon, run
 
 PACKAGES = (
     "numpy",
@@ -60,7 +60,7 @@ class CodeInterpreter:
     cache_key: str | None = None
     """pip has a cache of its own, and brings the newest versions."""
 
-    def make(self, folder: Path, say: Say) -> Made:
+    def make(self, folder: Path, say: ProgressReporter) -> BuiltAddon:
         python = _of_sandboxes()
         target = folder / "lib" / python.abi
         say.step("getting packages from PyPI")
@@ -70,7 +70,7 @@ class CodeInterpreter:
         found = list(distributions(path=[str(target)]))
         versions = {each.name.lower(): each.version for each in found}
         parts = {name: versions[name] for name in _TOLD if name in versions}
-        return Made(f"python{python.version}-{_digest(found)}", parts)
+        return BuiltAddon(f"python{python.version}-{_digest(found)}", parts)
 
 
 def _of_sandboxes() -> _Python:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from paddock import errors
-from paddock.addons.progress import Say
+from paddock.addons.progress import ProgressReporter
 from paddock.addons.recipe import run
 
 _LINE = re.compile(r"^'(?P<url>[^']+)' (?P<file>(?P<name>[^_\s]+)_(?P<version>[^_\s]+)_\S+\.deb) ", re.MULTILINE)
@@ -29,7 +29,7 @@ def available() -> bool:
 class Debian:
     """``folder`` is for apt's own files, to be thrown away afterwards."""
 
-    def __init__(self, folder: Path, say: Say) -> None:
+    def __init__(self, folder: Path, say: ProgressReporter) -> None:
         if not available():
             raise errors.Unsupported("This needs a Debian or Ubuntu server, for its apt-get.")
         self._folder = folder

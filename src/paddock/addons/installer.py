@@ -16,10 +16,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from paddock.addons.addon_store import AddonStore
 from paddock.addons.cache import Cache, default_folder
 from paddock.addons.progress import Progress
 from paddock.addons.recipes import recipe
-from paddock.addons.shelf import Shelf
 from paddock.errors import AddonFailed, PaddockError
 
 _NICE = 10
@@ -35,9 +35,9 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _leave)
     os.nice(_NICE)
-    shelf = Shelf(options.home / "addons", Cache(default_folder()))
+    addon_store = AddonStore(options.home / "addons", Cache(default_folder()))
     try:
-        made = shelf.install(recipe(options.name, full=options.full), _hear, fresh=options.fresh)
+        made = addon_store.install(recipe(options.name, full=options.full), _hear, fresh=options.fresh)
         _say(installed={"version": made.version})
     except PaddockError as error:
         _say(error={"code": error.code, "status": error.status, "message": error.message})

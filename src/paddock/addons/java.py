@@ -8,8 +8,8 @@ from pathlib import Path
 
 from paddock import errors
 from paddock.addons.debian import STEPS, Debian, make_links_relative
-from paddock.addons.progress import Say
-from paddock.addons.recipe import Made, run
+from paddock.addons.progress import ProgressReporter
+from paddock.addons.recipe import BuiltAddon, run
 
 _PACKAGE = "default-jdk-headless"
 _KEPT = re.compile(r"openjdk-\d+-(jdk|jre)-headless$")
@@ -47,7 +47,7 @@ class Java:
     cache_key: str | None = None
     """It is whatever Debian has today."""
 
-    def make(self, folder: Path, say: Say) -> Made:
+    def make(self, folder: Path, say: ProgressReporter) -> BuiltAddon:
         root = folder / "root"
         root.mkdir()
         debian = Debian(folder / ".apt", say)
@@ -64,7 +64,7 @@ class Java:
         _import_certificates(folder, home, say)
         run([folder / "bin/jshell", "--version"], folder, say)
         version = found[names[0]].partition("-")[0]
-        return Made(version, {"JDK": version})
+        return BuiltAddon(version, {"JDK": version})
 
 
 def _home(root: Path) -> Path:
@@ -74,7 +74,7 @@ def _home(root: Path) -> Path:
     return homes[0]
 
 
-def _import_certificates(folder: Path, home: Path, say: Say) -> None:
+def _import_certificates(folder: Path, home: Path, say: ProgressReporter) -> None:
     target = home / _CERTIFICATES
     target.unlink(missing_ok=True)
     if not _HOST_CERTIFICATES.is_file():

@@ -9,14 +9,14 @@ from importlib.resources import files
 from pathlib import Path
 
 from paddock import errors
-from paddock.addons.progress import Say
+from paddock.addons.progress import ProgressReporter
 from paddock.addons.recipe import run
 
 _QUIET = ("--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error")
 _MACHINES = {"x86_64": "x64", "aarch64": "arm64"}
 
 
-def install(name: str, folder: Path, say: Say, *, own_node: bool) -> None:
+def install(name: str, folder: Path, say: ProgressReporter, *, own_node: bool) -> None:
     """The packages of this add-on's lock into ``folder``. No script of theirs is run."""
     npm = require()
     for file in ("package.json", "package-lock.json"):
@@ -32,7 +32,7 @@ def lock(name: str) -> str:
     return files("paddock.addons").joinpath("locks", name, "package-lock.json").read_text()
 
 
-def again(folder: Path, say: Say) -> None:
+def again(folder: Path, say: ProgressReporter) -> None:
     """The packages that a package names itself, by the versions and checksums of the lock that it brings."""
     # Not `ci`, which refuses the lock of code-server: it leaves out what its own build left out.
     run([require(), "install", "--omit=dev", "--ignore-scripts", *_QUIET], folder, say)

@@ -32,7 +32,7 @@ class Progress:
 Hear = Callable[[Progress], None]
 
 
-class Say:
+class ProgressReporter:
     """What recipes report to. Called with a line, it is a detail of the step that was begun last."""
 
     def __init__(self, steps: int, hear: Hear) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from paddock import errors
 from paddock.addons.debian import STEPS, Debian, make_links_relative
-from paddock.addons.progress import Say
-from paddock.addons.recipe import Made, run
+from paddock.addons.progress import ProgressReporter
+from paddock.addons.recipe import BuiltAddon, run
 
 _PACKAGES = ("r-base-core", "r-cran-irkernel")
 _KEPT = re.compile(r"lib|r-|zlib1g$|fontconfig-config$|fonts-dejavu-core$")
@@ -51,7 +51,7 @@ class R:
     cache_key: str | None = None
     """It is whatever Debian has today."""
 
-    def make(self, folder: Path, say: Say) -> Made:
+    def make(self, folder: Path, say: ProgressReporter) -> BuiltAddon:
         root = folder / "root"
         root.mkdir()
         debian = Debian(folder / ".apt", say)
@@ -65,7 +65,7 @@ class R:
         say.step("trying R")
         run([folder / "bin/R", "--slave", "--vanilla", "-e", _TRY], folder, say)
         version, kernel = (found[name].partition("-")[0] for name in _PACKAGES)
-        return Made(f"{version}-irkernel-{kernel}", {"R": version, "IRkernel": kernel})
+        return BuiltAddon(f"{version}-irkernel-{kernel}", {"R": version, "IRkernel": kernel})
 
 
 def _move(root: Path) -> None:

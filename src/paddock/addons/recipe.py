@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Protocol
 
 from paddock import errors
-from paddock.addons.progress import Say
+from paddock.addons.progress import ProgressReporter
 
 _SECONDS = 1800.0
 _LAST_WORDS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class BuiltAddon:
     version: str
     parts: Mapping[str, str] = field(default_factory=dict)
     """What is in it, each with its version."""
@@ -37,11 +37,13 @@ class Recipe(Protocol):
     def cache_key(self) -> str | None:
         """The same where it would make the same on this machine. None: that cannot be known, or it is quick anyway."""
 
-    def make(self, folder: Path, say: Say) -> Made:
+    def make(self, folder: Path, say: ProgressReporter) -> BuiltAddon:
         """Fill the empty folder. Raises with what to do where something is missing; what is left is thrown away."""
 
 
-def run(argv: Sequence[str | Path], folder: Path, say: Say, *, env: Mapping[str, str] | None = None) -> str:
+def run(
+    argv: Sequence[str | Path], folder: Path, say: ProgressReporter, *, env: Mapping[str, str] | None = None
+) -> str:
     """What the program printed. Raises AddonFailed with its last words where it did not succeed."""
     words = [str(word) for word in argv]
     said: list[str] = []

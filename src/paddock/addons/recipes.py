@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from paddock.addons.addon_store import known
 from paddock.addons.browser import Browser
 from paddock.addons.code_interpreter import CodeInterpreter
 from paddock.addons.java import Java
 from paddock.addons.r import R
 from paddock.addons.recipe import Recipe
-from paddock.addons.shelf import known
 from paddock.addons.vscode import VsCode
 
 

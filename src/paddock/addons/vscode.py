@@ -13,8 +13,8 @@ from pathlib import Path
 
 from paddock import __version__, errors
 from paddock.addons import npm
-from paddock.addons.progress import Say
-from paddock.addons.recipe import Made, run
+from paddock.addons.progress import ProgressReporter
+from paddock.addons.recipe import BuiltAddon, run
 
 _COMPILED = {
     "@vscode/spdlog": "build/Release/spdlog.node",
@@ -42,7 +42,7 @@ class VsCode:
         """Everything is of a lock file; what is compiled is for this machine's C library and Node.js' headers."""
         return "\n".join([__version__, npm.lock(self.name), npm.machine(), *platform.libc_ver()])
 
-    def make(self, folder: Path, say: Say) -> Made:
+    def make(self, folder: Path, say: ProgressReporter) -> BuiltAddon:
         _require_compiler()
         npm.install(self.name, folder, say, own_node=True)
         server = folder / "node_modules/code-server"
@@ -64,7 +64,7 @@ class VsCode:
         shutil.rmtree(folder / ".config", ignore_errors=True)
         shutil.rmtree(folder / ".local", ignore_errors=True)
         version = npm.version(folder, "code-server")
-        return Made(version, {"code-server": version, "node": npm.version(folder, f"node-linux-{npm.machine()}")})
+        return BuiltAddon(version, {"code-server": version, "node": npm.version(folder, f"node-linux-{npm.machine()}")})
 
 
 def _require_compiler() -> None:
@@ -76,7 +76,7 @@ def _require_compiler() -> None:
         )
 
 
-def _compile(folder: Path, workbench: Path, say: Say) -> None:
+def _compile(folder: Path, workbench: Path, say: ProgressReporter) -> None:
     env = _headers()
     for package, result in _COMPILED.items():
         say.step(f"compiling {package}")

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from paddock import errors, json_limits
 from paddock.accounts.accounts import Principal
 from paddock.accounts.byte_budget import STREAM, Reservation
-from paddock.api.in_flight import holding_of
+from paddock.api.byte_accounting import holding_of
 from paddock.gateway.asgi_extensions import forwarded, prove
 from paddock.server.context import ServerContext
 from paddock.workers import Workers

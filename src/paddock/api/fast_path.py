@@ -30,14 +30,14 @@ _KEY = re.compile(IDEMPOTENCY_KEY)
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _FastRoute:
     model: type[BaseModel]
     answer: Callable[[Any, Authenticated, str | None], Awaitable[Response]]
 
 
-_WAYS: Final[Mapping[str, _Way]] = {
-    "/sandboxes/create": _Way(CreateSandbox, sandboxes.create_sandbox),
-    "/sandboxes/run-command": _Way(RunCommand, commands.answer_command),
+_WAYS: Final[Mapping[str, _FastRoute]] = {
+    "/sandboxes/create": _FastRoute(CreateSandbox, sandboxes.create_sandbox),
+    "/sandboxes/run-command": _FastRoute(RunCommand, commands.answer_command),
 }
 
 

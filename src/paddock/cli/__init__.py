@@ -1,1 +1,1 @@
-"""The ``paddock`` command: one module per noun, nothing heavy imported before it is needed."""
+"""The ``paddock`` command: one module per noun; heavy modules are imported only when needed."""

@@ -1,4 +1,4 @@
-"""Add-ons of this server: large programs that its local sandboxes see, installed once."""
+"""Add-ons of this server: large programs, installed once, that its local sandboxes share."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from paddock.cli.session import CliSession, command
 from paddock.errors import AddonFailed
 
 if TYPE_CHECKING:
+    from paddock.addons.addon_store import AddonStore
     from paddock.addons.progress import Hear, Progress
     from paddock.addons.recipe import Recipe
-    from paddock.addons.shelf import Shelf
     from paddock.models import AddonAnswer
 
-Name = Annotated[str, typer.Argument(help=f"Which one: {', '.join(NAMES)}.")]
+Name = Annotated[str, typer.Argument(help=f"Add-on: {', '.join(NAMES)}.")]
 
 
 @command
 def list_(session: CliSession) -> None:
-    """List the add-ons, and which of them are installed."""
+    """List add-ons and which of them are installed."""
     found = session.client.list_addons() if _elsewhere(session) else [_local(name) for name in NAMES]
     rows = [
         (one.name, one.version or "not installed", f"{one.size >> 20} MB" if one.size else "", one.summary)
@@ -43,18 +43,17 @@ def install(
     session: CliSession,
     name: Name,
     full: Annotated[
-        bool, typer.Option("--full", help="With its own Chromium and Node.js, even where this machine has them.")
+        bool, typer.Option("--full", help="Include Chromium and Node.js even if this machine has them.")
     ] = False,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Make it anew, and not from the packed copy of an earlier installation.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Build it again instead of using the cached package.")] = False,
 ) -> None:
-    """Install an add-on, or its newest version: on the server that --server or PADDOCK_URL names, else here. The first
-    time takes a minute or two. With --json, standard error has its progress, an object to a line."""
+    """Install an add-on, or its newest version: on the server given by --server or PADDOCK_URL, else on this
+    machine. The first time takes a minute or two. With --json, progress is written to standard error, one JSON
+    object per line."""
     with _told(session, name) as hear:
         made = _install_there(session, name, full, fresh, hear) if _elsewhere(session) else None
         if made is None:
-            _shelf().install(_recipe(name, full=full), hear, fresh=fresh)
+            _addon_store().install(_recipe(name, full=full), hear, fresh=fresh)
             made = _local(name)
     size = made.size or 0
     parts = ", ".join(f"{part} {version}" for part, version in made.parts.items())
@@ -66,16 +65,17 @@ def install(
 
 @command
 def remove(session: CliSession, name: Name) -> None:
-    """Remove an add-on. What sandboxes run of it at this moment may break."""
+    """Remove an add-on. Programs of it that are running in sandboxes may fail."""
     if _elsewhere(session):
         session.client.remove_addon(name)
     else:
-        _shelf().remove(name)
+        _addon_store().remove(name)
     session.answer({"success": True}, lambda: output.note("Removed."))
 
 
 def _elsewhere(session: CliSession) -> bool:
-    """Whether a server was named: then it is asked. Else this is for the home on this machine, server or not."""
+    """Whether a server was named; if not, add-ons of this machine's home are managed, with or without a running
+    server."""
     return bool(session.server or os.environ.get("PADDOCK_URL"))
 
 
@@ -93,7 +93,7 @@ def _install_there(session: CliSession, name: str, full: bool, fresh: bool, hear
 def _local(name: str) -> AddonAnswer:
     from paddock.models import AddonAnswer
 
-    found = _shelf().installed(name)
+    found = _addon_store().installed(name)
     answer = AddonAnswer(name=name, summary=_recipe(name).summary, installed=found is not None)
     if found is not None:
         answer.version, answer.parts, answer.size = found.version, dict(found.parts), found.size
@@ -102,7 +102,7 @@ def _local(name: str) -> AddonAnswer:
 
 @contextmanager
 def _told(session: CliSession, name: str) -> Iterator[Hear]:
-    """On a terminal one line that changes; elsewhere a line for each step; with --json every change, as an object."""
+    """On a terminal one changing line; elsewhere a line per step; with --json every change as an object."""
     console = output.console(stderr=True)
     step = 0
 
@@ -123,12 +123,12 @@ def _told(session: CliSession, name: str) -> Iterator[Hear]:
         yield hear
 
 
-def _shelf() -> Shelf:
+def _addon_store() -> AddonStore:
+    from paddock.addons.addon_store import AddonStore
     from paddock.addons.cache import Cache, default_folder
-    from paddock.addons.shelf import Shelf
     from paddock.settings import Settings
 
-    return Shelf(Settings().home / "addons", Cache(default_folder()))
+    return AddonStore(Settings().home / "addons", Cache(default_folder()))
 
 
 def _recipe(name: str, *, full: bool = False) -> Recipe:

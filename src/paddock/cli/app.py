@@ -108,7 +108,7 @@ def _load(name: str, place: str) -> Command:
 
 
 class Sections(TyperGroup):
-    """Lists the commands under headings. Typer does so only through Rich, whose import alone takes longer than all the
+    """Lists the commands by section. Typer supports that only through Rich, whose import alone takes longer than the
     rest of ``paddock --help``."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -140,7 +140,7 @@ app = typer.Typer(
 @app.callback()
 def options(server: Server = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Paddock: sandboxes for AI agents, on your own machine."""
-    # Read by `session.command`, which takes the same options after the command's name.
+    # Read by `session.command`, which accepts the same options after the command's name.
 
 
 def main() -> None:
@@ -151,6 +151,6 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # Python writes what is left once more when it ends, and would complain.
+        # Python flushes once more at exit, and would report the error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(NOBODY_READS)

@@ -1,4 +1,4 @@
-"""Arguments that several commands take, and how they are read."""
+"""Arguments shared by several commands, and their parsers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from paddock.cli.session import CliSession
 from paddock.errors import PaddockError
 
-# The wire's own enums, spelt out: importing the models would double the time that `--help` takes. A test compares them.
+# The API's enums, repeated: importing the models would double the time of `--help`. A test compares them.
 Action = Literal["pause", "delete"]
 Status = Literal["creating", "running", "pausing", "paused", "resuming", "deleting", "deleted", "failed"]
 Role = Literal["admin", "member"]
@@ -21,7 +21,7 @@ Isolation = Literal["basic", "standard", "strict", "hardened"]
 
 
 def complete_sandbox_id(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Sandbox ids and their status, asked from the server. A shell that waits wants silence, not an error."""
+    """Sandbox ids with their status, from the server. No output on errors, as shell completion must stay silent."""
     named = {**ctx.find_root().params, **{name: value for name, value in ctx.params.items() if value}}
     session = CliSession(named.get("server"), named.get("api_key"))
     try:
@@ -51,7 +51,7 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str] | None:
 
 
 def login_name() -> str:
-    """Who sits here, in characters that a ``user_id`` may have."""
+    """The login name, reduced to characters that a ``user_id`` may have."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):

@@ -1,4 +1,4 @@
-"""One remote process and the terminal that watches it."""
+"""Runs one remote process and shows its output on this terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ class Attached:
     async def run(self) -> int:
         watching = asyncio.ensure_future(self._watch())
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._interrupt, watching)
+        # Windows has none: there Ctrl-C leaves at once, by way of asyncio's own handler.
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(signal.SIGINT, self._interrupt, watching)
         try:
             async with self._client:
                 return await watching
@@ -41,7 +43,8 @@ class Attached:
         except BrokenPipeError:
             return NOBODY_READS
         finally:
-            loop.remove_signal_handler(signal.SIGINT)
+            with contextlib.suppress(NotImplementedError):
+                loop.remove_signal_handler(signal.SIGINT)
 
     async def _watch(self) -> int:
         try:
@@ -51,10 +54,10 @@ class Attached:
                 elif isinstance(event, Output):
                     self._show(event)
                 else:
-                    self._own_up()
+                    self._warn_of_loss()
                     return self._exit_code(event)
         except BrokenPipeError:
-            # Whoever read our output has left, as a terminal that was closed.
+            # The reader of our output has closed, like a terminal that hangs up.
             await self._signal("SIGHUP")
             raise
         finally:
@@ -96,8 +99,8 @@ class Attached:
         self._shown[event.stream] = event.offset + len(data)
         _write(sys.stdout.buffer if event.stream == "stdout" else sys.stderr.buffer, data)
 
-    def _own_up(self) -> None:
-        """A sandbox keeps so much of an output and no more: what was written while nobody read it is gone."""
+    def _warn_of_loss(self) -> None:
+        """Warn about lost output: a sandbox keeps only a limited amount that was not read in time."""
         if self._lost:
             output.note(
                 f"Warning: {output.size(self._lost)} of output are missing here: they were not read in time. "
@@ -122,7 +125,7 @@ class Attached:
 
     async def _signal(self, name: str) -> None:
         if self._process_id:
-            with contextlib.suppress(PaddockError):  # it may have ended in the meantime
+            with contextlib.suppress(PaddockError):  # it may have ended meanwhile
                 await self._client.send_signal(self._wanted.sandbox_id, self._process_id, name)
 
     async def _forward_stdin(self) -> None:
@@ -143,13 +146,13 @@ def _write(stream: BinaryIO, data: bytes) -> None:
 
 
 async def _stdin() -> AsyncIterator[bytes]:
-    """Standard input, whatever it is. A daemon thread reads it: a read that never ends must not keep us from ending,
-    and asyncio's own pipes refuse a plain file."""
+    """Standard input of any kind. Read in a daemon thread, because a blocked read must not prevent the exit, and
+    asyncio's pipes do not support regular files."""
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes] = asyncio.Queue(1)
 
     def read() -> None:
-        with contextlib.suppress(OSError, RuntimeError):  # closed under us, or the loop has ended
+        with contextlib.suppress(OSError, RuntimeError):  # closed meanwhile, or the loop has ended
             while True:
                 chunk = os.read(0, 64 * 1024)
                 asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()

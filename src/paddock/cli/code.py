@@ -1,4 +1,4 @@
-"""``paddock run-code``: code in a sandbox, in a context that remembers."""
+"""``paddock run-code``: runs code in a sandbox, in a stateful context."""
 
 from __future__ import annotations
 
@@ -18,22 +18,26 @@ def run_code(
     sandbox_id: SandboxId,
     code: Annotated[
         str | None,
-        typer.Argument(metavar="CODE", help="The code; `-`, or nothing at all, reads it from standard input."),
+        typer.Argument(metavar="CODE", help="Code to run; omitted or `-`: read from standard input."),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Take the code from a file of this machine.")
+        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read the code from a local file.")
     ] = None,
     language: Annotated[
         str | None,
-        typer.Option("--language", "-l", help="python, javascript, typescript, bash, r or java. [default: python]"),
+        typer.Option(
+            "--language", "-l", help="Language: python, javascript, typescript, bash, r or java. [default: python]"
+        ),
     ] = None,
-    context: Annotated[str | None, typer.Option(metavar="ID", help="The context to run in, by its id.")] = None,
+    context: Annotated[str | None, typer.Option(metavar="ID", help="Id of the context to run in.")] = None,
     env: Annotated[
-        list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="For this code alone.")
+        list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Variable for this run only.")
     ] = None,
-    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Interrupt it after this.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Interrupt the code after this time.")
+    ] = None,
 ) -> None:
-    """Run code in a sandbox; what it defines is there the next time."""
+    """Run code in a sandbox. Its definitions are kept for the next run."""
     if code is not None and file is not None:
         raise typer.BadParameter("cannot be used together with CODE", param_hint="--file")
     source = file.read_text() if file else sys.stdin.read() if code in (None, "-") else code

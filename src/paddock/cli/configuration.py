@@ -1,4 +1,4 @@
-"""The server's settings, as the command line sees them: its own options first, then the environment."""
+"""The server's settings on the command line: options take precedence over the environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def load_settings(**options: Any) -> Settings:
-    """Options are given by the names of their environment variables; None means not given."""
+    """Options are named like their environment variables; None means not given."""
     from pydantic import ValidationError
 
     from paddock.settings import Settings
@@ -23,7 +23,7 @@ def load_settings(**options: Any) -> Settings:
 
 
 def describe(error: ValueError) -> str:
-    """What is wrong, in one line, without the value itself: it may be a secret."""
+    """The errors in one line, without the values, which may be secrets."""
     from pydantic import ValidationError
 
     from paddock.models.wording import wording

@@ -1,4 +1,4 @@
-"""What stands around a sandbox: its isolation, and where it may connect to."""
+"""A sandbox's isolation report and egress rules."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 Allow = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="RULE", help="May be connected to: a domain, *.domain, an address or network, each with :port."
+        metavar="RULE", help="Allow connections to: a domain, *.domain, address or network, optionally with :port."
     ),
 ]
-Deny = Annotated[list[str] | None, typer.Option(metavar="RULE", help="The same, and wins over what is allowed.")]
+Deny = Annotated[
+    list[str] | None, typer.Option(metavar="RULE", help="Deny connections, in the same form; overrides --allow.")
+]
 
 Private = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="RULE", help="A private network, or a domain that may lead into one, to be opened; for admins."
-    ),
+    typer.Option(metavar="RULE", help="Open a private network, or a domain that may resolve into one; for admins."),
 ]
 
 
 @command
 def isolation(session: CliSession, sandbox_id: SandboxId) -> None:
-    """Show which layers stand between a sandbox and the host."""
+    """Show a sandbox's isolation from the host, layer by layer."""
     found = session.client.get_isolation(sandbox_id)
     session.answer(found, lambda: _show_isolation(found))
 
@@ -42,7 +42,7 @@ def isolation(session: CliSession, sandbox_id: SandboxId) -> None:
 def egress(
     session: CliSession, sandbox_id: SandboxId, allow: Allow = None, deny: Deny = None, private: Private = None
 ) -> None:
-    """Show where a sandbox may connect to and what it did; or change that, at once."""
+    """Show a sandbox's egress rules and connections, or change the rules. Changes apply at once."""
     if allow is None and deny is None and private is None:
         found = session.client.get_egress(sandbox_id)
     else:
@@ -51,7 +51,7 @@ def egress(
 
 
 def rules(texts: Sequence[str] | None) -> list[str] | None:
-    """The rules of an option; an empty text alone empties the list."""
+    """The rules of an option; a single empty text clears the list."""
     return None if texts is None else [text for text in texts if text]
 
 
@@ -61,13 +61,13 @@ def egress_of(
     deny: Sequence[str] | None,
     private: Sequence[str] | None = None,
 ) -> dict[str, Any] | None:
-    """What a create asks for; None where nothing was said."""
+    """The egress part of a create request; None if no option was given."""
     asked = {"mode": mode, "allow": rules(allow), "deny": rules(deny), "private": rules(private)}
     return {name: value for name, value in asked.items() if value is not None} or None
 
 
 def mount_of(text: str) -> dict[str, Any]:
-    """``host_dir:/path`` or ``host_dir:/path:ro``. The directory is this machine's, so it is made absolute here."""
+    """Parse ``host_dir:/path`` or ``host_dir:/path:ro``. The directory is relative to this machine's current one."""
     place, _, how = text.rpartition(":")
     read_only = how == "ro"
     if how not in ("ro", "rw"):

@@ -1,4 +1,4 @@
-"""``paddock cp``: files and directories between this machine and a sandbox, streamed."""
+"""``paddock cp``: copies files and directories between this machine and a sandbox, streamed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CHUNK = 256 * 1024
 _REMOTE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*):(/.*)|([A-Za-z0-9][A-Za-z0-9_-]*_[0-9a-f]{8}):(.*)", re.DOTALL)
-"""With a relative path only what looks like a sandbox's id: files of this machine may have a colon in their names."""
+"""For a relative path the prefix must look like a sandbox id, since local file names may contain a colon."""
 
 
 def complete_place(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -38,7 +38,7 @@ def cp(
         str, typer.Argument(metavar="DST", autocompletion=complete_place, help="PATH, ID:PATH or -")
     ],
 ) -> None:
-    """Copy files or directories into a sandbox or out of it."""
+    """Copy files or directories into or out of a sandbox."""
     incoming, outgoing = _remote(source), _remote(destination)
     if (incoming is None) == (outgoing is None):
         raise typer.BadParameter("one of SRC and DST must be in a sandbox, written ID:path", param_hint="SRC DST")
@@ -55,7 +55,7 @@ def cp(
 
 
 def _remote(place: str) -> tuple[str, str] | None:
-    """The sandbox and the path in it; None for a place on this machine."""
+    """The sandbox id and the path in it; None for a local path."""
     found = _REMOTE.fullmatch(place)
     if found is None:
         return None
@@ -145,15 +145,15 @@ class _Copy:
             elif entry.type == "file":
                 self._download(sandbox_id, entry, target / _safe(entry.name))
             else:
-                # A link could lead anywhere on this machine.
+                # A symlink could point anywhere on this machine.
                 self._skip(entry.path)
 
     def _download(self, sandbox_id: str, found: File, target: Path) -> None:
-        """Beside its place first, then into it: what is there stays whole until the new one is."""
+        """Written beside the target and then renamed, so that an existing file stays whole until then."""
         import tempfile
 
         target.parent.mkdir(parents=True, exist_ok=True)
-        plain = found.type == "file"  # a link's own size and mode say nothing about what it leads to
+        plain = found.type == "file"  # a symlink's own size and mode are not those of its target
         chunks = self._counted(self._client.download(sandbox_id, found.path), found.name, found.size if plain else None)
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:200]}.")
         try:
@@ -181,7 +181,7 @@ class _Copy:
 
 
 def _safe(name: str) -> str:
-    """The name of an entry, which what runs in the sandbox has chosen."""
+    """Check the name of an entry, which programs in the sandbox can choose."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise Invalid(f"The sandbox lists a file with the name {name!r}, which has no place here.")
     return name

@@ -1,4 +1,4 @@
-"""``paddock destroy``: remove everything of a home."""
+"""``paddock destroy``: removes everything in a home."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 @command
 def destroy(
     session: CliSession,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     home: Home = None,
 ) -> None:
-    """Remove everything of this server: sandboxes, disks, database, key. Asks first."""
+    """Delete everything of this server: sandboxes, disks, database, key. Asks first."""
     import asyncio
 
     from paddock.api.logging import configure_logging
@@ -46,7 +46,7 @@ def destroy(
             ensure_free(settings)
             count = asyncio.run(end_machines(settings))
             inventory = asyncio.run(take_inventory(settings))
-        except ValueError as error:  # a provider that this home has used cannot be had here
+        except ValueError as error:  # a provider used by this home is not available
             raise Invalid(f"Nothing was removed. {describe(error)}") from error
         remove_files(inventory)
     document = {

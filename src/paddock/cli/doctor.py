@@ -1,4 +1,4 @@
-"""``paddock doctor``: what this machine can do, and with ``--full`` whether its sandboxes hold."""
+"""``paddock doctor``: what this machine supports, and with ``--full`` whether its sandboxes are secure."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from paddock.doctor.checks import Diagnosis
     from paddock.doctor.plan import LeftOut, Plan
 
-Full = Annotated[bool, typer.Option("--full", help="Also try to break out of sandboxes, in more than 250 ways.")]
+Full = Annotated[bool, typer.Option("--full", help="Also run more than 250 escape attempts in sandboxes.")]
 _COLOURS = {"refused": "green", "not refused": "red", "documented": "yellow", "not tried": "yellow"}
 _ESCAPED_CODE = 1
-_LEFT_OUT_CODE = 3
-"""Nothing was open, but sandboxes that this installation makes were not tried."""
+_UNTESTED_CODE = 3
+"""No escape was found, but some kinds of sandboxes of this installation were not tested."""
 
 
 @command
 def doctor(session: CliSession, full: Full = False) -> None:
-    """Say what this machine can do for sandboxes. Needs no server."""
+    """Check what this machine supports. Needs no server."""
     from paddock.api.logging import configure_logging
     from paddock.doctor.checks import examine
     from paddock.doctor.plan import planned
@@ -33,7 +33,7 @@ def doctor(session: CliSession, full: Full = False) -> None:
     from paddock.providers.local.gvisor.runsc import RunscSettings
     from paddock.store.database import Store
 
-    settings = load_settings(PADDOCK_LOG_LEVEL="error")  # sandboxes that bombs end are no news
+    settings = load_settings(PADDOCK_LOG_LEVEL="error")  # sandboxes killed by fork bombs are expected
     configure_logging(settings)
     runsc = RunscSettings(settings.runsc, settings.runsc_platform)
     reserve_mb, database = settings.disk_reserve_mb, Store(settings.database_url).file
@@ -54,7 +54,7 @@ def doctor(session: CliSession, full: Full = False) -> None:
     if not diagnosis.runs or any(outcome.verdict.value == "not refused" for outcome in outcomes):
         raise typer.Exit(_ESCAPED_CODE)
     if any(one.in_use for one in left_out):
-        raise typer.Exit(_LEFT_OUT_CODE)
+        raise typer.Exit(_UNTESTED_CODE)
 
 
 def _examined(plan: Plan, quiet: bool) -> tuple[list[AttemptOutcome], list[LeftOut]]:

@@ -1,4 +1,4 @@
-"""``paddock down``: end the server of this home."""
+"""``paddock down``: stops the server of this home."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from paddock.settings import Settings
 
 _MARGIN_S = 60.0
-"""Beyond what a server gives its requests to end."""
-_DELETED_AT_ONCE = 8
-_ROUNDS = 5
-Home = Annotated[Path | None, typer.Option(metavar="DIR", help="Whose server. [env: PADDOCK_HOME]")]
+"""Added to the server's own drain timeout."""
+_MAX_CONCURRENT_DELETES = 8
+_MAX_ROUNDS = 5
+Home = Annotated[Path | None, typer.Option(metavar="DIR", help="The server's home. [env: PADDOCK_HOME]")]
 
 
 @command
 def down(
     session: CliSession,
-    sandboxes: Annotated[bool, typer.Option("--sandboxes", help="Delete its sandboxes first, of all users.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    sandboxes: Annotated[bool, typer.Option("--sandboxes", help="First delete its sandboxes, of all users.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     home: Home = None,
 ) -> None:
-    """Stop the server on this machine. Sandboxes live on, unless you say --sandboxes."""
+    """Stop the server on this machine. Sandboxes keep running, unless --sandboxes is given."""
     from paddock.cli.server_process import ServerProcess
 
     settings = load_settings(PADDOCK_HOME=home)
@@ -64,7 +64,7 @@ def stop(server: ServerProcess, settings: Settings) -> None:
 
 
 def confirm(session: CliSession, yes: bool, what: str) -> None:
-    """Go on only when somebody said so."""
+    """Continue only after confirmation."""
     if yes:
         return
     if session.json or not sys.stdin.isatty():
@@ -103,30 +103,30 @@ def _client(server: ServerProcess, settings: Settings) -> SyncSandboxClient:
 
 
 def _living(client: SyncSandboxClient) -> list[Any]:
-    """Those of this home; on a database of several servers the others are not its own to delete."""
+    """Sandboxes of this home; on a database of several servers, others are not its own to delete."""
     return list(client.iter_sandboxes(here=True))
 
 
 def _delete_all(client: SyncSandboxClient) -> int:
-    """Also those that somebody makes meanwhile."""
+    """Delete all sandboxes, including those created meanwhile."""
     deleted: set[str] = set()
 
     def delete(sandbox_id: str) -> None:
         with suppress(SandboxNotFound):
             client.delete_sandbox(sandbox_id)
 
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         found = [box.sandbox_id for box in _living(client)]
         if not found:
             return len(deleted)
-        with ThreadPoolExecutor(_DELETED_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_MAX_CONCURRENT_DELETES) as pool:
             list(pool.map(delete, found))
         deleted.update(found)
     raise Conflict("Sandboxes are made as fast as they are deleted. The server runs on; try again.")
 
 
 def _left(client: SyncSandboxClient) -> dict[str, int] | None:
-    """How many sandboxes live on, by state. None where the server will not say: that must not keep it from stopping."""
+    """How many sandboxes keep running, by state. None if the server does not tell: that must not prevent the stop."""
     try:
         return dict(Counter(box.status.value for box in _living(client)))
     except PaddockError:

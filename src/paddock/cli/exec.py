@@ -1,7 +1,7 @@
-"""``paddock exec``: a command in a sandbox that feels like one at home.
+"""``paddock exec``: runs a command in a sandbox as if it were local.
 
-Bytes go to the right descriptors as they come, the exit code is passed on, Ctrl-C reaches the remote process, and a
-second one detaches from it.
+Output goes to the matching descriptors as it is written, the exit code is passed on, Ctrl-C interrupts the remote
+process, and a second Ctrl-C detaches from it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from paddock.cli.arguments import SandboxId, pairs
 from paddock.cli.session import CliSession, command
 
 STILL_RUNNING = 124
-"""As timeout(1) says it."""
+"""As timeout(1) reports it."""
 INTERRUPTED = 130
 NOBODY_READS = 141
-"""As a shell says SIGPIPE."""
+"""As a shell reports SIGPIPE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +40,26 @@ def exec_(
     session: CliSession,
     sandbox_id: SandboxId,
     words: Annotated[
-        list[str], typer.Argument(metavar="-- CMD...", help="The command; a single word is run by a shell.")
+        list[str], typer.Argument(metavar="-- CMD...", help="Command; a single argument is run by a shell.")
     ],
-    cwd: Annotated[str | None, typer.Option(metavar="PATH", help="Where. [default: /workspace]")] = None,
+    cwd: Annotated[str | None, typer.Option(metavar="PATH", help="Working directory. [default: /workspace]")] = None,
     env: Annotated[
-        list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Added to its own.")
+        list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Additional variable.")
     ] = None,
-    user: Annotated[str | None, typer.Option("--user", "-u", help="As whom: user or root.")] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Run as: user or root.")] = None,
     timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Stop watching after this; it runs on.")
+        float | None, typer.Option(metavar="SECONDS", help="Stop waiting after this time; the command keeps running.")
     ] = None,
-    hard_timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Kill it after this.")] = None,
-    background: Annotated[bool, typer.Option("--background", "-d", help="Do not wait; print its process id.")] = False,
-    interactive: Annotated[bool, typer.Option("--interactive", "-i", help="Pass standard input on.")] = False,
+    hard_timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Kill the command after this time.")
+    ] = None,
+    background: Annotated[bool, typer.Option("--background", "-d", help="Do not wait; print the process id.")] = False,
+    interactive: Annotated[bool, typer.Option("--interactive", "-i", help="Forward standard input.")] = False,
     tty: Annotated[
-        bool, typer.Option("--tty", "-t", help="Give it this terminal: keys, colours, size. Passes input on, too.")
+        bool, typer.Option("--tty", "-t", help="Run it on this terminal: keys, colours, size. Implies -i.")
     ] = False,
     detach_keys: Annotated[
-        str, typer.Option(metavar="KEYS", help="With -t: leave it running with these keys; '' for none.")
+        str, typer.Option(metavar="KEYS", help="With -t: keys to detach and leave it running; '' for none.")
     ] = "ctrl-]",
 ) -> None:
     """Run a command in a sandbox."""

@@ -1,4 +1,4 @@
-"""One program in a sandbox that has this terminal: keys, sizes and output both ways, until it ends or is left."""
+"""One program in a sandbox connected to this terminal: keys, size and output, until it ends or is detached."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class InteractiveProgram:
     user: str | None = None
     hard_timeout: float | None = None
     process_id: str | None = None
-    """One that was left, to go back to."""
+    """The process id of a detached program to attach to."""
     detach_keys: str = ""
 
 
@@ -46,10 +46,10 @@ class Interactive:
         self._process_id = program.process_id or ""
         self._open = False
         self._left: asyncio.Future[int | signal.Signals | None]
-        """Why it was left: by the keys (None), or by a signal to us; or its exit code."""
+        """Why it ended: detached by keys (None), a signal to this process, or the program's exit code."""
 
     async def run(self) -> int:
-        """The exit code for this program."""
+        """Run it; returns the exit code for this process."""
         loop = asyncio.get_running_loop()
         self._left = loop.create_future()
         with _signals({signal.SIGINT: self._leave, signal.SIGTERM: self._leave, signal.SIGHUP: self._leave}):
@@ -57,7 +57,7 @@ class Interactive:
                 async with self._client:
                     working = asyncio.ensure_future(self._converse())
                     await _first_of(working, self._left)
-                    if not self._open:  # interrupted before there was anything to converse with
+                    if not self._open:  # interrupted before the connection was open
                         working.cancel()
                     await asyncio.gather(working, return_exceptions=True)
                     if not working.cancelled():
@@ -77,7 +77,7 @@ class Interactive:
             output.note(f"Warning: {output.size(remote.skipped)} of output are missing here: not read in time.")
 
     async def _open_options(self) -> dict[str, Any]:
-        """For ``terminal``, of what is started now or was started before."""
+        """Arguments for ``terminal``: of a new program, or of a running one to attach to."""
         program, (rows, cols) = self._program, self._local.size()
         if program.process_id is not None:
             process = await self._client.get_process(program.sandbox_id, program.process_id)
@@ -150,13 +150,14 @@ class Interactive:
     async def _resize(self, remote: TerminalConnection, resized: asyncio.Event) -> None:
         if self._program.process_id is not None:
             rows, cols = self._local.size()
-            await remote.resize(rows, max(1, cols - 1))  # another size, so that the program draws itself anew
+            # a different size first, so that the program redraws its screen
+            await remote.resize(rows, max(1, cols - 1))
         while await resized.wait():
             resized.clear()
             await remote.resize(*self._local.size())
 
     async def _hang_up(self, remote: TerminalConnection) -> None:
-        """As with any terminal that is closed: the program hears of it, and may stay."""
+        """As with any terminal that closes, the program gets SIGHUP and may keep running."""
         with contextlib.suppress(PaddockError, TimeoutError):
             async with asyncio.timeout(_HANGUP_TIMEOUT_S):
                 await self._client.send_signal(self._program.sandbox_id, remote.process_id, "SIGHUP")
@@ -166,7 +167,7 @@ class Interactive:
             self._left.set_result(why)
 
     def _stop(self) -> None:
-        """Somebody stops us from outside; Ctrl-Z is the program's."""
+        """For SIGTSTP sent from outside; Ctrl-Z goes to the program."""
         self._local.restore()
         os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -208,8 +209,8 @@ async def _first_of(*awaited: asyncio.Future[Any]) -> None:
 
 
 async def _keys() -> AsyncIterator[bytes]:
-    """What is typed, until the terminal is gone. Nothing is read ahead of what is taken, so that what is typed after
-    the program's end is there for the shell."""
+    """Keys as typed, until the terminal is gone. Reads nothing ahead, so that what is typed after the program's end
+    goes to the shell."""
     loop = asyncio.get_running_loop()
     typed = asyncio.Event()
     while True:

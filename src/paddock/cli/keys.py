@@ -1,4 +1,4 @@
-"""API keys: through the server, or straight on the database of this machine when no server runs."""
+"""API keys: through the server, or directly on this machine's database if no server runs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ T = TypeVar("T")
 @command
 def create(
     session: CliSession,
-    name: Annotated[str, typer.Argument(help="To tell keys apart; also the user, where none is named.")],
-    user: Annotated[str | None, typer.Option(help="Whom the key acts for; made if new.")] = None,
-    role: Annotated[Role | None, typer.Option(help="Of a new user. [default: member]")] = None,
+    name: Annotated[str, typer.Argument(help="Name of the key; also the user, if none is given.")],
+    user: Annotated[str | None, typer.Option(help="User of the key; created if new.")] = None,
+    role: Annotated[Role | None, typer.Option(help="Role of a new user. [default: member]")] = None,
 ) -> None:
-    """Make a key. It is shown this once; in a pipe it is printed alone."""
+    """Create a key. It is shown only once; in a pipe it is printed alone."""
 
     async def local(accounts: Accounts, owner: Principal) -> Mapping[str, Any]:
         from paddock import models
@@ -64,7 +64,8 @@ def list_(session: CliSession) -> None:
 
 @command
 def revoke(
-    session: CliSession, key_id: Annotated[int, typer.Argument(metavar="ID", help="See `paddock keys list`.")]
+    session: CliSession,
+    key_id: Annotated[int, typer.Argument(metavar="ID", help="Id of the key; see `paddock keys list`.")],
 ) -> None:
     """Revoke a key."""
 
@@ -80,7 +81,7 @@ def ask(
     remote: Callable[[SyncSandboxClient], Any],
     local: Callable[[Accounts, Principal], Coroutine[Any, Any, Any]],
 ) -> Any:
-    """The server if one answers. If none does, and none was named, the database here is ours to open."""
+    """Ask the server; if none answers and none was named, open the database of this machine."""
     client = session.client
     from paddock.client import AnswerLost, ServerUnreachable
     from paddock.client.discovery import is_this_machine
@@ -108,7 +109,7 @@ async def _on_database(work: Callable[[Accounts, Principal], Coroutine[Any, Any,
 
 
 def _document(key: Any) -> dict[str, Any]:
-    """A key of the database as the wire shows it."""
+    """A key's row in the API's format."""
     from paddock.clock import iso
 
     return {
@@ -126,7 +127,7 @@ def _show_new(made: Mapping[str, Any]) -> None:
     output.note(f"This key of {made['user_id']} is shown this once: keep it in PADDOCK_API_KEY.")
 
 
-keys = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)
+keys = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)
 keys.command("create")(create)
 keys.command("list")(list_)
 keys.command("revoke")(revoke)

@@ -1,4 +1,4 @@
-"""``paddock mcp``: how an MCP client reaches a sandbox, and the user's own MCP servers in it."""
+"""``paddock mcp``: MCP client configuration for a sandbox, and the user's own MCP servers in it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def config(
     sandbox_id: SandboxId,
     tools: Annotated[
         str | None,
-        typer.Option(metavar="NAMES", help="The tools to show: minimal, full, or kits and names, as files,shell."),
+        typer.Option(metavar="NAMES", help="Tools to show: minimal, full, or kits and names, such as files,shell."),
     ] = None,
 ) -> None:
-    """What an MCP client needs to reach the sandbox, as an .mcp.json."""
+    """Print an .mcp.json with which an MCP client reaches the sandbox."""
     box = session.client.get_status(sandbox_id)
     url = box.mcp_url if tools is None else f"{box.mcp_url}?{urlencode({'tools': tools}, safe=',*')}"
     server = {"type": "http", "url": url, "headers": {"Authorization": f"Bearer {box.mcp_token}"}}
@@ -47,23 +47,23 @@ def add(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="CMD...", help="The program and its arguments, after --.")
     ] = None,
-    url: Annotated[str | None, typer.Option(metavar="URL", help="Instead of a program: where it is reached.")] = None,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="URL of the server, instead of a program.")] = None,
     type_: Annotated[
         Literal["http", "sse"] | None,
-        typer.Option("--type", help="How it speaks there: sse is the older way. [default: http]"),
+        typer.Option("--type", help="Transport at the URL; sse is the older one. [default: http]"),
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="Sent with every request to it.")
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="Header of every request.")
     ] = None,
     env: Annotated[
-        list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Added to the sandbox's own.")
+        list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Additional variable.")
     ] = None,
-    cwd: Annotated[str | None, typer.Option(metavar="PATH", help="Where. [default: /workspace]")] = None,
+    cwd: Annotated[str | None, typer.Option(metavar="PATH", help="Working directory. [default: /workspace]")] = None,
     preset: Annotated[
         Literal["claude", "codex"] | None, typer.Option(help="Claude Code's or Codex's own MCP server.")
     ] = None,
 ) -> None:
-    """Register one of your MCP servers, or change it."""
+    """Add or change one of your MCP servers."""
     given: dict[str, Any] = {
         "command": words[0] if words else None,
         "args": words[1:] if words else None,
@@ -86,9 +86,9 @@ def add(
 def import_(
     session: CliSession,
     sandbox_id: SandboxId,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An .mcp.json.")] = Path(".mcp.json"),
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Path of an .mcp.json.")] = Path(".mcp.json"),
 ) -> None:
-    """Register every server of an .mcp.json of this machine."""
+    """Register every server of a local .mcp.json."""
     try:
         document = json.loads(file.read_text())
     except ValueError as problem:
@@ -101,14 +101,14 @@ def import_(
 @mcp.command("list")
 @command
 def list_(session: CliSession, sandbox_id: SandboxId) -> None:
-    """Your MCP servers in a sandbox, and how they are."""
+    """List your MCP servers in a sandbox with their status."""
     _show(session, session.client.list_mcp_servers(sandbox_id))
 
 
 @mcp.command("remove")
 @command
 def remove(session: CliSession, sandbox_id: SandboxId, name: Name) -> None:
-    """Forget one of your MCP servers, and end it if it runs."""
+    """Remove one of your MCP servers, and stop it if it runs."""
     done = session.client.delete_mcp_server(sandbox_id, name)
     session.answer(done, lambda: None)
 

@@ -1,4 +1,4 @@
-"""What happened, what was used, and whether the server is well."""
+"""Events, usage and the health of the server."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ PAGE = 500
 def events(
     session: CliSession,
     sandbox_id: SandboxId,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as they happen, until Ctrl-C.")] = False,
-    after: Annotated[int, typer.Option(metavar="SEQ", help="Only what came after this one.")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new events, until Ctrl-C.")] = False,
+    after: Annotated[int, typer.Option(metavar="SEQ", help="Only events after this number.")] = 0,
 ) -> None:
-    """Show what happened to a sandbox. With --follow, --json is one document to a line."""
+    """Show a sandbox's events. With --follow, --json prints one document per line."""
     if follow:
         for event in session.client.stream_events(sandbox_id, after=after):
             output.print_line_json(event) if session.json else output.print_text(_line(event))
@@ -46,10 +46,10 @@ def events(
 @command
 def usage(
     session: CliSession,
-    sandbox_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Of one sandbox only.")] = None,
-    user_id: Annotated[str | None, typer.Option(help="Of one user only.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="DAY", help="From this day on (2030-01-31).")] = None,
-    until: Annotated[str | None, typer.Option(metavar="DAY", help="Up to this day.")] = None,
+    sandbox_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Only this sandbox.")] = None,
+    user_id: Annotated[str | None, typer.Option(help="Only this user.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="DAY", help="First day (2030-01-31).")] = None,
+    until: Annotated[str | None, typer.Option(metavar="DAY", help="Last day.")] = None,
 ) -> None:
     """Show running time, commands and traffic."""
     if sandbox_id:
@@ -61,7 +61,7 @@ def usage(
 
 @command
 def health(session: CliSession) -> None:
-    """Say whether the server is well."""
+    """Check the server's health."""
     state = session.client.health()
     session.answer(
         state,

@@ -1,4 +1,4 @@
-"""How commands speak: tables and colours for people on a terminal, plain text in a pipe, JSON for machines."""
+"""Output of commands: tables and colours on a terminal, plain text in a pipe, JSON for programs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STATE_COLOURS = {
 
 NEVER = "never"
 _NEVER_S = 20 * 365 * 86_400
-"""What is longer was meant as "never": the facades, whose clients may ask for that, keep it as 63 years."""
+"""Longer times are shown as "never": the facades store that as 63 years."""
 _SPANS = (
     (365 * 86_400, "y", 86_400, "d"),
     (86_400, "d", 3600, "h"),
@@ -71,7 +71,7 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    # In a pipe nothing is cut to fit a screen that is not there.
+    # In a pipe nothing is cut to a screen width.
     return Console(file=stream, width=None if stream.isatty() else 10_000, highlight=False, soft_wrap=True)
 
 
@@ -84,7 +84,7 @@ def print_line_json(document: Any) -> None:
 
 
 def _json(document: Any, indent: int | None = None) -> str:
-    """JSON leaves some characters as they are that terminals obey: 8-bit control codes. They can be escaped, too."""
+    """Escape the control characters that JSON leaves as they are and terminals interpret: 8-bit control codes."""
     text = json.dumps(document, indent=indent, ensure_ascii=False, default=_plain)
     if text.isprintable():
         return text
@@ -111,7 +111,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty:
 
 
 def print_fields(fields: Mapping[str, str | None]) -> None:
-    """Names and values, one to a line; those without a value are left out.
+    """Names and values, one per line; those without a value are left out.
 
     A URL that does not fit beside its name has a line of its own and is never broken there: the terminal shows it on
     several lines, and still opens it as one."""
@@ -142,7 +142,7 @@ def escape(text: object) -> str:
 
 
 def printable(text: object) -> str:
-    """On one line, whatever is in it."""
+    """On one line, whatever it contains."""
     return visible(text)
 
 
@@ -152,12 +152,12 @@ def state(name: str) -> str:
 
 
 def note(text: str) -> None:
-    """Something for the person, not for the pipe."""
+    """A message to the user, on standard error."""
     print(visible(text, keep="\n\t"), file=sys.stderr)
 
 
 def print_text(text: str, *, stderr: bool = False) -> None:
-    """Text that a sandbox or the server chose. On a terminal it does nothing but be read; in a pipe it is as it was.
+    """Text from a sandbox or the server. Control characters are made visible on a terminal; in a pipe it is unchanged.
 
     What a program of the user's writes (``exec``, ``logs``, ``run-code``) does not come this way: it is passed on as it
     is, as other tools of this kind do, because colours and cursors are what it may be for."""
@@ -174,7 +174,7 @@ def print_error(message: str, hint: str | None = None) -> None:
 
 
 def error_document(error: PaddockError) -> dict[str, Any]:
-    """The wire's shape of a failure (``models.ErrorAnswer``)."""
+    """The API's error format (``models.ErrorAnswer``)."""
     body = {
         "code": error.code,
         "message": error.message,
@@ -199,7 +199,7 @@ def hint_for(error: PaddockError) -> str | None:
 
 
 def span(seconds: float) -> str:
-    """A length of time in at most two units: ``45 s``, ``3 min``, ``1 h 5 min``, ``2 d``, ``1 y 30 d``."""
+    """A duration in at most two units: ``45 s``, ``3 min``, ``1 h 5 min``, ``2 d``, ``1 y 30 d``."""
     if seconds >= _NEVER_S:
         return NEVER
     whole = max(0, round(seconds))
@@ -211,7 +211,7 @@ def span(seconds: float) -> str:
 
 
 def ago(timestamp: str | None) -> str:
-    """Roughly, as people say it."""
+    """How long ago, roughly."""
     if not timestamp:
         return ""
     seconds = -_from_now(timestamp)
@@ -246,5 +246,5 @@ def _from_now(timestamp: str) -> float:
 
 
 def _plain(value: Any) -> Any:
-    """Answers of the client are mappings."""
+    """The client's answers are mappings."""
     return dict(value)

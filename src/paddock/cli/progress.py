@@ -1,4 +1,4 @@
-"""How far a copy has come: a bar per file on a terminal, nothing elsewhere."""
+"""Progress of a copy: a bar per file on a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Progress(Protocol):
     def __exit__(self, *exc: object) -> None: ...
 
     def file(self, name: str, size: int | None) -> AbstractContextManager[Advance]:
-        """Show one file for as long as the context lasts; call what it gives with every number of bytes."""
+        """Show one file while the context is open; call the yielded function with the size of each chunk."""
 
 
 class Silent:

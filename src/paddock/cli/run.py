@@ -1,4 +1,4 @@
-"""``paddock run``: a command in a sandbox of its own, which is gone when the command is."""
+"""``paddock run``: runs a command in a sandbox of its own, which is deleted when the command ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from paddock.cli import creating, output
+from paddock.cli import create_options, output
 from paddock.cli.arguments import Action
 from paddock.cli.exec import STILL_RUNNING, ExecRequest
 from paddock.cli.session import CliSession, command
@@ -19,23 +19,26 @@ from paddock.cli.session import CliSession, command
 def run(
     session: CliSession,
     words: Annotated[
-        list[str], typer.Argument(metavar="-- CMD...", help="The command; a single word is run by a shell.")
+        list[str], typer.Argument(metavar="-- CMD...", help="Command; a single argument is run by a shell.")
     ],
-    new: creating.CreateOptions,
+    new: create_options.CreateOptions,
     idle_timeout: Annotated[
         int | None, typer.Option(metavar="SECONDS", help="With --keep: idle seconds before it is paused.")
     ] = None,
-    on_timeout: Annotated[Action | None, typer.Option(help="With --keep: what happens then. [default: pause]")] = None,
-    timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Stop watching after this; ends it, unless --keep.")
+    on_timeout: Annotated[
+        Action | None, typer.Option(help="With --keep: action at the timeout. [default: pause]")
     ] = None,
-    interactive: Annotated[bool, typer.Option("--interactive", "-i", help="Pass standard input on.")] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Stop waiting after this time; deletes the sandbox, unless --keep."),
+    ] = None,
+    interactive: Annotated[bool, typer.Option("--interactive", "-i", help="Forward standard input.")] = False,
     tty: Annotated[
-        bool, typer.Option("--tty", "-t", help="Give it this terminal: keys, colours, size. Passes input on, too.")
+        bool, typer.Option("--tty", "-t", help="Run it on this terminal: keys, colours, size. Implies -i.")
     ] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the sandbox there, and say its id.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the sandbox, and print its id.")] = False,
 ) -> None:
-    """Make a sandbox, run a command in it, and delete it."""
+    """Create a sandbox, run a command in it, and delete it."""
     if (interactive or tty) and session.json:
         raise typer.BadParameter("cannot be used with --json", param_hint="--tty" if tty else "--interactive")
     if tty:
@@ -43,10 +46,10 @@ def run(
             raise typer.BadParameter("cannot be used with --timeout", param_hint="--tty")
         from paddock.cli.terminal import require_terminal
 
-        require_terminal()  # before there is a sandbox
+        require_terminal()  # before the sandbox is created
     if on_timeout and not keep:
         raise typer.BadParameter("means something with --keep only", param_hint="--on-timeout")
-    # Whatever becomes of this program, a sandbox that nobody asked to keep does not stay.
+    # If this program dies, a sandbox without --keep is deleted by its timeout.
     wanted = new.request(timeout=idle_timeout, on_timeout=on_timeout if keep else "delete")
     line = words[0] if len(words) == 1 else shlex.join(words)
     if session.json:
@@ -65,7 +68,7 @@ def run(
 
 @contextmanager
 def _sandbox(session: CliSession, keep: bool, wanted: dict[str, Any]) -> Iterator[Any]:
-    """One for the length of the context, unless it is to be kept."""
+    """Create a sandbox; it is deleted at the end of the context, unless it is to be kept."""
     box = session.client.create_sandbox(**wanted)
     try:
         yield box
@@ -89,5 +92,5 @@ def _on_terminal(session: CliSession, sandbox_id: str, line: str, keep: bool) ->
     from paddock.cli.interactive import InteractiveProgram
     from paddock.cli.shell import interact
 
-    # One whose sandbox goes with us cannot be left running.
+    # If the sandbox is deleted at the end, the program cannot be detached.
     return interact(session, InteractiveProgram(sandbox_id, line, detach_keys="ctrl-]" if keep else ""))

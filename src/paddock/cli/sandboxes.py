@@ -1,4 +1,4 @@
-"""Sandboxes: make, list, look at, pause, resume, end."""
+"""Commands to create, list, inspect, pause, resume and delete sandboxes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paddock.cli import creating, output
+from paddock.cli import create_options, output
 from paddock.cli.arguments import Action, SandboxId, SandboxIds, Status
 from paddock.cli.session import CliSession, command
 from paddock.errors import PaddockError
@@ -24,11 +24,11 @@ PAGE = 50
 @command
 def create(
     session: CliSession,
-    new: creating.CreateOptions,
+    new: create_options.CreateOptions,
     timeout: Annotated[int | None, typer.Option(metavar="SECONDS", help="Idle seconds before it is paused.")] = None,
-    on_timeout: creating.OnTimeout = None,
+    on_timeout: create_options.OnTimeout = None,
 ) -> None:
-    """Make a sandbox. In a pipe, prints its id alone."""
+    """Create a sandbox. In a pipe, prints only its id."""
     box = session.client.create_sandbox(**new.request(timeout=timeout, on_timeout=on_timeout))
     session.answer(box, lambda: _show_new(box))
 
@@ -36,9 +36,9 @@ def create(
 @command
 def list_(
     session: CliSession,
-    user_id: Annotated[str | None, typer.Option(help="Only those of this user.")] = None,
-    status: Annotated[Status | None, typer.Option(help="Only those in this state.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help=f"All of them, not the first {PAGE}.")] = False,
+    user_id: Annotated[str | None, typer.Option(help="Only sandboxes of this user.")] = None,
+    status: Annotated[Status | None, typer.Option(help="Only sandboxes in this state.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help=f"List all, not only the first {PAGE}.")] = False,
 ) -> None:
     """List sandboxes."""
     found = session.client.iter_sandboxes(user_id, status, limit=PAGE + 1)
@@ -67,7 +67,7 @@ def timeout(
     session: CliSession,
     sandbox_id: SandboxId,
     seconds: Annotated[int, typer.Argument(min=1, help="Idle seconds from now.")],
-    action: Annotated[Action | None, typer.Option(help="What happens then.")] = None,
+    action: Annotated[Action | None, typer.Option(help="Action at the timeout.")] = None,
 ) -> None:
     """Set when an idle sandbox is paused or deleted."""
     box = session.client.schedule_timeout(sandbox_id, seconds, action)
@@ -76,13 +76,13 @@ def timeout(
 
 @command
 def pause(session: CliSession, sandbox_ids: SandboxIds) -> None:
-    """Pause sandboxes: their files and, where the provider can, their processes are kept."""
+    """Pause sandboxes. Files and, if the provider can, processes are kept."""
     _each(session, sandbox_ids, session.client.pause_sandbox, "paused")
 
 
 @command
 def resume(session: CliSession, sandbox_ids: SandboxIds) -> None:
-    """Wake paused sandboxes."""
+    """Resume paused sandboxes."""
     _each(session, sandbox_ids, session.client.resume_sandbox, "running")
 
 
@@ -93,7 +93,7 @@ def kill(session: CliSession, sandbox_ids: SandboxIds) -> None:
 
 
 def _each(session: CliSession, sandbox_ids: Sequence[str], act: Callable[[str], Any], done: str) -> None:
-    """Every one is tried; one that fails does not keep the others."""
+    """Try all of them; a failure of one does not stop the others."""
     results: list[Any] = []
     failures: dict[str, PaddockError] = {}
     for sandbox_id in sandbox_ids:
@@ -111,7 +111,7 @@ def _each(session: CliSession, sandbox_ids: Sequence[str], act: Callable[[str], 
 
 
 def _together(session: CliSession, failures: dict[str, PaddockError], done: list[str]) -> PaddockError:
-    """The first failure; it speaks for the others too where there were several sandboxes."""
+    """The first failure; its details include the others if there were several sandboxes."""
     first, *others = failures.values()
     if others or done:
         first.details["done"] = done

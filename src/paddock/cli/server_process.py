@@ -1,4 +1,4 @@
-"""The server of a home, as a process of this machine: found, and asked to stop."""
+"""The server process of a home on this machine: found, and asked to stop."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Self
 from paddock.errors import Unavailable
 from paddock.home import RECORD, running_server
 
-_LOOK_S = 1.0
+_POLL_INTERVAL_S = 1.0
 
 
 class ServerProcess:
-    """Held by a descriptor of the process, so that a process id which was given to another is never signalled."""
+    """Identified by a pidfd, so that a process with a reused pid is never signalled."""
 
     def __init__(self, pid: int, url: str, pidfd: int) -> None:
         self.pid = pid
@@ -25,18 +25,18 @@ class ServerProcess:
 
     @classmethod
     def find(cls, home: Path) -> Self | None:
-        """None where no server runs on this home."""
+        """None if no server runs on this home."""
         found = running_server(home)
         if found is None:
             return None
         try:
             pidfd = os.pidfd_open(found.pid)
-        except OSError:  # its record is locked, so it lives: where its process id means something else
+        except OSError:  # its record is locked, so it is alive: in another pid namespace
             raise _elsewhere(home, found.pid) from None
         if not _holds(found.pid, home / RECORD):
             os.close(pidfd)
             if running_server(home) is None:
-                return None  # it ended in this moment
+                return None  # it ended meanwhile
             raise _elsewhere(home, found.pid)
         return cls(found.pid, found.url, pidfd)
 
@@ -47,7 +47,7 @@ class ServerProcess:
         os.close(self._pidfd)
 
     def stop(self, patience: float) -> bool:
-        """Ask it to, and wait until it has drained. False where it takes longer."""
+        """Ask the server to stop, and wait until it has drained. False if it takes longer than ``patience`` seconds."""
         try:
             signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
         except ProcessLookupError:
@@ -55,14 +55,14 @@ class ServerProcess:
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         deadline = time.monotonic() + patience
-        while not poll.poll(_LOOK_S * 1000):
+        while not poll.poll(_POLL_INTERVAL_S * 1000):
             if time.monotonic() > deadline:
                 return False
         return True
 
 
 def _holds(pid: int, path: Path) -> bool:
-    """Whether this process has this very file open: the server never lets go of its record."""
+    """Whether the process has this file open: the server keeps its record open for its whole life."""
     try:
         wanted = path.stat()
         names = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208

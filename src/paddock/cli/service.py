@@ -1,4 +1,4 @@
-"""``paddock service``: what starts when a port of a sandbox is first used."""
+"""``paddock service``: services that start when a port of a sandbox is first used."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ def add(
     sandbox_id: SandboxId,
     name: Name,
     port: Annotated[int, typer.Argument(metavar="PORT", help="The port that it listens on.")],
-    words: Annotated[str, typer.Argument(metavar="CMD", help="The command that starts it, for a shell.")],
+    words: Annotated[str, typer.Argument(metavar="CMD", help="Shell command that starts it.")],
     env: Annotated[
-        list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Added to the sandbox's own.")
+        list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Additional variable.")
     ] = None,
-    cwd: Annotated[str | None, typer.Option(metavar="PATH", help="Where. [default: /workspace]")] = None,
-    user: Annotated[str | None, typer.Option("--user", "-u", help="As whom: user or root.")] = None,
+    cwd: Annotated[str | None, typer.Option(metavar="PATH", help="Working directory. [default: /workspace]")] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Run as: user or root.")] = None,
     ready_path: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Ready when a GET of this path answers, not just the port.")
+        str | None,
+        typer.Option(metavar="PATH", help="Ready when a GET of this path succeeds, not when the port opens."),
     ] = None,
     ready_timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="In which it must be ready. [default: 30]")
+        float | None, typer.Option(metavar="SECONDS", help="Time until it must be ready. [default: 30]")
     ] = None,
 ) -> None:
-    """Register a service, or change one."""
+    """Add or change a service."""
     made = session.client.put_service(
         sandbox_id,
         name,
@@ -57,7 +58,7 @@ def add(
 @service.command("list")
 @command
 def list_(session: CliSession, sandbox_id: SandboxId) -> None:
-    """The services of a sandbox."""
+    """List the services of a sandbox."""
     found = session.client.list_services(sandbox_id)
     session.answer(
         {"services": [dict(each) for each in found]},
@@ -80,6 +81,6 @@ def list_(session: CliSession, sandbox_id: SandboxId) -> None:
 @service.command("remove")
 @command
 def remove(session: CliSession, sandbox_id: SandboxId, name: Name) -> None:
-    """Forget a service, and end it if it runs."""
+    """Remove a service, and stop it if it runs."""
     done = session.client.delete_service(sandbox_id, name)
     session.answer(done, lambda: None)

@@ -1,8 +1,8 @@
-"""What every command shares: the server it talks to, how it answers, and how it fails.
+"""What all commands share: the connection to the server, output, and error handling.
 
 ``@command`` gives a function a :class:`CliSession` and the options ``--json``, ``--server`` and ``--api-key``, which
-are also taken before the command's name. A parameter whose type is a dataclass stands for its fields: options that
-several commands share. An expected failure ends in one line and exit code 1, never in a traceback.
+are also accepted before the command's name. A parameter whose type is a dataclass stands for its fields: options shared
+by several commands. An expected failure prints one line and exits with code 1, without a traceback.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+import importlib.util
 import inspect
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, cast, get_type_hints
@@ -18,20 +20,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, cast, 
 import typer
 
 from paddock.cli import output
-from paddock.errors import PaddockError
+from paddock.distribution import SERVER
+from paddock.errors import PaddockError, Unsupported
 
 if TYPE_CHECKING:
     from paddock.client import SandboxClient, SyncSandboxClient
 
 P = ParamSpec("P")
 NOBODY_READS = 141
-"""The exit code when whoever read our output has left, as ``head`` does: as a shell says SIGPIPE."""
+"""Exit code if the reader of our output has closed, as ``head`` does: that of a shell for SIGPIPE."""
 RETRIES = 2
-"""A person waits: better a quick answer than a patient one."""
+"""Few, because a person is waiting."""
 
-Server = Annotated[str | None, typer.Option("--server", metavar="URL", help="The server. [env: PADDOCK_URL]")]
-ApiKey = Annotated[str | None, typer.Option("--api-key", metavar="KEY", help="The key. [env: PADDOCK_API_KEY]")]
-Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON document, for machines.")]
+Server = Annotated[str | None, typer.Option("--server", metavar="URL", help="Server URL. [env: PADDOCK_URL]")]
+ApiKey = Annotated[str | None, typer.Option("--api-key", metavar="KEY", help="API key. [env: PADDOCK_API_KEY]")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+_UNIX_ONLY = {"termios", "tty", "fcntl"}
+_ELSEWHERE = "To use a server on another machine, set PADDOCK_URL and PADDOCK_API_KEY."
 
 
 class CliSession:
@@ -44,7 +51,7 @@ class CliSession:
 
     @property
     def client(self) -> SyncSandboxClient:
-        """Made on first use, closed when the command ends."""
+        """Created at first use, closed when the command ends."""
         if self._client is None:
             with output.importing():
                 from paddock.client import SyncSandboxClient
@@ -60,7 +67,7 @@ class CliSession:
             return SandboxClient(self.server, api_key=self.api_key, retries=RETRIES)
 
     def answer(self, document: Any, show: Callable[[], None]) -> None:
-        """The document for a machine, or whatever ``show`` prints for a person."""
+        """Print the document with --json, otherwise call ``show``."""
         if self.json:
             output.print_json(document)
         else:
@@ -78,7 +85,7 @@ class CliSession:
 
 
 def command(function: Callable[Concatenate[CliSession, P], None]) -> Callable[..., None]:
-    """Turn ``function(session, …)`` into a command for Typer."""
+    """Turn ``function(session, …)`` into a Typer command."""
 
     @functools.wraps(function)
     def run(ctx: typer.Context, json: bool, server: str | None, api_key: str | None, **arguments: Any) -> None:
@@ -91,6 +98,8 @@ def command(function: Callable[Concatenate[CliSession, P], None]) -> Callable[..
             function(session, **_gathered(groups, arguments))  # type: ignore[call-arg]
         except PaddockError as error:
             raise session.fail(error) from error
+        except ModuleNotFoundError as error:
+            raise session.fail(_not_installed(error)) from error
         except BrokenPipeError as error:
             raise typer.Exit(NOBODY_READS) from error
         except OSError as error:
@@ -126,7 +135,7 @@ def _options_of(group: type[Any]) -> list[inspect.Parameter]:
 
 
 def _gathered(groups: dict[str, type[Any]], arguments: dict[str, Any]) -> dict[str, Any]:
-    """The fields of each group as one argument."""
+    """Combine the fields of each option group into one argument."""
     given = dict(arguments)
     for name, group in groups.items():
         given[name] = group(**{each.name: given.pop(each.name) for each in dataclasses.fields(group)})
@@ -137,6 +146,19 @@ def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empt
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
+def _not_installed(error: ModuleNotFoundError) -> PaddockError:
+    """Of a command that works on this machine, where only the client is."""
+    if error.name in _UNIX_ONLY:
+        return Unsupported("A terminal in a sandbox needs Linux or macOS here. On Windows use WSL, or `paddock exec`.")
+    if importlib.util.find_spec("paddock.settings") is not None:
+        raise error
+    if sys.platform == "linux":
+        how = f"To install it, run `uv tool install {SERVER}` or `pip install {SERVER}`"
+    else:
+        how = f"It runs on Linux only, where `uv tool install {SERVER}` installs it"
+    return Unsupported(f"This command needs the server, which is not on this machine. {how}. {_ELSEWHERE}")
+
+
 def _local_error(error: OSError) -> PaddockError:
-    """A file of this machine that cannot be read or written."""
+    """An error with a local file."""
     return PaddockError(f"{error.filename}: {error.strerror}" if error.filename else str(error))

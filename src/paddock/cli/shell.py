@@ -13,9 +13,7 @@ from paddock.errors import Invalid
 if TYPE_CHECKING:
     from paddock.cli.interactive import InteractiveProgram
 
-DetachKeys = Annotated[
-    str, typer.Option(metavar="KEYS", help="Leave it running with these keys; '' for none, to pass all on.")
-]
+DetachKeys = Annotated[str, typer.Option(metavar="KEYS", help="Keys to detach and leave it running; '' for none.")]
 
 
 @command
@@ -24,10 +22,10 @@ def shell(
     sandbox_id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="The sandbox's id.", autocompletion=complete_sandbox_id)
     ] = None,
-    cwd: Annotated[str | None, typer.Option(metavar="PATH", help="Where. [default: /workspace]")] = None,
-    user: Annotated[str | None, typer.Option("--user", "-u", help="As whom: user or root.")] = None,
+    cwd: Annotated[str | None, typer.Option(metavar="PATH", help="Working directory. [default: /workspace]")] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Run as: user or root.")] = None,
     attach: Annotated[
-        str | None, typer.Option(metavar="PROCESS", help="Go back to one that was left, by its process id.")
+        str | None, typer.Option(metavar="PROCESS", help="Attach to a detached shell, by its process id.")
     ] = None,
     detach_keys: DetachKeys = "ctrl-]",
 ) -> None:
@@ -45,7 +43,7 @@ def shell(
 
 
 def run_interactive(session: CliSession, program: InteractiveProgram) -> None:
-    """To its end, or until it is left; the exit code is passed on."""
+    """Run until it ends or is detached, and exit with its exit code."""
     if code := interact(session, program):
         raise typer.Exit(code)
 

@@ -1,4 +1,4 @@
-"""Templates: those of the server's providers, and Debian trees that are made for the local one on this machine."""
+"""Templates of the server's providers, and Debian templates built for the local provider on this machine."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 @command
 def list_(session: CliSession) -> None:
-    """List what sandboxes can be made from: the server's templates, Docker's images among them."""
+    """List the templates of all providers, Docker images included."""
     found: list[Mapping[str, Any]]
     try:
         found = [dict(one) for one in session.client.list_templates()]
     except PaddockError as error:
-        # Those of the local provider are folders, which are there without a server as well.
+        # Templates of the local provider are directories, which can be listed without a server.
         if error.code != "server_unreachable" or session.server:
             raise
         output.note("No server answers: these are the templates of this machine's local provider.")
@@ -37,12 +37,12 @@ def list_(session: CliSession) -> None:
 @command
 def build(
     session: CliSession,
-    name: Annotated[str, typer.Argument(help="What it is called from then on.")] = "debian",
-    suite: Annotated[str | None, typer.Option(help="The Debian release. [default: this machine's, or stable]")] = None,
-    include: Annotated[list[str] | None, typer.Option(help="A package more. May be repeated.")] = None,
-    mirror: Annotated[str | None, typer.Option(help="Where packages come from. [default: as this machine]")] = None,
+    name: Annotated[str, typer.Argument(help="Name of the new template.")] = "debian",
+    suite: Annotated[str | None, typer.Option(help="Debian release. [default: this machine's, or stable]")] = None,
+    include: Annotated[list[str] | None, typer.Option(help="Additional package. May be repeated.")] = None,
+    mirror: Annotated[str | None, typer.Option(help="Package mirror. [default: as this machine]")] = None,
 ) -> None:
-    """Make a Debian template with mmdebstrap. Takes a minute or two."""
+    """Build a Debian template with mmdebstrap. Takes a minute or two."""
     if not _NAME.fullmatch(name) or name == "host":
         raise Invalid(f"{name[:80]!r} cannot be the name of a template: small letters, digits, `.`, `_` and `-`.")
     from paddock.providers.local import debian
@@ -56,8 +56,8 @@ def build(
 
 
 @command
-def remove(session: CliSession, name: Annotated[str, typer.Argument(help="Which one.")]) -> None:
-    """Remove a template. Sandboxes that stand on it must be gone."""
+def remove(session: CliSession, name: Annotated[str, typer.Argument(help="Name of the template.")]) -> None:
+    """Remove a template. No sandbox may be using it."""
     from paddock.providers.common import removal
 
     path = _folder() / name
@@ -70,7 +70,7 @@ def remove(session: CliSession, name: Annotated[str, typer.Argument(help="Which 
 
 @contextmanager
 def saying(what: str) -> Iterator[Callable[[str], None]]:
-    """The latest line of a long work, on a terminal; nothing elsewhere."""
+    """Show the latest line of a long operation on a terminal; nothing elsewhere."""
     console = output.console(stderr=True)
     with console.status(what) as status:
         yield lambda line: status.update(f"{what}: {output.escape(line[:100])}")

@@ -1,4 +1,4 @@
-"""The terminal that this program runs on: raw while a program in a sandbox has it, and afterwards as it was."""
+"""This program's own terminal: in raw mode while a program in a sandbox uses it, restored afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paddock.errors import Invalid
 
 _STDIN, _STDOUT = 0, 1
 _MAX_SIDE = 1000
-"""Rows or columns, as the server takes them."""
+"""Maximum rows or columns that the server accepts."""
 _FALLBACK = (24, 80)
 
 DETACH_KEYS = "ctrl-]"
@@ -31,7 +31,7 @@ def require_terminal() -> None:
 
 
 class LocalTerminal:
-    """Standard input and output, of which the first must be a terminal."""
+    """Standard input and output; standard input must be a terminal."""
 
     def __init__(self) -> None:
         require_terminal()
@@ -44,12 +44,12 @@ class LocalTerminal:
             cols, rows = os.get_terminal_size(_STDIN)
         except OSError:
             return _FALLBACK
-        rows, cols = rows or _FALLBACK[0], cols or _FALLBACK[1]  # a terminal that was never told its size says 0
+        rows, cols = rows or _FALLBACK[0], cols or _FALLBACK[1]  # a terminal whose size was never set reports 0
         return min(rows, _MAX_SIDE), min(cols, _MAX_SIDE)
 
     @contextmanager
     def raw(self) -> Iterator[None]:
-        """Every key goes to the program, none to the kernel's line editor. Undone whatever happens inside."""
+        """Raw mode: all keys go to the program. Restored on exit, also after errors."""
         try:
             self.set_raw()
             yield
@@ -60,10 +60,10 @@ class LocalTerminal:
         tty.setraw(_STDIN, termios.TCSADRAIN)
 
     def restore(self) -> None:
-        with suppress(OSError):  # it may be gone, or full for ever
+        with suppress(OSError):  # the terminal may be gone, or blocked for ever
             if os.isatty(_STDOUT) and (undo := self._modes.undo()):
                 os.write(_STDOUT, undo)
-        # Setting it from the background would stop us; to leave it raw is worse.
+        # Changing it from the background would stop this process; leaving it raw would be worse.
         before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         try:
             with suppress(termios.error):
@@ -72,26 +72,26 @@ class LocalTerminal:
             signal.signal(signal.SIGTTOU, before)
 
     def write(self, data: bytes) -> None:
-        """All of it, however slowly it is taken. To be called in a thread."""
+        """Write all of it, however slowly the terminal reads. Call in a thread."""
         self._modes.feed(data)
         left = memoryview(data)
         while left:
             try:
                 left = left[os.write(_STDOUT, left) :]
-            except BlockingIOError:  # somebody before us set it so, and left it
+            except BlockingIOError:  # an earlier program left the terminal non-blocking
                 select.select([], [_STDOUT], [])
 
 
 class ScreenModes:
-    """What a program has switched on or off on the terminal. One that is cut off cannot undo it itself: without this
-    the shell at home would have no cursor, or get a line of codes for each move of the mouse."""
+    """Tracks the terminal modes that a program has switched. A program that is cut off cannot reset them: the local
+    shell would be left without a cursor, or get escape sequences for mouse movements."""
 
     _SEQUENCE = re.compile(rb"\x1b(?:(c)|([=>])|\[\?([0-9;]+)([hl])|\[>4;([0-9]+)m|\[([<>])[0-9]*u)")
     _LONGEST = 64
     _OFF = (1, 5, 9, 47, 66, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 1047, 1049, 2004, 2026, 2048)
-    """Off on a fresh terminal: cursor keys, mouse, focus, the second screen, bracketed paste and others."""
+    """Off by default: cursor keys, mouse, focus, alternate screen, bracketed paste and others."""
     _ON = (7, 25)
-    """On on a fresh terminal: line wrap and the cursor."""
+    """On by default: line wrap and the cursor."""
 
     def __init__(self) -> None:
         self._carried = b""
@@ -105,7 +105,7 @@ class ScreenModes:
         self._carried = text[max(end, len(text) - self._LONGEST) :]
 
     def undo(self) -> bytes:
-        """What sets the terminal back, once."""
+        """The sequences that reset the terminal; then forgets the changes."""
         parts = [b"\x1b[<u" * self._keyboards, b"\x1b[>4;0m" if self._other_keys else b"", b"\x1b>" * self._keypad]
         parts += [b"\x1b[?%d%c" % (mode, b"h" if mode in self._ON else b"l") for mode in sorted(self._changed)]
         if any(parts):
@@ -135,15 +135,15 @@ class ScreenModes:
 
 
 class DetachKeys:
-    """Keys that are not for the program: typed one after the other, they leave it running and go home."""
+    """Key sequence that detaches from the program and leaves it running."""
 
     def __init__(self, text: str) -> None:
-        """As Docker writes them, ``ctrl-p,ctrl-q``. None at all where it is empty."""
+        """In Docker's notation, ``ctrl-p,ctrl-q``. Empty: no detach keys."""
         self._keys = b"".join(_key(name) for name in text.split(",")) if text else b""
         self._typed = 0
 
     def take(self, data: bytes) -> tuple[bytes, bool]:
-        """What of this is for the program, and whether the keys were typed. Their beginning waits for the rest."""
+        """The data for the program, and whether the keys were typed. A partial match is held back."""
         if not self._keys:
             return data, False
         out = bytearray()

@@ -1,4 +1,4 @@
-"""``paddock tool``: the tools of a sandbox, called as an agent would."""
+"""``paddock tool``: calls the tools of a sandbox, as an agent would."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Name = Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name, e.g.
 @tool.command("list")
 @command
 def list_(session: CliSession, sandbox_id: SandboxId) -> None:
-    """The tools of a sandbox."""
+    """List the tools of a sandbox."""
     found = session.client.list_tools(sandbox_id)
     session.answer(
         {"tools": [dict(each) for each in found]},
@@ -38,7 +38,7 @@ def list_(session: CliSession, sandbox_id: SandboxId) -> None:
 @tool.command("show")
 @command
 def show(session: CliSession, sandbox_id: SandboxId, name: Name) -> None:
-    """What a tool does, and its arguments."""
+    """Show a tool's description and arguments."""
     found = _find(session, sandbox_id, name)
     session.answer(found, lambda: output.print_text(_described(found)))
 
@@ -51,17 +51,19 @@ def call(
     name: Name,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE...", help="Arguments. @FILE as value takes it from a file, @- from stdin."),
+        typer.Argument(
+            metavar="KEY=VALUE...", help="Arguments. A value of @FILE is read from that file, @- from stdin."
+        ),
     ] = None,
     arguments: Annotated[
         str | None, typer.Option("--arguments", "-a", metavar="JSON", help="Arguments as one JSON object.")
     ] = None,
-    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="How long the call may take.")] = None,
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Timeout of the call.")] = None,
     pictures: Annotated[
-        Path | None, typer.Option("--pictures", metavar="DIR", help="Keep the pictures of the answer there.")
+        Path | None, typer.Option("--pictures", metavar="DIR", help="Save the result's pictures in this directory.")
     ] = None,
 ) -> None:
-    """Call a tool. Ends with 1 when the tool could not do it."""
+    """Call a tool. Exits with 1 if the tool failed."""
     given: dict[str, Any] = _object(arguments) if arguments else {}
     if words:
         given |= _typed(words, _find(session, sandbox_id, name).input_schema)
@@ -92,7 +94,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _typed(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Texts as they are; what is no text (numbers, lists, true) as JSON."""
+    """Text arguments as they are; others (numbers, lists, true) as JSON."""
     found: dict[str, Any] = {}
     fields = schema.get("properties", {})
     for word in words:
@@ -116,7 +118,7 @@ def _json(name: str, value: str) -> Any:
     try:
         return json.loads(value)
     except ValueError:
-        return value  # the server says what it should have been
+        return value  # the server reports what it should have been
 
 
 def _described(found: Any) -> str:

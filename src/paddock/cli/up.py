@@ -1,4 +1,4 @@
-"""``paddock up``: start the server, and say what to do next."""
+"""``paddock up``: starts the server, and prints what to do next."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ if TYPE_CHECKING:
 def up(
     session: CliSession,
     host: Annotated[str | None, typer.Option(help="Address to listen on. [env: HOST; default: 127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="0 is any. [env: PORT; default: 8080]")] = None,
-    provider: Annotated[str | None, typer.Option(help="What makes sandboxes. [env: SANDBOX_PROVIDER]")] = None,
-    database_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="[env: DATABASE_URL; default: SQLite]")
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port; 0 for any. [env: PORT; default: 8080]")
     ] = None,
-    home: Annotated[Path | None, typer.Option(metavar="DIR", help="Where state is kept. [env: PADDOCK_HOME]")] = None,
+    provider: Annotated[str | None, typer.Option(help="Sandbox provider. [env: SANDBOX_PROVIDER]")] = None,
+    database_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Database. [env: DATABASE_URL; default: SQLite]")
+    ] = None,
+    home: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory for state. [env: PADDOCK_HOME]")] = None,
 ) -> None:
     """Start the server on this machine."""
-    gc.disable()  # walking again and again what is being imported is a fifth of a start; the server turns it on
+    gc.disable()  # garbage collection during imports takes a fifth of the start; the server enables it again
     options: dict[str, Any] = {
         "HOST": host,
         "PORT": port,
@@ -43,7 +45,7 @@ def up(
         "PADDOCK_HOME": home,
     }
     settings = load_settings(**options)
-    # Again with the port that it will be, because other settings follow from it.
+    # Load again with the final port, because other settings depend on it.
     settings = load_settings(**{**options, "PORT": _usable_port(settings)})
     import asyncio
 
@@ -57,14 +59,14 @@ def up(
         _private_home(settings.home)
         ensure_free(settings)
         first = asyncio.run(first_key(settings))
-    except ValueError as error:  # a setting that says something impossible
+    except ValueError as error:  # an impossible setting
         raise Invalid(describe(error)) from error
     except (OSError, StoreUnavailable) as error:
         raise Unavailable(_cannot_write(settings, error)) from error
-    # What was chosen is said, so that nothing chooses again.
+    # Pass on the choices made here, so that they are not made again.
     settings = load_settings(**{**options, "PORT": settings.port, "SANDBOX_PROVIDER": chosen})
     if not session.json:
-        import rich.table  # noqa: F401 - takes a while, for which no request should wait
+        import rich.table  # noqa: F401 - slow to import, which must not delay a request
 
     def started() -> None:
         session.answer(_document(settings, chosen, first), lambda: _welcome(settings, chosen, first))
@@ -77,7 +79,7 @@ def up(
 
 
 def _usable_port(settings: Settings) -> int:
-    """Fail now, in one line, where the port is taken; choose one where any will do."""
+    """Fail early, in one line, if the port is taken; choose one if any will do."""
     import socket
 
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
@@ -94,7 +96,7 @@ def _usable_port(settings: Settings) -> int:
 
 
 def _private_home(home: Path) -> None:
-    """For its owner only, also when it was there before with wider rights."""
+    """Accessible by its owner only, also if it existed with wider permissions."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     home.chmod(0o700)
 
@@ -148,7 +150,7 @@ def _welcome(settings: Settings, provider: str, first: FirstKey) -> None:
 
 
 def _example(settings: Settings) -> str:
-    """Lines for a shell, to be pasted as they are."""
+    """Shell commands, to be pasted as they are."""
     # A new terminal has no PADDOCK_HOME, by which clients find the server and its key.
     home = "" if settings.home == unset_home().absolute() else f"\nexport PADDOCK_HOME={_quoted(settings.home)}\n"
     return f"""{home}
@@ -168,7 +170,7 @@ END
 
 
 def _own_command() -> str:
-    """How this very program is called again: by name where the shell finds it, else by its place."""
+    """How to call this program: by name if it is on PATH, else by path."""
     import shutil
 
     called = Path(sys.argv[0])

@@ -1,4 +1,4 @@
-"""Users and their quotas: through the server, or straight on the database of this machine when no server runs."""
+"""Users and their quotas: through the server, or directly on this machine's database if no server runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paddock.cli.session import CliSession, command
 if TYPE_CHECKING:
     from paddock.accounts.accounts import Accounts, Principal
 
-# The wire's own names, spelt out for `--help`. A test compares them.
+# The API's names, repeated for `--help`. A test compares them.
 QUOTAS = {
     "max_live": "sandboxes that are not paused",
     "max_sandboxes": "sandboxes, paused or not",
@@ -35,14 +35,14 @@ QuotaOption = Annotated[
     typer.Option(
         "--quota",
         metavar="NAME=NUMBER",
-        help=f"A limit; 0 is none, `default` the server's. May be repeated. Names: {', '.join(QUOTAS)}.",
+        help=f"Limit; 0 for none, `default` for the server's. May be repeated. Names: {', '.join(QUOTAS)}.",
     ),
 ]
 
 
 @command
 def list_(session: CliSession) -> None:
-    """List users, and what each may have."""
+    """List users and their quotas."""
 
     async def local(accounts: Accounts, owner: Principal) -> list[Mapping[str, Any]]:
         return [_document(accounts, user) for user in await accounts.list_users(owner)]
@@ -77,10 +77,10 @@ def show(session: CliSession, user_id: UserId) -> None:
 def create(
     session: CliSession,
     user_id: UserId,
-    role: Annotated[Role | None, typer.Option(help="[default: member]")] = None,
+    role: Annotated[Role | None, typer.Option(help="Role. [default: member]")] = None,
     quota: QuotaOption = None,
 ) -> None:
-    """Make a user. `paddock keys create NAME --user USER` makes a key for it."""
+    """Create a user. `paddock keys create NAME --user USER` creates a key for it."""
     wanted = _quota(quota)
 
     async def local(accounts: Accounts, owner: Principal) -> Mapping[str, Any]:
@@ -101,10 +101,10 @@ def update(
     role: Annotated[Role | None, typer.Option(help="The new role.")] = None,
     quota: QuotaOption = None,
     disabled: Annotated[
-        bool | None, typer.Option("--disable/--enable", help="Refuse the user's keys; or take them again.")
+        bool | None, typer.Option("--disable/--enable", help="Disable or enable the user's keys.")
     ] = None,
 ) -> None:
-    """Change a user. What is not named stays."""
+    """Change a user. Only the given options are changed."""
     wanted = _quota(quota)
     given = {"role": role, "quota": wanted, "disabled": disabled}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -121,7 +121,7 @@ def update(
 
 
 def _quota(texts: Sequence[str] | None) -> dict[str, float | None] | None:
-    """``["max_live=3", "max_cpu=default"]`` as the wire has it."""
+    """``["max_live=3", "max_cpu=default"]`` in the API's format."""
     if not texts:
         return None
     found: dict[str, float | None] = {}
@@ -137,7 +137,7 @@ def _quota(texts: Sequence[str] | None) -> dict[str, float | None] | None:
 
 
 def _document(accounts: Accounts, user: Any) -> Mapping[str, Any]:
-    """A user of the database as the wire shows it."""
+    """A user's row in the API's format."""
     from paddock.api.shapes import user_answer
 
     return user_answer(user, accounts.quota_of(user)).model_dump(mode="json")
@@ -161,7 +161,7 @@ def _show(user: Mapping[str, Any]) -> None:
     output.print_table(("QUOTA", "AT MOST", ""), rows)
 
 
-users = typer.Typer(help="Make, list and change users, and their quotas.", no_args_is_help=True, rich_markup_mode=None)
+users = typer.Typer(help="Create, list and change users and their quotas.", no_args_is_help=True, rich_markup_mode=None)
 users.command("list")(list_)
 users.command("show")(show)
 users.command("create")(create)

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self
 
-import websockets.asyncio.client
-import websockets.sync.client
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+from paddock.distribution import CLIENT, install_command
+from paddock.errors import PaddockError, Unsupported, error_for
+
+try:
+    import websockets.asyncio.client
+    import websockets.sync.client
+    from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+except ModuleNotFoundError as missing:
+    raise Unsupported(
+        f"A terminal needs websockets, which is not installed here. Install it: {install_command('terminal', CLIENT)}"
+    ) from missing
 
 from paddock.client.connection import HttpConnection
 from paddock.client.errors import ServerUnreachable, UnexpectedAnswer
 from paddock.client.terminal import TerminalCall, TerminalProgress, connect_options, pieces, resize_frame, signal_frame
-from paddock.errors import PaddockError, error_for
 
 
 class _Opened:

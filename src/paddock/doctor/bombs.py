@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from paddock import errors
 from paddock.doctor.attempts import AttemptOutcome, Verdict
 from paddock.doctor.canaries import unharmed
-from paddock.doctor.suite import PROBE, RESOURCES, Box, Suite, probe_program
+from paddock.doctor.suite import PROBE, RESOURCES, Suite, TestSandbox, probe_program
 
 SECONDS = "SECONDS"
 """Among the words of a bomb: for how long it is to go on."""
@@ -132,7 +132,7 @@ ALLOWANCES: tuple[Bomb, ...] = (
 """What the kernel counts by user or for everybody, and how many of them one sandbox asks for."""
 
 
-async def explode(suite: Suite, box: Box, bomb: Bomb) -> AttemptOutcome:
+async def explode(suite: Suite, box: TestSandbox, bomb: Bomb) -> AttemptOutcome:
     """Let one off in ``box``. What it does to the host, to the neighbour and to itself afterwards decides."""
     if (missing := await _missing(suite, bomb)) is not None:
         return _outcome(bomb.name, Verdict.NOT_TRIED, missing)
@@ -159,7 +159,7 @@ def _words(bomb: Bomb, seconds: int, program: str) -> list[str]:
     return [PROBE, "run", bomb.name, *(str(seconds if word == SECONDS else word) for word in bomb.words)]
 
 
-async def _let_off(box: Box, words: list[str]) -> tuple[int | None, str]:
+async def _let_off(box: TestSandbox, words: list[str]) -> tuple[int | None, str]:
     """Its exit code and last words."""
     try:
         info, output = await box.run(*words, user="root")
@@ -168,7 +168,7 @@ async def _let_off(box: Box, words: list[str]) -> tuple[int | None, str]:
     return info.exit_code, (output.splitlines() or [""])[-1][:100]
 
 
-async def exhaust(suite: Suite, box: Box, bomb: Bomb) -> AttemptOutcome:
+async def exhaust(suite: Suite, box: TestSandbox, bomb: Bomb) -> AttemptOutcome:
     """Take all of one allowance in ``box``; the neighbour and the host must still get some."""
     kind, name = bomb.name, f"allowance-{bomb.name}"
     if (missing := await _missing(suite, bomb)) is not None:
@@ -196,7 +196,7 @@ async def _missing(suite: Suite, bomb: Bomb) -> str | None:
     return f"it takes the layer {bomb.layer!r}, which is missing on this machine"
 
 
-async def _program(box: Box, bomb: Bomb) -> str | None:
+async def _program(box: TestSandbox, bomb: Bomb) -> str | None:
     """The path of what the bomb and others start."""
     if not bomb.programs:
         return _TRUE
@@ -223,13 +223,13 @@ def _everybody(suite: Suite, kind: str) -> list[tuple[str, Callable[[], Awaitabl
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class LatencyProbe:
     """Seconds of small commands."""
 
     host: Sequence[float]
     neighbour: Sequence[float]
 
-    def trouble(self, calm: Pulse) -> str | None:
+    def trouble(self, calm: LatencyProbe) -> str | None:
         if _slower(self.host, calm.host):
             return f"the host did not stay responsive (calm: {calm})"
         if _slower(self.neighbour, calm.neighbour):
@@ -247,7 +247,7 @@ def _slower(now: Sequence[float], calm: Sequence[float]) -> bool:
     return statistics.median(now) > bound or max(now) > max(STALL_S, SLOWDOWN * max(calm))
 
 
-async def _pulse(suite: Suite, program: str, least: int, attack: asyncio.Task[object] | None = None) -> Pulse:
+async def _pulse(suite: Suite, program: str, least: int, attack: asyncio.Task[object] | None = None) -> LatencyProbe:
     """Small commands, one after the other, for as long as the attack lasts."""
     host: list[float] = []
     neighbour: list[float] = []
@@ -264,10 +264,10 @@ async def _pulse(suite: Suite, program: str, least: int, attack: asyncio.Task[ob
         host.append(between - started)
         neighbour.append(time.monotonic() - between)
         await asyncio.sleep(0.02)
-    return Pulse(host, neighbour)
+    return LatencyProbe(host, neighbour)
 
 
-async def _recovered(box: Box) -> str | None:
+async def _recovered(box: TestSandbox) -> str | None:
     """None when it can be used again; its machine may have been started anew."""
     deadline = time.monotonic() + _RECOVERY
     problem = ""

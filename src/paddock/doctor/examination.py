@@ -15,7 +15,7 @@ from paddock.doctor.kinds import SandboxKind
 from paddock.doctor.plan import LeftOut
 from paddock.doctor.server.attacks import SERVER_ATTACKS, attack_server
 from paddock.doctor.server.target import server_started
-from paddock.doctor.suite import Box, Suite, opened
+from paddock.doctor.suite import Suite, TestSandbox, opened
 
 
 def length(kinds: Sequence[SandboxKind]) -> int:
@@ -47,7 +47,7 @@ async def _on(kind: SandboxKind) -> AsyncIterator[tuple[str, AttemptOutcome]]:
             yield label, await attack_server(target, name)
 
 
-def _steps(suite: Suite, box: Box) -> Iterator[Callable[[], Awaitable[AttemptOutcome]]]:
+def _steps(suite: Suite, box: TestSandbox) -> Iterator[Callable[[], Awaitable[AttemptOutcome]]]:
     for name, user in file_cases():
         yield partial(attack, suite, box, name, user)
     for bomb in ALLOWANCES:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from paddock import errors
 from paddock.doctor.attempts import USERS, AttemptOutcome, Verdict
 from paddock.doctor.canaries import unharmed
-from paddock.doctor.suite import PROBE, Box, Suite
+from paddock.doctor.suite import PROBE, Suite, TestSandbox
 from paddock.machine.base import Machine
 
 _ANSWER_SECONDS = 10.0
@@ -25,7 +25,7 @@ _TEXT = b"written through the file API"
 class Trial:
     """A sandbox with a folder of its own for one attack, the file API on it, and the rights that it is used with."""
 
-    box: Box
+    box: TestSandbox
     machine: Machine
     folder: str
     user: str
@@ -268,7 +268,7 @@ FILE_ATTACKS: dict[str, tuple[str, Attack]] = {
 }
 
 
-async def attack(suite: Suite, box: Box, name: str, user: str) -> AttemptOutcome:
+async def attack(suite: Suite, box: TestSandbox, name: str, user: str) -> AttemptOutcome:
     folder = f"/workspace/{name}-{user}-{secrets.token_hex(4)}"
     machine = await box.machine()
     await machine.make_directory(folder)

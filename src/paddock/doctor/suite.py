@@ -37,7 +37,7 @@ def probe_program() -> Path:
     return path
 
 
-class Box:
+class TestSandbox:
     """A sandbox with the probe in it."""
 
     def __init__(self, provider: Provider, sandbox_id: str) -> None:
@@ -84,12 +84,12 @@ class Suite:
         self.provider = provider
         self.kind = kind
         self.canaries: dict[str, str | None] = dict(canaries)
-        self._boxes: dict[EgressMode, Box] = {}
+        self._boxes: dict[EgressMode, TestSandbox] = {}
         self._absent: dict[EgressMode, str] = {}
         self._made: list[str] = []
 
     @property
-    def attacker(self) -> Box:
+    def attacker(self) -> TestSandbox:
         return self._boxes[EgressMode.PROXY]
 
     async def begin(self, server_folder: Path) -> None:
@@ -107,7 +107,7 @@ class Suite:
         for sandbox_id in self._made:
             await self.provider.delete(sandbox_id)
 
-    async def new_box(self, mode: EgressMode = EgressMode.PROXY) -> Box:
+    async def new_box(self, mode: EgressMode = EgressMode.PROXY) -> TestSandbox:
         sandbox_id = f"doctor_{secrets.token_hex(4)}"
         spec = SandboxSpec(
             sandbox_id=sandbox_id,
@@ -121,7 +121,7 @@ class Suite:
         )
         self._made.append(sandbox_id)
         await self.provider.create(spec)
-        box = Box(self.provider, sandbox_id)
+        box = TestSandbox(self.provider, sandbox_id)
         await box.equip()
         return box
 
@@ -161,7 +161,7 @@ class Suite:
                 return f"a file was made in the host's {place}"
         return unharmed(self.canaries)
 
-    async def _settle(self, box: Box) -> None:
+    async def _settle(self, box: TestSandbox) -> None:
         """What another sandbox has: files, a process, a port, a socket and shared memory, all with its own secret."""
         secret, key = secrets.token_hex(12), str(secrets.randbelow(1 << 24) + 1)
         name = f"other-{secret[:8]}"

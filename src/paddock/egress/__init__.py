@@ -1,1 +1,1 @@
-"""Where a sandbox may connect to: the policy, the proxy that enforces it, and the record of every connection."""
+"""Egress control: the policy, the proxies that enforce it, and the record of every connection."""

@@ -1,4 +1,4 @@
-"""Accepts the connections of one listening socket, each in a task of its own, and ends them all when it is closed."""
+"""Accepts connections on one listening socket, each in its own task, and ends them all on close."""
 
 from __future__ import annotations
 
@@ -9,21 +9,28 @@ import socket
 from collections.abc import Awaitable, Callable
 
 from paddock.descriptors import descriptor_limit, for_one_sandbox, for_sandboxes
-from paddock.egress.wire import Wire
+from paddock.http1.stream_socket import StreamSocket
 
-# The process or the machine is short of something, which passes; the client waits in the queue meanwhile.
-_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-# Linux reports on accept what befell a connection that was still in the queue: see accept(2).
-_GONE = (errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH)
-_REST = 0.2
+# The process or host is out of a resource, which passes; clients wait in the backlog meanwhile.
+_EXHAUSTED_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+# Linux reports on accept the errors of a connection that was still in the backlog: see accept(2).
+_CONNECTION_ERRORS = (
+    errno.ECONNABORTED,
+    errno.EPROTO,
+    errno.EPERM,
+    errno.ENETDOWN,
+    errno.EHOSTUNREACH,
+    errno.ENETUNREACH,
+)
+_RETRY_S = 0.2
 
 
 class Acceptor:
-    """Takes the listening socket over: it is closed with it. Where the process may have few open files, it takes fewer
-    connections than ``limit``."""
+    """Owns the listening socket and closes it. If the process may have few open files, it accepts fewer connections
+    than ``limit``."""
 
     def __init__(
-        self, listener: socket.socket, serve: Callable[[Wire], Awaitable[None]], limit: int, busy: bytes = b""
+        self, listener: socket.socket, serve: Callable[[StreamSocket], Awaitable[None]], limit: int, busy: bytes = b""
     ) -> None:
         listener.setblocking(False)
         self._listener = listener
@@ -59,9 +66,9 @@ class Acceptor:
             try:
                 sock, _ = await loop.sock_accept(self._listener)
             except OSError as trouble:
-                if trouble.errno in _SHORT:
-                    await asyncio.sleep(_REST)
-                elif trouble.errno not in _GONE:
+                if trouble.errno in _EXHAUSTED_ERRORS:
+                    await asyncio.sleep(_RETRY_S)
+                elif trouble.errno not in _CONNECTION_ERRORS:
                     raise
                 continue
             self._begin(sock)
@@ -81,11 +88,11 @@ class Acceptor:
 
     async def _served(self, sock: socket.socket) -> None:
         with contextlib.closing(sock):
-            await self._serve(Wire(sock))
+            await self._serve(StreamSocket(sock))
 
 
 def _report(task: asyncio.Task[None]) -> None:
-    """A defect of ours must be seen; that a task was cancelled is how it ends."""
+    """Report a bug; cancellation is the normal end of a task."""
     if not task.cancelled() and (trouble := task.exception()) is not None:
         task.get_loop().call_exception_handler(
             {"message": "A connection of a sandbox failed.", "exception": trouble, "task": task}

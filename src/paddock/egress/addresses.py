@@ -1,6 +1,6 @@
-"""Which addresses are not public, and who may open them: the operator's setting, an admin for one sandbox, or nobody.
+"""Which addresses are not public, and who may open them: the operator's setting, an admin for one sandbox, or no one.
 
-A sandbox's own lists only choose among public places, because whoever may use a sandbox may write them.
+A sandbox's own lists only choose among public addresses, because any user of the sandbox may change them.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
 from paddock.egress.interfaces import HostAddresses
-from paddock.egress.names import Address, unmapped
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.rules import Network, Rule
+from paddock.http1.hosts import Address, unmapped
 
 NEVER: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("the loopback of the host", ("127.0.0.0/8", "::1/128")),
@@ -48,7 +48,7 @@ PRIVATE: tuple[str, ...] = (
     "2001:db8::/32",
     "3fff::/20",
 )
-# All that is public in IPv6 (2000::/3), and NAT64, which is judged by the IPv4 address inside.
+# All public IPv6 space (2000::/3), and NAT64, which is judged by the embedded IPv4 address.
 PUBLIC6: tuple[str, ...] = ("2000::/3", "64:ff9b::/96")
 
 
@@ -59,11 +59,11 @@ _PRIVATE_WHY = (
 
 
 class PrivateAccess:
-    """Judges addresses. ``reachable`` and ``unreachable`` are the operator's exceptions, the second one wins.
+    """Judges addresses. ``reachable`` and ``unreachable`` are the operator's exceptions; the latter takes precedence.
 
-    ``reachable`` holds networks and names. A name opens the addresses that it was resolved to, unless they are in a
-    range that no name can open (``NO_NAME_OPENS``): who controls the name could point it at the cloud's metadata.
-    ``unreachable`` is for what the host cannot know of itself, such as the public address that a cloud maps to it.
+    ``reachable`` holds networks and names. A name opens the addresses to which it was resolved, unless they are in a
+    range that no name can open (``NO_NAME_OPENS``): whoever controls the name could point it at the cloud's metadata
+    service. ``unreachable`` is for what the host cannot detect, such as the public address that a cloud maps to it.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class PrivateAccess:
     def refusal(
         self, address: Address, policy: EgressPolicy, *, names: Collection[str] = (), port: int | None = None
     ) -> str | None:
-        """Why this address is out of reach, or None. Addresses that carry another one inside are judged by both.
+        """Why this address may not be reached, or None. An address that embeds another one is judged by both.
 
-        ``names``: those which this server itself resolved to the address, never what a client says that it is called.
-        A port of None asks for any port, as a DNS question does.
+        ``names``: those which this server itself resolved to the address, never a name that a client claims. A port of
+        None means any port, as in a DNS query.
         """
         address = unmapped(address)
         if _within(address, self._unreachable):
@@ -105,10 +105,10 @@ class PrivateAccess:
         return None
 
     def is_self(self, local: str, remote: str, names: Collection[str] = ()) -> bool:
-        """Whether a connection that was made goes to the host itself, and must not.
+        """Whether an established connection goes to the host itself and is not allowed.
 
-        The kernel gives a connection to an own address that same address as its source. This holds for addresses
-        that came up after they were last read, too.
+        For a connection to one of its own addresses the kernel uses the same address as source. That also detects
+        addresses assigned after the host's addresses were last read.
         """
         if local.partition("%")[0] != remote.partition("%")[0]:
             return False
@@ -135,7 +135,7 @@ def _asked(rule: Rule, port: int | None) -> bool:
 
 
 def embedded(address: Address) -> tuple[IPv4Address, ...]:
-    """The IPv4 addresses to which a translator or a tunnel on the way might deliver an IPv6 one."""
+    """The IPv4 addresses to which a translator or tunnel might deliver an IPv6 address."""
     if isinstance(address, IPv4Address):
         return ()
     found: list[IPv4Address] = []
@@ -145,7 +145,7 @@ def embedded(address: Address) -> tuple[IPv4Address, ...]:
         found.append(address.sixtofour)
     if address.teredo is not None:
         found.extend(address.teredo)
-    # IPv4-compatible, IPv4-translated, the well-known NAT64 prefix; and the one for local use, most often /96 too.
+    # IPv4-compatible, IPv4-translated, the well-known NAT64 prefix; and the local-use one, usually /96 too.
     if any(address in network for network in LOW_32_BITS):
         found.append(low)
     if (number >> 32) & 0xFDFFFFFF == 0x00005EFE:  # ISATAP: ...:0:5efe:a.b.c.d or ...:200:5efe:a.b.c.d

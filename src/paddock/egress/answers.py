@@ -1,10 +1,10 @@
-"""What the proxy itself says to a client: refusals that tell why, and what can be done."""
+"""Responses of the proxy itself: refusals, with their reason and what can be done."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
 
-from paddock.egress.head import write_head
+from paddock.http1.head import write_head
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 

@@ -1,7 +1,7 @@
-"""How many bytes a second the sandboxes of one user may send to and receive from the outside, all together.
+"""Limits the bytes per second that one user's sandboxes exchange with the outside, all together.
 
-A connection waits for its turn before it moves bytes, and what was moved is charged: the rate holds over time whatever
-the number of connections and sandboxes, and nothing is lost or refused.
+A connection waits until it may move bytes, and is charged for what it moved: the rate holds on average for any number
+of connections and sandboxes, and no data is dropped or refused.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import structlog
 from paddock.errors import PaddockError
 
 UserRate = Callable[[str], Awaitable[float]]
-"""Bytes a second of a user; 0 means no limit."""
+"""Bytes per second of a user; 0 means no limit."""
 
 MEGABIT_BYTES = 125_000
-_RATE_SECONDS = 5.0
-"""How long a rate is taken for granted."""
+_RATE_TTL_S = 5.0
+"""How long a rate is cached."""
 _BURST_SECONDS = 1.0
-"""What was not used may be caught up on for so long."""
-_PIECE_SECONDS = 0.1
-_LEAST_PIECE, _MOST_PIECE = 4 << 10, 2 << 20
-_LONGEST_NAP_SECONDS = 1.0
+"""How much unused time may be caught up on."""
+_CHUNK_S = 0.1
+_MIN_CHUNK_BYTES, _MAX_CHUNK_BYTES = 4 << 10, 2 << 20
+_MAX_SLEEP_S = 1.0
 _BYTES_ACKED_AND_RECEIVED = struct.Struct("=QQ")
 _OFFSET_IN_TCP_INFO = 120
 
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 class Bandwidth:
-    """Of one user on this server. It belongs to one event loop."""
+    """The bandwidth of one user on this server. Belongs to one event loop."""
 
     def __init__(self, user_id: str = "", user_rate: UserRate | None = None) -> None:
         self.user_id = user_id
@@ -42,7 +42,7 @@ class Bandwidth:
         self._rate = 0.0
         self._rate_until = 0.0 if user_rate else float("inf")
         self._debt = 0.0
-        """Bytes that were moved and are not paid for by time yet; below zero: what may still be caught up on."""
+        """Bytes moved ahead of the rate; below zero: allowance for a burst."""
         self._debt_at = time.monotonic()
         self._turn = asyncio.Lock()
 
@@ -55,17 +55,17 @@ class Bandwidth:
         self._debt += count
 
     async def ready(self) -> int:
-        """Wait for one's turn; answers how many bytes may be moved then."""
+        """Wait until bytes may be moved; returns how many."""
         if time.monotonic() >= self._rate_until:
             await self._look_up()
         if not self._rate:
-            return _MOST_PIECE
+            return _MAX_CHUNK_BYTES
         async with self._turn:  # first come, first served
             while self._rate and self._settle() > 0:
-                await asyncio.sleep(min(self._debt / self._rate, _LONGEST_NAP_SECONDS))
+                await asyncio.sleep(min(self._debt / self._rate, _MAX_SLEEP_S))
                 if time.monotonic() >= self._rate_until:
                     await self._look_up()
-        return min(_MOST_PIECE, max(_LEAST_PIECE, int(self._rate * _PIECE_SECONDS)))
+        return min(_MAX_CHUNK_BYTES, max(_MIN_CHUNK_BYTES, int(self._rate * _CHUNK_S)))
 
     def _settle(self) -> float:
         now = time.monotonic()
@@ -77,10 +77,10 @@ class Bandwidth:
     async def _look_up(self) -> None:
         if self._user_rate is None:
             return
-        self._rate_until = time.monotonic() + _RATE_SECONDS
+        self._rate_until = time.monotonic() + _RATE_TTL_S
         try:
             rate = await self._user_rate(self.user_id)
-        except PaddockError as problem:  # what was known holds
+        except PaddockError as problem:  # keep the known rate
             log.warning("the bandwidth of a user is not known", user_id=self.user_id, problem=problem.message)
             return
         if rate != self._rate:
@@ -89,7 +89,7 @@ class Bandwidth:
 
 
 class Bandwidths:
-    """Of all users of this server."""
+    """The bandwidth limits of all users of this server."""
 
     def __init__(self, user_rate: UserRate | None = None) -> None:
         self._user_rate = user_rate
@@ -102,11 +102,11 @@ class Bandwidths:
 
 
 def bytes_acked_and_received(sock: socket.socket) -> tuple[int, int]:
-    """As the kernel counted them: also what arrived and was never read."""
+    """As counted by the kernel, including bytes that arrived and were never read."""
     size = _OFFSET_IN_TCP_INFO + _BYTES_ACKED_AND_RECEIVED.size
     try:
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
-    except OSError:  # closed, or no TCP
+    except OSError:  # closed, or not TCP
         return 0, 0
     if len(info) < size:
         return 0, 0

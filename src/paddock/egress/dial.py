@@ -1,4 +1,4 @@
-"""Connects to the first of some addresses that answers. The addresses were checked; no name is looked up here."""
+"""Connects to the first of several addresses that accepts. The addresses were checked; no name is resolved here."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address
 
 from paddock import errors
-from paddock.egress.names import Address
+from paddock.http1.hosts import Address
 
 Dialled = tuple[Address, socket.socket]
 
-_STAGGER = 0.25
-"""How long an address is tried alone before the next one is tried beside it (RFC 8305)."""
-_MOST = 8
+_STAGGER_S = 0.25
+"""How long an address is tried alone before the next one is tried in parallel (RFC 8305)."""
+_MAX_ADDRESSES = 8
 
 
 async def dial(addresses: Sequence[Address], port: int, seconds: float) -> Dialled:
-    """Raises TimeoutError if none answers in time, :class:`~paddock.errors.Unavailable` if all say no."""
+    """Raises TimeoutError if none answers in time, :class:`~paddock.errors.Unavailable` if all fail."""
     attempts: set[asyncio.Task[Dialled]] = set()
     troubles: list[OSError] = []
-    waiting = list(addresses[:_MOST])
+    waiting = list(addresses[:_MAX_ADDRESSES])
     winner: Dialled | None = None
     try:
         async with asyncio.timeout(seconds):
@@ -30,7 +30,7 @@ async def dial(addresses: Sequence[Address], port: int, seconds: float) -> Diall
                 if waiting:
                     attempts.add(asyncio.create_task(_connect(waiting.pop(0), port)))
                 done, attempts = await asyncio.wait(
-                    attempts, timeout=_STAGGER if waiting else None, return_when=asyncio.FIRST_COMPLETED
+                    attempts, timeout=_STAGGER_S if waiting else None, return_when=asyncio.FIRST_COMPLETED
                 )
                 for attempt in done:
                     trouble = attempt.exception()
@@ -45,7 +45,7 @@ async def dial(addresses: Sequence[Address], port: int, seconds: float) -> Diall
     finally:
         await _abandon(attempts)
     if winner is None:
-        raise errors.Unavailable(_words(troubles[0]) if troubles else "it has no address")
+        raise errors.Unavailable(_describe(troubles[0]) if troubles else "it has no address")
     return winner
 
 
@@ -70,6 +70,6 @@ async def _abandon(attempts: set[asyncio.Task[Dialled]]) -> None:
             outcome[1].close()
 
 
-def _words(trouble: OSError) -> str:
-    """The event loops put the call into ``strerror``, which helps nobody."""
+def _describe(trouble: OSError) -> str:
+    """The event loops put the call into ``strerror``, which is useless to users."""
     return os.strerror(trouble.errno) if trouble.errno else str(trouble)

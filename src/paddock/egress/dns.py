@@ -1,4 +1,4 @@
-"""DNS questions and answers as bytes: as much of RFC 1035 as a relay needs that answers for addresses alone."""
+"""DNS messages: the part of RFC 1035 needed by a relay that answers only address queries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import IPv4Address
 
-from paddock.egress.names import Address
+from paddock.http1.hosts import Address
 
 A, AAAA, SVCB, HTTPS = 1, 28, 64, 65
 INTERNET = 1
@@ -34,7 +34,7 @@ class Question:
     id: int
     flags: int
     name: str
-    """As asked, without the last dot. Not checked."""
+    """As queried, without the trailing dot. Not validated."""
     kind: int
     net: int
     raw: bytes
@@ -45,7 +45,7 @@ class Question:
 
 
 def read_question(data: bytes) -> Question | None:
-    """None for what is no question at all, and deserves no answer."""
+    """None for data that is not a query and gets no response."""
     if len(data) < _HEADER.size:
         return None
     number, flags, questions, _, _, _ = _HEADER.unpack_from(data)
@@ -55,7 +55,7 @@ def read_question(data: bytes) -> Question | None:
     at = _HEADER.size
     try:
         while size := data[at]:
-            # A question has nothing before it to point at, so compression (0xC0) has no business here.
+            # Nothing precedes the question, so a compression pointer (0xC0) is invalid here.
             if size > 63 or len(labels) > 127:
                 return None
             labels.append(data[at + 1 : at + 1 + size].decode("ascii"))
@@ -76,5 +76,5 @@ def write_answer(question: Question, code: DnsCode, addresses: Sequence[Address]
 def _record(address: Address) -> bytes:
     kind = A if isinstance(address, IPv4Address) else AAAA
     data = address.packed
-    # 0xC00C points at the name of the question.
+    # 0xC00C points to the name in the question.
     return struct.pack("!HHHIH", 0xC00C, kind, INTERNET, TTL, len(data)) + data

@@ -1,6 +1,6 @@
-"""The name server of a sandbox with full egress: resolves on the host, and knows only names that the policy allows.
+"""The name server of a sandbox with full egress: resolves on the host, and only names that the policy allows.
 
-It never tells an address that is out of reach, and remembers which names it gave which addresses for.
+It never returns an unreachable address, and remembers which names it returned each address for.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from paddock.egress.acceptor import Acceptor
 from paddock.egress.dns import AAAA, HTTPS, SVCB, A, DnsCode, Question, read_question, write_answer
 from paddock.egress.gate import EgressGate
 from paddock.egress.limits import Limits
-from paddock.egress.names import parse_host
-from paddock.egress.wire import Wire
+from paddock.http1.hosts import parse_host
+from paddock.http1.stream_socket import StreamSocket
 
-_DATAGRAM = 4096
-_BURST = 32
-_STREAMS = 32
-_STREAM_SECONDS = 10.0
+_MAX_DATAGRAM_BYTES = 4096
+_MAX_DATAGRAMS_PER_CALL = 32
+_MAX_STREAMS = 32
+_STREAM_TIMEOUT_S = 10.0
 PORT = 53
 
 
 class DnsRelay:
-    """Serves UDP sockets and TCP listeners, each made in the sandbox's network namespace and ours from now on."""
+    """Serves UDP sockets and TCP listeners created in the sandbox's network namespace; the relay owns them."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class DnsRelay:
         self._datagrams = list(datagrams)
         self._gate = gate
         self._limits = limits or Limits()
-        self._acceptors = [Acceptor(one, self._serve_stream, _STREAMS) for one in listeners]
+        self._acceptors = [Acceptor(one, self._serve_stream, _MAX_STREAMS) for one in listeners]
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -63,7 +63,7 @@ class DnsRelay:
             sock.close()
 
     async def answer(self, data: bytes) -> bytes | None:
-        """None: say nothing."""
+        """The response, or None to send none."""
         question = read_question(data)
         if question is None:
             return None
@@ -83,27 +83,27 @@ class DnsRelay:
         try:
             addresses = await self._gate.addresses(name, None)
         except errors.Forbidden as trouble:
-            # NXDOMAIN rather than REFUSED, after which clients go on to ask whomever else they know.
-            if question.kind != AAAA:  # who wants to connect asks for both: that is one attempt
+            # NXDOMAIN rather than REFUSED, after which clients would try other name servers.
+            if question.kind != AAAA:  # clients that connect query both types: count that as one attempt
                 self._gate.refused(self._gate.ledger.begin(name, PORT), trouble)
             return write_answer(question, DnsCode.NO_SUCH_NAME)
         except errors.NotFound:
             return write_answer(question, DnsCode.NO_SUCH_NAME)
         except errors.PaddockError:
             return write_answer(question, DnsCode.FAILED)
-        # "None" is a true answer to SVCB and HTTPS: it only means that there is no short cut.
+        # An empty response to SVCB and HTTPS is valid: it means that there is no service binding.
         wanted = [one for one in addresses if question.kind == (A if isinstance(one, IPv4Address) else AAAA)]
         self._gate.learned.learn(name, wanted)
         return write_answer(question, DnsCode.OK, wanted)
 
     def _receive(self, sock: socket.socket) -> None:
-        for _ in range(_BURST):
+        for _ in range(_MAX_DATAGRAMS_PER_CALL):
             try:
-                data, sender = sock.recvfrom(_DATAGRAM)
+                data, sender = sock.recvfrom(_MAX_DATAGRAM_BYTES)
             except BlockingIOError:
                 return
             except OSError:
-                continue  # what befell an earlier answer of ours: nobody listens there any more
+                continue  # the error of an earlier response: its port is closed
             if len(self._tasks) < self._limits.lookups:
                 task = asyncio.create_task(self._answer_datagram(sock, data, sender))
                 self._tasks.add(task)
@@ -112,15 +112,15 @@ class DnsRelay:
     async def _answer_datagram(self, sock: socket.socket, data: bytes, sender: Any) -> None:
         said = await self.answer(data)
         if said is not None:
-            # A datagram may be lost; a full buffer or a sender that has gone is no different.
+            # A datagram may be lost; a full buffer or a closed sender is no different.
             with contextlib.suppress(OSError):
                 sock.sendto(said, sender)
 
-    async def _serve_stream(self, client: Wire) -> None:
-        """RFC 7766: any number of questions, each after its length."""
-        with contextlib.suppress(OSError):  # gone, or silent for too long
+    async def _serve_stream(self, client: StreamSocket) -> None:
+        """RFC 7766: any number of queries, each prefixed by its length."""
+        with contextlib.suppress(OSError):  # disconnected, or idle for too long
             while True:
-                async with asyncio.timeout(_STREAM_SECONDS):
+                async with asyncio.timeout(_STREAM_TIMEOUT_S):
                     data = await _framed(client)
                     said = await self.answer(data) if data is not None else None
                     if said is None:
@@ -128,7 +128,7 @@ class DnsRelay:
                     await client.send(struct.pack("!H", len(said)) + said)
 
 
-async def _framed(client: Wire) -> bytes | None:
+async def _framed(client: StreamSocket) -> bytes | None:
     while True:
         if len(client.ahead) >= 2:
             size = int.from_bytes(client.ahead[:2], "big")

@@ -1,7 +1,7 @@
-"""Whether an entry of a sandbox's lists names a place that is not public.
+"""Whether an entry of a sandbox's lists names a destination that is not public.
 
-Which addresses are reached is decided where a connection is made (:mod:`paddock.egress.addresses`), because only there
-a name is an address. This is for the one who asks: an entry that could never work is refused with a reason.
+What may be reached is decided when a connection is made (:mod:`paddock.egress.addresses`), since only then a name has
+an address. This check is for the user: an entry that could never work is refused with a reason.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from paddock.egress.addresses import LOW_32_BITS, NEVER_NETWORKS, PRIVATE_NETWOR
 from paddock.egress.rules import Network, Rule, inside
 
 _IN_USE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
-_NEIGHBOURHOOD = tuple(ip_network(text) for text in _IN_USE)
-"""Private networks that are in use, as against ranges for documentation and tests, which lie among public ones."""
+_IN_USE_NETWORKS = tuple(ip_network(text) for text in _IN_USE)
+"""Private networks in use, unlike ranges for documentation and tests, which lie among public ones."""
 
 
 class ClosedEntry(StrEnum):
@@ -30,7 +30,8 @@ class ClosedEntry(StrEnum):
 
 
 def closed_entry(rule: Rule, reachable: Sequence[Rule] = ()) -> ClosedEntry | None:
-    """What this entry of an allow list names that is not public, unless the operator has opened it (``reachable``)."""
+    """What this entry names that is not public, or None. Entries that the operator has opened (``reachable``) are
+    public."""
     if any(own.includes(rule) for own in reachable):
         return None
     if rule.domain is not None:
@@ -48,7 +49,7 @@ def _closed_network(network: Network) -> ClosedEntry | None:
         return ClosedEntry.NEVER
     if any(inside(network, area) for area in PRIVATE_NETWORKS):
         return ClosedEntry.PRIVATE
-    if any(inside(area, network) for area in _NEIGHBOURHOOD):
+    if any(inside(area, network) for area in _IN_USE_NETWORKS):
         return ClosedEntry.AROUND_PRIVATE
     if network.version == 6 and not any(inside(network, public) for public in PUBLIC6_NETWORKS):
         return ClosedEntry.NEVER
@@ -56,7 +57,7 @@ def _closed_network(network: Network) -> ClosedEntry | None:
 
 
 def _embedded_networks(network: Network) -> list[IPv4Network]:
-    """The IPv4 networks to which a translator or a tunnel might deliver what is sent to this IPv6 one."""
+    """The IPv4 networks to which a translator or tunnel might deliver traffic for this IPv6 network."""
     if isinstance(network, IPv4Network):
         return []
     number, length = int(network.network_address), network.prefixlen

@@ -1,4 +1,4 @@
-"""One request and its response between a client and a server, both bodies flowing at the same time."""
+"""One HTTP request and its response between a client and a server, both bodies streamed concurrently."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import asyncio
 from ipaddress import IPv6Address
 
 from paddock import errors
-from paddock.egress.body import move_body
 from paddock.egress.gate import EgressConnection
-from paddock.egress.head import (
+from paddock.egress.limits import Limits
+from paddock.egress.relay import Idle
+from paddock.http1.body import move_body
+from paddock.http1.head import (
     MAX_INTERIM_RESPONSES,
     NO_BODY,
     Body,
@@ -18,20 +20,20 @@ from paddock.egress.head import (
     parse_response,
     write_head,
 )
-from paddock.egress.limits import Limits
-from paddock.egress.names import Host
-from paddock.egress.relay import Idle
-from paddock.egress.wire import Wire
+from paddock.http1.hosts import Host
+from paddock.http1.stream_socket import StreamSocket
 
 
 class ProxyExchange:
-    """Run it once; then its attributes say what became of the two connections."""
+    """Use ``run`` once; afterwards the attributes tell the state of the two connections."""
 
-    def __init__(self, client: Wire, connection: EgressConnection, request: RequestHead, limits: Limits) -> None:
+    def __init__(
+        self, client: StreamSocket, connection: EgressConnection, request: RequestHead, limits: Limits
+    ) -> None:
         self.answered = False
-        """Whether the client has got any part of a response: after that no other answer can be given."""
+        """Whether any part of a response was sent to the client: after that no other response can be sent."""
         self.switched = False
-        """Whether both sides now speak another protocol, a WebSocket for example."""
+        """Whether both sides have switched to another protocol, such as WebSocket."""
         self.client_lives = False
         self.server_lives = False
         self._client = client
@@ -42,7 +44,7 @@ class ProxyExchange:
         self._idle = Idle(limits.idle_seconds)
 
     async def run(self, host: Host, port: int, path: bytes) -> None:
-        """Raises MalformedRequest for what the client did wrong, Unavailable for what the server did, TimeoutError."""
+        """Raises MalformedRequest for errors of the client, Unavailable for errors of the server, TimeoutError."""
         body = self._request.body()
         await self._passage.ready()
         async with self._idle:
@@ -52,8 +54,8 @@ class ProxyExchange:
             try:
                 await asyncio.wait((upload, download), return_when=asyncio.FIRST_COMPLETED)
                 if upload.done() and upload.exception() is not None and not self._server.failed:
-                    await upload  # the client broke off, or sent nonsense
-                # A server may well answer and close before it has read everything.
+                    await upload  # the client disconnected, or its body is invalid
+                # A server may respond and close before it has read everything.
                 await download
                 complete = upload.done() and upload.exception() is None
             finally:
@@ -67,7 +69,7 @@ class ProxyExchange:
         request = self._request
         name = f"[{host}]" if isinstance(host, IPv6Address) else str(host)
         headers = [(b"Host", (name if port == 80 else f"{name}:{port}").encode())]
-        # No Via: servers take it as a reason not to compress.
+        # No Via header: some servers then do not compress.
         headers += [header for header in request.end_to_end() if header[0].lower() != b"host"]
         headers += body.header()
         if protocol := request.upgrade():
@@ -94,7 +96,7 @@ class ProxyExchange:
             raise
 
     async def _final_head(self) -> ResponseHead:
-        """The head of the answer proper; what the server says meanwhile (100, 103) is passed on."""
+        """The head of the final response; interim responses (100, 103) are forwarded."""
         for _ in range(MAX_INTERIM_RESPONSES):
             data = await self._server.head(self._limits.head_bytes)
             if data is None:
@@ -130,7 +132,7 @@ class ProxyExchange:
     def _framing(self, response: ResponseHead, body: Body) -> list[tuple[bytes, bytes]]:
         if body.framing is Framing.CHUNKED and self._request.minor == 0:
             return []
-        # A response that has no body may still tell how long the body would be.
+        # A response without a body may still state the length that it would have.
         if body == NO_BODY and response.status != 204 and (length := response.length()) is not None:
             body = Body(Framing.LENGTH, length)
         return list(body.header())

@@ -1,6 +1,6 @@
-"""The one place that decides whether a connection leaves a sandbox, and that knows every one that has left.
+"""The one place that decides whether a connection may leave a sandbox, and that knows all open ones.
 
-Proxy, transparent listener and DNS relay of a sandbox share one gate: one policy, one ledger, one live update.
+Proxy, transparent proxy and DNS relay of a sandbox share one gate: one policy, one ledger, one live update.
 """
 
 from __future__ import annotations
@@ -12,21 +12,26 @@ from paddock import errors
 from paddock.egress.addresses import PrivateAccess
 from paddock.egress.bandwidth import bytes_acked_and_received
 from paddock.egress.dial import dial
-from paddock.egress.names import Address, Host, unmapped
 from paddock.egress.policy import EgressPolicy
-from paddock.egress.records import EgressReport, Ledger, Passage
+from paddock.egress.records import ConnectionEntry, EgressLedger, EgressReport
 from paddock.egress.resolve import Resolve
-from paddock.egress.wire import Wire
+from paddock.http1.hosts import Address, Host, unmapped
+from paddock.http1.stream_socket import StreamSocket
 
-_NAMES_OF_ONE = 16
+_MAX_NAMES_PER_ADDRESS = 16
 _LOOPBACK = ("127.0.0.1", "::1")
 
 
 class EgressConnection:
-    """A connection to the outside: its wire, and its entry in the ledger."""
+    """An outgoing connection: its socket, and its entry in the ledger."""
 
     def __init__(
-        self, wire: Wire, passage: Passage, names: Sequence[str], address: Address, resolved: Sequence[str]
+        self,
+        wire: StreamSocket,
+        passage: ConnectionEntry,
+        names: Sequence[str],
+        address: Address,
+        resolved: Sequence[str],
     ) -> None:
         self.wire = wire
         self.passage = passage
@@ -34,19 +39,19 @@ class EgressConnection:
         self.resolved = resolved
         self.address = address
         self.cut: Callable[[], object] | None = None
-        """Called when a change of the policy forbids this connection."""
+        """Called when a policy change forbids this connection."""
 
 
 class EgressRefused(errors.Forbidden):
-    """Refused on account of what a name was resolved to."""
+    """Refused because of the address to which a name was resolved."""
 
     def __init__(self, why: str, address: Address | None = None) -> None:
         super().__init__(why)
         self.address = address
 
 
-class Learned:
-    """Which names a sandbox was told that an address has: for protocols that do not say whom they want to talk to."""
+class LearnedNames:
+    """Which names a sandbox was given an address for: for protocols whose clients do not send the host name."""
 
     def __init__(self, most: int = 4096) -> None:
         self._most = most
@@ -57,7 +62,7 @@ class Learned:
             names = self._names.pop(address, {})
             names.pop(name, None)
             names[name] = None
-            while len(names) > _NAMES_OF_ONE:
+            while len(names) > _MAX_NAMES_PER_ADDRESS:
                 del names[next(iter(names))]
             self._names[address] = names
         while len(self._names) > self._most:
@@ -69,14 +74,14 @@ class Learned:
 
 class EgressGate:
     def __init__(
-        self, policy: EgressPolicy, *, reach: PrivateAccess, resolve: Resolve, ledger: Ledger | None = None
+        self, policy: EgressPolicy, *, reach: PrivateAccess, resolve: Resolve, ledger: EgressLedger | None = None
     ) -> None:
         self.policy = policy
-        self.ledger = ledger or Ledger()
+        self.ledger = ledger or EgressLedger()
         self._reach = reach
         self._resolve = resolve
         self._open: set[EgressConnection] = set()
-        self.learned = Learned()
+        self.learned = LearnedNames()
 
     @property
     def open_connections(self) -> int:
@@ -86,7 +91,7 @@ class EgressGate:
         return EgressReport(self.policy, self.ledger.totals, self.ledger.latest)
 
     def update(self, policy: EgressPolicy) -> None:
-        """Holds for every new connection at once, and cuts those that are open and no longer allowed."""
+        """Apply a new policy to new connections at once, and close open ones that are no longer allowed."""
         self.policy = policy
         for connection in list(self._open):
             port = connection.passage.port
@@ -96,28 +101,27 @@ class EgressGate:
                     connection.cut()
 
     def refusal(self, names: Sequence[str], address: Address, port: int, resolved: Sequence[str] = ()) -> str | None:
-        """``names``: what the destination is called, be it by the client; ``resolved``: those of them that were
-        resolved to this address here."""
+        """``names``: names of the destination, including those claimed by the client; ``resolved``: those of them that
+        this server resolved to this address."""
         return self.unreachable(address, port, resolved) or self.policy.refusal(names, address, port)
 
     def unreachable(self, address: Address, port: int | None, resolved: Sequence[str] = ()) -> str | None:
-        """Why no rule of the sandbox makes this address reachable, or None."""
+        """Why no rule of the sandbox can make this address reachable, or None."""
         try:
             return self._reach.refusal(address, self.policy, names=resolved, port=port)
         except errors.Unavailable as trouble:
-            return trouble.message  # what cannot be judged does not leave
+            return trouble.message  # an address that cannot be judged is refused
 
     def needs_name(self, address: Address, port: int) -> bool:
-        """Whether the name of a destination can change the answer for its address."""
+        """Whether the name of a destination can change the decision for its address."""
         if self.unreachable(address, port) is None:
             return self.policy.has_names
         return self.policy.opens_names or self._reach.has_names
 
     async def addresses(self, name: str, port: int | None) -> list[Address]:
-        """The addresses of a name that are in reach. A port of None asks for any port, as a DNS question does.
+        """The reachable addresses of a name. A port of None means any port, as in a DNS query.
 
-        Every answer is judged, and only these are ever connected to: what the name says a moment later is nobody's
-        business.
+        Every address is judged, and only these are connected to, whatever the name resolves to later.
         """
         if why := self.policy.name_refusal(name, port):
             raise errors.Forbidden(why)
@@ -131,10 +135,10 @@ class EgressGate:
     async def connect(
         self, host: Host, port: int, seconds: float, *, meant: Address | None = None, names: Sequence[str] = ()
     ) -> EgressConnection:
-        """Check, resolve, check, connect. Every outcome is in the ledger.
+        """Check, resolve, check again, connect. Every outcome is recorded in the ledger.
 
-        ``meant`` is the address that a client was given for the name ``host``: it is taken if it is one of the name's.
-        ``names`` are those by which the address ``host`` became known.
+        ``meant`` is the address that a client was given for the name ``host``: used if it is one of the name's
+        addresses. ``names`` are those by which the address ``host`` became known.
         """
         passage = self.ledger.begin(str(host), port)
         try:
@@ -157,8 +161,9 @@ class EgressGate:
                 passage.end("given up")
 
     @staticmethod
-    def refused(passage: Passage, trouble: errors.Forbidden) -> None:
-        """Recorded with the address that a name led to, so that the operator sees what would have been reached."""
+    def refused(passage: ConnectionEntry, trouble: errors.Forbidden) -> None:
+        """Record a refusal with the address to which the name was resolved, so that the operator sees what was
+        attempted."""
         if isinstance(trouble, EgressRefused) and trouble.address is not None:
             passage.address = str(trouble.address)
         passage.end(trouble.message, allowed=False)
@@ -180,14 +185,14 @@ class EgressGate:
         addresses: Sequence[Address],
         names: Sequence[str],
         resolved: Sequence[str],
-        passage: Passage,
+        passage: ConnectionEntry,
         seconds: float,
     ) -> EgressConnection:
         for address in addresses:
             if why := self.refusal(names, address, passage.port, resolved):
                 raise EgressRefused(why, address)
         address, sock = await dial(addresses, passage.port, seconds)
-        wire = Wire(sock)
+        wire = StreamSocket(sock)
         try:
             return self._opened(EgressConnection(wire, passage, names, address, resolved))
         except BaseException:
@@ -198,7 +203,7 @@ class EgressGate:
         sock, address, passage = connection.wire.sock, connection.address, connection.passage
         if self._reach.is_self(str(sock.getsockname()[0]), str(sock.getpeername()[0]), connection.resolved):
             raise EgressRefused("an address of the host itself is never reachable from a sandbox", address)
-        # The policy may have changed while the connection was being made.
+        # The policy may have changed while connecting.
         if why := self.refusal(connection.names, address, passage.port, connection.resolved):
             raise EgressRefused(why, address)
         passage.address = str(address)
@@ -207,7 +212,7 @@ class EgressGate:
         return connection
 
     async def _answers(self, name: str) -> Sequence[str]:
-        # RFC 6761: these names are the loopback, and are not asked of anybody.
+        # RFC 6761: these names are the loopback and must not be sent to a resolver.
         if name == "localhost" or name.endswith(".localhost"):
             return _LOOPBACK
         return await self._resolve(name)

@@ -1,4 +1,4 @@
-"""Every address at which the host itself answers, asked of the kernel over netlink and kept for a short time."""
+"""All addresses of the host itself, read from the kernel over netlink and cached briefly."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from paddock import errors
 from paddock.egress.rules import Network
 
 KEPT_SECONDS = 3.0
-_PATIENCE = 2.0
-_RECEIVE = 1 << 16
+_NETLINK_TIMEOUT_S = 2.0
+_RECEIVE_BYTES = 1 << 16
 
 _ERROR, _DONE = 2, 3
 _NEW_ADDRESS, _GET_ADDRESS, _NEW_ROUTE, _GET_ROUTE = 20, 22, 24, 26
@@ -32,7 +32,7 @@ _ATTRIBUTE = struct.Struct("=HH")
 
 
 class HostAddresses:
-    """Call it for what the host answers at now: addresses of interfaces, and whatever else is routed to itself."""
+    """Callable that returns the host's current addresses: those of its interfaces, and other routes to itself."""
 
     def __init__(self, read: Callable[[], frozenset[Network]] | None = None) -> None:
         self._read = read or read_own_addresses
@@ -48,7 +48,7 @@ class HostAddresses:
 
 
 def read_own_addresses() -> frozenset[Network]:
-    """Raises rather than guesses: without this list nothing may be let out."""
+    """Raises rather than guesses: without this list no connection may be allowed."""
     try:
         found = set(_addresses())
         found.update(_local_routes())
@@ -60,14 +60,14 @@ def read_own_addresses() -> frozenset[Network]:
 def _addresses() -> Iterator[Network]:
     for body in _dump(_GET_ADDRESS, _NEW_ADDRESS):
         values = dict(_attributes(body[8:]))
-        # On a point-to-point link the first is ours and the second is the other end's.
+        # On a point-to-point link IFA_LOCAL is this host's address, and IFA_ADDRESS the peer's.
         value = values.get(_IFA_LOCAL) or values.get(_IFA_ADDRESS)
         if value is not None:
             yield _network(body[0], value, len(value) * 8)
 
 
 def _local_routes() -> Iterator[Network]:
-    """Also finds whole ranges that were routed to the host, and the anycast addresses of a router."""
+    """Also finds whole ranges routed to the host, and a router's anycast addresses."""
     for body in _dump(_GET_ROUTE, _NEW_ROUTE):
         if body[7] not in (_LOCAL, _BROADCAST, _ANYCAST):
             continue
@@ -82,11 +82,11 @@ def _network(family: int, value: bytes, bits: int) -> Network:
 
 
 def _dump(ask: int, answer: int) -> Iterator[bytes]:
-    """Every message of one dump, for both families."""
+    """All messages of one dump, for both families."""
     for family in (socket.AF_INET, socket.AF_INET6):
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE) as link:
-            link.settimeout(_PATIENCE)
-            # A router may know a million routes. A kernel that can (4.20) then sends only those of the table "local".
+            link.settimeout(_NETLINK_TIMEOUT_S)
+            # A router may have a million routes. Kernels since 4.20 then send only those of the table "local".
             with contextlib.suppress(OSError):
                 link.setsockopt(_SOL_NETLINK, _STRICT_CHECK, 1)
             body = struct.pack("=B3xB7x", family, _TABLE_LOCAL) if ask == _GET_ROUTE else struct.pack("=B7x", family)
@@ -97,13 +97,13 @@ def _dump(ask: int, answer: int) -> Iterator[bytes]:
                 if family == socket.AF_INET6 and trouble.errno in _NO_IPV6:
                     continue
                 raise
-            # A kernel without IPv6 may answer with every family that it has.
+            # A kernel without IPv6 may reply with all families that it has.
             yield from (message for message in messages if message[0] in (socket.AF_INET, socket.AF_INET6))
 
 
 def _messages(link: socket.socket) -> Iterator[tuple[int, bytes]]:
     while True:
-        data = link.recv(_RECEIVE)
+        data = link.recv(_RECEIVE_BYTES)
         at = 0
         while at + _HEADER.size <= len(data):
             length, kind, _, _, _ = _HEADER.unpack_from(data, at)

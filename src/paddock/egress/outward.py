@@ -1,4 +1,4 @@
-"""A connection that the server makes in a sandbox's stead: judged, resolved and recorded as if it came from inside."""
+"""A connection that the server makes on behalf of a sandbox: judged, resolved and recorded like one from inside."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Self
 from paddock import errors
 from paddock.egress.bandwidth import bytes_acked_and_received
 from paddock.egress.gate import EgressConnection, EgressGate
-from paddock.egress.names import parse_host
+from paddock.http1.hosts import parse_host
 
 
 class OutboundConnection:
-    """``sock`` is connected and does not block. It is cut when a change of the policy forbids it."""
+    """``sock`` is connected and non-blocking. It is shut down when a policy change forbids the connection."""
 
     def __init__(self, gate: EgressGate, connection: EgressConnection) -> None:
         self._gate = gate
@@ -23,14 +23,14 @@ class OutboundConnection:
 
     @classmethod
     async def open(cls, gate: EgressGate, host: str, port: int, seconds: float) -> Self:
-        """Every spelling of a host is understood first, so that rules and resolver agree on what was asked for."""
+        """Connect to a host, in any spelling that ``parse_host`` accepts. Raises Forbidden if the policy refuses it."""
         try:
             return cls(gate, await gate.connect(parse_host(host), port, seconds))
         except errors.Forbidden as refusal:
             raise errors.Forbidden(f"{host}:{port} cannot be reached from this sandbox: {refusal.message}") from None
 
     def close(self) -> None:
-        """The caller has closed ``sock``, or handed it on to what closes it."""
+        """Record the end. The caller has closed ``sock``, or passed it on to its new owner."""
         acked, received = bytes_acked_and_received(self._connection.wire.sock)
         self._connection.passage.sent(acked)
         self._connection.passage.received(received)

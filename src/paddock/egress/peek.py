@@ -1,6 +1,6 @@
-"""Whom a client wants to talk to, read from its first bytes: the server name of a TLS hello, or an HTTP host.
+"""Reads a client's intended host from its first bytes: the server name of a TLS ClientHello, or an HTTP Host header.
 
-The bytes stay where they are. What they claim is never trusted: the connection goes to where that name really leads.
+The bytes are not consumed. The name is not trusted: the connection goes to the addresses to which it really resolves.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import struct
 from dataclasses import dataclass
 
 from paddock import errors
-from paddock.egress.head import parse_request
-from paddock.egress.names import Host, parse_authority, parse_host
-from paddock.egress.wire import Wire
+from paddock.http1.head import parse_request
+from paddock.http1.hosts import Host, parse_authority, parse_host
+from paddock.http1.stream_socket import StreamSocket
 
 _HANDSHAKE = 22
 _CLIENT_HELLO = 1
@@ -23,18 +23,18 @@ _METHOD_SO_FAR = re.compile(rb"[A-Z]{0,16}")
 
 
 class Incomplete(Exception):
-    """More bytes are needed. Never leaves this module."""
+    """More bytes are needed. Internal to this module."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peeked:
     name: Host | None = None
     http: bool = False
-    """Whether the client would understand an answer in HTTP."""
+    """Whether the client would understand an HTTP response."""
 
 
-async def peek(client: Wire, seconds: float, most: int) -> Peeked:
-    """Waits for as many bytes as it takes, and gives up on a client that waits for the server to speak first."""
+async def peek(client: StreamSocket, seconds: float, most: int) -> Peeked:
+    """Wait for the bytes needed; gives up on a client that waits for the server to speak first."""
     try:
         async with asyncio.timeout(seconds):
             while True:
@@ -48,7 +48,7 @@ async def peek(client: Wire, seconds: float, most: int) -> Peeked:
 
 
 def read_name(data: bytes) -> Peeked:
-    """Raises Incomplete if more bytes could tell more, MalformedRequest for a name that is none."""
+    """Raises Incomplete if more bytes are needed, MalformedRequest for an invalid name."""
     if not data:
         raise Incomplete
     if data[0] == _HANDSHAKE:
@@ -78,7 +78,7 @@ def _http_host(head: bytes) -> Host | None:
 
 
 def _hello(data: bytes) -> bytes:
-    """The body of the client hello, which may be spread over several records."""
+    """The body of the ClientHello, which may span several records."""
     handshake = bytearray()
     at = 0
     while True:
@@ -100,7 +100,7 @@ def _hello(data: bytes) -> bytes:
 
 
 def _server_name(hello: bytes) -> str | None:
-    """RFC 8446, 4.1.2 and RFC 6066, 3. A hello that is cut short or lies about its lengths has no name."""
+    """RFC 8446, 4.1.2 and RFC 6066, 3. A ClientHello that is truncated or has invalid lengths has no name."""
     try:
         at = 2 + 32
         at += 1 + hello[at]

@@ -1,4 +1,4 @@
-"""What a sandbox may connect to: a mode, and lists of what is allowed and denied. Deny wins."""
+"""What a sandbox may connect to: a mode, and allow and deny lists. Deny takes precedence."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from enum import StrEnum
 from typing import Any, Self
 
 from paddock import errors
-from paddock.egress.names import Address
 from paddock.egress.rules import Rule
+from paddock.http1.hosts import Address
 
 MOST_RULES = 1000
 
 
 class EgressMode(StrEnum):
     NONE = "none"
-    """Nothing leaves."""
+    """No connections."""
     PROXY = "proxy"
-    """No route out; an HTTP and CONNECT proxy inside serves what the lists allow."""
+    """No route out; an HTTP and CONNECT proxy inside carries what the lists allow."""
     FULL = "full"
-    """Every TCP connection is carried, whatever program opens it, to what the lists allow."""
+    """TCP connections of all programs are carried, to what the lists allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class EgressPolicy:
     """Empty: everything public is allowed."""
     deny: tuple[str, ...] = ()
     private: tuple[str, ...] = ()
-    """Private networks, and names that may lead into them, which an admin has opened for this sandbox. What is here is
-    allowed, whatever ``allow`` says; ``deny`` still wins."""
+    """Private networks, and names that may resolve into them, which an admin has opened for this sandbox. They are
+    allowed regardless of ``allow``; ``deny`` still takes precedence."""
     _allow: tuple[Rule, ...] = field(init=False, repr=False, compare=False, default=())
     _deny: tuple[Rule, ...] = field(init=False, repr=False, compare=False, default=())
     _private: tuple[Rule, ...] = field(init=False, repr=False, compare=False, default=())
@@ -44,8 +44,7 @@ class EgressPolicy:
             raise errors.Invalid("The list 'private' names networks and domains, one by one; '*' is not one.")
 
     def to_json(self) -> dict[str, Any]:
-        """``private`` is there only if an admin opened something: what was written before there was such a list, by
-        whomever, opens nothing."""
+        """``private`` is present only if an admin opened something: policies stored by older versions open nothing."""
         found: dict[str, Any] = {"mode": self.mode.value, "allow": list(self.allow), "deny": list(self.deny)}
         return found | {"private": list(self.private)} if self.private else found
 
@@ -69,7 +68,7 @@ class EgressPolicy:
         return any(rule.domain is not None for rule in self._private)
 
     def refusal(self, names: Collection[str], address: Address, port: int) -> str | None:
-        """Why this connection is refused, or None. ``names`` are those by which the address is known to be meant."""
+        """Why this connection is refused, or None. ``names`` are the known names of the address."""
         if self.mode is EgressMode.NONE:
             return "this sandbox has no egress"
         for rule in self._deny:
@@ -83,10 +82,10 @@ class EgressPolicy:
         return "it is not in the allow list of this sandbox"
 
     def name_refusal(self, name: str, port: int | None = None) -> str | None:
-        """Why a name need not even be resolved, or None. A port of None is one that is not known yet.
+        """Why a name need not even be resolved, or None. A port of None is not known yet.
 
-        A list that allows any domain has to allow this one. One that is about addresses alone decides when the name
-        is resolved: to resolve whatever name a sandbox makes up would be a way out in itself.
+        If the allow list has domains, this name must be among them: resolving arbitrary names would let data out
+        through DNS queries. With addresses only, the decision is made after the name is resolved.
         """
         if self.mode is EgressMode.NONE:
             return "this sandbox has no egress"
@@ -101,12 +100,12 @@ class EgressPolicy:
         return "it is not in the allow list of this sandbox"
 
     def allows_address(self, address: Address, port: int) -> bool:
-        """Whether a rule of the allow list is about this very address, so that no name is needed."""
+        """Whether an address rule of the allow list covers this address, so that no name is needed."""
         rules = (rule for rule in (*self._allow, *self._private) if rule.network is not None)
         return any(rule.covers_address(address) and rule.covers_port(port) for rule in rules)
 
     def opens(self, address: Address, names: Collection[str], port: int | None) -> bool:
-        """Whether an admin has opened this private address: itself, or a name that was resolved to it."""
+        """Whether an admin has opened this private address: by itself, or by a name that was resolved to it."""
         return any(
             (port is None or rule.covers_port(port))
             and (rule.covers_address(address) if rule.network is not None else any(map(rule.covers_name, names)))

@@ -1,6 +1,6 @@
 """The proxy of one sandbox: HTTP and CONNECT, on a socket that listens inside the sandbox and is served by the host.
 
-Routes out of the sandbox there are none: what this proxy does not carry does not leave.
+The sandbox has no other route out, so only connections of this proxy leave it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from paddock.egress.limits import Limits
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.records import EgressReport
 from paddock.egress.session import ProxySession
-from paddock.egress.wire import Wire
+from paddock.http1.stream_socket import StreamSocket
 
 
 class EgressProxy:
-    """``listener`` was made in the sandbox's network namespace, where a socket stays; it is ours from now on."""
+    """``listener`` was created in the sandbox's network namespace, to which it stays bound; the proxy owns it."""
 
     def __init__(self, listener: socket.socket, gate: EgressGate, limits: Limits | None = None) -> None:
         self._gate = gate
@@ -28,11 +28,11 @@ class EgressProxy:
         )
 
     def start(self) -> None:
-        """Needs a running event loop; connections that came before wait in the socket's queue."""
+        """Needs a running event loop; earlier connections wait in the socket's backlog."""
         self._acceptor.start()
 
     async def close(self) -> None:
-        """End every connection and the listener."""
+        """Close every connection and the listener."""
         await self._acceptor.close()
 
     def update(self, policy: EgressPolicy) -> None:
@@ -43,8 +43,8 @@ class EgressProxy:
 
     @property
     def connections(self) -> int:
-        """Clients that are connected now."""
+        """Number of connected clients."""
         return self._acceptor.connections
 
-    async def _serve(self, client: Wire) -> None:
+    async def _serve(self, client: StreamSocket) -> None:
         await ProxySession(client, self._gate, self._limits).run()

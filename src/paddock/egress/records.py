@@ -1,4 +1,4 @@
-"""What went out of a sandbox, and what was refused: totals of everything, and the latest connections."""
+"""Records of a sandbox's connections, refused ones included: totals of everything, and the latest connections."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from paddock.egress.bandwidth import Bandwidth
 from paddock.egress.policy import EgressPolicy
 
 LATEST = 256
-_SLOWED_SECONDS = 0.1
-"""Less is not worth a word."""
+_MIN_REPORTED_DELAY_S = 0.1
+"""Shorter waits are not mentioned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class EgressRecord:
     at: float
     host: str
     address: str | None
-    """None: it was refused, or had failed, before there was one."""
+    """None: it was refused, or failed, before an address was known."""
     port: int
     allowed: bool
     reason: str
@@ -35,7 +35,7 @@ class EgressRecord:
 @dataclass(frozen=True, slots=True)
 class EgressTotals:
     connections: int = 0
-    """Every attempt, the denied ones included."""
+    """All attempts, including denied ones."""
     denied: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
@@ -51,15 +51,15 @@ class EgressReport:
 OnRecord = Callable[[EgressRecord], None]
 
 
-class Passage:
-    """A connection on its way, until ``end``. Whoever moves its bytes counts them here."""
+class ConnectionEntry:
+    """A connection in progress, until ``end``. Its bytes are counted here."""
 
     __slots__ = (
         "_bandwidth", "_ended", "_ledger", "_slowed", "_started", "address", "at", "bytes_down", "bytes_up", "host",
         "port",
     )  # fmt: skip
 
-    def __init__(self, ledger: Ledger, host: str, port: int, at: float) -> None:
+    def __init__(self, ledger: EgressLedger, host: str, port: int, at: float) -> None:
         self._ledger = ledger
         self._bandwidth = ledger.bandwidth
         self._slowed = 0.0
@@ -73,7 +73,7 @@ class Passage:
         self.bytes_down = 0
 
     async def ready(self) -> int:
-        """Wait until its user may move more; answers how many bytes."""
+        """Wait until the user's bandwidth allows more; returns how many bytes."""
         began = time.monotonic()
         count = await self._bandwidth.ready()
         self._slowed += time.monotonic() - began
@@ -90,16 +90,16 @@ class Passage:
         self._bandwidth.charge(count)
 
     def left_unread(self, arrived: int) -> None:
-        """So much came, read or not: it has used the line."""
+        """Charge bytes that arrived but were not read: they have used bandwidth."""
         self._bandwidth.charge(max(0, arrived - self.bytes_down))
 
     def end(self, reason: str, *, allowed: bool = True) -> None:
-        """The first call counts: what follows from an end says nothing new."""
+        """Only the first call has an effect: later reasons are consequences of the first."""
         if self._ended:
             return
         self._ended = True
         seconds = time.monotonic() - self._started
-        if self._slowed >= _SLOWED_SECONDS and self._bandwidth.megabits:
+        if self._slowed >= _MIN_REPORTED_DELAY_S and self._bandwidth.megabits:
             limit = f"the limit of {self._bandwidth.megabits:g} Mbit/s of its user"
             reason += f" (slowed down for {self._slowed:.1f} s by {limit})"
         self._ledger.keep(
@@ -117,12 +117,13 @@ class Passage:
         )
 
 
-class Ledger:
-    """Counts everything of one sandbox and keeps the latest records. Totals are true at any moment, bytes included."""
+class EgressLedger:
+    """Counts all connections of one sandbox and keeps the latest records. Totals, including bytes, are always
+    current."""
 
     def __init__(self, *, clock: Clock | None = None, latest: int = LATEST, on_record: OnRecord | None = None) -> None:
         self.bandwidth = Bandwidth()
-        """Of the sandbox's owner; no limit unless set."""
+        """Of the sandbox's owner; unlimited unless set."""
         self._clock = clock or SystemClock()
         self._on_record = on_record
         self._totals = EgressTotals()
@@ -139,9 +140,9 @@ class Ledger:
         """Oldest first."""
         return tuple(self._latest)
 
-    def begin(self, host: str, port: int) -> Passage:
+    def begin(self, host: str, port: int) -> ConnectionEntry:
         self._totals = replace(self._totals, connections=self._totals.connections + 1)
-        return Passage(self, host, port, self._clock.now())
+        return ConnectionEntry(self, host, port, self._clock.now())
 
     def count(self, *, up: int = 0, down: int = 0) -> None:
         self._up += up

@@ -1,4 +1,4 @@
-"""Bytes between two connections, both ways at once, until each side has said its last."""
+"""Relays bytes between two connections in both directions, until both sides have ended."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 from types import TracebackType
 
-from paddock.egress.records import Passage
-from paddock.egress.wire import Wire
+from paddock.egress.records import ConnectionEntry
+from paddock.http1.stream_socket import StreamSocket
 
 
 class Idle:
-    """Ends what takes place within it when nothing has moved for some time."""
+    """Context that times out after a period without traffic."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -21,7 +21,7 @@ class Idle:
 
     def touch(self) -> None:
         now = self._loop.time()
-        # Moving a timer for every chunk would cost more than the chunk.
+        # Rescheduling the timer for every chunk would cost more than the chunk.
         if now - self._set_at > self._seconds / 8:
             self._set_at = now
             self._timeout.reschedule(now + self._seconds)
@@ -40,8 +40,8 @@ class Idle:
         await self._timeout.__aexit__(kind, raised, trace)
 
 
-async def relay(client: Wire, upstream: Wire, passage: Passage, idle_seconds: float) -> str:
-    """Returns how it ended. Each direction ends on its own: a side that has sent everything may still read."""
+async def relay(client: StreamSocket, upstream: StreamSocket, passage: ConnectionEntry, idle_seconds: float) -> str:
+    """Returns how it ended. Each direction ends separately: a side that has sent everything may still receive."""
     how = "complete"
     idle = Idle(idle_seconds)
     try:
@@ -52,13 +52,13 @@ async def relay(client: Wire, upstream: Wire, passage: Passage, idle_seconds: fl
         how = "reset by the client" if client.failed else "reset by the server"
         if idle.expired:
             how = f"closed after {idle_seconds:g} idle seconds"
-        # What one side did is done to the other: a cut connection must not look like a complete one.
+        # Pass a reset on to the other side: a broken connection must not look complete.
         client.reset()
         upstream.reset()
     return how
 
 
-async def _pump(source: Wire, sink: Wire, count: Callable[[int], None], idle: Idle) -> None:
+async def _pump(source: StreamSocket, sink: StreamSocket, count: Callable[[int], None], idle: Idle) -> None:
     while moved := await source.move(sink):
         count(moved)
         idle.touch()

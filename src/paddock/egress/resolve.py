@@ -1,4 +1,4 @@
-"""Names are resolved on the host, in threads of their own, so that a slow name server holds up nobody else."""
+"""Resolves names on the host, in dedicated threads, so that a slow name server blocks nothing else."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from paddock import errors
 from paddock.fair_semaphore import FairSemaphore
 
 Resolve = Callable[[str], Awaitable[Sequence[str]]]
-"""A name to its addresses, best first. Raises :class:`~paddock.errors.NotFound` for a name that does not exist, and
-:class:`~paddock.errors.Unavailable` where that cannot be told."""
+"""Resolves a name to its addresses, best first. Raises :class:`~paddock.errors.NotFound` for a name that does not
+exist, :class:`~paddock.errors.Unavailable` if that is not known."""
 
 PATIENCE = 10.0
 _THREADS = 32
 _USER_THREADS = 8
-"""A name server that never answers costs its asker a thread for many seconds: one user, with however many sandboxes,
-takes a quarter of them."""
+"""A name server that never answers blocks a thread for many seconds: one user, with any number of sandboxes, gets at
+most a quarter of the threads."""
 _NO_SUCH_NAME = (socket.EAI_NONAME, socket.EAI_NODATA)
 
 
 class HostResolver:
-    """Asks the host's own resolver. One for the whole server; ``share()`` gives each sandbox its part of it."""
+    """Uses the host's own resolver. One for the whole server; ``share()`` gives each sandbox its part."""
 
     def __init__(self, *, patience: float = PATIENCE) -> None:
         self._patience = patience
@@ -31,8 +31,8 @@ class HostResolver:
         self._users = FairSemaphore(_THREADS, _USER_THREADS)
 
     def share(self, owner: Callable[[], str] = str, most: int = 4) -> Resolve:
-        """At most ``most`` lookups at a time, so that one sandbox cannot take every thread of its ``owner``: the id of
-        the user whose it is, asked each time because a machine that was made in advance has none at first."""
+        """A resolver with at most ``most`` concurrent lookups, so that one sandbox cannot take every thread of its
+        ``owner``. The owner's id is read for each lookup, because a warm machine has no owner at first."""
         turns = asyncio.Semaphore(most)
 
         async def resolve(name: str) -> Sequence[str]:
@@ -60,9 +60,9 @@ class HostResolver:
             turns.release()
             self._users.release(user_id)
             if not done.cancelled():
-                done.exception()  # whoever asked may have lost patience: this one is then known and let go
+                done.exception()  # retrieve the exception, since the caller may have timed out
 
-        # The turn ends with the thread's work, not with our patience: a thread cannot be cancelled.
+        # Released when the thread ends, not when the caller times out: a thread cannot be cancelled.
         lookup.add_done_callback(ended)
         return await asyncio.shield(lookup)
 

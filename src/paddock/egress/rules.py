@@ -1,4 +1,4 @@
-"""One entry of an allow or deny list: a domain, an address or a range of them, each optionally with a port."""
+"""One entry of an allow or deny list: a domain, an address or a range, each optionally with a port."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from paddock import errors
-from paddock.egress.names import Address, parse_host, parse_port
+from paddock.http1.hosts import Address, parse_host, parse_port
 
 Network = IPv4Network | IPv6Network
 
-_LONGEST = 300
+_MAX_LENGTH = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,13 @@ class Rule:
     port: int | None = None
     network: Network | None = None
     domain: str | None = None
-    """With neither a network nor a domain a rule covers everything."""
+    """Without a network and a domain the rule covers everything."""
     itself: bool = True
     subdomains: bool = False
 
     @classmethod
     def parse(cls, text: object) -> Rule:
-        if not isinstance(text, str) or not text or len(text) > _LONGEST or text != text.strip():
+        if not isinstance(text, str) or not text or len(text) > _MAX_LENGTH or text != text.strip():
             raise _wrong(text, "an entry is a short text without spaces around it")
         if "://" in text:
             raise _wrong(text, "leave the scheme and the path out, as in example.org:443")
@@ -56,7 +56,7 @@ class Rule:
         return address.version == self.network.version and address in self.network
 
     def includes(self, other: Rule) -> bool:
-        """Whether whatever the other one covers is covered by this one, too."""
+        """Whether this rule covers everything that the other one covers."""
         if self.port is not None and self.port != other.port:
             return False
         if self.everything or other.everything:
@@ -71,7 +71,7 @@ class Rule:
         return (self.itself or not other.itself) and (self.subdomains or not other.subdomains)
 
     def covers_port(self, port: int | None) -> bool:
-        """A port of None stands for one that is not known yet: a rule for one port does not cover that."""
+        """A port of None is not known yet: a rule for one port does not cover it."""
         return self.port is None or self.port == port
 
 

@@ -1,4 +1,4 @@
-"""One client of the proxy: its requests one after the other, or the one tunnel that it asks for."""
+"""One client connection of the proxy: its requests in sequence, or the one tunnel that it requests."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from paddock import errors
 from paddock.egress import answers
 from paddock.egress.exchange import ProxyExchange
 from paddock.egress.gate import EgressConnection, EgressGate
-from paddock.egress.head import RequestHead, parse_request
 from paddock.egress.limits import Limits
-from paddock.egress.names import Host
 from paddock.egress.relay import relay
-from paddock.egress.wire import Wire
+from paddock.http1.head import RequestHead, parse_request
+from paddock.http1.hosts import Host
+from paddock.http1.stream_socket import StreamSocket
 
 
 class ProxySession:
-    def __init__(self, client: Wire, gate: EgressGate, limits: Limits) -> None:
+    def __init__(self, client: StreamSocket, gate: EgressGate, limits: Limits) -> None:
         self._client = client
         self._gate = gate
         self._limits = limits
@@ -30,8 +30,8 @@ class ProxySession:
                 pass
         except errors.MalformedRequest as trouble:
             self._hang_up("the client's request was malformed")
-            with contextlib.suppress(OSError):  # it may have gone already
-                await self._last_words(answers.malformed(trouble.message))
+            with contextlib.suppress(OSError):  # it may have disconnected already
+                await self._send_and_close(answers.malformed(trouble.message))
         except OSError:
             self._hang_up("reset by the client")
             self._client.reset()
@@ -44,7 +44,7 @@ class ProxySession:
             self._client.close()
 
     async def _serve_one(self) -> bool:
-        """Whether the connection is good for another request."""
+        """Whether the connection can serve another request."""
         data = await self._next_head()
         if data is None:
             return False
@@ -65,7 +65,7 @@ class ProxySession:
             async with asyncio.timeout(self._limits.head_seconds):
                 return await self._client.head(self._limits.head_bytes)
         except TimeoutError:
-            await self._last_words(answers.head_too_slow(self._limits.head_seconds))
+            await self._send_and_close(answers.head_too_slow(self._limits.head_seconds))
             return None
 
     async def _tunnel(self, request: RequestHead) -> None:
@@ -77,7 +77,7 @@ class ProxySession:
 
     async def _forward(self, request: RequestHead) -> bool:
         host, port, path = request.destination()
-        request.body()  # refuse ambiguous framing before anything is connected
+        request.body()  # refuse ambiguous framing before connecting
         server = self._kept(host, port) or await self._connect(host, port)
         if server is None:
             return False
@@ -106,14 +106,14 @@ class ProxySession:
         why = "no answer in time" if late else str(trouble)
         self._hang_up(why)
         if exchange.answered:
-            # Half a response must not look like a whole one.
+            # A partial response must not look complete.
             self._client.reset()
         else:
             said = answers.too_slow(str(host), port) if late else answers.unreachable(str(host), port, why)
-            await self._last_words(said)
+            await self._send_and_close(said)
 
     def _kept(self, host: Host, port: int) -> EgressConnection | None:
-        """The connection of the request before, if it leads to the same place and the server still holds it."""
+        """The connection of the previous request, if it has the same destination and the server still keeps it open."""
         if self._server is None:
             return None
         if self._goal == (host, port) and self._server.wire.is_quiet():
@@ -122,19 +122,19 @@ class ProxySession:
         return None
 
     async def _connect(self, host: Host, port: int) -> EgressConnection | None:
-        """None: it was refused or failed, and the client has been told."""
+        """None if the connection was refused or failed; the client has then got the error."""
         self._hang_up("complete")
         task = asyncio.current_task()
         try:
             server = await self._gate.connect(host, port, self._limits.connect_seconds)
         except errors.Forbidden as trouble:
-            await self._last_words(answers.denied(str(host), port, trouble.message))
+            await self._send_and_close(answers.denied(str(host), port, trouble.message))
         except errors.NotFound:
-            await self._last_words(answers.unresolved(str(host), port))
+            await self._send_and_close(answers.unresolved(str(host), port))
         except errors.PaddockError as trouble:
-            await self._last_words(answers.unreachable(str(host), port, trouble.message))
+            await self._send_and_close(answers.unreachable(str(host), port, trouble.message))
         except TimeoutError:
-            await self._last_words(answers.too_slow(str(host), port))
+            await self._send_and_close(answers.too_slow(str(host), port))
         else:
             server.cut = task.cancel if task is not None else None
             self._client.ready = server.passage.ready
@@ -151,6 +151,6 @@ class ProxySession:
             self._gate.finish(self._server, reason)
             self._server = self._goal = None
 
-    async def _last_words(self, data: bytes) -> None:
+    async def _send_and_close(self, data: bytes) -> None:
         await self._client.send(data)
         await self._client.linger()

@@ -1,14 +1,16 @@
-"""Egress for programs that know no proxy: every TCP connection of the namespace ends here and is made anew by the host.
+"""Egress for programs without proxy support: every TCP connection of the namespace ends here and is made anew by the
+host.
 
-The namespace has nothing but ``lo``. It needs, made inside it and before anything else runs there:
+The namespace has only ``lo``. It needs, set up before anything else runs in it:
 
 - ``lo`` up;
 - the routes ``local default dev lo`` for IPv4 (scope host) and IPv6, both of type local in table local, which make
-  every address one of its own: ``ip route add local default dev lo`` and ``ip -6 route add local default dev lo``;
+  every
+  address local: ``ip route add local default dev lo`` and ``ip -6 route add local default dev lo``;
 - :func:`ruleset`, loaded with ``nft -f -``;
 - two listeners (``127.0.0.1`` and ``::1``) on the TCP port, and for DNS a UDP and a TCP socket on each.
 
-None of that is what keeps a sandbox in: without the rules, or with other ones, a connection still ends at ``lo``, or
+Isolation does not depend on any of that: without the rules, or with other ones, a connection still ends at ``lo``, or
 here, where its destination is judged like any other.
 """
 
@@ -26,15 +28,15 @@ from paddock.egress import answers
 from paddock.egress.acceptor import Acceptor
 from paddock.egress.gate import EgressConnection, EgressGate
 from paddock.egress.limits import Limits
-from paddock.egress.names import Address, unmapped
 from paddock.egress.peek import Peeked, peek
 from paddock.egress.relay import relay
-from paddock.egress.wire import Wire
+from paddock.http1.hosts import Address, unmapped
+from paddock.http1.stream_socket import StreamSocket
 
 NAME_SERVER = "127.0.0.53"
 """For the sandbox's ``/etc/resolv.conf``."""
 
-_ORIGINAL_DESTINATION = 80  # SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST
+_SO_ORIGINAL_DST = 80  # SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST
 _RULES = """\
 table inet paddock_egress {{
   chain outgoing {{
@@ -56,12 +58,12 @@ table inet paddock_egress {{
 
 
 def ruleset(tcp_port: int, dns_port: int) -> str:
-    """For ``nft -f -`` in the namespace: TCP to the listener, DNS to the relay, nothing else at all."""
+    """Rules for ``nft -f -`` in the namespace: TCP to the listener, DNS to the relay, everything else dropped."""
     return _RULES.format(tcp_port=tcp_port, dns_port=dns_port, name_server=NAME_SERVER)
 
 
 class TransparentProxy:
-    """Serves the listeners, each made in the sandbox's network namespace and ours from now on."""
+    """Serves the listeners, created in the sandbox's network namespace; the proxy owns them."""
 
     def __init__(self, listeners: Sequence[socket.socket], gate: EgressGate, limits: Limits | None = None) -> None:
         self._gate = gate
@@ -75,7 +77,7 @@ class TransparentProxy:
     async def close(self) -> None:
         await asyncio.gather(*(acceptor.close() for acceptor in self._acceptors))
 
-    async def _serve(self, client: Wire) -> None:
+    async def _serve(self, client: StreamSocket) -> None:
         try:
             address, port = original_destination(client.sock)
             peeked = await self._peek(client, address, port)
@@ -83,23 +85,25 @@ class TransparentProxy:
             if server is not None:
                 await self._relay(client, server)
         except OSError:
-            client.reset()  # the client has gone
+            client.reset()  # the client disconnected
         except asyncio.CancelledError:
             client.reset()
             raise
         finally:
             client.close()
 
-    async def _peek(self, client: Wire, address: Address, port: int) -> Peeked:
-        """Only where a name can change the answer: waiting costs the client time."""
+    async def _peek(self, client: StreamSocket, address: Address, port: int) -> Peeked:
+        """Peek only if a name can change the decision, because waiting delays the client."""
         if not self._gate.needs_name(address, port):
             return Peeked()
         try:
             return await peek(client, self._limits.peek_seconds, self._limits.peek_bytes)
         except errors.MalformedRequest:
-            return Peeked()  # then the address has to do
+            return Peeked()  # then the address decides
 
-    async def _connect(self, client: Wire, address: Address, port: int, peeked: Peeked) -> EgressConnection | None:
+    async def _connect(
+        self, client: StreamSocket, address: Address, port: int, peeked: Peeked
+    ) -> EgressConnection | None:
         task = asyncio.current_task()
         seconds = self._limits.connect_seconds
         try:
@@ -118,13 +122,13 @@ class TransparentProxy:
                 client.reset()
             return None
         except (errors.PaddockError, TimeoutError):
-            client.reset()  # as near to "connection refused" as a connection can come that was accepted already
+            client.reset()  # the closest to "connection refused" for a connection that is already accepted
             return None
         server.cut = task.cancel if task is not None else None
         client.ready = server.passage.ready
         return server
 
-    async def _relay(self, client: Wire, server: EgressConnection) -> None:
+    async def _relay(self, client: StreamSocket, server: EgressConnection) -> None:
         how = "closed with the proxy"
         try:
             how = await relay(client, server.wire, server.passage, self._limits.idle_seconds)
@@ -133,14 +137,14 @@ class TransparentProxy:
 
 
 def original_destination(sock: socket.socket) -> tuple[Address, int]:
-    """Where a redirected client wanted to go. One that was not redirected wanted to come here."""
+    """The original destination of a redirected client; for one that was not redirected, the local address."""
     with contextlib.suppress(OSError):
         if sock.family == socket.AF_INET:
-            raw = sock.getsockopt(socket.SOL_IP, _ORIGINAL_DESTINATION, 16)
+            raw = sock.getsockopt(socket.SOL_IP, _SO_ORIGINAL_DST, 16)
             return IPv4Address(raw[4:8]), struct.unpack_from("!H", raw, 2)[0]
-        raw = sock.getsockopt(socket.IPPROTO_IPV6, _ORIGINAL_DESTINATION, 28)
+        raw = sock.getsockopt(socket.IPPROTO_IPV6, _SO_ORIGINAL_DST, 28)
         return unmapped(IPv6Address(raw[8:24])), struct.unpack_from("!H", raw, 2)[0]
-    # A namespace without rules, but with the routes: the connection arrived at the very address it was meant for.
+    # A namespace with the routes but without rules: the connection arrived at its intended address.
     here = sock.getsockname()
     plain = str(here[0]).partition("%")[0]
     return (IPv4Address(plain) if sock.family == socket.AF_INET else unmapped(IPv6Address(plain))), int(here[1])

@@ -19,7 +19,7 @@ from paddock import errors, ids
 from paddock.accounts.accounts import Accounts, Principal
 from paddock.accounts.tokens import Tokens, link_digest
 from paddock.clock import Clock
-from paddock.gateway.address import Form
+from paddock.gateway.address import AddressForm
 from paddock.gateway.request import (
     COOKIE,
     COOKIES,
@@ -79,7 +79,7 @@ class Access:
         shown = bool(request.parameter(LINK_PARAMETER) or request.parameter(TICKET_PARAMETER))
         if shown and (expires_at := await self._expiry(request, sandbox)) is not None:
             # A browser that comes to a page this way gets a cookie, since it will ask for more than the page.
-            new_cookie = request.destination.form is Form.HOST and request.is_navigation()
+            new_cookie = request.destination.form is AddressForm.HOST and request.is_navigation()
             return AccessGranted(secret, self._new_cookie(request, sandbox, expires_at, secure) if new_cookie else None)
         owned = who is not None and (who.is_admin or who.user_id == sandbox.owner_id)
         if sandbox.public_ports or owned:
@@ -116,8 +116,12 @@ class Access:
         port, form = request.destination.port, request.destination.form
         if link := request.parameter(LINK_PARAMETER):
             ended = link_digest(link) in (sandbox.daytona or {}).get("ended_links", ())
-            return None if ended else self._tokens.check_link(sandbox.key, port, link, by_path=form is not Form.HOST)
-        if form is not Form.HOST:
+            return (
+                None
+                if ended
+                else self._tokens.check_link(sandbox.key, port, link, by_path=form is not AddressForm.HOST)
+            )
+        if form is not AddressForm.HOST:
             return None
         try:
             ticket = await self._tokens.redeem(request.parameter(TICKET_PARAMETER) or "")
@@ -128,7 +132,7 @@ class Access:
 
     def _has_cookie(self, request: PortRequest, sandbox: SandboxRow) -> bool:
         port = request.destination.port
-        return request.destination.form is Form.HOST and any(
+        return request.destination.form is AddressForm.HOST and any(
             name in COOKIES and self._tokens.check_cookie(sandbox.key, port, value) for name, value in request.cookies()
         )
 

@@ -33,7 +33,7 @@ _DASHED_ADDRESS = re.compile(r"[0-9]{1,3}(?:-[0-9]{1,3}){3}")
 _PATH = re.compile(r"/p/(?P<name>[^/]*)/(?P<port>[^/]*)(?=/|$)")
 
 
-class Form(Enum):
+class AddressForm(Enum):
     """How a request names a port. Only the host form has an origin of its own; the others share the API's."""
 
     HOST = "host"
@@ -46,7 +46,7 @@ class Destination:
     key: str
     """The sandbox's DNS-safe key; in the path form its id will do as well."""
     port: int
-    form: Form = Form.HOST
+    form: AddressForm = AddressForm.HOST
     prefix: str = ""
     """What the path form put before the path, without a slash at the end."""
 
@@ -70,14 +70,14 @@ def find_destination(host: str, header: Callable[[str], str | None], path: str) 
         if not name_given or not port_given:
             missing = "E2b-Sandbox-Port" if name_given else "E2b-Sandbox-Id"
             raise errors.MalformedRequest(f"The header {missing} is missing: both say which port of which sandbox.")
-        destination = Destination(_key(name_given.strip()), _port(port_given.strip()), Form.HEADER)
+        destination = Destination(_key(name_given.strip()), _port(port_given.strip()), AddressForm.HEADER)
         # E2B's SDKs before 2.27 send both headers with a connect request to the control plane, too.
         return None if destination.port == ENVD_PORT and path.startswith(CONTROL_PLANE) else destination
     in_path = _PATH.match(path)
     if in_path is not None:
         name = in_path["name"]
         key = name if ids.is_sandbox_id(name) else _key(name)
-        return Destination(key, _port(in_path["port"]), Form.PATH, in_path[0])
+        return Destination(key, _port(in_path["port"]), AddressForm.PATH, in_path[0])
     return None
 
 

@@ -6,20 +6,20 @@ import asyncio
 import select
 import socket
 
-from paddock.egress.wire import Wire
+from paddock.http1.stream_socket import StreamSocket
 
 _LOOK_SECONDS = 15.0
 # Who vanished without a word is found out after about two minutes.
 _KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 
 
-def client_wire(connected: int) -> Wire:
+def client_wire(connected: int) -> StreamSocket:
     """Over a duplicate of this descriptor, which stays the web server's."""
     sock = socket.socket(fileno=socket.dup(connected))
     if sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         notice_silent_end(sock)
-    return Wire(sock)
+    return StreamSocket(sock)
 
 
 def notice_silent_end(sock: socket.socket) -> None:
@@ -29,7 +29,7 @@ def notice_silent_end(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-async def hung_up(client: Wire) -> bool:
+async def hung_up(client: StreamSocket) -> bool:
     """Wait until the client says something. Whether that was its last word; what else it says stays unread."""
     if client.ahead:
         return False
@@ -42,7 +42,7 @@ async def hung_up(client: Wire) -> bool:
         return True
 
 
-async def gone(client: Wire) -> None:
+async def gone(client: StreamSocket) -> None:
     """Wait until a client that has said its last word cannot listen either.
 
     The end of its stream is always readable, so there is nothing to wait on; the kernel learns of it by its keep-alive

@@ -11,8 +11,13 @@ from enum import Enum
 from typing import Protocol
 
 from paddock import errors
-from paddock.egress.body import move_body
-from paddock.egress.head import (
+from paddock.gateway.address import AddressForm
+from paddock.gateway.client_socket import gone, hung_up
+from paddock.gateway.origin import RawHeaders, outward
+from paddock.gateway.request import PortRequest
+from paddock.http1.body import move_body
+from paddock.http1.body_framing import BodyEnd, ConnectionCloseEnd, end_of
+from paddock.http1.head import (
     MAX_INTERIM_RESPONSES,
     NO_BODY,
     Body,
@@ -22,12 +27,7 @@ from paddock.egress.head import (
     parse_response,
     write_head,
 )
-from paddock.egress.wire import CHUNK, Wire
-from paddock.gateway.address import Form
-from paddock.gateway.body_framing import BodyEnd, ConnectionCloseEnd, end_of
-from paddock.gateway.client_socket import gone, hung_up
-from paddock.gateway.origin import RawHeaders, outward
-from paddock.gateway.request import PortRequest
+from paddock.http1.stream_socket import CHUNK, StreamSocket
 
 HEAD_BYTES = 65_536
 
@@ -83,7 +83,12 @@ class HttpExchange:
     """Run it once; then its attributes say what became of the two connections."""
 
     def __init__(
-        self, client: Wire, server: Wire, request: UpstreamRequest, lease: TrafficCounter, given: bytes = b""
+        self,
+        client: StreamSocket,
+        server: StreamSocket,
+        request: UpstreamRequest,
+        lease: TrafficCounter,
+        given: bytes = b"",
     ) -> None:
         """``given``: what was read of the body already; the request's body is the rest."""
         self.client_lives = False
@@ -262,7 +267,7 @@ class HttpExchange:
 class PortExchange(HttpExchange):
     """With an application in a sandbox, whose answers reach no further than its own origin."""
 
-    def __init__(self, client: Wire, server: Wire, request: PortRequest, lease: TrafficCounter) -> None:
+    def __init__(self, client: StreamSocket, server: StreamSocket, request: PortRequest, lease: TrafficCounter) -> None:
         super().__init__(client, server, request, lease)
         self._port_request = request
 
@@ -271,7 +276,7 @@ class PortExchange(HttpExchange):
 
     def _passes_hints(self) -> bool:
         """On the API's origin, where no page is shown, there are no hints of what a page will need."""
-        return self._port_request.destination.form is Form.HOST
+        return self._port_request.destination.form is AddressForm.HOST
 
 
 def _encode(response: ResponseHead, headers: RawHeaders) -> bytes:

@@ -9,12 +9,12 @@ from dataclasses import replace
 import structlog
 
 from paddock import errors
-from paddock.egress.head import Framing, ResponseHead, parse_response
-from paddock.egress.wire import Wire
 from paddock.gateway.exchange import HEAD_BYTES, HttpExchange, UpstreamClosed, UpstreamMalformed
 from paddock.gateway.origin import RawHeaders
 from paddock.gateway.request import ClientInfo
 from paddock.gateway.routing import ForwardedRequest, Routing
+from paddock.http1.head import Framing, ResponseHead, parse_response
+from paddock.http1.stream_socket import StreamSocket
 
 _ASK_TIMEOUT_S = 10.0
 _MAX_ANSWER = 1 << 20
@@ -35,7 +35,7 @@ class NoCounter:
 
 
 class ForwardExchange(HttpExchange):
-    def __init__(self, client: Wire, forwarded: ForwardedRequest, let_in: Callable[[], None]) -> None:
+    def __init__(self, client: StreamSocket, forwarded: ForwardedRequest, let_in: Callable[[], None]) -> None:
         """``let_in`` is called when the other server answers with what was asked for, not with a refusal."""
         super().__init__(client, forwarded.upstream.wire, forwarded, NoCounter(), forwarded.given)
         self._let_in = let_in

@@ -11,7 +11,7 @@ from paddock import errors
 from paddock.accounts.accounts import Principal
 from paddock.gateway import responses
 from paddock.gateway.access import Access, AccessDenied, AccessGranted
-from paddock.gateway.address import ENVD_PORT, Destination, Form
+from paddock.gateway.address import ENVD_PORT, AddressForm, Destination
 from paddock.gateway.connections import Connections
 from paddock.gateway.direct_upload import UploadThreads
 from paddock.gateway.origin import shows_or_runs
@@ -55,7 +55,7 @@ class Gateway:
     def check_form(self, request: PortRequest) -> None:
         """On the API's own origin nothing of a sandbox is shown or run; nobody learns here what exists."""
         to = request.destination
-        if to.form is not Form.HOST and shows_or_runs(request):
+        if to.form is not AddressForm.HOST and shows_or_runs(request):
             url = None if to.by_id else self.context.settings.port_url(to.key, to.port)
             raise responses.not_for_pages(url, worker=request.header("service-worker") is not None)
 
@@ -89,7 +89,7 @@ class Gateway:
     def refused(self, forwarded: ForwardedRequest, refusal: responses.GatewayRefusal) -> responses.GatewayResponse:
         to = forwarded.destination
         as_html = "text/html" in (forwarded.header("accept") or "")
-        return refusal.answer(to.key if to else "", to.form if to else Form.PATH, as_html=as_html)
+        return refusal.answer(to.key if to else "", to.form if to else AddressForm.PATH, as_html=as_html)
 
     async def reach(self, lease: TrafficLease, port: int, *, for_a_page: bool = False) -> Upstream:
         """A connection to the port; a service that is registered for it is started where nothing listens yet.

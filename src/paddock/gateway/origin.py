@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from paddock.gateway.address import Destination, Form
+from paddock.gateway.address import AddressForm, Destination
 from paddock.gateway.request import COOKIES, PortRequest
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -98,7 +98,7 @@ def shows_or_runs(request: PortRequest) -> bool:
 def outward(headers: Iterable[tuple[bytes, bytes]], request: PortRequest) -> RawHeaders:
     """The headers of an application's answer as they go to the client. What is added here, it cannot take away."""
     destination = request.destination
-    if destination.form is Form.HOST:
+    if destination.form is AddressForm.HOST:
         kept = list(_own_origin(headers))
         if not any(name.lower() == b"cross-origin-opener-policy" for name, _ in kept):
             # Whoever opens a sandbox's page from elsewhere keeps no hold on it. A page that wants that can say so.
@@ -107,9 +107,9 @@ def outward(headers: Iterable[tuple[bytes, bytes]], request: PortRequest) -> Raw
     return [*_apis_origin(headers, destination, browser=request.is_browser()), *_ADDED]
 
 
-def answer_headers(form: Form, *, page: bool) -> list[tuple[str, str]]:
+def answer_headers(form: AddressForm, *, page: bool) -> list[tuple[str, str]]:
     """For an answer of the gateway's own."""
-    if form is not Form.HOST:
+    if form is not AddressForm.HOST:
         policy = f"{PAGE_POLICY}; frame-ancestors 'none'" if page else _NO_DOCUMENT
         return list((API_HEADERS | {"Content-Security-Policy": policy}).items())
     # Previews are shown in frames of other sites, and so is the page that says that one is starting.

@@ -14,8 +14,6 @@ from contextlib import ExitStack, contextmanager
 import structlog
 
 from paddock import errors
-from paddock.egress.head import Framing
-from paddock.egress.wire import Wire
 from paddock.gateway import responses
 from paddock.gateway.connections import TrackedConnection
 from paddock.gateway.exchange import (
@@ -35,6 +33,8 @@ from paddock.gateway.routing import ForwardedRequest
 from paddock.gateway.traffic_lease import TrafficLease
 from paddock.gateway.tunnel import tunnel
 from paddock.gateway.upstream import Upstream
+from paddock.http1.head import Framing
+from paddock.http1.stream_socket import StreamSocket
 from paddock.store.records import SandboxRow
 
 KEEP_ALIVE_SECONDS = 620.0
@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 
 class PortSession:
-    def __init__(self, gateway: Gateway, client: Wire, caller: ClientInfo, tracked: TrackedConnection) -> None:
+    def __init__(self, gateway: Gateway, client: StreamSocket, caller: ClientInfo, tracked: TrackedConnection) -> None:
         self._gateway = gateway
         self._tracked = tracked
         self._head_seconds = gateway.context.settings.head_timeout

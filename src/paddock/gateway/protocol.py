@@ -21,7 +21,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from paddock import errors
 from paddock.gateway import responses
 from paddock.gateway.asgi_extensions import ASK, CUT, DIRECT_BODY, FORWARD, TRACKED
-from paddock.gateway.body_framing import ChunkedEnd, body_of
 from paddock.gateway.client_socket import client_wire
 from paddock.gateway.connections import TrackedConnection
 from paddock.gateway.direct_upload import LEAST, DirectBody, LentSocket
@@ -32,6 +31,7 @@ from paddock.gateway.port_session import PortSession
 from paddock.gateway.request import ClientInfo, read_port_request
 from paddock.gateway.routing import ForwardedRequest
 from paddock.gateway.write_stalls import StallTimer
+from paddock.http1.body_framing import ChunkedEnd, body_of
 
 _LINGER_BYTES = 1 << 20
 _LINGER_SECONDS = 2.0

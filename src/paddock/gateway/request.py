@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from urllib.parse import unquote_plus
 
 from paddock import errors
-from paddock.egress.head import Body, RequestHead, parse_request, write_head
-from paddock.gateway.address import ENVD_PORT, ID_HEADER, PORT_HEADER, Destination, Form, find_destination
+from paddock.gateway.address import ENVD_PORT, ID_HEADER, PORT_HEADER, AddressForm, Destination, find_destination
+from paddock.http1.head import Body, RequestHead, parse_request, write_head
 from paddock.runtime.port_links import LINK_PARAMETER, TICKET_PARAMETER
 
 TRAFFIC_HEADER = "e2b-traffic-access-token"
@@ -128,7 +128,7 @@ class PortRequest:
         """The head as it goes into the sandbox. ``secret``: headers that hold a key of ours."""
         headers = [(b"Host", self._host(host_mask))]
         # What a browser keeps for the API's host (a dashboard's session, say) is no application's business.
-        foreign = {"cookie"} if self.destination.form is not Form.HOST and self.is_browser() else frozenset()
+        foreign = {"cookie"} if self.destination.form is not AddressForm.HOST and self.is_browser() else frozenset()
         for key, value in self.head.end_to_end():
             name = key.lower().decode()
             if name in _NOT_FORWARDED or name in _ADDED or name in secret or name in foreign:

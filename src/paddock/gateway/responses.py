@@ -13,7 +13,7 @@ from typing import Any
 
 from paddock import errors
 from paddock.gateway.access import AccessDenied, AccessReason
-from paddock.gateway.address import Form
+from paddock.gateway.address import AddressForm
 from paddock.gateway.origin import FORGET_COOKIES, FORGET_WORKERS, answer_headers
 from paddock.gateway.request import TRAFFIC_HEADER
 
@@ -44,7 +44,7 @@ class GatewayResponse:
     content_type: str
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
-    form: Form = Form.PATH
+    form: AddressForm = AddressForm.PATH
     """How the request named the port. Where that is not known, the answer is fit for the API's origin."""
 
     def encode(self, *, head_only: bool = False, close: bool = False) -> bytes:
@@ -77,7 +77,7 @@ class GatewayRefusal(Exception):
     """After how many seconds a page should look again by itself, where it may be better then."""
     headers: tuple[tuple[str, str], ...] = ()
 
-    def answer(self, sandbox: str, form: Form, *, as_html: bool) -> GatewayResponse:
+    def answer(self, sandbox: str, form: AddressForm, *, as_html: bool) -> GatewayResponse:
         if as_html:
             return GatewayResponse(self.status, _HTML, self._page(sandbox), self.headers, form)
         document = {"sandboxId": sandbox, "message": self.message, **self.fields, "code": self.status}
@@ -108,7 +108,7 @@ def head_too_long(head: bytes, limit: int) -> GatewayResponse:
         return GatewayResponse(431, _TEXT, f"{text}\n".encode())
     if _HOST_FORM.search(head):
         text += " Most of it are cookies: clear them, or open the address of the server itself once, which does."
-        return GatewayResponse(431, _TEXT, f"{text}\n".encode(), form=Form.HOST)
+        return GatewayResponse(431, _TEXT, f"{text}\n".encode(), form=AddressForm.HOST)
     text += " Most of it were cookies, which your browser has been told to clear. Load the page again."
     return GatewayResponse(431, _TEXT, f"{text}\n".encode(), (FORGET_COOKIES,))
 

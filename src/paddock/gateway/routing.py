@@ -16,10 +16,10 @@ from urllib.parse import unquote
 import structlog
 
 from paddock import errors, ids
-from paddock.egress.head import NO_BODY, Body, Framing, RequestHead, parse_request, write_head
 from paddock.gateway.address import Destination, find_destination
 from paddock.gateway.request import FORWARDED_HEADER, ClientInfo, SingleHeaders, named
 from paddock.gateway.upstream import Upstream, dial_server
+from paddock.http1.head import NO_BODY, Body, Framing, RequestHead, parse_request, write_head
 from paddock.server.context import ServerContext
 
 _API_PATH = re.compile(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from paddock.egress.wire import Wire
 from paddock.gateway.client_socket import gone
 from paddock.gateway.exchange import TrafficCounter
+from paddock.http1.stream_socket import StreamSocket
 
 _HALF_CLOSED_SECONDS = 60.0
 """For a client to finish after the server has. Whether the server still listens shows only when something is sent."""
 
 
-async def tunnel(client: Wire, server: Wire, lease: TrafficCounter) -> None:
+async def tunnel(client: StreamSocket, server: StreamSocket, lease: TrafficCounter) -> None:
     """Until each side has said its last. Raises OSError where one of them was cut off."""
     inward = asyncio.create_task(_pump(client, server, lease.sent))
     outward = asyncio.create_task(_pump(server, client, lease.received))
@@ -39,7 +39,7 @@ async def tunnel(client: Wire, server: Wire, lease: TrafficCounter) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _pump(source: Wire, sink: Wire, moved: Callable[[int], None]) -> None:
+async def _pump(source: StreamSocket, sink: StreamSocket, moved: Callable[[int], None]) -> None:
     while count := await source.move(sink):
         moved(count)
     sink.end()

@@ -15,8 +15,8 @@ from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from paddock import errors
-from paddock.egress.wire import CHUNK, Wire
 from paddock.gateway.client_socket import notice_silent_end
+from paddock.http1.stream_socket import CHUNK, StreamSocket
 from paddock.machine.base import Connection, Machine
 
 _DIAL_SECONDS = 15.0
@@ -31,7 +31,7 @@ class SocketDialer(Protocol):
 
 
 class Upstream:
-    def __init__(self, wire: Wire, bridge: StreamBridge | None = None) -> None:
+    def __init__(self, wire: StreamSocket, bridge: StreamBridge | None = None) -> None:
         self.wire = wire
         self._bridge = bridge
 
@@ -56,7 +56,7 @@ class StreamBridge:
 
     def __init__(self, connection: Connection, end: socket.socket) -> None:
         self._connection = connection
-        self._wire = Wire(end)
+        self._wire = StreamSocket(end)
         self._tasks = [asyncio.create_task(self._inward()), asyncio.create_task(self._outward())]
 
     async def close(self) -> None:
@@ -86,12 +86,12 @@ async def dial(machine: Machine, port: int) -> Upstream:
     try:
         async with asyncio.timeout(_DIAL_SECONDS):
             if isinstance(machine, SocketDialer):
-                return Upstream(_prompt(Wire(await machine.dial_socket(port))))
+                return Upstream(_prompt(StreamSocket(await machine.dial_socket(port))))
             connection = await machine.dial(port)
     except TimeoutError:
         raise errors.ProviderTimeout(f"Port {port} of the sandbox could not be reached in time.") from None
     ours, theirs = socket.socketpair()
-    return Upstream(Wire(ours), StreamBridge(connection, theirs))
+    return Upstream(StreamSocket(ours), StreamBridge(connection, theirs))
 
 
 async def dial_server(url: str) -> Upstream:
@@ -103,7 +103,7 @@ async def dial_server(url: str) -> Upstream:
         sock = await _connected(host, port)
         notice_silent_end(sock)
         if not tls:
-            return Upstream(_prompt(Wire(sock)))
+            return Upstream(_prompt(StreamSocket(sock)))
         try:
             context = await asyncio.to_thread(_tls)
             reader, writer = await asyncio.open_connection(sock=sock, ssl=context, server_hostname=host)
@@ -111,7 +111,7 @@ async def dial_server(url: str) -> Upstream:
             sock.close()
             raise
     ours, theirs = socket.socketpair()
-    return Upstream(Wire(ours), StreamBridge(TlsConnection(reader, writer), theirs))
+    return Upstream(StreamSocket(ours), StreamBridge(TlsConnection(reader, writer), theirs))
 
 
 async def _connected(host: str, port: int) -> socket.socket:
@@ -157,7 +157,7 @@ class TlsConnection(Connection):
         self._writer.close()
 
 
-def _prompt(wire: Wire) -> Wire:
+def _prompt(wire: StreamSocket) -> StreamSocket:
     if wire.sock.family != socket.AF_UNIX:  # which a way to a sandbox that is far away begins with
         wire.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return wire

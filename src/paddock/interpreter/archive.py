@@ -33,9 +33,16 @@ class Source:
     place: str
 
 
+def find(folder: Path, kind: str, fingerprint: str) -> Archive | None:
+    """What was made before."""
+    name = _name(kind, fingerprint)
+    path = folder / f"{name}.tar"
+    return Archive(path, name) if path.exists() else None
+
+
 def make(folder: Path, kind: str, fingerprint: str, sources: Iterable[Source]) -> Archive:
     """The archive of these sources, made now unless an earlier server has."""
-    name = f"{kind}-{hashlib.sha256(fingerprint.encode()).hexdigest()[:16]}"
+    name = _name(kind, fingerprint)
     path = folder / f"{name}.tar"
     if not path.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -48,6 +55,10 @@ def make(folder: Path, kind: str, fingerprint: str, sources: Iterable[Source]) -
         finally:
             unfinished.unlink(missing_ok=True)
     return Archive(path, name)
+
+
+def _name(kind: str, fingerprint: str) -> str:
+    return f"{kind}-{hashlib.sha256(fingerprint.encode()).hexdigest()[:16]}"
 
 
 def _add(tar: tarfile.TarFile, source: Source, scratch: Path) -> None:

@@ -18,6 +18,7 @@ from paddock import errors
 from paddock.ids import new_process_id
 from paddock.interpreter import PORT, archive, kit
 from paddock.interpreter.archive import Archive, Source
+from paddock.interpreter.kit_download import KitDownload
 from paddock.machine.base import DEFAULT_USER, Machine, ProcessSpec
 from paddock.machine.threads import in_thread
 
@@ -31,12 +32,17 @@ _CHUNK = 1 << 20
 _PROBE = """
 import importlib.util, json, os, sys, sysconfig
 needed = ("ipykernel", "jupyter_client", "IPython", "zmq", "tornado", "traitlets")
+try:
+    libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
+except (AttributeError, OSError, ValueError):  # another C library
+    libc = ""
 found = {
-    "version": "%d.%d" % sys.version_info[:2],
+    "version": "%d.%d.%d" % sys.version_info[:3],
+    "libc": libc,
     "usable": sys.version_info >= (3, 9),
     "abi": str(sysconfig.get_config_var("SOABI")),
     "has_kernels": all(importlib.util.find_spec(name) for name in needed),
-    "there": [name for name in sys.argv[2:] if os.path.isdir(os.path.join(sys.argv[1], name))],
+    "there": os.listdir(sys.argv[1]) if os.path.isdir(sys.argv[1]) else [],
 }
 print(json.dumps(found))
 """
@@ -68,6 +74,8 @@ class _Probed:
     version: str
     usable: bool
     abi: str
+    libc: str
+    """"glibc 2.36", or nothing."""
     has_kernels: bool
     there: frozenset[str]
 
@@ -79,6 +87,7 @@ class Installation:
         self._folder = folder
         self._making = asyncio.Lock()
         self._made: tuple[Archive, Archive | None] | None = None
+        self._download = KitDownload(folder)
 
     async def prepare(self) -> None:
         """Make what will be sent, ahead of time: the first server of an installation needs a second for it."""
@@ -87,11 +96,11 @@ class Installation:
     async def bring(self, machine: Machine) -> list[str]:
         """The command that starts the interpreter in this sandbox."""
         program, packages = await self._archives()
-        wanted = [program.name, *([packages.name] if packages else [])]
-        probed = await self._probe(machine, wanted)
+        probed = await self._probe(machine)
         needed = [program]
         if not probed.has_kernels:
-            needed.append(_fitting(probed, packages))
+            fits = probed.abi == kit.abi()
+            needed.append(packages if packages and fits else await self._download.get(probed.abi, probed.libc))
         for each in needed:
             if each.name not in probed.there:
                 await self._unpack(machine, each)
@@ -105,11 +114,13 @@ class Installation:
                 self._made = await in_thread(lambda: (_program(self._folder), kit.make(self._folder)))
             return self._made
 
-    async def _probe(self, machine: Machine, names: list[str]) -> _Probed:
-        said = await _run(machine, [PYTHON, "-E", "-c", _PROBE, _FOLDER, *names], DEFAULT_USER, "look at Python")
+    async def _probe(self, machine: Machine) -> _Probed:
+        said = await _run(machine, [PYTHON, "-E", "-c", _PROBE, _FOLDER], DEFAULT_USER, "look at Python")
         try:
             found = json.loads(said)
-            probed = _Probed(**{**found, "there": frozenset(found["there"])})
+            names = {name: str(found[name]) for name in ("version", "abi", "libc")}
+            there = frozenset(map(str, found["there"]))
+            probed = _Probed(**names, usable=bool(found["usable"]), has_kernels=bool(found["has_kernels"]), there=there)
         except (ValueError, TypeError, KeyError):
             raise errors.ProviderRefused(f"The sandbox's Python said something unexpected: {said[:200]!r}") from None
         if not probed.usable:
@@ -123,21 +134,6 @@ class Installation:
         await machine.write_file(arrived, _chunks(sent.path), atomic=False, user="root")
         tag = str(sys.implementation.cache_tag)
         await _run(machine, [PYTHON, "-c", _UNPACK, _FOLDER, sent.name, arrived, tag], "root", "unpack the interpreter")
-
-
-def _fitting(probed: _Probed, packages: Archive | None) -> Archive:
-    """The kit, if it is for a Python like this."""
-    if packages is not None and probed.abi == kit.abi():
-        return packages
-    why = (
-        "the server was installed without its extra `interpreter`"
-        if packages is None
-        else f"the server has them for Python {kit.python_version()} ({kit.abi()}) only"
-    )
-    raise errors.InterpreterMissing(
-        f"The sandbox's Python {probed.version} ({probed.abi}) has no ipykernel, and {why}. "
-        "Run `pip install ipykernel jupyter-client` in the sandbox, or use a template that has them."
-    )
 
 
 def _program(folder: Path) -> Archive:

@@ -1,18 +1,18 @@
-"""The kit: ipykernel and jupyter-client with what they need, out of the server's own environment.
+"""The kit: ipykernel and jupyter-client with what they need, for sandboxes whose Python has them not.
 
-For sandboxes whose Python has them not. It holds compiled modules, so it fits a Python of the same version,
-architecture and C library only; the name of that combination is its ``abi``.
+It holds compiled modules, so it fits a Python of the same version, architecture and C library only; the name of that
+combination is its ``abi``. Here it is made of the server's own environment, where that has the extra ``interpreter``;
+else :mod:`paddock.interpreter.kit_download` gets it.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import re
-import sys
 import sysconfig
 from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from paddock.interpreter import archive
 from paddock.interpreter.archive import Archive, Source
@@ -22,14 +22,11 @@ LEFT_OUT = frozenset({"debugpy", "jedi", "parso", "tzdata"})
 """A debugger and completions, two thirds of the size, which nobody asks a program for; time zones are for Windows."""
 _NAME = re.compile(r"^[A-Za-z0-9._-]+")
 _TESTS = frozenset({"tests", "test"})
+_NO_PACKAGES = frozenset({"bin", "etc", "share"})
 
 
 def abi() -> str:
     return str(sysconfig.get_config_var("SOABI"))
-
-
-def python_version() -> str:
-    return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def make(folder: Path) -> Archive | None:
@@ -59,10 +56,14 @@ def _closure() -> list[Distribution] | None:
     return list(found.values())
 
 
+def wanted(place: PurePath) -> bool:
+    """Whether a file of a package is of use in a sandbox."""
+    return not (_TESTS | {"__pycache__"}) & set(place.parts) and place.parts[0] not in _NO_PACKAGES
+
+
 def _files(distribution: Distribution) -> Iterator[Source]:
     for file in distribution.files or ():
-        outside = file.is_absolute() or ".." in file.parts
-        if outside or "__pycache__" in file.parts or _TESTS & set(file.parts):
+        if file.is_absolute() or ".." in file.parts or not wanted(file):
             continue
         path = Path(str(distribution.locate_file(file)))
         if path.is_file():

@@ -1,1 +1,1 @@
-"""Deciding: the one place that owns each sandbox's life."""
+"""The lifecycle of sandboxes: states, transitions, deadlines, reconciliation and the warm pool."""

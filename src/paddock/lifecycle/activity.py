@@ -1,4 +1,5 @@
-"""Who is inside which sandbox now. Long uses (a stream, a terminal, a slow command) keep the idle deadline away."""
+"""Tracks which sandboxes are in use. Long uses (a stream, a terminal, a slow command) keep postponing the idle
+deadline."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ class Activity:
         self._inside: dict[str, tuple[SandboxRow, int]] = {}
 
     def inside(self, sandbox_id: str) -> SandboxRow | None:
-        """The sandbox, if somebody is using it through this server."""
+        """The sandbox's row if it is in use through this server, else None."""
         entry = self._inside.get(sandbox_id)
         return entry[0] if entry else None
 
@@ -36,7 +37,7 @@ class Activity:
                 self._inside[sandbox.sandbox_id] = (current, count - 1)
 
     async def refresh(self) -> float:
-        """Touch everything that is in use; answers how long that is good for."""
+        """Postpone the idle deadline of every sandbox in use; returns the seconds until the next refresh is needed."""
         users = [sandbox for sandbox, _ in self._inside.values()]
         for sandbox in users:
             await self._journal.touch(sandbox)

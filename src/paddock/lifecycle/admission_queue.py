@@ -1,8 +1,8 @@
-"""Creates, or commands, that come in the same moment begin one after another.
+"""Staggers creates, or commands, that arrive at the same moment.
 
-Taken up all at once, every step of the first waits for that step of all the others, and all of them end when the last
-one does. One after another the first has its answer, or its command runs on another core, while the next is looked
-at. Nobody waits long for one that takes its time: its turn is over after a moment, and it goes on beside the next.
+If all start at once, each step of the first one waits for the same step of all others, and all finish when the last one
+does. Started one after another, the first one is answered, or runs on another core, while the next is processed. A slot
+is held for at most a few milliseconds; slower work then continues alongside the next, so nothing waits long.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-_LONGEST_TURN = 0.004
+_MAX_SLOT_S = 0.004
 
 
 class AdmissionQueue:
-    def __init__(self, at_once: int | None = None, longest_turn: float = _LONGEST_TURN) -> None:
+    def __init__(self, at_once: int | None = None, longest_turn: float = _MAX_SLOT_S) -> None:
         self._free = at_once or os.cpu_count() or 1
         self._longest_turn = longest_turn
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """In the order of arrival."""
+        """Wait for a slot, in order of arrival. The slot is freed on exit, or earlier once the time limit has
+        passed."""
         if self._free and not self._waiting:
             self._free -= 1
         else:
@@ -35,7 +36,7 @@ class AdmissionQueue:
             nonlocal over
             if not over:
                 over = True
-                self._pass_on()
+                self._release_slot()
 
         timer = asyncio.get_running_loop().call_later(self._longest_turn, leave)
         try:
@@ -50,11 +51,12 @@ class AdmissionQueue:
         try:
             await mine
         except asyncio.CancelledError:
-            if mine.done() and not mine.cancelled():  # the turn and the cancellation came in the same moment
-                self._pass_on()
+            # the slot was granted and the task was cancelled in the same loop iteration
+            if mine.done() and not mine.cancelled():
+                self._release_slot()
             raise
 
-    def _pass_on(self) -> None:
+    def _release_slot(self) -> None:
         while self._waiting:
             next_one = self._waiting.popleft()
             if not next_one.done():

@@ -1,4 +1,4 @@
-"""Tells those who wait inside this process that there is news in the database. Only a hint: the rows are the truth."""
+"""Notifies waiters in this process of changes in the database. Only a hint: waiters must read the rows themselves."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _MAX_CHANGES = 1000
 
 
 class RowChanges:
-    """Rows of one owner as they changed. Who is too slow misses the oldest."""
+    """Queue of changed rows of one owner's sandboxes. A slow consumer loses the oldest."""
 
     def __init__(self) -> None:
         self._rows: deque[SandboxRow] = deque(maxlen=_MAX_CHANGES)
         self._news = asyncio.Event()
         self._known: dict[str, tuple[int, State]] | None = None
-        """Version and state of what was changed lately, as far as this process has seen it. None: it has not looked."""
+        """Version and state of recently changed rows that this process has seen. None until the first comparison."""
 
     def add(self, sandbox: SandboxRow) -> None:
         if self._known is not None:
@@ -29,8 +29,9 @@ class RowChanges:
         self._news.set()
 
     def compare(self, rows: Sequence[SandboxRow]) -> None:
-        """These are all that were changed lately, by whomever: what is new among them is a change. They may have been
-        read before something that was added since."""
+        """Queue the rows that are new or have changed state since the last call. ``rows`` are all that changed recently
+        on any server; they may have been read before a row that ``add`` has received since, so versions are compared.
+        """
         if self._known is None:
             self._known = {row.sandbox_id: (row.version, row.state) for row in rows}
             return
@@ -55,14 +56,14 @@ class Bus:
         self._following: dict[str, set[RowChanges]] = {}
 
     def changed(self, sandbox: SandboxRow) -> None:
-        """It is in another state; this is its row."""
+        """The sandbox has entered another state; ``sandbox`` is its new row."""
         self.publish(sandbox.sandbox_id)
         for changes in self._following.get(sandbox.owner_id, ()):
             changes.add(sandbox)
 
     @contextlib.contextmanager
     def follow(self, owner_id: str) -> Iterator[RowChanges]:
-        """Every change of state of this owner's sandboxes that this process brings about, and those that
+        """Yields the state changes of this owner's sandboxes: those made by this process, and those that
         :class:`~paddock.lifecycle.peer_changes.PeerChanges` finds."""
         changes = RowChanges()
         self._following.setdefault(owner_id, set()).add(changes)
@@ -75,7 +76,7 @@ class Bus:
 
     @property
     def followed(self) -> Sequence[str]:
-        """Owners whose sandboxes somebody follows."""
+        """Owners whose sandboxes are being followed."""
         return list(self._following)
 
     def compare(self, owner_id: str, rows: Sequence[SandboxRow]) -> None:
@@ -91,7 +92,8 @@ class Bus:
 
     @contextlib.contextmanager
     def listen(self, sandbox_id: str) -> Iterator[asyncio.Event]:
-        """An event that is set whenever there may be news; the listener clears it before it looks."""
+        """An event that is set whenever the sandbox may have changed; the listener clears it before it reads
+        the row."""
         event = asyncio.Event()
         self._waiting.setdefault(sandbox_id, set()).add(event)
         try:

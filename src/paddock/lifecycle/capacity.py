@@ -1,4 +1,4 @@
-"""The most that one sandbox may ask for: what the operator allows, and never more than the provider's machine has."""
+"""Maximum resources of one sandbox: the operator's limit, and never more than the provider's machine has."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from paddock.providers.base import Capacity
 from paddock.settings import Settings
 from paddock.store.records import SandboxRow
 
-_FRESH_SECONDS = 60.0
-"""For which a provider's answer is good: machines and file systems seldom grow."""
+_CACHE_TTL_S = 60.0
+"""How long a provider's reported capacity is cached: machines and file systems rarely grow."""
 _FIELDS = {
     "cpu": ("cores", "PADDOCK_MAX_CPU"),
     "memory_mb": ("MB of memory", "PADDOCK_MAX_MEMORY_MB"),
@@ -31,7 +31,7 @@ class Capacities:
         self._known: dict[str, tuple[float, Capacity]] = {}
 
     async def fit(self, sandbox: SandboxRow, asked: ResourceRequest) -> SandboxRow:
-        """Refuses what was asked for beyond the maximum. What nobody asked for, a default, gives way to it."""
+        """Refuse explicit requests above the maximum, and lower defaults to it."""
         has = await self._of(sandbox.provider)
         fitted: dict[str, Any] = {}
         for name, (what, setting) in _FIELDS.items():
@@ -51,7 +51,7 @@ class Capacities:
 
     async def _of(self, provider: str) -> Capacity:
         asked_at, known = self._known.get(provider, (0.0, Capacity()))
-        if not 0 <= self._clock.now() - asked_at < _FRESH_SECONDS:
+        if not 0 <= self._clock.now() - asked_at < _CACHE_TTL_S:
             known = await self._engine.call(self._engine.provider(provider).capacity(), "capacity")
             self._known[provider] = (self._clock.now(), known)
         return known

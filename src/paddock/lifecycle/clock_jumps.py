@@ -1,9 +1,9 @@
-"""The system's clock may be set while sandboxes run: by hand, by a first look at a time server, by a machine that was
-copied or stood still. Deadlines and what is billed are spans of time, kept as moments of the wall clock: when that is
-set, they are moved with it, in the transaction after which this server goes by the new time.
+"""Corrects deadlines when the system clock is set: by hand, by the first NTP sync, or after a machine was copied or
+suspended.
 
-Where other servers share the database, the moments in it are as much theirs; then only this server's idea of the time
-is corrected. Their clocks must agree by themselves, as those of all machines that work together.
+Deadlines and billed time are durations stored as wall-clock times. When the clock jumps they are shifted by the same
+amount, in the transaction after which this server uses the new time. If other servers share the database, its times
+belong to them as well, so only this server's clock is corrected: their clocks must be synchronized by other means.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paddock.store.database import Store
 log = structlog.get_logger(__name__)
 
 _JUMP_SECONDS = 1.0
-"""Less than this is a clock that is adjusted, which moves nothing that anybody could notice."""
+"""A smaller drift is normal clock adjustment and shifts nothing."""
 
 
 class ClockJumps:
@@ -31,12 +31,12 @@ class ClockJumps:
         self._server_id = server_id
 
     async def follow(self) -> None:
-        """Go by the system's clock, wherever it is now."""
+        """Adopt the system clock's current time."""
         drift = self._clock.drift()
         if abs(drift) < _JUMP_SECONDS:
             self._clock.follow(drift)
             return
-        alone = self._store.sqlite or not await self._has_company()
+        alone = self._store.sqlite or not await self._has_peers()
         if alone:
             async with self._store.write() as connection:
                 await sandboxes.shift(connection, drift)
@@ -45,7 +45,7 @@ class ClockJumps:
         self._journal.shift(drift)
         log.warning("the system's clock was set", seconds=round(drift, 3), deadlines_moved=alone)
 
-    async def _has_company(self) -> bool:
+    async def _has_peers(self) -> bool:
         async with self._store.read() as connection:
             now, ttl = self._clock.now(), self._settings.server_ttl
             return await servers.others_alive(connection, self._server_id, now, ttl)

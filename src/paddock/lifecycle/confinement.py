@@ -1,4 +1,4 @@
-"""What stands around a sandbox: its isolation report, and where it may connect to, changed while it lives."""
+"""A sandbox's isolation report, and its egress rules, which can change while it runs."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ class Confinement:
         self._bus = bus
 
     async def isolation(self, who: Principal, sandbox_id: str) -> SandboxIsolation:
-        sandbox, provider = await self._living(who, sandbox_id)
+        sandbox, provider = await self._settled_alive(who, sandbox_id)
         report = await self._engine.call(provider.isolation(sandbox_id), "isolation")
         return SandboxIsolation(report, sandbox.isolation)
 
     async def egress(self, who: Principal, sandbox_id: str) -> EgressReport:
-        sandbox, provider = await self._living(who, sandbox_id)
+        sandbox, provider = await self._settled_alive(who, sandbox_id)
         report = await self._engine.call(provider.egress(sandbox_id), "egress")
         if report.policy.to_json() != sandbox.egress:
-            # A change that a crash cut short: what the provider enforces is what counts.
+            # A crash interrupted a change: the rules that the provider enforces are authoritative.
             async with self._store.write() as connection:
                 await sandboxes.patch(connection, sandbox_id, egress=report.policy.to_json())
         return report
@@ -66,19 +66,19 @@ class Confinement:
     async def set_egress(
         self, who: Principal, sandbox_id: str, rules: EgressRules, *, network: Mapping[str, Any] | None = None
     ) -> EgressReport:
-        """Takes effect for new connections at once, and for open ones that are no longer allowed.
+        """Applies at once to new connections, and closes open ones that are no longer allowed.
 
-        ``network``: the same in the words of the E2B client that asks for it.
+        ``network``: the same rules as the E2B client sent them.
         """
-        _, provider = await self._living(who, sandbox_id)
+        _, provider = await self._settled_alive(who, sandbox_id)
         await self._transitions.in_turn(sandbox_id, lambda sandbox: self._change(who, sandbox, rules, network))
         return await self._engine.call(provider.egress(sandbox_id), "egress")
 
     async def _change(
         self, who: Principal, sandbox: SandboxRow, rules: EgressRules, network: Mapping[str, Any] | None
     ) -> None:
-        """The provider first: until it has answered nothing has changed, and it remembers by itself. What changes is
-        what it enforces; a row may be older, where it was written again from labels or a crash came in between."""
+        """Change the provider first: it persists the rules itself, and nothing has changed until it answers. The new
+        rules are based on what the provider enforces, since a row may be older after an adoption or a crash."""
         if sandbox.state not in SETTLED_ALIVE:
             raise cannot(sandbox, "be asked about its confinement")
         provider = self._engine.provider_of(sandbox)
@@ -93,8 +93,8 @@ class Confinement:
             await events.append(connection, sandbox.sandbox_id, self._clock.now(), ("egress.changed", lists))
         self._bus.publish(sandbox.sandbox_id)
 
-    async def _living(self, who: Principal, sandbox_id: str) -> tuple[SandboxRow, Provider]:
-        """Looking wakes nobody, but there must be something to look at."""
+    async def _settled_alive(self, who: Principal, sandbox_id: str) -> tuple[SandboxRow, Provider]:
+        """The row and provider of a sandbox that has a machine. Reading does not resume a paused sandbox."""
         sandbox = (await self._controller.get(who, sandbox_id)).sandbox
         if sandbox.state not in SETTLED_ALIVE:
             raise cannot(sandbox, "be asked about its confinement")

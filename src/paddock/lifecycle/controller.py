@@ -1,7 +1,6 @@
-"""The controller: the one place that owns each sandbox's life.
+"""The controller: entry point of every request about a sandbox.
 
-Every request about a sandbox comes through here. It checks whose the sandbox is and what may be asked of it; how a
-sandbox gets from one state to another is the business of the transitions.
+It checks ownership and what the request may do; how a sandbox gets from one state to another is in ``transitions``.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from paddock.lifecycle.disk_monitor import DiskMonitor
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
 from paddock.lifecycle.journal import Journal
-from paddock.lifecycle.naming import check_name
 from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.planning import NATIVE, CreateTraits, check_timeout, plan, renamed
 from paddock.lifecycle.row_cache import RowCache
+from paddock.lifecycle.sandbox_names import check_name
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME
 from paddock.lifecycle.templates import TemplateCatalog
 from paddock.lifecycle.transitions import Transitions, cannot
@@ -45,17 +44,17 @@ _ATTACH_TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class SandboxView:
-    """What every answer about a sandbox needs."""
+    """What every response about a sandbox needs."""
 
     sandbox: SandboxRow
     expires: Deadline | None
     new: bool = False
-    """Just made, by this very request."""
+    """Created by this request."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveSandbox:
-    """A sandbox that is awake, and stays so, while somebody acts in it."""
+    """A running sandbox, kept awake while its context is open."""
 
     sandbox: SandboxRow
     machine: Machine
@@ -70,7 +69,7 @@ class ActiveSandbox:
         event: tuple[str, Mapping[str, Any]] | None = None,
         once: str | None = None,
     ) -> None:
-        """Count this use durably, with an event where it is worth one. ``once``: see :meth:`Journal.record`."""
+        """Count this use durably, with an optional event. ``once``: see :meth:`Journal.record`."""
         await self._journal.record(
             self.sandbox, commands=commands, bytes_in=bytes_in, bytes_out=bytes_out, event=event, once=once
         )
@@ -114,7 +113,7 @@ class Controller:
         self._server_id = server_id
         self._templates = TemplateCatalog(clock, engine, providers, default_provider)
         self.has_template = self._templates.has
-        """Also of one that no provider lists: a vendor's account may have more than is known here."""
+        """Also for templates that no provider lists: a vendor account may have more than are known here."""
         self._capacities = Capacities(settings, clock, engine)
 
     # Reading
@@ -134,7 +133,7 @@ class Controller:
         limit: int = 100,
         here: bool = False,
     ) -> Page:
-        """``here``: only those that this server can act on."""
+        """``here``: only sandboxes that this server can act on."""
         async with self._store.read() as connection:
             found, next_cursor = await sandboxes.page(
                 connection,
@@ -149,7 +148,7 @@ class Controller:
         return Page(found, expires, next_cursor)
 
     async def templates(self) -> Sequence[str]:
-        """What the providers make sandboxes from; the first is the default."""
+        """Templates of all providers; the first is the default."""
         return await self._templates.all()
 
     async def templates_by_provider(self) -> Mapping[str, Sequence[str]]:
@@ -176,11 +175,12 @@ class Controller:
                 dressed = traits.dress(plain)
                 created, new = await self._create(who, dressed, servers, used_as, idempotency_key, request.git_url)
                 return self._seen_new(created) if new else await self._seen(created)
-            except IntegrityError:  # the id is taken already: one in four thousand million, for a user's first
+            # the id is taken: a chance of one in four thousand million for a user's first sandbox
+            except IntegrityError:
                 plain = renamed(plain)
 
     async def connect(self, who: Principal, sandbox_id: str, timeout: int | None = None) -> SandboxView:
-        """Wake it if it sleeps, and give it its whole timeout again."""
+        """Resume the sandbox if it is paused, and restart its timeout."""
         check_timeout(self._settings, timeout)
         await self._awake(who, sandbox_id)
         return await self._retime(who, sandbox_id, timeout, None)
@@ -188,22 +188,22 @@ class Controller:
     async def set_timeout(
         self, who: Principal, sandbox_id: str, timeout: int, action: TimeoutAction | None = None
     ) -> SandboxView:
-        """Remember the timeout, and count it from now. A paused sandbox stays paused and has it when it wakes."""
+        """Store the timeout and count it from now. For a paused sandbox it applies from its resume."""
         check_timeout(self._settings, timeout)
         await self._visible(who, sandbox_id)
         return await self._retime(who, sandbox_id, timeout, action)
 
     async def pause(self, who: Principal, sandbox_id: str) -> SandboxView:
         await self._visible(who, sandbox_id)
-        await self._journal.settled(sandbox_id)  # what happened before stands before it in the record
+        await self._journal.settled(sandbox_id)  # earlier use is recorded before the pause
         return await self._seen(await self._transitions.reach(sandbox_id, PAUSE))
 
     async def resume(self, who: Principal, sandbox_id: str) -> SandboxView:
-        """The same as to connect, by the word that people look for."""
+        """Alias of ``connect``."""
         return await self.connect(who, sandbox_id)
 
     async def delete(self, who: Principal, sandbox_id: str) -> None:
-        """Deleting what is deleted already is a success: the caller has what it wants."""
+        """Idempotent: deleting a deleted sandbox succeeds."""
         await self._visible(who, sandbox_id)
         await self._journal.settled(sandbox_id)
         await self._transitions.reach(sandbox_id, DELETE)
@@ -211,20 +211,21 @@ class Controller:
 
     @asynccontextmanager
     async def use(self, who: Principal, sandbox_id: str) -> AsyncIterator[ActiveSandbox]:
-        """Act inside: wakes a paused sandbox and keeps the idle deadline away for as long as the context is open."""
+        """Work in the sandbox: resumes it if paused, and postpones the idle deadline while the context is open."""
         async with self._inside(await self._visible(who, sandbox_id), wake=True) as use:
             yield use
 
     @asynccontextmanager
     async def use_made(self, who: Principal, made: SandboxView) -> AsyncIterator[ActiveSandbox]:
-        """The same for whoever made it. What was just written need not be read; another may have changed since."""
+        """Like ``use``, for the request that created the sandbox. A row just written is not read again; otherwise it
+        may have changed since."""
         sandbox = made.sandbox if made.new else await self._visible(who, made.sandbox.sandbox_id)
         async with self._inside(sandbox, wake=True) as use:
             yield use
 
     async def by_key(self, key: str) -> SandboxRow:
-        """Whose DNS-safe key this is. For the gateway, where the key in a host name says which sandbox is meant and
-        something else says whether the caller may."""
+        """The sandbox with this DNS-safe key. For the gateway, where the key in a host name selects the sandbox and the
+        permission is checked by other means."""
         sandbox = await self._row_cache.by_key(key) if is_sandbox_key(key) else None
         if sandbox is None:
             raise SandboxNotFound.by_id(key)
@@ -232,8 +233,8 @@ class Controller:
 
     @asynccontextmanager
     async def use_key(self, key: str, *, wake: bool) -> AsyncIterator[ActiveSandbox]:
-        """The same as ``use`` for whoever was let in already. One that is gone, or on its way, is not found; one that
-        is paused, and is not to be woken or may not be by use alone, is :class:`Asleep`."""
+        """Like ``use``, for callers that are authorized already. Raises SandboxNotFound for a sandbox that is deleted
+        or failed, :class:`Asleep` for a paused one if ``wake`` is false or its settings forbid automatic resume."""
         sandbox = await self.by_key(key)
         if sandbox.state in {State.DELETING, State.DELETED, State.FAILED}:
             raise SandboxNotFound.by_id(key)
@@ -241,7 +242,7 @@ class Controller:
             yield use
 
     async def peek(self, who: Principal, sandbox_id: str) -> Machine:
-        """The machine, for whoever only looks: wakes nobody, and is not a use that pushes the deadline out."""
+        """The machine, for read-only access: does not resume the sandbox and does not count as activity."""
         sandbox = await self._visible(who, sandbox_id)
         if sandbox.state is not State.RUNNING:
             raise Conflict(
@@ -251,7 +252,7 @@ class Controller:
         return await self._engine.call(self._engine.provider_of(sandbox).attach(sandbox_id), "attach")
 
     async def expire_deadline(self, deadline: Deadline) -> bool:
-        """A deadline is due: do what it says, unless somebody is inside. False when it turned out to be void."""
+        """Execute a due deadline, unless the sandbox is in use. False if the deadline was void."""
         using = self._activity.inside(deadline.sandbox_id)
         pushed_out = using is not None and using.timeout_from is TimeoutFrom.ACTIVITY
         if using is not None and pushed_out and deadline.kind is DeadlineKind.IDLE:
@@ -260,7 +261,7 @@ class Controller:
         await self._journal.settled(deadline.sandbox_id)
         return await self._transitions.expire_deadline(deadline)
 
-    # Inside
+    # Internal
 
     def _planned(self, who: Principal, request: CreateSandbox) -> SandboxRow:
         self._templates.check(request.provider)
@@ -277,7 +278,8 @@ class Controller:
         key: str | None,
         git_url: str | None,
     ) -> tuple[SandboxRow, bool]:
-        """The new sandbox; or, where the idempotency key was used before, the one that it made then. And which."""
+        """Create the sandbox, or return the one that an earlier request with this idempotency key created. The flag
+        tells whether it is new."""
         holder = sandbox.sandbox_id
 
         async def write() -> bool:
@@ -297,7 +299,7 @@ class Controller:
         try:
             created = await self._transitions.create(sandbox, write, once=key is None)
         except StoreUnavailable:
-            if key is None:  # with a key the caller may ask again, and gets it then
+            if key is None:  # with a key the caller may retry and get the sandbox then
                 self._engine.give_up(sandbox.sandbox_id)
             raise
         if created is not None:
@@ -327,12 +329,12 @@ class Controller:
             yield ActiveSandbox(sandbox, machine, self._journal)
 
     async def _awake(self, who: Principal, sandbox_id: str) -> SandboxRow:
-        """For whoever asks for just that."""
+        """For an explicit request to resume."""
         return await self._running(await self._visible(who, sandbox_id))
 
     async def _woken(self, sandbox: SandboxRow, *, wake: bool) -> SandboxRow:
-        """For whoever uses it. A pause that is under way is waited for, to know how it ended."""
-        self._nodes.require(sandbox)  # before the use counts as one
+        """For use of the sandbox. Waits for a pause under way, to know its outcome."""
+        self._nodes.require(sandbox)  # before the request counts as activity
         if sandbox.state is State.PAUSING:
             sandbox = await self._transitions.settled(sandbox.sandbox_id)
         if sandbox.state is State.PAUSED and not (wake and sandbox.auto_resume and sandbox.memory_kept):
@@ -350,8 +352,8 @@ class Controller:
         return await self._transitions.reach(sandbox.sandbox_id, RESUME)
 
     async def _attach(self, sandbox: SandboxRow, *, wake: bool) -> Machine:
-        """The machine. Where the provider disagrees with the row (a host was restarted, somebody paused it in this
-        moment), the row is put right."""
+        """The machine. If the provider disagrees with the row (the host was restarted, or the sandbox was paused
+        meanwhile), the row is corrected and the attach retried."""
         for left in reversed(range(_ATTACH_TRIES)):
             provider = self._engine.provider_of(sandbox)
             if (machine := provider.attached_machine(sandbox.sandbox_id)) is not None:
@@ -373,7 +375,7 @@ class Controller:
     ) -> SandboxView:
         async with self._store.write(inline=True) as connection:
             sandbox = await sandboxes.get(connection, sandbox_id, lock=True)
-            now = self._clock.now()  # while nobody else writes: before it, the clock may have been set
+            now = self._clock.now()  # read inside the write transaction: the clock may have been set before it
             if sandbox is None or sandbox.state in {State.DELETING, State.DELETED}:
                 raise SandboxNotFound.by_id(sandbox_id)
             sandbox = replace(
@@ -391,7 +393,7 @@ class Controller:
             return await self._seen_in(connection, sandbox)
 
     def _seen_new(self, sandbox: SandboxRow) -> SandboxView:
-        """What was just written need not be read."""
+        """Built from the row just written, without another read."""
         written = self._engine.deadlines_of(sandbox, sandbox.state_changed_at)
         return SandboxView(sandbox, min(written, key=lambda deadline: deadline.due_at, default=None), new=True)
 
@@ -404,7 +406,7 @@ class Controller:
 
 
 def _may_see(who: Principal, sandbox_id: str, sandbox: SandboxRow | None) -> SandboxRow:
-    """The row, if there is one and it is the caller's to see."""
+    """The row if it exists and the caller may see it; else SandboxNotFound."""
     if sandbox is None or not (who.is_admin or sandbox.owner_id == who.user_id):
         raise SandboxNotFound.by_id(sandbox_id)
     return sandbox

@@ -1,4 +1,4 @@
-"""When a sandbox's deadlines strike, and when to warn of them."""
+"""When a sandbox's deadlines expire, and when to warn of them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from paddock.models import State, TimeoutAction, TimeoutFrom
 from paddock.settings import Settings
 from paddock.store.records import Deadline, DeadlineKind, SandboxRow
 
-_LEAST_AFTER_WAKING = 300
-"""Seconds that a sandbox with a fixed end has at least when it wakes; whoever woke it may then set another end."""
+_MIN_TIMEOUT_AFTER_RESUME_S = 300
+"""Minimum seconds that a sandbox with a fixed end has after a resume, so that the caller has time to set another end.
+"""
 
 
 def deadlines_of(settings: Settings, sandbox: SandboxRow, now: float, *, woken: bool = False) -> list[Deadline]:
-    """Those of one that enters this state now."""
+    """The deadlines of a sandbox that enters its current state now."""
 
     def of(kind: DeadlineKind, action: TimeoutAction, due_at: float, warn_at: float | None = None) -> Deadline:
         return Deadline(sandbox.sandbox_id, kind, action, due_at, warn_at, generation=1, attempts=0)
 
     if sandbox.state is State.RUNNING:
         fixed = woken and sandbox.timeout_from is TimeoutFrom.START
-        least = min(_LEAST_AFTER_WAKING, settings.max_timeout) if fixed else 0
+        least = min(_MIN_TIMEOUT_AFTER_RESUME_S, settings.max_timeout) if fixed else 0
         found = [of(DeadlineKind.IDLE, sandbox.on_timeout, *due(now, max(sandbox.timeout, least)))]
         if sandbox.max_lifetime is not None:
             found.append(of(DeadlineKind.LIFETIME, sandbox.on_timeout, *due(now, sandbox.max_lifetime)))
@@ -34,9 +35,10 @@ def deadlines_of(settings: Settings, sandbox: SandboxRow, now: float, *, woken: 
 
 
 def due(now: float, timeout: float) -> tuple[float, float | None]:
-    """When a deadline strikes, and when to warn of it.
+    """When a deadline expires, and when to warn of it.
 
-    A warning comes a minute before, or a tenth of the time where that is less; none where nobody could react.
+    The warning comes 60 seconds, or a tenth of the timeout if that is less, before the end; none if it would be under a
+    second.
     """
     ahead = min(60.0, timeout / 10)
     return now + timeout, (now + timeout - ahead) if ahead >= 1 else None

@@ -1,4 +1,4 @@
-"""Whether the disks that this server writes to have room: under its home, its database, and its sandboxes."""
+"""Monitors free disk space where this server writes: its home, its database, and its sandboxes' storage."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from paddock.store.database import Store
 
 log = structlog.get_logger(__name__)
 
-_LOOK_S = 1.0
+_CHECK_INTERVAL_S = 1.0
 _OWN = "the server's own"
-"""Its home and its database, among the providers."""
+"""Key of the server's home and database among the provider names."""
 
 
 class DiskMonitor:
@@ -30,21 +30,21 @@ class DiskMonitor:
         self._store = store
         self._providers = providers
         self.shortage: str | None = None
-        """Why no sandbox is made now, as of the last look."""
+        """Why creates are refused at present, as of the last check; None if there is room."""
         self._found: dict[str, str | None] = {}
-        """The same of each place, as of the last look at it that told something."""
+        """The same for each place, as of its last successful check."""
         self._unseen: set[str] = set()
-        """Places that could not be looked at the last time."""
+        """Places whose last check failed."""
 
     def admit(self) -> None:
-        """Refuse a create while there is less room than is to stay free."""
+        """Refuse a create while free space is below the reserve."""
         if self.shortage is not None:
             raise HostDiskFull(f"{self.shortage} Delete sandboxes, or make room on the host.", retry_after=10)
 
     async def run(self, pace: Pace) -> None:
         while True:
             await self.look()
-            if not await pace.rest(_LOOK_S):
+            if not await pace.rest(_CHECK_INTERVAL_S):
                 return
 
     async def look(self) -> None:
@@ -59,7 +59,7 @@ class DiskMonitor:
             await self._store.keep_reserve()
 
     async def _look(self) -> str | None:
-        """Each place is looked at by itself: one that cannot be seen is as it was when it was seen last."""
+        """Check each place separately: one that cannot be checked keeps its last result."""
         await self._look_at(_OWN, self._own)
         for name, provider in self._providers.items():
             await self._look_at(name, functools.partial(self._of_provider, provider))

@@ -1,8 +1,8 @@
 """The engine: carries a sandbox through one transition so that no crash can lose it.
 
-Three steps, always the same: write the intent (with the deadline that caused it, if one did), call the provider, write
-the outcome. Each write is one transaction. Between any two of them this process may die; the row then says what was
-meant, and ``drive`` (called by whoever finds it) does it again, because providers are idempotent by sandbox id.
+Always three steps: write the intent (with the deadline that caused it, if any), call the provider, write the outcome.
+Each write is one transaction. If the process dies between two of them, the row states the intent, and the server that
+finds it calls ``drive`` again; this is safe because providers are idempotent by sandbox id.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from paddock.errors import (
     TooManyRequests,
     Unsupported,
 )
-from paddock.lifecycle import git_clone, reasons, states
+from paddock.lifecycle import git_clone, state_reasons, states
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.deadlines import deadlines_of
 from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.pool import Pool
-from paddock.lifecycle.spec import spec_of
+from paddock.lifecycle.sandbox_spec import spec_of
 from paddock.lifecycle.states import CREATE, DELETE, OPERATIONS, PAUSE, RESUME, Operation
 from paddock.lifecycle.timeouts import with_timeout
 from paddock.models import State
@@ -51,13 +51,13 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 Guard = Callable[[AsyncConnection, SandboxRow], Awaitable[None]]
-"""Looks at the row inside the transaction that is about to change it, and raises if it must not."""
+"""Checks the row inside the transaction that is about to change it, and raises if it must not change."""
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 _CREATE_ATTEMPTS = 8
 _MAX_ATTEMPTS = 1000
-"""How far failed tries of a transition are counted. They are made for as long as it takes."""
+"""Where the counter of failed attempts stops. Retries go on without limit."""
 _MAX_REASON = 500
 
 
@@ -82,7 +82,7 @@ class Engine:
         self._nodes = nodes
         self._server_id = server_id
         self._clone_urls: dict[str, str] = {}
-        """Those with a password, while their create is under way here. They are written nowhere."""
+        """Clone URLs with passwords, kept in memory only while their create is under way here."""
         self._given_up: set[str] = set()
 
     async def begin(
@@ -95,8 +95,8 @@ class Engine:
         guard: Guard | None = None,
         values: Mapping[str, Any] = NOTHING,
     ) -> SandboxRow | None:
-        """Write the intent, and ``values`` beside it. None when the row, or the deadline that asks for it, is no longer
-        what was seen."""
+        """Write the intent, and ``values`` beside it. None if the row, or the deadline that asks for it, has changed
+        since it was read."""
         begin = partial(self._begin, sandbox, operation, cause, deadline, guard, values)
         return await (self._store.write_freeing(begin) if operation in (PAUSE, DELETE) else begin())
 
@@ -122,24 +122,24 @@ class Engine:
                 await guard(connection, current)
             if states.unfinished(current.state):
                 data["overrides"] = current.state.value
-            # What another node has to carry out nobody here works on.
+            # No server here works on a transition that another node has to carry out.
             lease = self._server_id if self._nodes.here(current) else None
             begun = await self._enter(
-                connection, current, operation.via, data, lease_owner=lease, reason=reasons.why(cause), **values
+                connection, current, operation.via, data, lease_owner=lease, reason=state_reasons.why(cause), **values
             )
         self._bus.changed(begun)
         return begun
 
     async def take_over(self, sandbox: SandboxRow) -> SandboxRow | None:
-        """Take the lease of a transition that nobody works on. None when somebody else was quicker."""
+        """Take the lease of a transition that no server works on. None if another server was faster."""
         async with self._store.write(inline=True) as connection:
             if await sandboxes.change(connection, sandbox, lease_owner=self._server_id) is None:
                 return None
         return replace(sandbox, lease_owner=self._server_id, version=sandbox.version + 1)
 
     async def drive(self, sandbox: SandboxRow, *, once: bool = False) -> SandboxRow:
-        """Finish the transition that the row is in, whose lease we hold. ``once``: a create whose caller is told of any
-        failure and cannot ask for the same sandbox again, so that nobody must go on with it."""
+        """Finish the transition that the row is in; the caller must hold its lease. ``once``: a create whose caller is
+        told of any failure and cannot ask for the same sandbox again, so that it must not be continued."""
         operation = OPERATIONS[sandbox.state]
         if operation is CREATE and sandbox.sandbox_id in self._given_up:
             await self._undo_create(sandbox, reason := "Its create was answered with an error.")
@@ -170,7 +170,7 @@ class Engine:
                 values["node_id"] = self._nodes.of(sandbox.provider)
             done = await self._finish(sandbox, operation.done, values)
         except StoreUnavailable:
-            if operation is CREATE:  # the caller hears that there is none: then there must be none
+            if operation is CREATE:  # the caller gets an error, so no machine may remain
                 await self.remove_machine(sandbox)
             raise
         if done.state in states.GONE and operation is not DELETE:
@@ -178,24 +178,24 @@ class Engine:
         return done
 
     async def write_off(self, sandbox: SandboxRow) -> None:
-        """The delete of one whose node is lost."""
+        """Mark a sandbox in deletion as deleted whose node is lost."""
         taken = await self.take_over(sandbox)
         if taken is not None:
             await self._finish(taken, State.DELETED, {})
 
     async def place(self, sandbox: SandboxRow) -> None:
-        """Write down that it is here, where the provider has it."""
+        """Record that the sandbox is on this node, where its provider has it."""
         async with self._store.write() as connection:
             await sandboxes.patch(connection, sandbox.sandbox_id, node_id=self._nodes.of(sandbox.provider))
 
     def give_up(self, sandbox_id: str) -> None:
-        """Whoever asked for it was told that there is none: what its row says is undone once it can be written."""
+        """Its caller was told that the create failed: undo the sandbox as soon as its row can be written."""
         self._given_up.add(sandbox_id)
 
     async def correct(
         self, sandbox: SandboxRow, state: State, reason: str, event: str | None = None
     ) -> SandboxRow | None:
-        """Make the row say what the provider says. None when the row has changed since it was read."""
+        """Set the row to the state that the provider reports. None if the row has changed since it was read."""
         async with self._store.write(inline=True) as connection:
             current = await sandboxes.get(connection, sandbox.sandbox_id, lock=True)
             if current is None or current.version != sandbox.version:
@@ -208,8 +208,8 @@ class Engine:
         return corrected
 
     async def add(self, connection: AsyncConnection, sandbox: SandboxRow, git_url: str | None = None) -> None:
-        """The first row of a sandbox, with the deadlines of its state. ``git_url``: with the password that the row has
-        not."""
+        """Insert the sandbox's first row, with the deadlines of its state. ``git_url``: the URL with the password,
+        which the row must not hold."""
         seq = sandbox.event_seq + 1
         await sandboxes.add(connection, replace(sandbox, event_seq=seq))
         name = f"sandbox.{sandbox.state.value}"
@@ -221,12 +221,12 @@ class Engine:
     async def arm(
         self, connection: AsyncConnection, sandbox: SandboxRow, now: float | None = None, *, woken: bool = False
     ) -> None:
-        """Set the deadlines that a sandbox in this state has."""
+        """Set the deadlines of the sandbox's state."""
         for each in self.deadlines_of(sandbox, self._clock.now() if now is None else now, woken=woken):
             await deadlines.put(connection, each.sandbox_id, each.kind, each.action, each.due_at, each.warn_at)
 
     def deadlines_of(self, sandbox: SandboxRow, now: float, *, woken: bool = False) -> list[Deadline]:
-        """Those of one that enters this state now."""
+        """The deadlines of a sandbox that enters its current state now."""
         return deadlines_of(self._settings, sandbox, now, woken=woken)
 
     async def _enter(
@@ -256,7 +256,7 @@ class Engine:
             values |= {"started_at": now, "last_activity_at": now}
         if state is State.DELETED:
             values |= {"deleted_at": now, **_without_variables(sandbox)}
-        if sandbox.git_url and has_credentials(sandbox.git_url):  # a row from before they were kept out of it
+        if sandbox.git_url and has_credentials(sandbox.git_url):  # a row from a version that stored credentials
             values |= {"git_url": without_credentials(sandbox.git_url)}
         seq = await sandboxes.change(connection, sandbox, with_event=True, **values)
         if seq is None:
@@ -268,7 +268,7 @@ class Engine:
             await usage.add_running(connection, sandbox, sandbox.running_since, now)
         entered = replace(sandbox, version=sandbox.version + 1, event_seq=seq, **values)
         if not states.unfinished(sandbox.state):
-            await deadlines.remove(connection, sandbox.sandbox_id)  # a transitional state has none
+            await deadlines.remove(connection, sandbox.sandbox_id)  # a transitional state has no deadlines
         await self.arm(connection, entered, now, woken=sandbox.state is State.RESUMING)
         await events.put(connection, EventRow(sandbox.sandbox_id, seq, f"sandbox.{state.value}", now, data))
         return entered
@@ -276,9 +276,9 @@ class Engine:
     async def _finish(
         self, sandbox: SandboxRow, state: State, values: dict[str, Any], reason: str | None = None
     ) -> SandboxRow:
-        """Write the outcome. If another server took this transition over meanwhile, its word counts, not ours."""
+        """Write the outcome. If another server took this transition over meanwhile, returns its row instead."""
         if reason is None and state in {State.PAUSED, State.DELETED}:
-            reason = reasons.begun(sandbox)
+            reason = state_reasons.begun(sandbox)
 
         async def finish() -> SandboxRow:
             async with self._store.write(inline=True) as connection:
@@ -297,7 +297,7 @@ class Engine:
         return done
 
     async def _give_way(self, sandbox: SandboxRow, operation: Operation, error: PaddockError) -> None:
-        """The provider said a definite no: go back to where the sandbox was, or undo a create."""
+        """The provider definitely refused: return to the previous state, or undo a create."""
         if operation is DELETE:
             await self._release(sandbox, error)
             return
@@ -305,13 +305,14 @@ class Engine:
         if operation is not CREATE:
             await self._finish(sandbox, operation.refused, {}, reason=reason)
             return
-        if isinstance(error, InsufficientStorage):  # a retry is right when there is room again
+        if isinstance(error, InsufficientStorage):  # the same request may succeed once there is room
             async with self._store.write() as connection:
                 await idempotency.release(connection, sandbox.sandbox_id)
         await self._undo_create(sandbox, reason)
 
     async def remove_machine(self, sandbox: SandboxRow) -> None:
-        """Without a word in its row, which another server has deleted meanwhile, or which cannot be written."""
+        """Delete the machine without changing the row, because another server has deleted it meanwhile or it cannot be
+        written."""
         try:
             await self.call(self.provider_of(sandbox).delete(sandbox.sandbox_id), "delete")
         except PaddockError as problem:
@@ -320,13 +321,13 @@ class Engine:
             )
 
     async def abandon(self, sandbox: SandboxRow) -> None:
-        """A create that was answered with an error, and that nobody has asked for again."""
+        """Undo a create that was answered with an error and not requested again."""
         taken = await self.take_over(sandbox)
         if taken is not None:
             await self._undo_create(taken, taken.reason or "create failed")
 
     async def _begin_undoing(self, sandbox: SandboxRow, reason: str, *, lease_owner: str | None) -> SandboxRow | None:
-        """None where somebody else has written another intent meanwhile."""
+        """Write the intent to delete. None if another intent was written meanwhile."""
         reason = reason[:_MAX_REASON]
         try:
             async with self._store.write(inline=True) as connection:
@@ -347,14 +348,14 @@ class Engine:
         except StoreUnavailable:
             raise
         except PaddockError as problem:
-            # The caller's error is the failed create; the row stays `deleting` and the reconciler goes on.
+            # The caller gets the error of the create; the row stays `deleting` and the reconciler retries.
             log.warning("undo of a create must be tried again", sandbox_id=sandbox.sandbox_id, problem=str(problem))
 
     async def _release(self, sandbox: SandboxRow, error: BaseException, *, once: bool = False) -> None:
-        """The outcome is not known. Leave the intent standing for the reconciler, which tries again with patience."""
+        """The outcome is unknown. Keep the intent for the reconciler, which retries with growing delays."""
         attempts = min(max(0, sandbox.attempts) + 1, _MAX_ATTEMPTS)
         if once:
-            await self._begin_undoing(sandbox, f"create failed: {error}", lease_owner=None)  # the reconciler goes on
+            await self._begin_undoing(sandbox, f"create failed: {error}", lease_owner=None)  # the reconciler continues
             return
         if sandbox.state is State.CREATING and attempts >= _CREATE_ATTEMPTS:
             await self._undo_create(sandbox, f"create failed {attempts} times: {error}")
@@ -365,7 +366,9 @@ class Engine:
                 sandbox,
                 lease_owner=None,
                 attempts=attempts,
-                reason=f"{reasons.begun(sandbox) or ''} {reasons.unfinished(sandbox)}{error}".strip()[:_MAX_REASON],
+                reason=f"{state_reasons.begun(sandbox) or ''} {state_reasons.unfinished(sandbox)}{error}".strip()[
+                    :_MAX_REASON
+                ],
                 state_changed_at=self._clock.now(),
             )
         self._bus.publish(sandbox.sandbox_id)
@@ -391,7 +394,8 @@ class Engine:
             return await self.call(provider.create(spec), "create")
 
     def provider_of(self, sandbox: SandboxRow) -> Provider:
-        """Raises where the sandbox lives on another node, so that nobody takes one that is not here for gone."""
+        """Raises if the sandbox lives on another node, so that a sandbox that is absent here is not taken for
+        deleted."""
         self._nodes.require(sandbox)
         return self.provider(sandbox.provider)
 
@@ -408,12 +412,12 @@ class Engine:
 
 
 def _without_variables(sandbox: SandboxRow) -> dict[str, Any]:
-    """What clients of Daytona set later is kept with their other words."""
+    """Clears environment variables; those that Daytona clients set later are in the ``daytona`` column."""
     return {"env": {}} | ({} if sandbox.daytona is None else {"daytona": {**sandbox.daytona, "env": {}}})
 
 
 class TransitionLost(Conflict):
-    """Another server has taken this transition over: our outcome is void."""
+    """Another server has taken this transition over, so this server's outcome is void."""
 
     def __init__(self, sandbox_id: str) -> None:
         super().__init__(f"Another server has taken over the work on sandbox {sandbox_id!r}.", retry_after=1)

@@ -1,4 +1,4 @@
-"""Reading the record of a sandbox: a page at a time, or as it is written."""
+"""Reads a sandbox's event log: a page at a time, or as a stream of new events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 _BATCH = 500
 _LOOK_SECONDS = 1.0
-"""How often to look for what other servers have written; what this one writes is told at once."""
+"""How often to poll for events that other servers wrote; those of this server are signalled at once."""
 
 
 class Events:
@@ -34,7 +34,7 @@ class Events:
         self._bus = bus
 
     async def record_event(self, sandbox_id: str, kind: str, data: Mapping[str, Any]) -> None:
-        """What a provider did by itself. It is no use of the sandbox, and does not put off its timeout."""
+        """Record an event that a provider caused by itself. Does not count as activity."""
         try:
             async with self._store.write() as connection:
                 await events.append(connection, sandbox_id, self._clock.now(), (kind, data))
@@ -59,14 +59,15 @@ class Events:
         limit: int,
         newest_first: bool = False,
     ) -> list[EventRow]:
-        """Those of a time, both ends included."""
+        """Events of a time range, both ends included."""
         await self._controller.get(who, sandbox_id)
         await self._journal.settled(sandbox_id)
         async with self._store.read() as connection:
             return await events.between(connection, sandbox_id, since, until, limit, newest_first=newest_first)
 
     async def stream(self, who: Principal, sandbox_id: str, after: int) -> AsyncIterator[EventRow | None]:
-        """Everything after this number as it comes; None while there is nothing. Ends with the sandbox."""
+        """Every event after this number as it is written; None while there is nothing new. Ends when the sandbox is
+        deleted."""
         with self._bus.listen(sandbox_id) as news:
             await self._controller.get(who, sandbox_id)
             await self._journal.settled(sandbox_id)

@@ -1,4 +1,4 @@
-"""Cloning the repository that a sandbox was asked to start with."""
+"""Clones the git repository that a sandbox was created with."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class CloneFailed(Invalid):
 
 
 async def clone(machine: Machine, url: str) -> str:
-    """The directory it was cloned into. Idempotent: the process id comes from the URL, so a second call waits for the
-    first clone instead of starting another."""
+    """Clone and return the target directory. Idempotent: the process id is derived from the URL, so a second call waits
+    for the first clone instead of starting another."""
     shown = without_credentials(url)
     target = f"{WORKSPACE}/{_name(url)}"
     process_id = "p_" + hashlib.sha256(f"git clone {shown}".encode()).hexdigest()[:16]
@@ -42,7 +42,8 @@ async def clone(machine: Machine, url: str) -> str:
 
 
 async def _begun(machine: Machine, process_id: str, shown: str) -> None:
-    """The server that this create began at is gone, and with it the password. What it had started goes on."""
+    """Check that the clone was started. The password was only in the memory of the server that began this create;
+    without that server only a clone already started can be waited for."""
     try:
         await machine.process(process_id)
     except ProcessNotFound:

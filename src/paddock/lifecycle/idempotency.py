@@ -1,4 +1,4 @@
-"""Idempotency keys: a request that is made again never acts twice."""
+"""Idempotency keys: a repeated request has no second effect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paddock.store.idempotency import KeyClaim
 
 REMEMBERED_SECONDS = 86_400.0
 REMEMBERED_KEYS = 100_000
-"""Of each user, the latest."""
+"""Per user, the most recent."""
 
 
 class Idempotency:
@@ -26,7 +26,7 @@ class Idempotency:
         self._store = store
 
     async def claim(self, who: Principal, key: str, fingerprint: str, sandbox_id: str, process_id: str) -> str:
-        """The process that this key stands for: the new one, or the one that the first request started."""
+        """The process id for this key: the new one, or that of the first request with the key."""
         async with self._store.write() as connection:
             claim = await self.claim_in(connection, who, key, fingerprint, sandbox_id, process_id)
         return claim.process_id or process_id
@@ -49,6 +49,6 @@ class Idempotency:
 
 
 def fingerprint(kind: str, request: BaseModel) -> str:
-    """The same for equivalent requests, whatever the order or spacing of their JSON."""
+    """Equal for equivalent requests, whatever the key order or whitespace of their JSON."""
     canonical = json.dumps(request.model_dump(mode="json"), sort_keys=True)
     return hashlib.sha256(f"{kind}\n{canonical}".encode()).hexdigest()

@@ -1,8 +1,8 @@
-"""The journal: activity, usage and events of running sandboxes, noted at once and written in groups.
+"""The journal: activity, usage and events of running sandboxes, noted at once and written to the database in batches.
 
-Every use of a sandbox wants a few rows written. A use is noted in the logbook, which no death of this process loses,
-and answered for; one writer gathers what comes in for a moment and writes it all in one transaction. Whoever reads what
-it writes asks first that it be written (``settled``). When the database cannot be used the entries wait here.
+A use is appended to the journal file, which survives a crash of this process, and acknowledged; a single writer
+collects entries for a moment and writes them in one transaction. Readers of that data call ``settled`` first. While the
+database is unavailable, entries wait in memory.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ log = structlog.get_logger(__name__)
 
 _RETRY_SECONDS = 1.0
 _GATHER_SECONDS = 0.25
-"""How long the writer lets entries come together, unless somebody waits for one of them."""
-_WAITING_LIMIT = 10_000
+"""How long the writer collects entries, unless a caller waits for one of them."""
+_MAX_WAITING_SANDBOXES = 10_000
 _WRITE_TIMEOUT_S = 30.0
-"""How long somebody waits for the writer. It answers within seconds even where the database does not; one that does not
-answer at all must not hold requests, and with them the shutdown, for ever."""
+"""How long a caller waits for the writer. The writer reports within seconds even if the database does not answer; if
+the writer itself hangs, requests, and with them the shutdown, must not wait forever."""
 
 
 @dataclass(slots=True)
 class _Entry:
     sandbox: SandboxRow
     at: float
-    """When it was last used. It may be written later, and must not count from then."""
+    """Time of the last use, which may be earlier than the time of writing."""
     commands: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
@@ -50,8 +50,8 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Happened:
-    """An event, and the commands that it stands for. ``once``: the process of a command whose request may be made
-    again, after a crash too; it counts the first time that it is written."""
+    """An event, and the number of commands it stands for. ``once``: the process id of a command whose request may be
+    repeated, also after a crash; only its first record counts."""
 
     event: tuple[str, Mapping[str, Any]]
     commands: int = 0
@@ -59,7 +59,7 @@ class _Happened:
 
 
 class _Batch:
-    """Entries that are written in one transaction. ``done`` once they are in the database, or known to wait on."""
+    """Entries that are written in one transaction. ``done`` is set once they are written, or put back to wait."""
 
     def __init__(self) -> None:
         self.entries: dict[str, _Entry] = {}
@@ -83,12 +83,13 @@ class Journal:
         self._noted = 0
         self._running = False
         self._away = False
-        """The last transaction failed: whoever records something now need not wait for the next try."""
+        """The last transaction failed: callers need not wait for the next attempt."""
 
     async def touch(self, sandbox: SandboxRow, *, now: bool = False) -> None:
-        """Somebody uses the sandbox: push its idle deadline out. ``now``: be sure of it before going on.
+        """Postpone the sandbox's idle deadline. ``now``: return only when that is written.
 
-        Touches in quick succession are one: what is lost by that is at most a second, or a twentieth of the timeout.
+        Touches in quick succession are merged; the deadline is then early by at most one second, or a twentieth of the
+        timeout.
         """
         last = self._touched.get(sandbox.sandbox_id, 0.0)
         moment = self._clock.now()
@@ -109,14 +110,15 @@ class Journal:
         event: tuple[str, Mapping[str, Any]] | None = None,
         once: str | None = None,
     ) -> None:
-        """Count use, and return when it cannot be lost: noted, or written; or, where neither can be, kept in mind.
+        """Count use, and return when it is durable: noted in the file or written. If neither is possible, it is kept in
+        memory.
 
-        ``once``: the id of a process. Its commands and its event count one time, however often they are recorded, and
-        by whichever server.
+        ``once``: a process id. Its commands and its event count once, however often and by whichever server they are
+        recorded.
         """
         now = self._clock.now()
         if event is not None:
-            event = (event[0], events.data_of(event[1]))  # it is in a file before it is in the database
+            event = (event[0], events.data_of(event[1]))  # truncated now, as it goes to the file before the database
         self._touched[sandbox.sandbox_id] = now
         entry = self._entry(sandbox)
         entry.bytes_in += bytes_in
@@ -140,7 +142,7 @@ class Journal:
             self._hurry.set()
 
     async def settled(self, sandbox_id: str) -> None:
-        """Return when everything that was recorded of this sandbox so far is in the database, or known to wait."""
+        """Return when everything recorded of this sandbox so far is in the database, or known to wait."""
         if sandbox_id in self._next.entries:
             await self._written(self._next)
         elif sandbox_id in self._writing.entries:
@@ -148,17 +150,17 @@ class Journal:
 
     async def all_settled(self) -> None:
         """The same for every sandbox."""
-        if self._next.entries:  # batches are written in order: with this one, the one before it is done too
+        if self._next.entries:  # batches are written in order: once this one is done, so is the one before it
             await self._written(self._next)
         elif self._writing.entries:
             await self._written(self._writing)
 
     def last_written(self, sandbox_id: str) -> float:
-        """When the last use that is in the database was."""
+        """Time of the last use that is in the database; 0 if there is none."""
         return self._written_at.get(sandbox_id, 0.0)
 
     def shift(self, seconds: float) -> None:
-        """The clock was set by so much: what was used before, and is written after, is as long ago as it was."""
+        """The clock was set by ``seconds``: shift the times of uses, so that their age stays the same."""
         for batch in (self._writing, self._next):
             for entry in batch.entries.values():
                 entry.at += seconds
@@ -170,18 +172,18 @@ class Journal:
         self._written_at.pop(sandbox_id, None)
 
     async def recover(self) -> None:
-        """Carry over what servers noted that died before they had written it."""
+        """Write the notes of servers that died before they had written them."""
         over: list[str] = []
         for left in self._journal_file.leftovers():
             over.append(left.server_id)
             if left.notes:
                 await self._carry_over(left)
-        if over:  # their files are gone now: only then may it be forgotten how far they had come
+        if over:  # their files are deleted now, so the progress stored for them is no longer needed
             async with self._store.write() as connection:
                 await servers.forget_notes(connection, over)
 
     async def run(self, pace: Pace) -> None:
-        """The writer. What is left when it stops is for a last ``flush``."""
+        """The writer loop. What is left when it stops is written by a last ``flush``."""
         self._running = True
         try:
             while not pace.stopped:
@@ -195,13 +197,13 @@ class Journal:
             self._running = False
 
     def wake(self) -> None:
-        """Look again, also when there is nothing new."""
+        """Make the writer run again, even if nothing is new."""
         self._news.set()
         self._hurry.set()
 
     async def flush(self) -> bool:
-        """Write everything that waits, in one transaction. False: the database cannot be used, it waits on."""
-        # One after the other, or a later note could be remembered as written before an earlier one is.
+        """Write all waiting entries in one transaction. False if the database is unavailable and they keep waiting."""
+        # One flush at a time, or a later note number could be stored as written before an earlier note is.
         async with self._one_at_a_time:
             return await self._flush()
 
@@ -209,7 +211,7 @@ class Journal:
         self._news.clear()
         self._hurry.clear()
         number = self._journal_file.number
-        # In order of id, so that two servers never wait for each other's rows crosswise.
+        # Ordered by id, so that two servers cannot deadlock on each other's rows.
         batch, self._next = self._next, _Batch()
         taken = batch.entries = dict(sorted(batch.entries.items()))
         if not taken:
@@ -221,7 +223,7 @@ class Journal:
                 await self._write_all(taken, number)
             except StoreUnavailable:
                 raise
-            except Exception:  # noqa: BLE001 - which of them it was is found out, and said, one by one
+            except Exception:  # noqa: BLE001 - the failing entry is found and logged one by one
                 await self._write_all(await self._writable(taken), number)
         except BaseException as error:
             self._away = True
@@ -246,12 +248,13 @@ class Journal:
         async with self._store.write(inline=True) as connection:
             for entry in taken.values():
                 await self._write(connection, entry)
-                await asyncio.sleep(0)  # others may have their turn on the loop after each
+                await asyncio.sleep(0)  # let other tasks run between entries
             if number != self._noted:
                 await servers.note(connection, self._server_id, number)
 
     async def _writable(self, taken: Mapping[str, _Entry]) -> dict[str, _Entry]:
-        """Without those that the database does not take: what is wrong with one must not keep the others waiting."""
+        """The entries that the database accepts, tried one by one in transactions that are rolled back: one bad entry
+        must not block the others."""
         good = {}
         for sandbox_id, entry in taken.items():
             try:
@@ -272,7 +275,7 @@ class Journal:
         told = [each.event for each in new]
         timeout = await events.append(connection, sandbox.sandbox_id, at, *told, last_activity_at=at)
         if timeout is None:
-            return  # purged meanwhile: there is nothing left to count for
+            return  # purged meanwhile
         if commands or entry.bytes_in or entry.bytes_out:
             await usage.add(
                 connection, sandbox, at, commands=commands, bytes_in=entry.bytes_in, bytes_out=entry.bytes_out
@@ -285,16 +288,16 @@ class Journal:
             new = await self._write_notes(left.server_id, left.notes)
         except StoreUnavailable:
             raise
-        except Exception:  # noqa: BLE001 - which of them it was is found out, and said, one by one
+        except Exception:  # noqa: BLE001 - the failing note is found and logged one by one
             new = sum([await self._write_notes(left.server_id, [note], forgiving=True) for note in left.notes])
         log.info("carried over what a dead server had noted", server_id=left.server_id, notes=new)
 
     async def _write_notes(
         self, server_id: str, noted: Sequence[tuple[int, Mapping[str, Any]]], *, forgiving: bool = False
     ) -> int:
-        """In one transaction, with the number of the last; those that are there already are left out.
+        """Write the notes that are not yet in the database, with the number of the last, in one transaction.
 
-        ``forgiving``: one that cannot be written is given up, so that it keeps no server from starting.
+        ``forgiving``: a note that cannot be written is dropped, so that it does not keep a server from starting.
         """
         new = 0
         try:
@@ -315,7 +318,7 @@ class Journal:
         return new
 
     async def _write_note(self, connection: AsyncConnection, note: Mapping[str, Any]) -> None:
-        """Usage and event as they were noted. Deadlines are left alone: they have been looked after since."""
+        """Write usage and event as noted. Deadlines are not touched: they have been maintained since."""
         sandbox = await sandboxes.get(connection, note["sandbox_id"], lock=True)
         if sandbox is None:
             return
@@ -331,7 +334,7 @@ class Journal:
         entries = self._next.entries
         entry = entries.get(sandbox.sandbox_id)
         if entry is None:
-            if len(entries) >= _WAITING_LIMIT:
+            if len(entries) >= _MAX_WAITING_SANDBOXES:
                 raise StoreUnavailable("The database has been away for too long: too much waits to be written.")
             entry = entries[sandbox.sandbox_id] = _Entry(sandbox, self._clock.now())
         elif sandbox.version >= entry.sandbox.version:
@@ -356,7 +359,7 @@ class Journal:
             log.warning("journal was not written in time", seconds=_WRITE_TIMEOUT_S, sandboxes=len(batch.entries))
 
     def _put_back(self, taken: dict[str, _Entry]) -> None:
-        """Nothing was written: it goes into the next batch. Nobody waits for that: they have work to do."""
+        """Nothing was written: merge the entries into the next batch. Callers do not wait for it."""
         log.warning("journal waits for the database", sandboxes=len(taken))
         for sandbox_id, entry in taken.items():
             newer = self._next.entries.get(sandbox_id)

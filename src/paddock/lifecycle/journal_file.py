@@ -1,8 +1,8 @@
-"""A file beside the database into which use is noted before it is answered for, and from which it is never lost.
+"""A file in which use is noted before the request is answered, so that a crash loses nothing.
 
-A note is one write into the page cache, microseconds instead of a transaction. It survives the death of the process;
-the database has it a moment later, under a number that it remembers in the same transaction, so that notes found after
-a crash are carried over once and not twice. A file is locked by its server, and the kernel drops that lock with it.
+A note is one write to the page cache: microseconds instead of a transaction. It survives the death of the process. The
+database gets it a moment later, and stores its number in the same transaction, so that notes found after a crash are
+carried over exactly once. A server holds a lock on its file, which the kernel releases when the server dies.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-_ENDING = ".notes"
+_SUFFIX = ".notes"
 
 
 @dataclass(frozen=True, slots=True)
 class OrphanedNotes:
-    """What a server left behind that is no more."""
+    """Notes of a server that is dead."""
 
     server_id: str
     notes: list[tuple[int, dict[str, Any]]]
@@ -34,28 +34,28 @@ class OrphanedNotes:
 class JournalFile:
     def __init__(self, folder: Path, server_id: str) -> None:
         self._folder = folder
-        self._path = folder / f"{server_id}{_ENDING}"
+        self._path = folder / f"{server_id}{_SUFFIX}"
         self._fd: int | None = None
         self._size = 0
         self.number = 0
-        """Of the last note."""
+        """Number of the last note."""
 
     def open(self) -> None:
-        """Where the folder cannot be written, notes are refused and callers wait for the database instead."""
+        """If the folder is not writable, notes are refused and callers wait for the database instead."""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._fd = _own(self._path)
+            self._fd = _open_locked(self._path)
         except OSError as error:
             log.warning("use is written to the database directly, which takes longer", problem=str(error))
 
     def note(self, what: Mapping[str, Any]) -> bool:
-        """Durable when it returns; False when it could not be noted."""
+        """True if the note is durable on return; False if it could not be written."""
         if self._fd is None:
             return False
         line = json.dumps([self.number + 1, what]).encode() + b"\n"
         try:
             if os.write(self._fd, line) != len(line):
-                os.ftruncate(self._fd, self._size)  # half a line, on a disk that is full
+                os.ftruncate(self._fd, self._size)  # remove a partial line, as on a full disk
                 return False
         except OSError as error:
             log.warning("use could not be noted", problem=str(error))
@@ -65,13 +65,13 @@ class JournalFile:
         return True
 
     def settle(self, number: int) -> None:
-        """Everything up to this note is in the database. With nothing after it the file is empty again."""
+        """Everything up to this note is in the database. If it is the last one, the file is emptied."""
         if self._fd is not None and self._size and number == self.number:
             os.ftruncate(self._fd, 0)
             self._size = 0
 
     def close(self) -> None:
-        """An empty file goes; one with notes stays for whoever comes next."""
+        """Delete the file if it is empty; keep one with notes for the next server."""
         if self._fd is None:
             return
         if not self._size:
@@ -81,8 +81,8 @@ class JournalFile:
         self._fd = None
 
     def leftovers(self) -> Iterator[OrphanedNotes]:
-        """Notes of servers that are dead. When the caller comes back for the next, this one is dealt with and goes."""
-        for path in sorted(self._folder.glob(f"*{_ENDING}")):
+        """Notes of dead servers. Advancing the iterator deletes the file of the previous item."""
+        for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
             if path == self._path:
                 continue
             with _abandoned(path) as text:
@@ -91,8 +91,9 @@ class JournalFile:
                     path.unlink(missing_ok=True)
 
 
-def _own(path: Path) -> int:
-    """The file, locked and in its place: one that is not locked yet may be taken for a dead server's and removed."""
+def _open_locked(path: Path) -> int:
+    """Open and lock the file. Repeats if another server removed the file before it was locked, taking it for a dead
+    server's."""
     while True:
         fd = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -103,7 +104,7 @@ def _own(path: Path) -> int:
 
 @contextlib.contextmanager
 def _abandoned(path: Path) -> Iterator[str | None]:
-    """Its text, held so that no other server takes it; None where its server is alive."""
+    """The file's text, locked so that no other server takes it; None if its server is alive."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -123,5 +124,5 @@ def _notes(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             number, what = json.loads(line)
         except ValueError:
-            return  # the write that the crash cut short
+            return  # a line that the crash cut short
         yield number, what

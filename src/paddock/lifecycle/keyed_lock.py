@@ -1,4 +1,4 @@
-"""Turns: operations on one sandbox wait for each other, in order; operations on different ones never meet."""
+"""A lock per sandbox: operations on one sandbox run in order, operations on different ones do not block each other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paddock.errors import SandboxBusy
 
 
 class KeyedLock:
-    """A lock per sandbox, made when first wanted and gone when nobody wants it."""
+    """Locks by sandbox id, created on demand and removed when no task holds or awaits them."""
 
     def __init__(self) -> None:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
@@ -21,7 +21,7 @@ class KeyedLock:
         return sandbox_id in self._locks
 
     def holder(self, sandbox_id: str) -> asyncio.Task[Any] | None:
-        """The task that has the turn now."""
+        """The task that holds the lock."""
         return self._holders.get(sandbox_id)
 
     @asynccontextmanager

@@ -1,8 +1,8 @@
-"""Which sandboxes this server can act on, where several servers share a database.
+"""Which sandboxes this server can act on when several servers share a database.
 
-A sandbox belongs to the node that made it. Machines of the ``local`` and ``docker`` providers belong to a home
-directory, those of a vendor to an installation's name. Servers with the same node act for each other; of sandboxes on
-other nodes a server knows the row and nothing else, so it never concludes anything about them.
+A sandbox belongs to the node that created it. For the ``local`` and ``docker`` providers a node is a home directory,
+for a vendor an installation's name. Servers of the same node act for each other. Of sandboxes on other nodes a server
+knows only the row, so it never draws conclusions about their machines.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from paddock.store.records import SandboxRow
 log = structlog.get_logger(__name__)
 
 LOST_AFTER_S = 86_400.0
-"""A node that was not seen for so long no longer holds up the delete of its sandboxes. Should it come back, it removes
-their machines, whose rows say `deleted`."""
+"""A node not seen for this long no longer holds up the delete of its sandboxes. If it comes back, it removes their
+machines, because their rows say `deleted`."""
 _POLL_S = 0.1
-_UNPUBLISHED = "(With PADDOCK_INTERNAL_URL set there, others pass requests on to it.)"
+_NO_URL_HINT = "(With PADDOCK_INTERNAL_URL set there, others pass requests on to it.)"
 
 
 class NodeTaken(Unavailable):
@@ -54,15 +54,15 @@ class Nodes:
         self._ids: dict[str, str] = {}
         self._known: dict[str, Node] = {}
         self.has_peers = False
-        """Whether there are nodes of others to whose servers requests can be passed on."""
+        """Whether there are other nodes to whose servers requests can be forwarded."""
         self.alone = True
-        """Whether no other server was on this database at the last heartbeat."""
+        """Whether no other server used this database at the last heartbeat."""
         self._rest = asyncio.sleep
         self._boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
     @property
     def ids(self) -> frozenset[str] | None:
-        """Those whose sandboxes this server acts on. None: all there are, since SQLite has one server at a time."""
+        """Nodes whose sandboxes this server acts on. None means all, as with SQLite, which has one server at a time."""
         return None if self._store.sqlite else frozenset(self._ids.values())
 
     @property
@@ -79,7 +79,7 @@ class Nodes:
         await self.beat()
 
     async def beat(self) -> None:
-        """Say that somebody is here, and learn who else is."""
+        """Write this server's heartbeat, and read those of the others."""
         now = self._clock.now()
         name = platform.node() or "unknown"
         url = self._settings.node_url or None
@@ -92,15 +92,15 @@ class Nodes:
         self.has_peers = not self._store.sqlite and any(map(self._is_peer, self._known.values()))
 
     def of(self, provider: str) -> str | None:
-        """Where this server's sandboxes at this provider live."""
+        """The node on which this server's sandboxes of this provider live."""
         return self._ids.get(provider)
 
     def here(self, sandbox: SandboxRow) -> bool:
-        """A row of before nodes were written down may be anybody's, so everybody may look."""
+        """True also for rows without a node, written before nodes were recorded: any server may check those."""
         return self._store.sqlite or sandbox.node_id is None or sandbox.node_id == self._ids.get(sandbox.provider)
 
     def unplaced(self, sandbox: SandboxRow) -> bool:
-        """Whether its absence here says nothing."""
+        """Whether the row has no node, so that its absence here proves nothing."""
         return sandbox.node_id is None and not self._store.sqlite
 
     def require(self, sandbox: SandboxRow) -> None:
@@ -108,14 +108,14 @@ class Nodes:
             raise self.elsewhere(sandbox)
 
     def node_of(self, sandbox: SandboxRow) -> Node | None:
-        """As it was at the last heartbeat; None for one that is not known."""
+        """The sandbox's node as of the last heartbeat; None if unknown."""
         return self._known.get(sandbox.node_id or "")
 
     def is_ours(self, node_id: str) -> bool:
         return node_id in self._ids.values()
 
     def peer(self, node_id: str) -> Node | None:
-        """Another node whose server lives and has said how it is reached."""
+        """Another node whose server is alive and has published its URL."""
         node = self._known.get(node_id)
         return node if node is not None and self._is_peer(node) and self.alive(node) else None
 
@@ -123,11 +123,11 @@ class Nodes:
         return node.url is not None and not self.is_ours(node.node_id)
 
     def alive(self, node: Node | None) -> bool:
-        # Its heartbeats come every quarter of the time, and ours, at which we hear of it, too.
+        # Heartbeats come every quarter of the TTL, and are read here at the same interval.
         return node is not None and node.seen_at >= self._clock.now() - 1.25 * self._settings.server_ttl
 
     def reachable(self, sandbox: SandboxRow) -> bool:
-        """Whether there is a server, here or elsewhere, that can act on it now."""
+        """Whether a server, here or elsewhere, can act on the sandbox now."""
         return self.here(sandbox) or self.alive(self.node_of(sandbox))
 
     def lost(self, sandbox: SandboxRow) -> bool:
@@ -145,7 +145,7 @@ class Nodes:
             return ProviderUnavailable(
                 f"{start}, where no Paddock server runs now. It is as it was; start the server there.", details=details
             )
-        ask = f"Ask the server there: {node.url}." if node.url else f"Ask the server there. {_UNPUBLISHED}"
+        ask = f"Ask the server there: {node.url}." if node.url else f"Ask the server there. {_NO_URL_HINT}"
         return SandboxElsewhere(f"{start}, which this server cannot act on. {ask}", details=details | {"url": node.url})
 
     def delete_stands(self, sandbox: SandboxRow) -> ProviderUnavailable:
@@ -158,8 +158,8 @@ class Nodes:
         )
 
     async def _refuse_second_machine(self) -> None:
-        """A node whose machines are processes of one machine cannot have servers on two. The last heartbeat may be of
-        before a reboot: only one that goes on is a living server."""
+        """Raise NodeTaken if a node whose sandboxes are processes of one machine has servers on two. A heartbeat may
+        date from before a reboot: only one that advances proves a living server."""
         bound = {self._ids[name] for name, provider in self._providers.items() if provider.on_this_machine}
         async with self._store.read() as connection:
             found = {node.node_id: node for node in await nodes.every(connection)}
@@ -180,7 +180,7 @@ class Nodes:
 
 
 def _home_id(path: Path) -> str:
-    """Made once. Whoever copies a home to another machine removes this file there."""
+    """The home's id, created once. A user who copies a home to another machine removes this file there."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f"node.{secrets.token_hex(4)}")
     if not path.exists():

@@ -1,6 +1,6 @@
-"""Changes of state that other servers on the same database bring about, for those who follow an owner's sandboxes here.
+"""State changes made by other servers on the same database, for followers of an owner's sandboxes on this server.
 
-Only the rows tell of them, so the rows are read again and again: while somebody follows, and while other servers live.
+Only the rows show such changes, so they are polled while there are followers and other servers are alive.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from paddock.lifecycle.nodes import Nodes
 from paddock.store import sandboxes
 from paddock.store.database import Store
 
-_INTERVAL_S = 1.0
-_RECENT_S = 180.0
-"""Moments in rows are of the clock of the server that wrote them, and clocks of servers agree within a minute."""
+_POLL_INTERVAL_S = 1.0
+_CHANGED_WITHIN_S = 180.0
+"""Row times come from the clock of the server that wrote them; servers' clocks are assumed to agree within a minute."""
 
 
 class PeerChanges:
@@ -27,17 +27,16 @@ class PeerChanges:
         self._nodes = nodes
 
     async def run(self, pace: Pace) -> None:
-        while await pace.rest(_INTERVAL_S):
-            with suppress(StoreUnavailable):  # the next look finds what this one would have
+        while await pace.rest(_POLL_INTERVAL_S):
+            with suppress(StoreUnavailable):  # the next poll finds the same changes
                 await self.look()
 
     async def look(self) -> None:
-        """Tell followers what has changed since the look before. Those whom it finds for the first time are told what
-        changes from now on."""
+        """Notify followers of what has changed since the last poll. New followers get changes from now on."""
         owners = self._bus.followed
         if not owners or self._nodes.alone:
             return
         async with self._store.read() as connection:
-            found = await sandboxes.changed_since(connection, owners, self._clock.now() - _RECENT_S)
+            found = await sandboxes.changed_since(connection, owners, self._clock.now() - _CHANGED_WITHIN_S)
         for owner_id in owners:
             self._bus.compare(owner_id, [row for row in found if row.owner_id == owner_id])

@@ -1,4 +1,5 @@
-"""From a request to the row that it will be: what was asked for, the server's defaults, and what may not be asked."""
+"""From a create request to the sandbox's row: requested values, the server's defaults, and checks of what is
+allowed."""
 
 from __future__ import annotations
 
@@ -18,15 +19,15 @@ from paddock.settings import Settings
 from paddock.store.records import SandboxRow
 
 NEVER = 2_000_000_000
-"""Seconds, some 63 years: a timeout or a retention that is turned off."""
+"""Seconds, some 63 years: stands for a timeout or a retention that is turned off."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTraits:
-    """What a sandbox may be made with that the native API has no words for."""
+    """Properties of a new sandbox that the native API does not offer; set by the E2B and Daytona facades."""
 
     timeout: int | None = None
-    """In the place of the request's, where the server's maximum does not bound it."""
+    """Replaces the request's timeout; not limited by the server's maximum."""
     timeout_from: TimeoutFrom = TimeoutFrom.ACTIVITY
     host_mask: str | None = None
     keep_memory: bool = True
@@ -37,9 +38,9 @@ class CreateTraits:
     ends_at: float | None = None
     daytona: Mapping[str, Any] | None = None
     env: Callable[[SandboxRow], Mapping[str, str]] = lambda sandbox: {}
-    """Variables that tell it who it is. What its creator set wins over them."""
+    """Variables that identify the sandbox to its processes. Those set by its creator take precedence."""
     fingerprint: str = ""
-    """Of the request as it was made, by which an idempotency key knows it again. Empty: that of the native request."""
+    """Fingerprint of the original request, for idempotency keys. Empty: computed from the native request."""
 
     def dress(self, plain: SandboxRow) -> SandboxRow:
         return replace(
@@ -64,7 +65,7 @@ NATIVE = CreateTraits()
 def plan(
     who: Principal, request: CreateSandbox, settings: Settings, *, provider: str, server_id: str, now: float
 ) -> SandboxRow:
-    """The row as it will be, still without a template where the request names none."""
+    """The row for this request; without a template if the request names none."""
     check_timeout(settings, request.timeout)
     if request.mounts and not who.is_admin:
         raise Forbidden("Only an admin may mount directories of the host into a sandbox.")
@@ -115,13 +116,13 @@ def plan(
 
 
 def renamed(sandbox: SandboxRow) -> SandboxRow:
-    """The same under another id, where the first is taken."""
+    """A copy under a new id and key, for when the first id is taken."""
     return replace(sandbox, sandbox_id=new_sandbox_id(sandbox.user_id), key=new_sandbox_key())
 
 
 def changed_egress(who: Principal, policy: EgressPolicy, rules: EgressRules, settings: Settings) -> EgressPolicy:
-    """The policy with these rules; a list that is not given stays as it is, but for what an admin had opened: see
-    :mod:`paddock.lifecycle.private_networks`."""
+    """The policy with these rules. A list that is not given stays as it is, except for openings that an admin had
+    granted: see :mod:`paddock.lifecycle.private_networks`."""
     if rules.mode is not None and rules.mode.value != policy.mode.value:
         raise Conflict(
             f"This sandbox was made with egress {policy.mode.value!r} and keeps it; only the lists can be changed. "
@@ -152,7 +153,7 @@ def _egress(who: Principal, rules: EgressRules | None, settings: Settings) -> Eg
 
 
 def _isolation(asked: Isolation | None, settings: Settings) -> Isolation | None:
-    """The stronger of what the caller and what the operator insist on."""
+    """The stronger of what the caller and the operator require."""
     least = Isolation(settings.min_isolation) if settings.min_isolation else None
     if asked is None or least is None:
         return asked or least

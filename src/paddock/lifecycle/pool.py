@@ -1,11 +1,11 @@
-"""The warm pool: machines made before anybody asks, so that a create need only take one.
+"""The warm pool: machines started in advance, so that a create only needs to claim one.
 
-The provider keeps them and hands each out at most once, inside ``create``; this only decides how many of which shape
-there should be, and makes or ends them in the background. It holds nothing of its own: what a crash leaves ready is
-found again and counts as stock.
+The provider holds them and hands each out at most once, inside ``create``. This module only decides how many of which
+shape to keep, and starts or stops them in the background. It has no persistent state: machines left warm by a crash are
+found again and counted.
 
-Several servers on one provider share one stock, as large as the largest wish among them. Each publishes its wish in its
-row of ``servers``, and none ends what another living one still wants.
+Several servers on one provider share its warm machines, as many as the largest target among them. Each publishes its
+target in its row of ``servers``, and none stops a machine that another living server still wants.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from paddock.store.database import Store
 
 log = structlog.get_logger(__name__)
 
-_INTERVAL = 5.0
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
-_LINGER_SECONDS = 0.02
-_UNHURRIED_SECONDS = 0.2
-_GIVE_WAY_SECONDS = 0.5
-"""How long a refill waits for creates that are under way. Not for ever, or a busy server would never refill."""
+_CHECK_INTERVAL_S = 5.0
+_MIN_RETRY_S, _MAX_RETRY_S = 1.0, 60.0
+_REFILL_DELAY_S = 0.02
+_UNHURRIED_REFILL_DELAY_S = 0.2
+_MAX_WAIT_FOR_CREATES_S = 0.5
+"""How long a refill waits for running creates. Limited, or a busy server would never refill."""
 
 Kind = tuple[str, Shape]
-"""The name of a provider, and a shape of its machines."""
+"""A provider's name, and a shape of its machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class PoolStatus:
 
 
 @dataclass(slots=True)
-class _Trouble:
+class _Backoff:
     pause: float
     until: float
 
@@ -75,7 +75,7 @@ class Pool:
         self._defaults: dict[str, Kind] = {}
         self._ready: dict[Kind, int] = {}
         self._making: dict[Kind, int] = {}
-        self._trouble: dict[Kind, _Trouble] = {}
+        self._backoffs: dict[Kind, _Backoff] = {}
         self._published: Any = None
         self._waiting = False
         self._creates = 0
@@ -89,14 +89,14 @@ class Pool:
         return self._settings.pool_size > 0
 
     def stock(self) -> PoolStatus | None:
-        """As it was at the last look; None where nothing is made in advance."""
+        """Counts as of the last check; None if the pool is off."""
         if not self.on:
             return None
-        return PoolStatus(sum(self._ready.values()), sum(self._wishes().values()))
+        return PoolStatus(sum(self._ready.values()), sum(self._targets().values()))
 
     @contextmanager
     def serving(self, provider: Provider, spec: SandboxSpec) -> Iterator[None]:
-        """A create is under way: refills give way to it, and soon there may be another like it."""
+        """While the context is open a create runs and refills wait. Afterwards its shape counts as demand."""
         self._creates += 1
         self._quiet.clear()
         try:
@@ -118,23 +118,24 @@ class Pool:
             await self.tick()
             if not self.on or not await self._rest(pace):
                 return
-            # The answer to the create that woke us goes first, and those that come with it.
-            await asyncio.sleep(_LINGER_SECONDS)
+            # The response to the create that woke this loop, and creates that arrive with it, go first.
+            await asyncio.sleep(_REFILL_DELAY_S)
             if await self._can_wait():
-                await asyncio.sleep(_UNHURRIED_SECONDS)
-            await self._give_way()
+                await asyncio.sleep(_UNHURRIED_REFILL_DELAY_S)
+            await self._wait_for_creates()
             self._news.clear()
 
     async def _can_wait(self) -> bool:
-        """While some of each shape stand ready, the first commands of what was just handed out go before a refill."""
+        """True while every shape has a ready machine: the refill then waits for the first commands of the sandbox just
+        created."""
         try:
             await self._look()
         except PaddockError:
-            return False  # the next round says so
-        return all(self._ready.get(kind) for kind in self._wishes())
+            return False  # the next round reports it
+        return all(self._ready.get(kind) for kind in self._targets())
 
     async def tick(self) -> None:
-        """One round: look, make what is missing, end one of each shape that is too many."""
+        """One round: count, start what is missing, stop one surplus machine of each shape."""
         try:
             await self._learn_defaults()
             await self._look()
@@ -151,8 +152,8 @@ class Pool:
             self._waiting = False
 
     async def drain(self) -> None:
-        """End what stands ready, unless another server wants it. Our own wish goes first: of two servers that stop
-        at the same time, the last to look finds none left."""
+        """Stop warm machines that no other server wants. This server's target is withdrawn first, so that of two
+        servers that stop at the same time the last one finds no target left."""
         try:
             await self._publish(None)
             others = await self._wanted_by_others()
@@ -164,13 +165,13 @@ class Pool:
                 await self._look()
                 for kind, ready in self._ready.items():
                     await self._cool(kind, ready - others.get(kind, 0))
-        except Exception as error:  # noqa: BLE001 - whatever a provider says must not keep the server from stopping
+        except Exception as error:  # noqa: BLE001 - no provider error may keep the server from stopping
             log.warning("the pool could not be drained; the next start counts it as stock", problem=str(error)[:300])
 
-    # What there should be
+    # Targets
 
-    def _wishes(self) -> dict[Kind, int]:
-        """By demand, the default shapes at least as many as the settings say; all together within the limit."""
+    def _targets(self) -> dict[Kind, int]:
+        """Targets by demand; for default shapes at least the configured size; all together within the limit."""
         if not self.on:
             return {}
         wishes = self._demand.expected()
@@ -184,7 +185,7 @@ class Pool:
         return {kind: count for kind, count in wishes.items() if count}
 
     async def _learn_defaults(self) -> None:
-        """The shape of a create that asks for nothing in particular."""
+        """The default shape of each provider: that of a create without options."""
         if not self.on:
             return
         for provider in self._providers.values():
@@ -200,8 +201,8 @@ class Pool:
                     self._defaults[provider.name] = (provider.name, shape)
 
     async def _publish(self, *nothing: None) -> None:
-        wishes = None if nothing else _to_json(self._wishes(), self._nodes) or None
-        # On SQLite there is no other server to tell.
+        wishes = None if nothing else _to_json(self._targets(), self._nodes) or None
+        # On SQLite there is no other server.
         if wishes != self._published and not self._store.sqlite:
             async with self._store.write() as connection:
                 await servers.want(connection, self._server_id, wishes)
@@ -220,10 +221,10 @@ class Pool:
                 wanted[kind] = max(count, wanted.get(kind, 0))
         return wanted
 
-    # What there is
+    # Warm machines
 
     async def _look(self) -> None:
-        async with self._looking:  # an older look must not overwrite a newer one
+        async with self._looking:  # an older count must not overwrite a newer one
             ready: dict[Kind, int] = {}
             for provider in self._providers.values():
                 found = await self._call(provider.warmed(), "warmed")
@@ -231,7 +232,7 @@ class Pool:
             self._ready = ready
 
     async def _fill(self) -> None:
-        """At most one a core at a time; each looks again before it makes another."""
+        """Start at most one machine per core at a time; each worker checks again before it starts another."""
         async with asyncio.TaskGroup() as group:
             for _ in range(os.cpu_count() or 1):
                 group.create_task(self._make_missing())
@@ -240,22 +241,22 @@ class Pool:
         while (kind := self._missing()) is not None:
             self._making[kind] = self._making.get(kind, 0) + 1
             try:
-                await self._give_way()
+                await self._wait_for_creates()
                 if await self._make(kind):
                     await self._look()
             finally:
                 self._making[kind] -= 1
 
     def _missing(self) -> Kind | None:
-        for kind, count in self._wishes().items():
+        for kind, count in self._targets().items():
             there = self._ready.get(kind, 0) + self._making.get(kind, 0)
             if there < count and not self._resting(kind):
                 return kind
         return None
 
-    async def _give_way(self) -> None:
+    async def _wait_for_creates(self) -> None:
         try:
-            async with asyncio.timeout(_GIVE_WAY_SECONDS):
+            async with asyncio.timeout(_MAX_WAIT_FOR_CREATES_S):
                 await self._quiet.wait()
         except TimeoutError:
             return
@@ -263,16 +264,16 @@ class Pool:
     async def _make(self, kind: Kind) -> bool:
         try:
             await self._call(self._providers[kind[0]].warm(kind[1]), "warm")
-        except Exception as error:  # noqa: BLE001 - the pool is a comfort: whatever is wrong, creates go on without
+        except Exception as error:  # noqa: BLE001 - the pool is optional, creates work without it
             self._failed(kind, error)
             return False
-        if self._trouble.pop(kind, None):
+        if self._backoffs.pop(kind, None):
             log.info("the pool fills again", provider=kind[0], template=kind[1].template_id)
         return True
 
     def _failed(self, kind: Kind, error: Exception) -> None:
-        """Try again after a pause that grows. Said once, not at every try."""
-        before = self._trouble.get(kind)
+        """Retry after a growing pause. Logged once, not at every attempt."""
+        before = self._backoffs.get(kind)
         if before is None:
             log.warning(
                 "the pool cannot be filled; creates take longer until it can",
@@ -280,17 +281,18 @@ class Pool:
                 template=kind[1].template_id,
                 problem=str(error)[:300],
             )
-        pause = min(_LONGEST_PAUSE, before.pause * 2) if before else _SHORTEST_PAUSE
-        self._trouble[kind] = _Trouble(pause, self._clock.now() + pause)
+        pause = min(_MAX_RETRY_S, before.pause * 2) if before else _MIN_RETRY_S
+        self._backoffs[kind] = _Backoff(pause, self._clock.now() + pause)
 
     def _resting(self, kind: Kind) -> bool:
-        trouble = self._trouble.get(kind)
-        # Further away than any pause means that the clock was set back.
+        trouble = self._backoffs.get(kind)
+        # A time further away than the pause means that the clock was set back.
         return trouble is not None and 0 < trouble.until - self._clock.now() <= trouble.pause
 
     async def _shrink(self) -> None:
-        """One of each shape a round: demand that only pauses finds most of it still there."""
-        wishes = self._wishes()
+        """Stop at most one machine of each shape per round, so that most are still there after a short drop
+        in demand."""
+        wishes = self._targets()
         surplus = [kind for kind, ready in self._ready.items() if ready > wishes.get(kind, 0)]
         others = await self._wanted_by_others() if surplus else {}
         for kind in surplus:
@@ -307,8 +309,8 @@ class Pool:
         return await with_timeout(self._settings.provider_timeout, awaitable, step)
 
     async def _rest(self, pace: Pace) -> bool:
-        """Until there is news, or for a while. False: this was the last round."""
-        waits = [asyncio.ensure_future(pace.rest(_INTERVAL)), asyncio.ensure_future(self._news.wait())]
+        """Wait for news or the interval. False: this was the last round."""
+        waits = [asyncio.ensure_future(pace.rest(_CHECK_INTERVAL_S)), asyncio.ensure_future(self._news.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -319,14 +321,14 @@ class Pool:
 
 
 def _to_json(wishes: Mapping[Kind, int], nodes: Nodes) -> list[list[Any]]:
-    """By node, since each has a stock of its own."""
+    """Keyed by node, since each node has its own warm machines."""
     return sorted(
         [nodes.of(name) or name, shape.template_id, shape.disk_mb, count] for (name, shape), count in wishes.items()
     )
 
 
 def _from_json(wishes: Any, nodes: Nodes) -> dict[Kind, int]:
-    """What another server published of our nodes; nothing of it where it cannot be read, as from another version."""
+    """Another server's targets for this server's nodes; empty if they cannot be read, as from another version."""
     names = {nodes.of(name): name for name in nodes.providers}
     try:
         return {

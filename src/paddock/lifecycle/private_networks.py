@@ -1,7 +1,7 @@
-"""Who may open private places for a sandbox: the operator, by a setting or as an admin; nobody else.
+"""Who may open private networks for a sandbox: only the operator, by a setting or as an admin.
 
-A sandbox's ``private`` list holds what an admin has opened for it. Members choose among public places, and may keep or
-narrow what an admin opened: a member's new ``allow`` list keeps only those openings that it names again.
+A sandbox's ``private`` list holds what an admin has opened for it. Members choose among public destinations, and may
+keep or narrow what an admin opened: a member's new ``allow`` list keeps only those openings that it names again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from paddock.settings import Settings
 
 
 def opened(who: Principal, before: EgressPolicy, rules: EgressRules, settings: Settings) -> tuple[str, ...]:
-    """The private places of the sandbox once these rules hold. Refuses those that this caller may not open."""
+    """The sandbox's private openings once these rules apply. Raises Forbidden for those that this caller may
+    not open."""
     reachable = _reachable(settings.egress_reachable)
     allow = _private_of("allow", rules.allow or (), reachable, is_admin=who.is_admin)
     private = _private_of("private", rules.private or (), reachable, is_admin=who.is_admin)
@@ -37,7 +38,7 @@ def _by_admin(
     elif rules.allow is not None:
         kept = [
             text for text in before.private if text not in before.allow
-        ]  # what the old list had opened goes with it
+        ]  # openings of the old list are dropped with it
     else:
         kept = list(before.private)
     return tuple(dict.fromkeys([*kept, *named]))
@@ -56,7 +57,7 @@ def _by_member(before: EgressPolicy, rules: EgressRules, asked: Sequence[Rule]) 
 
 
 def _private_of(field: str, texts: Iterable[str], reachable: Sequence[Rule], *, is_admin: bool) -> list[Rule]:
-    """Those that have to be opened. ``reachable``: what is open to every sandbox by the server's settings."""
+    """The rules that need an opening. ``reachable``: what the server's settings open to every sandbox."""
     found: list[Rule] = []
     for rule in map(Rule.parse, texts):
         kind = closed_entry(rule, reachable)

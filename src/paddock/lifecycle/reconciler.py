@@ -1,8 +1,8 @@
-"""The reconciler: compares what the database says with what the providers have, and brings them together.
+"""The reconciler: compares the database with what the providers have, and resolves the differences.
 
-It finishes what crashes cut short, adopts machines that have no row, removes those whose row says deleted, and sets
-deadlines that are missing. It deletes nothing on silence: a provider that cannot be read is left alone until it can.
-What is wrong with one row, or takes long for it, stays with that row: the others are looked after all the same.
+It finishes interrupted transitions, adopts machines that have no row, removes those whose row says deleted, and sets
+missing deadlines. It never concludes from silence: a provider that cannot be listed is skipped until it can. An error
+or delay with one row affects only that row.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from paddock.lifecycle.backoff import backoff_seconds
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.idempotency import REMEMBERED_KEYS, REMEMBERED_SECONDS
 from paddock.lifecycle.journal import Journal
-from paddock.lifecycle.naming import with_free_name
 from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.planning import NEVER
+from paddock.lifecycle.sandbox_names import with_free_name
 from paddock.lifecycle.transitions import Transitions
 from paddock.models import Isolation, State, TimeoutAction, TimeoutFrom
 from paddock.providers.base import MachineInfo, MachineState, Mount, Provider
@@ -42,14 +42,14 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 Change = Callable[[AsyncConnection, str], Awaitable[None]]
-"""To one sandbox's row, in the caller's transaction."""
+"""A change to one sandbox's row, in the caller's transaction."""
 
-_AT_ONCE = 32
-_RETRIES_AT_ONCE = 32
-_ACCRUE_SECONDS = 300.0
-_LONGEST_BACKOFF = 60.0
-_ASK_AGAIN_S = 60.0
-"""How long a failed create waits for its caller. Clients try again within seconds."""
+_MAX_CONCURRENT_CHECKS = 32
+_MAX_CONCURRENT_RETRIES = 32
+_ACCRUE_INTERVAL_S = 300.0
+_MAX_BACKOFF_S = 60.0
+_CLIENT_RETRY_WINDOW_S = 60.0
+"""How long a failed create waits for its caller to ask again. Clients retry within seconds."""
 
 
 class Reconciler:
@@ -74,13 +74,14 @@ class Reconciler:
         self._journal = journal
         self._nodes = nodes
         self._server_id = server_id
-        self._places = asyncio.Semaphore(_AT_ONCE)
-        # Of their own: transitions that fail, each at the end of its time, must not hold up those that go well.
-        self._retries = asyncio.Semaphore(_RETRIES_AT_ONCE)
+        self._places = asyncio.Semaphore(_MAX_CONCURRENT_CHECKS)
+        # Separate from the other limit: transitions that fail, each after its full timeout, must not block healthy
+        # ones.
+        self._retries = asyncio.Semaphore(_MAX_CONCURRENT_RETRIES)
         self._finishing: dict[str, asyncio.Task[None]] = {}
 
     async def run(self, pace: Pace) -> None:
-        """Again and again: unfinished work soon, the whole comparison at its interval."""
+        """Run until stopped: unfinished work every second, the full comparison at its interval."""
         try:
             await asyncio.gather(
                 _every(1.0, self._begin_finishing, pace), _every(self._settings.reconcile_interval, self.sweep, pace)
@@ -91,7 +92,7 @@ class Reconciler:
             await asyncio.gather(*self._finishing.values(), return_exceptions=True)
 
     async def crashed(self, sandbox_id: str, why: str) -> None:
-        """Its row says so at once, unless somebody has started it again already."""
+        """Record at once that the sandbox has crashed, unless it was started again already."""
         await _guarded(functools.partial(self._transitions.compare, sandbox_id, why), sandbox_id)
 
     async def run_once(self) -> None:
@@ -99,7 +100,7 @@ class Reconciler:
         await self.sweep()
 
     async def finish(self, *, patient: bool = True) -> None:
-        """Go on with transitions that nobody works on; after failures with growing patience."""
+        """Continue transitions that no server works on; with backoff after failures."""
         await asyncio.gather(*await self._begin_finishing(patient=patient))
 
     async def sweep(self) -> None:
@@ -108,14 +109,18 @@ class Reconciler:
             await _guarded(step)
 
     async def _begin_finishing(self, *, patient: bool = True) -> list[asyncio.Task[None]]:
-        """Without waiting: one whose provider hangs must not keep the next round from beginning."""
+        """Starts tasks without waiting for them: a provider that hangs must not delay the next round."""
         now = self._clock.now()
         async with self._store.read() as connection:
             rows = await sandboxes.unfinished(
                 connection, self._server_id, now, self._settings.server_ttl, node_ids=self._nodes.ids
             )
         for row in rows:
-            if row.sandbox_id not in self._finishing and not (patient and _resting(row, now)) and not _asked(row, now):
+            if (
+                row.sandbox_id not in self._finishing
+                and not (patient and _in_backoff(row, now))
+                and not _awaits_client_retry(row, now)
+            ):
                 task = asyncio.create_task(self._finish_one(row))
                 self._finishing[row.sandbox_id] = task
                 task.add_done_callback(functools.partial(self._finished, row.sandbox_id))
@@ -133,7 +138,7 @@ class Reconciler:
             await _guarded(functools.partial(work, row.sandbox_id), row.sandbox_id)
 
     async def _compare_with(self, provider: Provider) -> None:
-        """A list that cannot be read raises, and nothing is concluded from it."""
+        """Raises if the provider cannot be listed; then nothing is concluded."""
         started = self._clock.now()
         unknown = {each.sandbox_id: each for each in await self._engine.call(provider.list(), "list")}
         doubtful: list[str] = []
@@ -152,7 +157,7 @@ class Reconciler:
         await self._each(functools.partial(self._place, provider, started), unknown.values())
 
     async def _place(self, provider: Provider, started: float, machine: MachineInfo) -> None:
-        """A machine that no settled row speaks of."""
+        """Handle a machine that no row listed for this provider accounts for."""
         async with self._store.read() as connection:
             row = await sandboxes.get(connection, machine.sandbox_id)
         if row is None:
@@ -165,14 +170,15 @@ class Reconciler:
             await self._engine.place(row)
 
     async def _adopt(self, provider: Provider, machine: MachineInfo) -> None:
-        """No row at all: the database was lost or is older than the machine. Somebody's work is in there: keep it."""
+        """Adopt a machine without a row: the database was lost or restored from an older backup. The machine holds a
+        user's work, so it is kept."""
         sandbox = _from_labels(provider.name, machine, self._clock.now(), self._settings)
         if sandbox is None:
             log.warning("a machine without readable labels is left alone", sandbox_id=machine.sandbox_id)
             return
         sandbox = replace(sandbox, node_id=self._nodes.of(provider.name))
         try:
-            # The labels are from its creation; what it may connect to may have been changed since.
+            # The labels date from the create; the egress rules may have been changed since.
             report = await self._engine.call(provider.egress(sandbox.sandbox_id), "egress")
             sandbox = replace(sandbox, egress=report.policy.to_json())
         except Unsupported:
@@ -186,12 +192,12 @@ class Reconciler:
                     connection, sandbox.sandbox_id, self._clock.now(), ("sandbox.adopted", {"cause": "reconcile"})
                 )
         except IntegrityError:
-            return  # another server was quicker
+            return  # another server was faster
         log.info("adopted", sandbox_id=sandbox.sandbox_id, state=sandbox.state.value)
 
     async def _write_off(self) -> None:
-        """Deletes that a node would have to carry out that was not seen for a day. Should it come back, it finds
-        machines whose rows say that they are deleted."""
+        """Finish deletes whose node was not seen for a day. If the node comes back, it finds machines whose rows say
+        deleted."""
         if (ours := self._nodes.ids) is None:
             return
         async with self._store.read() as connection:
@@ -215,14 +221,14 @@ class Reconciler:
         await self._change_each(bare, arm)
 
     async def _accrue(self) -> None:
-        """Write down the running time of long runners, so that a chart of today is true today."""
+        """Write down the running time of long-running sandboxes, so that today's usage charts are current."""
         async with self._store.read() as connection:
-            running = await sandboxes.running_since_before(connection, self._clock.now() - _ACCRUE_SECONDS)
+            running = await sandboxes.running_since_before(connection, self._clock.now() - _ACCRUE_INTERVAL_S)
 
         async def accrue(connection: AsyncConnection, sandbox_id: str) -> None:
             sandbox = await sandboxes.get(connection, sandbox_id, lock=True)
             if sandbox is not None and sandbox.running_since is not None:
-                now = self._clock.now()  # of this transaction: before it, the clock may have been set
+                now = self._clock.now()  # read inside the write transaction: the clock may have been set before it
                 await usage.add_running(connection, sandbox, sandbox.running_since, now)
                 await sandboxes.patch(connection, sandbox_id, running_since=now)
 
@@ -249,17 +255,17 @@ class Reconciler:
             await servers.forget_stale(connection, now - max(86_400.0, 10 * self._settings.server_ttl))
 
     async def _change_each(self, sandbox_ids: Collection[str], change: Change) -> None:
-        """All in one transaction; where one row spoils that, each in its own."""
+        """Change all rows in one transaction; if one row fails, each in its own."""
         if not sandbox_ids:
             return
-        ordered = sorted(set(sandbox_ids))  # so that two servers never wait for each other's rows crosswise
+        ordered = sorted(set(sandbox_ids))  # ordered, so that two servers cannot deadlock on each other's rows
         try:
             async with self._store.write() as connection:
                 for sandbox_id in ordered:
                     await change(connection, sandbox_id)
         except StoreUnavailable:
             raise
-        except Exception:  # noqa: BLE001 - which row it was is found out, and said, one by one
+        except Exception:  # noqa: BLE001 - the failing row is found and logged one by one
             for sandbox_id in ordered:
                 await _guarded(functools.partial(self._change_one, sandbox_id, change), sandbox_id)
 
@@ -268,7 +274,7 @@ class Reconciler:
             await change(connection, sandbox_id)
 
     async def _each(self, work: Callable[[T], Awaitable[None]], things: Iterable[T]) -> None:
-        """Many at once, but not all; the trouble of one is not the trouble of the others."""
+        """Run with limited concurrency; an error with one does not affect the others."""
 
         async def one(thing: T) -> None:
             async with self._places:
@@ -293,15 +299,17 @@ async def _guarded(work: Callable[[], Awaitable[object]], sandbox_id: str | None
         log.exception("reconciling met a defect", sandbox_id=sandbox_id)
 
 
-def _resting(sandbox: SandboxRow, now: float) -> bool:
-    """Too soon after a try that failed. A moment in the future means that the clock was set back."""
-    return 0 <= now - sandbox.state_changed_at < backoff_seconds(sandbox.attempts, _LONGEST_BACKOFF)
+def _in_backoff(sandbox: SandboxRow, now: float) -> bool:
+    """Too soon after a failed attempt. A time in the future means that the clock was set back."""
+    return 0 <= now - sandbox.state_changed_at < backoff_seconds(sandbox.attempts, _MAX_BACKOFF_S)
 
 
-def _asked(sandbox: SandboxRow, now: float) -> bool:
-    """A create that was answered with an error is for whoever asks again with the same Idempotency-Key, for a while."""
+def _awaits_client_retry(sandbox: SandboxRow, now: float) -> bool:
+    """A create that was answered with an error is kept for a while for a retry with the same Idempotency-Key."""
     return (
-        sandbox.state is State.CREATING and sandbox.attempts > 0 and 0 <= now - sandbox.state_changed_at < _ASK_AGAIN_S
+        sandbox.state is State.CREATING
+        and sandbox.attempts > 0
+        and 0 <= now - sandbox.state_changed_at < _CLIENT_RETRY_WINDOW_S
     )
 
 
@@ -312,7 +320,7 @@ def _differs(state: State, machine: MachineInfo | None) -> bool:
 
 
 def _from_labels(provider: str, machine: MachineInfo, now: float, settings: Settings) -> SandboxRow | None:
-    """Labels come back from outside: believe nothing that does not fit."""
+    """Labels come from outside Paddock and are validated like any input."""
     try:
         kept = json.loads(machine.labels["paddock.sandbox"])
         running = machine.state is MachineState.RUNNING

@@ -1,8 +1,8 @@
-"""Rows of running sandboxes, kept in memory where nobody else can change them.
+"""In-memory cache of rows of running sandboxes.
 
-Every act inside a sandbox begins with its row. On SQLite this process is the only one that writes (a lock sees to it),
-and the store tells which rows each transaction changed; so a row that was read is true until then. With several servers
-on PostgreSQL it is read every time.
+Every operation inside a sandbox begins with its row. On SQLite this process is the only writer (enforced by a lock),
+and the store reports which rows each transaction changed, so a cached row is valid until then. On PostgreSQL, with
+several servers, the row is read every time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from paddock.store import sandboxes
 from paddock.store.database import Store
 from paddock.store.records import SandboxRow
 
-_MOST = 10_000
+_MAX_ROWS = 10_000
 
 
 class RowCache:
@@ -32,15 +32,15 @@ class RowCache:
         changes = self._changes
         async with self._store.read(inline=True) as connection:
             row = await sandboxes.get(connection, sandbox_id)
-        # What changed while we read may be this very row, and we may have seen it as it was.
+        # A change during the read may concern this row, and the read may have returned the old version.
         if row is not None and row.state is State.RUNNING and self._store.sqlite and changes == self._changes:
-            if len(self._known) >= _MOST:
+            if len(self._known) >= _MAX_ROWS:
                 self._known.clear()
             self._known[sandbox_id] = row
         return row
 
     async def by_key(self, key: str) -> SandboxRow | None:
-        """The same by its DNS-safe key, which a sandbox has for its whole life."""
+        """The same by the sandbox's DNS-safe key, which never changes."""
         sandbox_id = self._ids.get(key)
         if sandbox_id is not None:
             row = await self.get(sandbox_id)
@@ -48,7 +48,7 @@ class RowCache:
         async with self._store.read() as connection:
             row = await sandboxes.get_by_key(connection, key)
         if row is not None:
-            if len(self._ids) >= _MOST:
+            if len(self._ids) >= _MAX_ROWS:
                 self._ids.clear()
             self._ids[key] = row.sandbox_id
         return row

@@ -1,7 +1,7 @@
-"""The queue of deadlines. It lives in the database, so a timeout that was set before a restart fires after it.
+"""The queue of deadlines. It is stored in the database, so a timeout set before a restart expires after it.
 
-Claimed by lease, checked again at the moment of acting, consumed in the transaction that writes the intent: several
-servers on one database never fire twice. A claim is void once its server is dead, or cannot act upon it.
+A deadline is claimed by lease, checked again before acting, and consumed in the transaction that writes the intent, so
+several servers on one database never execute it twice. A claim is void once its server is dead or cannot act on it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from paddock.store.records import Deadline
 log = structlog.get_logger(__name__)
 
 _BATCH = 100
-_CLAIM_SECONDS = 30.0
-_LONGEST_DELAY = 300.0
+_CLAIM_TTL_S = 30.0
+_MAX_DELAY_S = 300.0
 
 
 class SandboxQueueScheduler:
@@ -52,10 +52,10 @@ class SandboxQueueScheduler:
         self._server_id = server_id
         self._clock_jumps = ClockJumps(settings, clock, store, journal, server_id)
         self._in_hand: Counter[str] = Counter()
-        """Sandboxes whose deadlines were claimed here and are being handled."""
+        """Number of claimed deadlines being handled here, per sandbox."""
 
     async def run(self, pace: Pace) -> None:
-        """Look for due deadlines again and again. Each is handled in its own task: a slow one holds up nobody."""
+        """Poll for due deadlines. Each is handled in its own task, so that a slow one does not delay others."""
         async with asyncio.TaskGroup() as group:
             while True:
                 try:
@@ -72,7 +72,7 @@ class SandboxQueueScheduler:
                     return
 
     async def tick(self) -> int:
-        """One look, handled to the end; answers how many were claimed."""
+        """One poll, waiting until its deadlines are handled; returns how many were claimed."""
         claimed = await self.claim()
         await asyncio.gather(*(self.handle(deadline) for deadline in claimed))
         return len(claimed)
@@ -85,7 +85,7 @@ class SandboxQueueScheduler:
                 connection,
                 self._server_id,
                 now,
-                now + _CLAIM_SECONDS,
+                now + _CLAIM_TTL_S,
                 _BATCH,
                 self._nodes.ids,
                 server_ttl=self._settings.server_ttl,
@@ -99,7 +99,7 @@ class SandboxQueueScheduler:
             await self._handle(deadline)
         finally:
             self._in_hand.subtract([deadline.sandbox_id])
-            self._in_hand += Counter()  # only those that are still counted are kept
+            self._in_hand += Counter()  # adding an empty Counter drops the zero counts
 
     async def _handle(self, deadline: Deadline) -> None:
         try:
@@ -122,7 +122,7 @@ class SandboxQueueScheduler:
             "seconds_left": round(deadline.due_at - self._clock.now(), 3),
         }
         async with self._store.write() as connection:
-            # The sandbox's row first, as everywhere: whoever locks in another order could wait for us for ever.
+            # Lock the sandbox's row first, as everywhere else, to avoid deadlocks.
             await events.append(connection, deadline.sandbox_id, self._clock.now(), ("sandbox.timeout_warning", data))
             if not await deadlines.mark_warned(connection, deadline):
                 await connection.rollback()
@@ -130,14 +130,14 @@ class SandboxQueueScheduler:
         self._bus.publish(deadline.sandbox_id)
 
     async def _put_off(self, deadline: Deadline, error: Exception) -> None:
-        """Try again later, and later again. The row only exists still if nothing was begun. Never raises: the deadlines
-        of others are handled beside this one."""
-        delay = max(1.0, backoff_seconds(deadline.attempts, _LONGEST_DELAY))
+        """Reschedule with backoff. Has no effect if the deadline was consumed. Never raises, because the deadlines of
+        other sandboxes are handled alongside this one."""
+        delay = max(1.0, backoff_seconds(deadline.attempts, _MAX_DELAY_S))
         log.warning("a deadline is put off", sandbox_id=deadline.sandbox_id, seconds=delay, problem=str(error))
         try:
             async with self._store.write() as connection:
                 await deadlines.put_off(connection, deadline, self._clock.now() + delay)
         except StoreUnavailable:
-            return  # the claim runs out by itself
+            return  # the claim expires by itself
         except Exception:
             log.exception("a deadline could not be put off", sandbox_id=deadline.sandbox_id)

@@ -1,7 +1,7 @@
-"""The one table of states, and the four operations that move a sandbox between them.
+"""The state table, and the four operations that move a sandbox between states.
 
-An operation goes through its ``via`` state: that row is the intent, written before the provider is called, and enough
-for anybody to finish the work after a crash.
+An operation goes through its ``via`` state. A row in that state is the intent, written before the provider is called;
+with it any server can finish the operation after a crash.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NEXT: Mapping[State, frozenset[State]] = {
     State.RESUMING: frozenset({State.RUNNING, State.PAUSED, State.DELETING, State.FAILED}),
     State.DELETING: frozenset({State.DELETED}),
     State.DELETED: frozenset(),
-    # Failed is what the provider says it does not have. Should it turn up again, it is taken back.
+    # Failed means that the provider reports no such machine. If it turns up again, it is adopted.
     State.FAILED: frozenset({State.RUNNING, State.PAUSED, State.DELETING}),
 }
 
@@ -28,18 +28,18 @@ NEXT: Mapping[State, frozenset[State]] = {
 class Operation:
     name: str
     start: frozenset[State]
-    """Where it may begin."""
+    """States in which the operation may begin."""
     via: State
-    """The intent."""
+    """The transitional state that records the intent."""
     done: State
     refused: State
-    """Where a definite no of the provider leads."""
+    """The state after a definite refusal by the provider."""
 
 
 CREATE = Operation("create", frozenset(), State.CREATING, State.RUNNING, State.DELETING)
 PAUSE = Operation("pause", frozenset({State.RUNNING}), State.PAUSING, State.PAUSED, State.RUNNING)
 RESUME = Operation("resume", frozenset({State.PAUSED}), State.RESUMING, State.RUNNING, State.PAUSED)
-# Delete waits for no other operation: it begins in the middle of one too, whose outcome is then void.
+# Delete waits for no other operation: it may begin during another one, whose outcome is then void.
 DELETE = Operation(
     "delete",
     frozenset({State.CREATING, State.RUNNING, State.PAUSING, State.PAUSED, State.RESUMING, State.FAILED}),
@@ -49,14 +49,14 @@ DELETE = Operation(
 )
 
 OPERATIONS: Mapping[State, Operation] = {operation.via: operation for operation in (CREATE, PAUSE, RESUME, DELETE)}
-"""By the state that they go through: the operation that such a row is in the middle of."""
+"""Operations by their transitional state: the one that a row in that state is in the middle of."""
 
 
 GONE = frozenset({State.DELETING, State.DELETED})
 """Deleted, or certain to be."""
 
 SETTLED_ALIVE = frozenset({State.RUNNING, State.PAUSED})
-"""There is a machine, and nobody is at work on it."""
+"""There is a machine and no operation is under way."""
 
 
 def unfinished(state: State) -> bool:
@@ -64,6 +64,6 @@ def unfinished(state: State) -> bool:
 
 
 def check(old: State, new: State) -> None:
-    """A move that the table does not know is a defect of ours, caught before it is written."""
+    """An unknown transition is a bug; raise before it is written."""
     if new not in NEXT[old]:
         raise AssertionError(f"the state table has no way from {old} to {new}")

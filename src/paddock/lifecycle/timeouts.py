@@ -1,4 +1,4 @@
-"""Every call to a provider has an end. One that takes longer has an unknown outcome, not a failed one."""
+"""A timeout for every call to a provider. A call that times out has an unknown outcome, not a failed one."""
 
 from __future__ import annotations
 

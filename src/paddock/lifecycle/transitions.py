@@ -1,8 +1,8 @@
-"""Moving sandboxes: the one way into a transition.
+"""Runs sandbox transitions; every change of state is started here.
 
-Whoever wants a sandbox in another state waits here for its turn, finishes what somebody else left unfinished, and lets
-the engine do the rest. The work runs in tasks of its own, so that a client that hangs up does not cut short what it
-began. Delete alone waits for nobody: it writes its intent over whatever is under way, and interrupts it.
+A caller takes the sandbox's lock, finishes what another server left unfinished, and lets the engine do the rest. The
+work runs in tasks of its own, so a client that disconnects does not interrupt it. Only delete does not wait: it writes
+its intent over an operation under way, and cancels it.
 """
 
 from __future__ import annotations
@@ -72,57 +72,59 @@ class Transitions:
         self._locks = KeyedLock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._interrupted: weakref.WeakKeyDictionary[asyncio.Task[Any], str] = weakref.WeakKeyDictionary()
-        """By a delete, each with the sandbox that it worked on."""
+        """Tasks cancelled by a delete, each with the sandbox that it worked on."""
         self._closing = False
 
     async def reach(self, sandbox_id: str, operation: Operation, **values: Any) -> SandboxRow:
-        """The sandbox in the state that the operation leads to, whether we or somebody else brought it there."""
+        """Bring the sandbox to the state that the operation leads to, by this call or a concurrent one; returns its
+        row."""
         return (await self.move(sandbox_id, operation, **values))[0]
 
     async def move(self, sandbox_id: str, operation: Operation, **values: Any) -> tuple[SandboxRow, bool]:
-        """The same, and whether it was this call that moved it. ``values`` are columns to set with the intent."""
-        return await self._own(self._move(sandbox_id, operation, values))
+        """The same, and whether this call made the transition. ``values`` are columns to set with the intent."""
+        return await self._run_to_end(self._move(sandbox_id, operation, values))
 
     async def create(
         self, sandbox: SandboxRow, write: Callable[[], Awaitable[bool]], *, once: bool
     ) -> SandboxRow | None:
-        """Write the first row, then drive it. None where ``write`` finds that another create stands for this one.
-        ``once``: the caller cannot ask for this sandbox again, so what is answered as failed is ended."""
+        """Write the first row, then drive it. None if ``write`` finds that another create has this idempotency key.
+        ``once``: the caller cannot ask for this sandbox again, so it is deleted if the create is answered as failed."""
         async with self._admission.turn():
-            return await self._own(self._create(sandbox, write, once))
+            return await self._run_to_end(self._create(sandbox, write, once))
 
     async def settled(self, sandbox_id: str) -> SandboxRow:
-        """The row once nothing is under way."""
-        return await self._own(self._recover(sandbox_id))
+        """The row once no operation is under way."""
+        return await self._run_to_end(self._recover(sandbox_id))
 
     async def expire_deadline(self, deadline: Deadline) -> bool:
-        """A deadline is due: do what it says. False when it turned out to be void."""
-        return await self._own(self._expire_deadline(deadline))
+        """Execute a due deadline. False if it was void."""
+        return await self._run_to_end(self._expire_deadline(deadline))
 
     async def expire(self, sandbox_id: str) -> None:
-        """Its end has come while it is in the middle of something, where no deadline can strike: delete it."""
-        await self._own(self._delete(sandbox_id, cause="timeout"))
+        """Delete a sandbox whose end has come during a transition, when it has no deadlines."""
+        await self._run_to_end(self._delete(sandbox_id, cause="timeout"))
 
     async def recover(self, sandbox_id: str) -> None:
-        """Finish what a crash, or a provider that did not answer, cut short."""
+        """Finish a transition interrupted by a crash or a provider timeout."""
         if not self._locks.busy(sandbox_id):
             await self.settled(sandbox_id)
 
     async def abandon(self, sandbox_id: str) -> None:
-        """Undo a create that was answered with an error, unless somebody asks for it again in this moment."""
+        """Undo a create that was answered with an error, unless it is being requested again at this moment."""
         if not self._locks.busy(sandbox_id):
-            await self._own(self._abandon(sandbox_id))
+            await self._run_to_end(self._abandon(sandbox_id))
 
     async def in_turn(self, sandbox_id: str, work: Callable[[SandboxRow], Awaitable[T]]) -> T:
-        """Do this with the settled row while nobody else acts on the sandbox."""
-        return await self._own(self._in_turn(sandbox_id, work))
+        """Run ``work`` with the settled row while holding the sandbox's lock."""
+        return await self._run_to_end(self._in_turn(sandbox_id, work))
 
     async def compare(self, sandbox_id: str, why: str = "It was found stopped, with its files.") -> None:
-        """Bring one row and the provider's view of it together. ``why``: it may have been found stopped."""
-        await self._own(self._compare(sandbox_id, why))
+        """Compare the row with the provider and correct it. ``why``: the reason to record if the sandbox is found
+        stopped."""
+        await self._run_to_end(self._compare(sandbox_id, why))
 
     async def close(self, patience: float) -> None:
-        """Let what has begun come to its end; leave the rest to the next start."""
+        """Wait up to ``patience`` seconds for running operations; the next start finishes the rest."""
         self._closing = True
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=patience)
@@ -131,7 +133,7 @@ class Transitions:
             await asyncio.gather(*late, return_exceptions=True)
 
     async def _create(self, sandbox: SandboxRow, write: Callable[[], Awaitable[bool]], once: bool) -> SandboxRow | None:
-        # The turn comes first: from the moment the row is there, the reconciler may find it.
+        # Take the lock first: the reconciler may find the row as soon as it is written.
         async with self._locks.take(sandbox.sandbox_id, self._settings.busy_wait):
             return _alive(await self._engine.drive(sandbox, once=once), "be created") if await write() else None
 
@@ -152,7 +154,7 @@ class Transitions:
                     return _alive(await self._engine.drive(begun), operation.name), True
 
     async def _delete(self, sandbox_id: str, *, cause: str) -> tuple[SandboxRow, bool]:
-        """From any state, also in the middle of another operation; and whether it was this call that began it."""
+        """Delete from any state, also during another operation. The flag tells whether this call began it."""
         while True:
             sandbox = await self._row(sandbox_id)
             if sandbox.state is State.DELETED:
@@ -164,8 +166,8 @@ class Transitions:
                 return await self._finish_delete(sandbox_id, begun), True
 
     async def _begin_delete(self, sandbox: SandboxRow, cause: str) -> SandboxRow | None:
-        """Where there is no room for the intent, the sandbox goes first: that makes room. Should this server die in
-        between, the row stands for a sandbox that is no more, and says so."""
+        """If the disk is too full to write the intent, remove the machine first to make room. If this server dies in
+        between, the reconciler finds that the machine is missing and records that."""
         try:
             return await self._engine.begin(sandbox, DELETE, cause=cause)
         except StoreFull:
@@ -174,7 +176,7 @@ class Transitions:
             return await self._engine.begin(sandbox, DELETE, cause=cause)
 
     async def _finish_delete(self, sandbox_id: str, begun: SandboxRow | None) -> SandboxRow:
-        """``begun``: the intent that this call has written. None: it was there already."""
+        """``begun``: the intent that this call wrote; None if it was there already."""
         if begun is not None:
             self._interrupt(sandbox_id)
         if begun is not None and not self._nodes.reachable(begun):
@@ -183,7 +185,8 @@ class Transitions:
             async with self._locks.take(sandbox_id, self._settings.busy_wait):
                 ours = begun is not None and self._nodes.here(begun)
                 deleted = await self._engine.drive(begun) if begun and ours else await self._settled(sandbox_id)
-                # Somebody may have taken the delete over and been interrupted by us: then it is ours to finish.
+                # Another task may have taken the delete over and been cancelled by this call, which then has to finish
+                # it.
                 return deleted if deleted.state is State.DELETED else await self._settled(sandbox_id)
         except SandboxBusy:
             raise ProviderTimeout(
@@ -193,7 +196,7 @@ class Transitions:
             ) from None
 
     def _interrupt(self, sandbox_id: str) -> None:
-        """Whoever works on it works for nothing: the version of the row has moved on."""
+        """Cancel the task that holds the lock: its outcome would be void, since the row's version has changed."""
         holder = self._locks.holder(sandbox_id)
         if holder is not None and holder is not asyncio.current_task():
             self._interrupted[holder] = sandbox_id
@@ -251,7 +254,8 @@ class Transitions:
             return await self._settled(sandbox_id)
 
     async def _settled(self, sandbox_id: str) -> SandboxRow:
-        """The row once nothing is under way: waits for another server, finishes what nobody does. Needs the turn."""
+        """The row once no operation is under way: waits for another server, finishes what no server works on. The
+        caller holds the lock."""
         patience = asyncio.get_running_loop().time() + self._settings.busy_wait
         pause = 0.01
         while True:
@@ -279,7 +283,8 @@ class Transitions:
             pause = min(pause * 2, 0.25)
 
     async def _finish(self, sandbox: SandboxRow) -> None:
-        """Drive someone else's leftover. A definite no has moved the row already: that is an end too."""
+        """Finish a transition that another server or task left. A definite refusal has moved the row too, which is
+        enough."""
         try:
             await self._engine.drive(sandbox)
         except (ProviderRefused, SandboxNotFound, InsufficientStorage, Unsupported, Invalid) as error:
@@ -320,8 +325,8 @@ class Transitions:
             await self._engine.call(provider.pause(sandbox.sandbox_id, keep_memory=sandbox.memory_kept), "pause")
         return True
 
-    async def _own(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run to the end, also when the one who asked has gone."""
+    async def _run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run to the end in a task of its own, also if the caller is cancelled."""
         if self._closing:
             work.close()
             raise ShuttingDown("This server is stopping. Try again in a moment.", retry_after=2)
@@ -338,7 +343,7 @@ class Transitions:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        # Read the outcome: where the caller has gone nobody else will, and a defect must not pass in silence.
+        # Retrieve the exception: if the caller is gone nothing else does, and a bug must not go unnoticed.
         if task.cancelled() or isinstance(error := task.exception(), PaddockError | IntegrityError):
             return
         if error is not None:
@@ -346,7 +351,7 @@ class Transitions:
 
 
 def _alive(sandbox: SandboxRow, what: str) -> SandboxRow:
-    """What an operation brought about, unless a delete overtook it."""
+    """The row after an operation; raises if a delete overtook it."""
     if sandbox.state in states.GONE:
         raise cannot(sandbox, what)
     return sandbox

@@ -1,4 +1,4 @@
-"""What was used, up to this moment: what is written down, and what the running ones have run since."""
+"""Usage up to now: what is in the database, and the time that running sandboxes have run since."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class UsageReport:
         self._journal = journal
 
     async def of_sandbox(self, who: Principal, sandbox_id: str) -> tuple[UsageRow, list[UsageRow]]:
-        """The total, and a row for each day."""
+        """The total, and a row per day."""
         sandbox = (await self._controller.get(who, sandbox_id)).sandbox
         await self._journal.settled(sandbox_id)
         async with self._store.read() as connection:
@@ -34,7 +34,7 @@ class UsageReport:
     async def of_users(
         self, who: Principal, *, user_id: str | None, since: str | None, until: str | None
     ) -> tuple[UsageRow, list[UsageRow]]:
-        """The total, and a row for each user and day."""
+        """The total, and a row per user and day."""
         await self._journal.all_settled()
         owner_id = None if who.is_admin else who.user_id
         async with self._store.read() as connection:
@@ -51,7 +51,7 @@ class UsageReport:
         first: str = "",
         last: str = "9999-12-31",
     ) -> list[UsageRow]:
-        """With the time that is not written down yet, on the days on which it was."""
+        """Add the running time that is not in the database yet, on the days on which it passed."""
         rows = {(row.day, row.user_id): row for row in written}
         now = self._clock.now()
         for user_id, since in running:

@@ -1,1 +1,1 @@
-"""Acting inside one sandbox: processes, files, ports, usage."""
+"""Operations inside one sandbox: processes, files, ports, usage."""

@@ -1,16 +1,17 @@
-"""The Machine: everything that can be done inside one sandbox, the same words on every provider.
+"""The Machine interface: everything that can be done inside one sandbox, the same on every provider.
 
-A provider gets machines; a Machine acts inside one. REST, E2B's envd protocol, Daytona's toolbox, MCP tools and
-the CLI are all written on this interface, so what one provider can do, every surface can show.
+A provider manages machines; a Machine operates inside one. REST, E2B's envd protocol, Daytona's toolbox, MCP tools and
+the CLI are all written against this interface, so every feature of it is available on every API.
 
-Promises every implementation keeps (``tests/conformance`` holds them to it):
+Every implementation guarantees (tested by ``tests/conformance``):
 
 - ``spawn`` is idempotent by ``process_id``: the same id never starts a second process.
-- Output is kept in a bounded spool per stream, readable from any offset, also after the process ended and after the
-  server restarted. When the spool is full the oldest bytes go; offsets keep counting and ``OutputChunk.offset`` tells
-  where the data really begins.
+- Output is kept in a bounded spool per stream, readable from any offset, also after the process has ended and after a
+  server
+  restart. When the spool is full the oldest bytes are dropped; offsets keep counting, and ``OutputChunk.offset`` tells
+  where the data begins.
 - ``signal`` reaches the whole process group; ``hard_timeout`` kills it.
-- File operations have the rights of ``user``: a name of the sandbox's own, or ``root``.
+- File operations have the permissions of ``user``: a user name of the sandbox, or ``root``.
 - Paths are absolute inside the sandbox. No symlink, ``..`` or race leads out of it.
 - Errors come from :mod:`paddock.errors` (``ProcessNotFound``, ``PathNotFound``, ``PathConflict``, ``PathDenied``…).
 """
@@ -29,10 +30,10 @@ from paddock.paths import WORKSPACE as WORKSPACE
 DEFAULT_USER = "user"
 
 ATTRIBUTES = "user.e2b."
-"""How the names of extended attributes begin in which the attributes of a file are kept: E2B's tools look there."""
+"""Prefix of the extended attributes that hold a file's attributes: E2B's tools look for it."""
 
 MAX_NOTE = 64 * 1024
-"""Bytes of the note that can be kept with a process."""
+"""Maximum size in bytes of the note stored with a process."""
 
 
 class Stream(StrEnum):
@@ -43,13 +44,13 @@ class Stream(StrEnum):
 class ProcessStatus(StrEnum):
     RUNNING = "running"
     COMPLETED = "completed"
-    """Ended by itself; see ``exit_code``."""
+    """Exited; see ``exit_code``."""
     TIMED_OUT = "timed_out"
     """Killed by its hard timeout."""
     KILLED = "killed"
     """Ended by a signal."""
     LOST = "lost"
-    """Its machine was restarted under it; the output is kept, the exit code is not known."""
+    """Its machine was restarted; the output is kept, the exit code is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +65,21 @@ class ProcessSpec:
     argv: Sequence[str]
     cwd: str = WORKSPACE
     env: Mapping[str, str] = field(default_factory=dict)
-    """Added to the sandbox's own environment; wins over it."""
+    """Added to the sandbox's own environment, and overrides it."""
     user: str = DEFAULT_USER
     terminal: TerminalSize | None = None
-    """Run on a PTY of this size; its output is all on ``stdout``."""
+    """Run on a PTY of this size; all output is then on ``stdout``."""
     stdin: bool = False
     """Keep a pipe open for ``write_stdin``. Without it the process reads an empty input."""
     hard_timeout: float | None = None
     label: str = ""
-    """What a person typed, for listings."""
+    """Text shown in listings, such as the command as typed."""
     note: bytes = b""
-    """What the one who starts it wants to find again (``Machine.note``), also after a restart of the server."""
+    """Opaque data of the caller, readable by ``Machine.note`` also after a server restart."""
     strict: bool = False
-    """A program that is not there, or cannot be run, is refused (``Invalid``) instead of ending with 127 or 126."""
+    """Refuse a program that is missing or not executable (``Invalid``) instead of ending with exit code 127 or 126."""
     shortcut: Sequence[str] = ()
-    """Words that do what ``argv``, a shell with a command, does. A machine may run them instead, if nothing differs."""
+    """Arguments equivalent to ``argv``, a shell with a command. A machine may run them instead if nothing differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +87,13 @@ class ProcessInfo:
     process_id: str
     status: ProcessStatus
     exit_code: int | None
-    """As a shell would say it: 128 + n after signal n. None while it runs, or when it is not known."""
+    """As in a shell: 128 + n after signal n. None while it runs, or if unknown."""
     pid: int | None
     label: str
     started_at: float
     ended_at: float | None
     stdout_size: int
-    """Bytes written so far, also those that the spool no longer holds."""
+    """Bytes written so far, including those that the spool has dropped."""
     stderr_size: int
     terminal: bool
 
@@ -105,10 +106,10 @@ class ProcessInfo:
 class OutputChunk:
     stream: Stream
     offset: int
-    """Where ``data`` begins. Larger than the offset asked for when the spool had dropped bytes before it."""
+    """Where ``data`` begins. Larger than the requested offset if the spool has dropped bytes before it."""
     data: bytes
     skipped: int = 0
-    """Bytes before ``offset`` that were asked for and are kept no more. A chunk may say this alone, without data."""
+    """Number of requested bytes before ``offset`` that were dropped. A chunk may report this alone, without data."""
 
     @property
     def end(self) -> int:
@@ -117,12 +118,12 @@ class OutputChunk:
 
 @dataclass(frozen=True, slots=True)
 class OutputLimits:
-    """What is kept of a process's output, and how long it waits for somebody who follows it."""
+    """How much of a process's output is kept, and how long the process waits for a follower."""
 
     spool: int = 16 << 20
-    """Bytes of each stream; at least half of it is kept at any time."""
+    """Bytes per stream; at least half of it is kept at any time."""
     hold_seconds: float = 60.0
-    """A follower that takes nothing for so long, while the process waits for it, is not waited for any more."""
+    """A follower that consumes nothing for this long, while the process waits for it, is not waited for any more."""
 
 
 class FileType(StrEnum):
@@ -153,16 +154,16 @@ class FileChange(StrEnum):
 
 
 class FileAct(StrEnum):
-    """What was done, where ``FileChange`` tells what has become of the file."""
+    """The operation, where ``FileChange`` gives its result."""
 
     CREATE = "create"
-    """Made, or moved here."""
+    """Created, or moved here."""
     WRITE = "write"
     REMOVE = "remove"
     RENAME = "rename"
     """Moved away from here."""
     CHMOD = "chmod"
-    """Its owner, permissions, times or attributes."""
+    """Its owner, permissions, times or attributes were changed."""
 
 
 _USUAL_ACTS = {
@@ -177,7 +178,7 @@ class FileEvent:
     path: str
     change: FileChange
     act: FileAct | None = field(default=None, compare=False)
-    """None: the usual one for this change. Two events of a file are the same whatever was done to it."""
+    """None: the usual operation for this change. Not part of equality."""
 
     @property
     def done(self) -> FileAct:
@@ -185,7 +186,7 @@ class FileEvent:
 
 
 class Watch(ABC):
-    """Changes below a directory as they come, until that directory itself is gone. For one consumer."""
+    """Changes below a directory as they happen, until the directory itself is removed. For one consumer."""
 
     def __aiter__(self) -> Self:
         return self
@@ -195,7 +196,7 @@ class Watch(ABC):
 
     @abstractmethod
     async def settled(self) -> list[FileEvent]:
-        """Those not taken yet, without waiting for more: everything that was done before this call is among them."""
+        """Pending events, without waiting for more. Includes everything done before this call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +210,7 @@ class MachineStats:
     disk_total: int
     process_count: int
     memory_cache: int = 0
-    """Page cache, which is not part of what is used: the kernel gives it back when asked."""
+    """Page cache, not included in ``memory_used``: the kernel can reclaim it."""
 
 
 class Connection(Protocol):
@@ -227,7 +228,7 @@ class Connection(Protocol):
 
 
 class Machine(ABC):
-    """One sandbox from the inside. Cheap to hold; safe for concurrent use."""
+    """One sandbox from the inside. Cheap to keep; safe for concurrent use."""
 
     sandbox_id: str
 
@@ -235,38 +236,39 @@ class Machine(ABC):
 
     @abstractmethod
     async def spawn(self, spec: ProcessSpec) -> ProcessInfo:
-        """Start a process, or answer with the one that already has this id."""
+        """Start a process, or return the existing one with this id."""
 
     @abstractmethod
     async def processes(self) -> list[ProcessInfo]:
-        """Every process started through ``spawn`` that is still remembered, oldest first."""
+        """Every process started by ``spawn`` that is still known, oldest first."""
 
     @abstractmethod
     async def process(self, process_id: str) -> ProcessInfo: ...
 
     @abstractmethod
     async def wait(self, process_id: str, timeout: float | None = None) -> ProcessInfo:
-        """The process as it is when it ended, or when ``timeout`` seconds have passed, whichever comes first."""
+        """The process when it has ended, or when ``timeout`` seconds have passed, whichever comes first."""
 
     @abstractmethod
     async def read_output(self, process_id: str, stream: Stream, offset: int = 0, limit: int = 1 << 20) -> OutputChunk:
-        """What the spool holds from ``offset`` on; empty when there is nothing (yet)."""
+        """Output in the spool from ``offset`` on; empty if there is none (yet)."""
 
     @abstractmethod
     def follow(
         self, process_id: str, stdout_offset: int = 0, stderr_offset: int = 0, *, linger: bool = False
     ) -> AsyncIterator[OutputChunk]:
-        """Chunks as they come, from these offsets on, until the process has ended and everything was given.
+        """Chunks as they are written, from these offsets on, until the process has ended and all output was delivered.
 
-        Whoever takes them in time misses none: the process waits for it, as with a pipe. What is missed is told.
-        ``linger``: until everybody has closed its streams, also the children that it left behind; unless it was ended
-        from outside (a hard timeout, or SIGTERM or SIGKILL to the process alone), for then nobody waits for them.
+        A follower that keeps up misses nothing: the process waits for it, as with a pipe. Dropped output is reported.
+        ``linger``: continue until all holders of its streams have closed them, including children left behind; unless
+        it was ended from outside (a hard timeout, or SIGTERM or SIGKILL to the process alone), since children are not
+        waited for then.
         """
 
     async def begin(self, spec: ProcessSpec, *, linger: bool = True) -> AsyncGenerator[ProcessInfo | OutputChunk, None]:
-        """Spawn and follow: first the process, then its output as it comes, at last the process as it ended.
+        """Spawn and follow: first the process, then its output as it is written, finally the process as it ended.
 
-        One call, so that a machine that can do it in one round trip does. Whoever stops listening does not end it.
+        One call, so that a machine can do it in one round trip. Closing the generator does not end the process.
         """
         info = await self.spawn(spec)
         yield info
@@ -281,7 +283,7 @@ class Machine(ABC):
 
     @abstractmethod
     async def note(self, process_id: str) -> bytes:
-        """What was kept with it when it was started."""
+        """The note stored with the process when it was started."""
 
     @abstractmethod
     async def write_stdin(self, process_id: str, data: bytes) -> None: ...
@@ -291,7 +293,7 @@ class Machine(ABC):
 
     @abstractmethod
     async def signal(self, process_id: str, signal: int, *, group: bool = True) -> None:
-        """To the whole process group, or to the process alone."""
+        """Send a signal to the whole process group, or to the process alone."""
 
     @abstractmethod
     async def resize(self, process_id: str, size: TerminalSize) -> None: ...
@@ -299,9 +301,9 @@ class Machine(ABC):
     async def run(
         self, spec: ProcessSpec, timeout: float | None = None, limit: int = 1 << 20
     ) -> tuple[ProcessInfo, OutputChunk, OutputChunk]:
-        """Spawn, wait (as long as ``timeout``), and the first ``limit`` bytes that the spool holds of each stream.
+        """Spawn, wait up to ``timeout``, and return the first ``limit`` bytes that the spool holds of each stream.
 
-        One call, so that a machine that can do it in one round trip does.
+        One call, so that a machine can do it in one round trip.
         """
         info = await self.spawn(spec)
         if info.running:
@@ -316,7 +318,7 @@ class Machine(ABC):
         while len(gathered.data) < limit and (info.running or gathered.end < size):
             chunk = await self.read_output(info.process_id, stream, gathered.end, limit - len(gathered.data))
             if gathered.data and chunk.skipped:
-                break  # the spool dropped what lay between: whoever reads on is told
+                break  # the spool dropped what lay in between; a later read reports that
             gathered = chunk if chunk.skipped else replace(gathered, data=gathered.data + chunk.data)
             if not chunk.data:
                 break
@@ -326,15 +328,15 @@ class Machine(ABC):
 
     @abstractmethod
     async def stat(self, path: str, *, follow: bool = False, user: str = DEFAULT_USER) -> FileInfo:
-        """Of a symlink itself, or with ``follow`` of what it stands for."""
+        """Stat a path; a symlink is not followed unless ``follow``."""
 
     @abstractmethod
     async def resolve(self, path: str, *, user: str = DEFAULT_USER) -> FileInfo:
-        """What a path stands for in the end, with the path that has no symlink in it."""
+        """Resolve all symlinks of a path and stat the result."""
 
     @abstractmethod
     async def attributes(self, paths: Sequence[str], *, user: str = DEFAULT_USER) -> list[dict[str, str]]:
-        """What is pinned to each of these files (see ``write_file``); nothing where one cannot be looked at."""
+        """Attributes stored with each file (see ``write_file``); empty for a file that cannot be read."""
 
     @abstractmethod
     async def list_directory(self, path: str, depth: int = 1, *, user: str = DEFAULT_USER) -> list[FileInfo]:
@@ -344,7 +346,7 @@ class Machine(ABC):
     def read_file(
         self, path: str, offset: int = 0, limit: int | None = None, *, user: str = DEFAULT_USER
     ) -> AsyncIterator[bytes]:
-        """The file's bytes, streamed. Raises before the first byte, never in the place of an empty file."""
+        """Stream the file's bytes. Errors are raised before the first byte, never reported as an empty file."""
 
     @abstractmethod
     async def write_file(
@@ -358,16 +360,17 @@ class Machine(ABC):
         owner: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> FileInfo:
-        """Create or replace a file and its missing parents. ``atomic``: readers see the old or the new, never half.
+        """Create or replace a file, with missing parents. ``atomic``: readers see the old or the new content, never a
+        mix.
 
-        ``owner``: whose the file and what is made above it become; else the user's, or what they were.
-        ``attributes`` take the place of all that were pinned to it; None leaves those alone.
-        Written in place, a watch sees in this order: created, its owner set, its attributes set, written.
+        ``owner``: owner of the file and of created parents; by default the user, or unchanged for an existing file.
+        ``attributes`` replace all attributes of the file; None leaves them unchanged. If written in place, a watch
+        reports in this order: created, owner set, attributes set, written.
         """
 
     @abstractmethod
     async def make_directory(self, path: str, user: str = DEFAULT_USER, *, owner: str | None = None) -> bool:
-        """With missing parents. False when it was there already. ``owner`` as in ``write_file``."""
+        """Create a directory with missing parents. False if it existed. ``owner`` as in ``write_file``."""
 
     @abstractmethod
     async def move(self, source: str, destination: str, *, user: str = DEFAULT_USER) -> FileInfo: ...

@@ -1,4 +1,4 @@
-"""Bytes on their way into a file: as chunks, and where their source can, by the kernel alone."""
+"""Byte sources for files: chunks, or a direct copy by the kernel if the source supports it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Protocol, Self, runtime_checkable
 
 @runtime_checkable
 class ByteSource(Protocol):
-    """An iterator of chunks that can also write all of them into an open file without showing them to anybody."""
+    """An iterator of chunks that can also write all of them to an open file without passing them through Python."""
 
     async def pour(self, file: int) -> int | None:
-        """How many bytes that were; None where they must be taken as chunks. Raises what the file system says."""
+        """Write everything to ``file``; returns the number of bytes, or None if the chunks must be iterated. Raises
+        OSError."""
 
 
 class CountedSource(AsyncIterator[bytes]):
-    """The same bytes, by either way, and how many there were."""
+    """Wraps a source and counts its bytes, iterated or copied."""
 
     def __init__(self, chunks: AsyncIterator[bytes]) -> None:
         self.count = 0

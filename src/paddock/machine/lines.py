@@ -1,20 +1,20 @@
-"""Lines of a stream that comes in pieces, put together at a cost that grows with its bytes and nothing else."""
+"""Splits a chunked byte stream into lines, in time linear in its length."""
 
 from __future__ import annotations
 
 
 class LineBuffer:
-    """Holds what has no end yet. Adding to a line never copies what is held of it."""
+    """Buffers an incomplete line. Appending to it never copies what is buffered."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def __len__(self) -> int:
-        """Bytes of the line that has not ended."""
+        """Length of the incomplete line in bytes."""
         return len(self._rest)
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The lines that end in this piece, without their ends."""
+        """The lines completed by this chunk, without line ends."""
         *ended, tail = piece.split(b"\n")
         if ended:
             self._rest += ended[0]

@@ -1,4 +1,4 @@
-"""Blocking work on descriptors, in a thread and on purpose."""
+"""Runs blocking calls on descriptors in threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ Result = TypeVar("Result")
 
 
 async def in_thread(call: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
-    """When cancelled it first lets the thread end, so that no descriptor is closed, and used anew, under its hands."""
+    """If cancelled, waits for the thread first, so that no descriptor is closed, and its number reused, while in
+    use."""
     work = asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs))
     try:
         return await asyncio.shield(work)

@@ -22,7 +22,7 @@ from paddock.mcp.standalone import MachineToolHost, StandaloneHost, this_machine
 from paddock.tools.catalogue import usual_tools
 from paddock.tools.selection import DEFAULT, Selection
 
-TOKEN = "PADDOCK_MCP_TOKEN"  # noqa: S105 - where it is found
+TOKEN = "PADDOCK_MCP_TOKEN"  # noqa: S105 - the variable's name
 _MAX_BODY = 64 << 20
 
 
@@ -93,7 +93,12 @@ async def _serve_http(place: StandaloneHost, usual: Selection, host: str, port: 
             return AdmittedClient(tool_host, {})
 
         config = uvicorn.Config(
-            _told(McpApp(endpoint, admit)), host=host, port=port, lifespan="off", log_level="warning", ws="none"
+            _with_error_responses(McpApp(endpoint, admit)),
+            host=host,
+            port=port,
+            lifespan="off",
+            log_level="warning",
+            ws="none",
         )
         server = uvicorn.Server(config)
         sys.stderr.write(f"MCP at http://{host}:{port}{PATH}\n")
@@ -104,8 +109,8 @@ async def _serve_http(place: StandaloneHost, usual: Selection, host: str, port: 
             await tool_host.close()
 
 
-def _told(app: ASGIApp) -> ASGIApp:
-    """What goes wrong, in the shape that the server's own API has for it."""
+def _with_error_responses(app: ASGIApp) -> ASGIApp:
+    """Reports errors in the format of the server's own API."""
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
         try:

@@ -1,7 +1,7 @@
-"""Tools and their outcomes in the words of MCP.
+"""Converts tools and their outcomes to MCP types.
 
-Models are told in content. Codex shows a model no picture, and Claude Code no text, when `structuredContent` stands
-beside it, so it is sent only to clients that ask for it (see :mod:`paddock.mcp.client_options`).
+Models get results as content. If a result has `structuredContent`, Codex shows a model no images, and Claude Code no
+text, so it is sent only to clients that ask for it (see :mod:`paddock.mcp.client_options`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paddock.tools.tool import Tool, ToolOutcome
 
 
 def described(tools: Iterable[Tool], *, structured: bool = False) -> list[types.Tool]:
-    """``structured``: for programs, which are told of results, and for their people, who read titles."""
+    """``structured``: for programs, which read result schemas, and their users, who read titles."""
     listed = [
         types.Tool(
             name=tool.name,
@@ -56,7 +56,7 @@ def failed(text: str) -> types.CallToolResult:
 
 
 def _hints(tool: Tool) -> dict[str, Any]:
-    """Only those that differ from what the protocol takes for granted."""
+    """Only hints that differ from the protocol's defaults."""
     hints: dict[str, Any] = {}
     if tool.read_only:
         hints["read_only_hint"] = True

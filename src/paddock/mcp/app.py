@@ -1,7 +1,7 @@
-"""The app on port 6060: ``/mcp`` and ``/mcp/``, and ``/health`` beside them. Nothing is answered without a token.
+"""The app on port 6060: ``/mcp`` and ``/mcp/``, and ``/health``. Every request needs a token.
 
-Whose request it is, is asked of whoever builds it; there is one for the ports of sandboxes, and one for the machine
-that a stand-alone server runs on.
+Authentication is up to the caller, by a callback: there is one for sandboxes' ports, and one for the machine of a
+stand-alone server.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _PREFLIGHT = {
 class AdmittedClient:
     host: ToolHost
     health: dict[str, Any]
-    """What ``/health`` tells beside that all is well."""
+    """Additional fields of ``/health``."""
 
 
 class McpApp:
-    """``admit`` finds the desk for a request, or raises: no token, no desk."""
+    """``admit`` returns the tool host for a request, or raises if it has no valid token."""
 
     def __init__(self, endpoint: Endpoint, admit: Callable[[Scope, Headers], Awaitable[AdmittedClient]]) -> None:
         self._endpoint = endpoint
@@ -63,7 +63,8 @@ class McpApp:
             raise errors.NotFound(f"There is {PATH} on this port, and /health.")
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, host: ToolHost) -> None:
-        """Without sessions there is no stream to listen on and nothing to end; the protocol has words for both."""
+        """Without sessions there is no stream to open and nothing to terminate; GET and DELETE get the protocol's
+        responses."""
         match scope["method"]:
             case "POST":
                 given = await self._endpoint.read(scope, receive)
@@ -87,7 +88,7 @@ def bearer(headers: Headers) -> str | None:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """A body that was read, for whoever reads it next."""
+    """Replays a body that was read already to the next reader."""
     given = False
 
     async def replayed() -> Message:
@@ -101,7 +102,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def _readable(send: Send) -> Send:
-    """For pages of other sites too: what they may see is decided by the token that they must have."""
+    """Sets the CORS header for any origin: access is decided by the token."""
 
     async def marked(message: Any) -> None:
         if message["type"] == "http.response.start":

@@ -1,4 +1,4 @@
-"""What a client asks for in the address that it was given: which tools it is shown, and in which form they answer."""
+"""Options that a client sets in the endpoint's URL: which tools it is shown, and the form of results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class ClientOptions:
 
     @classmethod
     def of(cls, query: str, usual: Selection) -> ClientOptions:
-        """``tools=files,shell&structured=true``; anything else is not ours. ``usual``: what is shown unasked."""
+        """Parse ``tools=files,shell&structured=true``; other parameters are ignored. ``usual``: the default
+        selection."""
         given = dict(parse_qsl(query[:_MAX_QUERY]))
         structured = given.get("structured", "").strip().lower()
         if structured not in _YES | _NO:

@@ -1,7 +1,7 @@
-"""The endpoint: MCP over streamable HTTP, without sessions, for both eras of the protocol.
+"""The endpoint: MCP over streamable HTTP, without sessions, for both generations of the protocol.
 
-Each request brings the desk that it is served at, so one endpoint serves every sandbox, any replica can answer any
-request, and a client that was away finds everything as it was.
+The tool host comes with each request, so one endpoint serves all sandboxes, any replica can answer any request, and a
+client that was disconnected loses nothing.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from paddock import errors, json_limits
-from paddock.distribution import install_command
 from paddock.mcp.tool_host import ToolHost
 
 DESK = "mcp_desk"
-"""Where the server finds it in the scope's state."""
+"""Key of the tool host in the scope's state."""
 
 MAX_BODY = 8 << 20
-"""Bytes of one request. It is parsed as a whole on the event loop; larger files are uploaded."""
+"""Maximum bytes of one request. It is parsed as a whole on the event loop; larger files are uploaded by other means."""
 
-MISSING = f"There is no MCP here: install the package with its extra, `{install_command('mcp')}`, and start it again."
+MISSING = (
+    "There is no MCP here: the package `mcp`, a part of every installation, is missing from the server's environment."
+)
 
 
 async def sdk(module: str) -> Any:
-    """A module of ours that needs the SDK. Loaded beside the event loop, which would stand still for a second."""
+    """Import a module of Paddock that needs the SDK, in a thread, because it would block the event loop for a
+    second."""
     try:
         return await asyncio.to_thread(importlib.import_module, module)
     except ModuleNotFoundError as problem:
@@ -45,7 +47,7 @@ class Endpoint:
         self._manager: Any = None
 
     async def read(self, scope: Scope, receive: Receive) -> bytes:
-        """The body of a request, if it is one that can be served without anybody noticing."""
+        """The body of a request. Raises if parsing it would block the event loop noticeably."""
         body = bytearray()
         try:
             async for chunk in Request(scope, receive).stream():
@@ -67,7 +69,7 @@ class Endpoint:
         await self._manager.handle_request(scope, receive, send)
 
     async def close(self) -> None:
-        """Calls that are under way are cut."""
+        """Running calls are cancelled."""
         self._stop.set()
         if self._running is not None:
             await asyncio.gather(self._running, return_exceptions=True)
@@ -84,7 +86,7 @@ class Endpoint:
         return manager
 
     async def _hold(self, manager: Any, ready: asyncio.Future[None]) -> None:
-        """What serves requests belongs to this task: it is entered and left here, whoever asked first."""
+        """Owns the session manager's context: it must be entered and exited in the same task."""
         async with manager.run():
             ready.set_result(None)
             await self._stop.wait()

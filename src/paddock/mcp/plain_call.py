@@ -1,6 +1,6 @@
-"""``{"tool": …, "args": {…}}``: a call of one tool as one document, for programs that speak no JSON-RPC.
+"""``{"tool": …, "args": {…}}``: a tool call as one JSON document, for programs without JSON-RPC.
 
-Older sandbox servers took it at their MCP endpoint, so it is taken there, beside MCP itself.
+Older sandbox servers accepted it at their MCP endpoint, so it is accepted there besides MCP.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paddock import errors
 from paddock.mcp.tool_host import ToolHost
 from paddock.tools.context import unheard
 
-_SIGN = b'"tool"'
+_MARKER = b'"tool"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class PlainCall:
 
 
 def read_plain_call(body: bytes) -> PlainCall | None:
-    """None for what is not such a document: MCP has its own words for what is wrong with it."""
-    if _SIGN not in body:  # MCP's own messages have no such name, and are not parsed twice
+    """None for anything else: MCP reports its own errors."""
+    if _MARKER not in body:  # MCP's own messages do not contain this name, and so are not parsed twice
         return None
     try:
         document = json.loads(body)

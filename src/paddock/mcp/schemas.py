@@ -1,7 +1,7 @@
-"""Schemas as models need them: what tells how to call, without what only a validator reads.
+"""Shortens JSON schemas for models: keeps what explains a call, drops what only a validator needs.
 
-A list of tools is paid for in every conversation. Whatever is left out here is still checked when a tool is called,
-and said in a sentence.
+The list of tools costs tokens in every conversation. Constraints dropped here are still checked when a tool is called,
+and violations are explained in a sentence.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _EXPLAINED_ONCE = {
     "clear", "command", "cwd", "glob", "limit", "model", "new_string", "offset", "old_string", "path", "prompt", "ref",
     "replace_all", "screenshot", "selector", "session_id", "shell", "task_id", "text", "timeout", "x", "y",
 }  # fmt: skip
-"""Arguments that many tools have and that mean the same in all of them."""
+"""Arguments that many tools share with the same meaning."""
 _EXPLAINED_AGAIN = {"The repository."}
-"""What the name alone would say wrongly: the `path` of git_add is none of its files."""
+"""Descriptions that are repeated, since the name alone would mislead: the `path` of git_add is not one of its files."""
 _NAMED = {"properties", "$defs"}
-"""Whose keys are names, not words of JSON Schema."""
+"""Whose keys are names, not keywords of JSON Schema."""
 
 
 def compact(schema: Any) -> Any:
@@ -38,7 +38,7 @@ def compact(schema: Any) -> Any:
 
 
 def explain_once(schemas: Iterable[Any]) -> None:
-    """Of one list of tools, in place: what one tool says of an argument, later ones do not say again."""
+    """In place, for one list of tools: a description of a shared argument is kept only where it first appears."""
     said: set[tuple[str, str]] = set()
     for schema in schemas:
         for part in (schema, *schema.get("$defs", {}).values()):
@@ -51,12 +51,12 @@ def explain_once(schemas: Iterable[Any]) -> None:
 
 
 def _implied(value: Any) -> bool:
-    """An argument that is left out is off, nothing, or here."""
+    """Defaults that are obvious: off, nothing, or here."""
     return value in (None, False, 0, "", ".")
 
 
 def _optional(schema: dict[str, Any]) -> dict[str, Any]:
-    """Of `anyOf: [X, null]` that defaults to null just X: who has nothing to say leaves it out."""
+    """Reduces `anyOf: [X, null]` with default null to X: the argument can be omitted."""
     options = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
     if "default" in schema and schema["default"] is None and len(options) == 1:
         return {**{word: value for word, value in schema.items() if word != "anyOf"}, **options[0]}

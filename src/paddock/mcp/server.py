@@ -1,4 +1,4 @@
-"""The SDK's low-level server over a desk. The one module here, with ``answers``, that the endpoint loads late."""
+"""The SDK's low-level server on a tool host. With ``answers``, the only module here that the endpoint imports late."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ Context = ServerRequestContext[Any, Any]
 
 
 def session_manager(max_body: int) -> StreamableHTTPSessionManager:
-    """For HTTP: the desk is in the state of each request."""
+    """For HTTP: the tool host is in the state of each request."""
     return StreamableHTTPSessionManager(
         serve(None),
         stateless=True,
-        # Who may speak is decided by tokens, which a page of another site does not have.
+        # Access is decided by tokens, which pages of other sites do not have.
         security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         max_request_body_size=max_body,
     )
 
 
 def serve(host: ToolHost | None, *, structured: bool = False) -> Server[Any]:
-    """``desk``: where every request is served; None, where each brings its own. ``structured``: for clients over
-    stdio, which have no address to say it in."""
+    """``host``: serves all requests; None if each request brings its own. ``structured``: for stdio clients, which have
+    no URL to set it in."""
 
     def at(ctx: Context) -> ToolHost:
         found: ToolHost = ctx.request.state._state[DESK] if host is None else host  # type: ignore[union-attr]
@@ -84,8 +84,8 @@ def serve(host: ToolHost | None, *, structured: bool = False) -> Server[Any]:
 
 
 def _input_schema(name: str) -> dict[str, Any] | None:
-    """Against which the SDK checks arguments that travel as headers. Without this it lists all tools before each call;
-    whether a tool of a user's server wants such headers is that server's business."""
+    """Schema against which the SDK checks arguments sent as headers. Without it the SDK lists all tools before each
+    call; relayed tools have none, since their servers check such headers themselves."""
     tool = catalogue.TOOLS.get(name)
     return None if tool is None else tool.input_schema
 
@@ -99,20 +99,20 @@ async def _call(
         outcome = await host.call(params.name, params.arguments or {}, said.tell)
     except errors.ToolNotFound as problem:
         raise MCPError(types.INVALID_PARAMS, problem.message) from problem
-    except errors.PaddockError as problem:  # what went wrong is for the model to read
+    except errors.PaddockError as problem:  # the error is for the model to read
         return answers.failed(problem.message)
     finally:
         telling.cancel()
         with suppress(asyncio.CancelledError):
             await telling
-    # Another's server may say more in its data than in its text; beside a picture it would hide the picture.
+    # A relayed server's data may contain more than its text; but beside an image it would hide the image.
     data_too = structured or (is_relayed(params.name) and not outcome.pictures)
     return answers.result(outcome, structured=data_too)
 
 
 class ProgressMessages:
-    """Word for whoever waits: at once when a tool has something to say, and every few seconds that it still works, so
-    that no client and no proxy on the way takes a long call for a dead one. A client that did not ask hears nothing."""
+    """Progress notifications: immediately when a tool reports something, and every few seconds while it works, so that
+    neither clients nor proxies take a long call for dead. Sent only if the client asked for them."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx

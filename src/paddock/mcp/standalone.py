@@ -1,7 +1,7 @@
-"""The machine that this process runs on, as a Machine: Paddock's agent as an ordinary process beside it.
+"""The machine that this process runs on, as a Machine: runs Paddock's agent as an ordinary process.
 
-For sandboxes that somebody else made (E2B, Daytona, a plain container), where there is no Paddock outside to act in
-them. The agent gives no protection here, and is not meant to: whoever holds the token acts as this process's user.
+For sandboxes made by other systems (E2B, Daytona, a plain container), without a Paddock server outside. The agent
+provides no isolation here: anyone who has the token acts as this process's user.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from paddock.workers import Workers
 
 LIST_SECONDS = 15.0
 CALL_SECONDS = 60.0
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _SECRETS = ("PADDOCK_MCP_TOKEN",)
-"""Of ours, and of no use to what runs here."""
-_NOT_HERE = {
+"""Paddock's own, not passed on to processes."""
+_UNAVAILABLE = {
     interpreter.PORT: "The code interpreter is a service of a Paddock server, and does not run on this machine. "
     "Use run_command with python3.",
     browser.PORT: "The browser is a service of a Paddock server, and does not run on this machine. "
     "Playwright's own MCP server can stand in for it: name it in .mcp.json.",
 }
-_NEED_A_SERVER = BROWSER | {"run_python"}
-"""Tools that answer with one of these sentences."""
+_SERVER_TOOLS = BROWSER | {"run_python"}
+"""Tools for which these messages are returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandaloneHost:
-    """As whom and where the tools act."""
+    """User and directories in which the tools act."""
 
     user: str
     home: str
@@ -60,7 +60,7 @@ class StandaloneHost:
 
     @classmethod
     def here(cls, workspace: str | None = None, user: str | None = None) -> StandaloneHost:
-        """Root stands in for ``user`` where there is one, since that is who works in a sandbox."""
+        """As root, ``user`` is used if it exists, as in a sandbox."""
         own = pwd.getpwuid(os.getuid())
         wanted = user or (DEFAULT_USER if own.pw_uid == 0 and _exists(DEFAULT_USER) else own.pw_name)
         try:
@@ -73,7 +73,7 @@ class StandaloneHost:
 
 @asynccontextmanager
 async def this_machine(place: StandaloneHost) -> AsyncIterator[AgentMachine]:
-    """Ends what was started in it when it is left, as the end of a container does."""
+    """Ends everything started in it on exit, as the end of a container does."""
     program = Programs.find().agent
     if not os.access(program, os.X_OK):
         raise errors.Unsupported(str(Programs.find().problem()))
@@ -98,7 +98,7 @@ async def this_machine(place: StandaloneHost) -> AsyncIterator[AgentMachine]:
 
 
 class MachineToolHost:
-    """Keeps :class:`~paddock.mcp.tool_host.Desk`'s promises for the machine that it is given."""
+    """Implements :class:`~paddock.mcp.tool_host.ToolHost` for the given machine."""
 
     def __init__(self, machine: AgentMachine, place: StandaloneHost, env: Mapping[str, str], usual: Selection) -> None:
         self._machine = machine
@@ -117,7 +117,7 @@ class MachineToolHost:
         await self._relays.settled(LIST_SECONDS)
         missing = await not_installed(self._machine, self._place.user) if selection.needs_look else None
         tools = [*catalogue.TOOLS.values(), *self._relays.tools()]
-        return selection.of(tools, _NEED_A_SERVER | (missing or frozenset()))
+        return selection.of(tools, _SERVER_TOOLS | (missing or frozenset()))
 
     async def call(self, name: str, arguments: Mapping[str, Any], progress: Progress) -> ToolOutcome:
         tool: Tool | None = None
@@ -144,8 +144,8 @@ class MachineToolHost:
     async def _reach(self, port: int) -> Connection:
         try:
             return await self._machine.dial(port)
-        except errors.Conflict as problem:  # nobody listens, and nobody is here to start it
-            raise errors.Unsupported(_NOT_HERE.get(port, problem.message)) from problem
+        except errors.Conflict as problem:  # the port is closed, and there is no server here to start the service
+            raise errors.Unsupported(_UNAVAILABLE.get(port, problem.message)) from problem
 
     def _relay(self, name: str, definition: Definition, declared: Declared) -> Relay:
         async def attach() -> AgentMachine:
@@ -168,7 +168,7 @@ def _start(program: Path, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
                 pass_fds=[listener.fileno(), state],
                 stdin=subprocess.DEVNULL,
                 env={},
-                preexec_fn=_end_with_us,  # before there are threads
+                preexec_fn=_die_with_parent,  # before there are threads
             )
         finally:
             os.close(state)
@@ -179,8 +179,8 @@ def _local_url(port: int) -> str:
     return f"http://localhost:{port}/"
 
 
-def _end_with_us() -> None:
-    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _exists(user: str) -> bool:

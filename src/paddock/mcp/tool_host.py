@@ -1,4 +1,4 @@
-"""The desk: where a request over MCP is served. One sandbox of a server, or the machine that this process runs on."""
+"""The tool host: serves MCP requests for one sandbox of a server, or for the machine that this process runs on."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from paddock.tools.tool import Tool, ToolOutcome
 class ToolHost(Protocol):
     @property
     def usual(self) -> Selection:
-        """What is shown to a client that asks for nothing in particular."""
+        """The selection for clients that request none."""
 
     async def tools(self, selection: Selection) -> list[Tool]:
-        """Those of the selection. Looking wakes nobody."""
+        """The selected tools. Does not resume the sandbox."""
 
     async def call(self, name: str, arguments: Mapping[str, Any], progress: Progress) -> ToolOutcome:
-        """One call to its end, of any tool, shown or not. A tool that fails is an answer; what is raised comes from
+        """Call any tool, listed or not, and return its outcome. A failing tool is an outcome; errors raised come from
         :mod:`paddock.errors`."""

@@ -1,13 +1,13 @@
-"""The Provider: gets machines and ends them. Everything that happens inside one is the Machine's.
+"""The Provider interface: creates and ends machines. What happens inside a machine is the Machine interface's.
 
-Promises every provider keeps, because the lifecycle rests on them:
+Guarantees of every provider, on which the lifecycle relies:
 
-- Every call is **idempotent by sandbox id**: after a crash the same call is made again and must lead to the same end.
-- ``None`` from ``inspect`` and absence from ``list`` are definite answers. Whatever is not definite raises
-  :class:`~paddock.errors.ProviderUnavailable`: unknown is never gone.
-- :class:`~paddock.errors.ProviderRefused` means a definite no: nothing was done, and trying again will not help.
-- ``list`` shows only what this installation made, with enough in ``labels`` to write its row again.
-- What a spec asks for (limits, isolation level, egress, mounts) is given or refused, never silently weakened.
+- Every call is **idempotent by sandbox id**: it is repeated after a crash and must lead to the same result.
+- ``None`` from ``inspect`` and absence from ``list`` are definite. Anything uncertain raises
+  :class:`~paddock.errors.ProviderUnavailable`: unknown is never treated as gone.
+- :class:`~paddock.errors.ProviderRefused` is definite, too: nothing was done, and a retry will not help.
+- ``list`` returns only machines of this installation, with enough in ``labels`` to restore their rows.
+- What a spec requires (limits, isolation level, egress, mounts) is provided or refused, never silently weakened.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from paddock.machine.base import Machine
 class MachineState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
-    """Frozen, or stopped with its files kept: ``resume`` brings it back."""
+    """Frozen, or stopped with its files kept; ``resume`` restarts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a machine has in all, and so the most that one sandbox can be given. None: not known here."""
+    """Total capacity of a machine, and so the maximum for one sandbox. None: unknown."""
 
     cpu: float | None = None
     memory_mb: int | None = None
@@ -53,28 +53,28 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Room for the disks of sandboxes, where they are on this machine."""
+    """Disk space for sandboxes, if it is on this machine."""
 
     free_mb: int
     reserve_mb: int
-    """What is to stay free."""
+    """How much is to stay free."""
     promised_mb: int
-    """The limits of all disks together."""
+    """Sum of the limits of all disks."""
     shortage: str | None
-    """Why no new sandbox is made now."""
+    """Why creates are refused at present; None if there is room."""
 
 
 class IsolationLevel(StrEnum):
-    """What a sandbox may insist on, weakest first. Each includes the ones before it."""
+    """Isolation levels that a sandbox may require, weakest first. Each includes the previous ones."""
 
     BASIC = "basic"
     """Own namespaces, seccomp filter, no capabilities outside; limits by rlimits where there is no cgroup."""
     STANDARD = "standard"
-    """And hard limits of memory, CPU and processes by cgroup, and a freezer."""
+    """Also hard limits of memory, CPU and processes by cgroup, and a freezer."""
     STRICT = "strict"
-    """And a uid range that no other sandbox has, and a hard disk limit."""
+    """Also a uid range of its own, and a hard disk limit."""
     HARDENED = "hardened"
-    """And a kernel of its own (gVisor or a virtual machine)."""
+    """Also a kernel of its own (gVisor or a virtual machine)."""
 
     @property
     def rank(self) -> int:
@@ -83,7 +83,7 @@ class IsolationLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer of isolation: whether it is active, by what, and what to do where it is not."""
+    """One layer of isolation: whether it is active, how it is implemented, and what to do if it is not active."""
 
     name: str
     active: bool
@@ -98,7 +98,7 @@ class IsolationReport:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A directory of the host inside the sandbox. Only operators may ask for one."""
+    """A host directory mounted in the sandbox. Only operators may request one."""
 
     source: str
     target: str
@@ -107,7 +107,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What must be the same for a machine made in advance to serve a create."""
+    """What a warm machine must have in common with a create to be used for it."""
 
     template_id: str
     disk_mb: int
@@ -123,16 +123,16 @@ class SandboxSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     resources: Resources = field(default_factory=Resources)
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Kept by the provider beside the machine and given back by ``inspect`` and ``list``, unread."""
+    """Stored by the provider beside the machine and returned by ``inspect`` and ``list`` unchanged."""
     egress: EgressPolicy = field(default_factory=EgressPolicy)
     isolation: IsolationLevel | None = None
-    """The least that will do; None takes the best that the machine gives, short of a kernel of its own."""
+    """Minimum isolation level; None: the best that the machine offers, short of a kernel of its own."""
     mounts: tuple[Mount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class MachineInfo:
-    """A machine as the provider sees it."""
+    """A machine as reported by the provider."""
 
     sandbox_id: str
     state: MachineState
@@ -143,39 +143,39 @@ class MachineInfo:
 
 
 Notice = Callable[[str, str, Mapping[str, Any]], Awaitable[None]]
-"""Takes word of what a provider did to a sandbox by itself: its id, the kind of event, and the event's data."""
+"""Called with events that a provider causes by itself: sandbox id, kind of event, event data."""
 
 
 CRASHED = "sandbox.crashed"
-"""The kind of event of a sandbox whose processes all ended, and nobody had asked for it."""
+"""Event kind: all processes of the sandbox ended unexpectedly."""
 
 
 async def unheard(sandbox_id: str, kind: str, data: Mapping[str, Any]) -> None:
-    """A notice that nobody takes."""
+    """A notice that is ignored."""
 
 
 class InsideService(Protocol):
-    """What this process serves on a port inside every sandbox, with no process in it."""
+    """A service of this process on a port inside every sandbox, without a process in it."""
 
     port: int
 
     def variables(self, key: str) -> Mapping[str, str]:
-        """How programs in the sandbox with this key find it. What its creator set wins over them."""
+        """Variables by which programs in the sandbox find the service. Those set by its creator take precedence."""
 
     async def serve(self, sandbox_id: str, client: socket.socket) -> None:
-        """One connection to its end. The socket stays the caller's."""
+        """Serve one connection until its end. The caller closes the socket."""
 
 
 class Provider(ABC):
     name: str
     on_this_machine: bool = True
-    """Whether its sandboxes are processes of this very machine, which a server on another could not see."""
+    """Whether its sandboxes are processes of this machine, which servers on other machines cannot see."""
 
-    async def start(self) -> None:  # noqa: B027 - there may be nothing to make ready
-        """Make ready, or raise with what the operator can do about it. Called once, before anything else."""
+    async def start(self) -> None:  # noqa: B027 - optional
+        """Prepare, or raise with what the operator can do about the problem. Called once, before anything else."""
 
     async def close(self) -> None:  # noqa: B027
-        """Let go of what this process holds. Machines live on."""
+        """Release what this process holds. Machines keep running."""
 
     def shared_node(self) -> str:
         """What servers with different homes must have in common to see the same machines. Empty: the home itself."""
@@ -183,14 +183,14 @@ class Provider(ABC):
 
     @abstractmethod
     async def templates(self) -> list[str]:
-        """The template ids that are known here; the first is the default."""
+        """The known template ids; the first is the default."""
 
     async def has_template(self, template_id: str) -> bool:
-        """Whether ``create`` may be asked for it. Providers that cannot list what they accept ask elsewhere."""
+        """Whether ``create`` accepts it. Overridden by providers that cannot list all templates they accept."""
         return template_id in await self.templates()
 
     def template_of_image(self, image: str) -> str:
-        """What ``create`` is asked for where somebody wants this image."""
+        """The template id for a container image."""
         return image
 
     @abstractmethod
@@ -204,10 +204,10 @@ class Provider(ABC):
 
     @abstractmethod
     async def pause(self, sandbox_id: str, *, keep_memory: bool = True) -> None:
-        """Freeze; a machine that is not there is a :class:`~paddock.errors.SandboxNotFound`.
+        """Freeze the machine; raises :class:`~paddock.errors.SandboxNotFound` if it does not exist.
 
-        Without its memory every process ends, the files stay, and ``resume`` starts it afresh. That holds for one that
-        is frozen already, too.
+        Without memory every process ends, the files are kept, and ``resume`` starts it anew. This also applies to a
+        machine that is frozen already.
         """
 
     @abstractmethod
@@ -215,32 +215,33 @@ class Provider(ABC):
 
     @abstractmethod
     async def delete(self, sandbox_id: str) -> None:
-        """End it and everything of it. One that is not there is deleted already."""
+        """Delete the machine and everything that belongs to it. Succeeds if it does not exist."""
 
     @abstractmethod
     async def attach(self, sandbox_id: str) -> Machine:
-        """The inside of a running machine; a missing one is a :class:`~paddock.errors.SandboxNotFound`."""
+        """The inside of a running machine; raises :class:`~paddock.errors.SandboxNotFound` if there is none."""
 
-    # What not every provider has
+    # Optional features
 
     def attached_machine(self, sandbox_id: str) -> Machine | None:
-        """The inside of a running machine, where nothing has to be waited for. None: only ``attach`` can tell."""
+        """The inside of a running machine if it is available without waiting. None: use ``attach``."""
         return None
 
     async def capacity(self) -> Capacity:
-        """What the machine has that sandboxes are made on. A vendor's is its own affair: it refuses what it has not."""
+        """Capacity of the machine on which sandboxes run. Unknown for vendors, which refuse excessive requests
+        themselves."""
         return Capacity()
 
     async def storage(self) -> Storage | None:
-        """Room for their disks. None: it is not this machine's."""
+        """Disk space for sandboxes. None if it is not on this machine."""
         return None
 
     async def isolation(self, sandbox_id: str) -> IsolationReport:
-        """Which layers stand between this sandbox and the host."""
+        """The layers of isolation between this sandbox and the host."""
         raise errors.Unsupported(f"The provider {self.name!r} gives no isolation report.")
 
     async def set_egress(self, sandbox_id: str, policy: EgressPolicy) -> None:
-        """Change where a living sandbox may connect to. Its mode stays as it was made."""
+        """Change the egress rules of a live sandbox. Its mode cannot change."""
         raise errors.Unsupported(f"The provider {self.name!r} does not control egress.")
 
     async def egress(self, sandbox_id: str) -> EgressReport:
@@ -248,32 +249,33 @@ class Provider(ABC):
         raise errors.Unsupported(f"The provider {self.name!r} does not control egress.")
 
     async def connect_out(self, sandbox_id: str, host: str, port: int, seconds: float) -> OutboundConnection:
-        """A connection that the server makes in the sandbox's stead, under the sandbox's egress rules."""
+        """A connection that the server makes on behalf of the sandbox, under its egress rules."""
         raise errors.Unsupported(f"The provider {self.name!r} does not control egress.")
 
     def answer_inside(self, service: InsideService) -> bool:
-        """Serve it inside every sandbox from now on. Called before ``start``. False: this provider has no way to."""
+        """Serve it inside every sandbox from now on. Called before ``start``. False if the provider does not support
+        it."""
         return False
 
     def tell(self, notice: Notice) -> None:  # noqa: B027
-        """Who is to be told of what this provider does by itself. Called before ``start``."""
+        """Set the callback for events that this provider causes by itself. Called before ``start``."""
 
     def limit_bandwidth(self, bandwidths: Bandwidths) -> None:  # noqa: B027
-        """How fast each user's sandboxes may send and receive, for whoever carries their bytes. Before ``start``."""
+        """Set each user's bandwidth limits, for providers that carry the traffic. Called before ``start``."""
 
-    # Machines made in advance
+    # Warm machines
 
     def shape_of(self, spec: SandboxSpec) -> Shape | None:
-        """What a machine made in advance must be to serve this spec. None: it cannot be made in advance."""
+        """The shape of a warm machine usable for this spec. None: none can be."""
         return None
 
     async def warm(self, shape: Shape) -> None:
-        """Make one anonymous machine of this shape. ``create`` hands each one out at most once, whoever asks."""
+        """Start one warm machine of this shape. ``create`` hands each out at most once, on any server."""
         raise errors.Unsupported(f"The provider {self.name!r} makes nothing in advance.")
 
     async def warmed(self) -> Mapping[Shape, int]:
-        """How many stand ready."""
+        """Number of warm machines by shape."""
         return {}
 
     async def cool(self, shape: Shape, count: int) -> None:  # noqa: B027
-        """End up to ``count`` of those that stand ready."""
+        """Stop up to ``count`` warm machines of this shape."""

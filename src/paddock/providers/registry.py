@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ AVAILABLE = ("local", "docker", "e2b", "daytona", "fake")
 """Those that this version can start."""
 
 _VENDORS = ("e2b", "daytona")
+ENTRY_POINTS = "paddock.providers"
+"""The group in which other packages name their providers: a function of the settings and the clock for each."""
 
 
 class NoProvider(ValueError):
@@ -98,6 +101,8 @@ def _build(name: str, settings: Settings, clock: Clock) -> Provider:
     if name in _VENDORS:
         provider: Provider = _vendor(name).provider(settings, clock)
         return provider
+    if (entry := _installed(name)) is not None:
+        return _load(entry, settings, clock)
     from paddock.providers.fake import FakeProvider, Faults
 
     faults = Faults.from_file(settings.fake_faults) if settings.fake_faults else None
@@ -105,9 +110,11 @@ def _build(name: str, settings: Settings, clock: Clock) -> Provider:
 
 
 def _check(name: str, setting: str, settings: Settings) -> None:
-    if name not in KNOWN:
-        raise NoProvider(f"{setting}={name!r} is not a provider. Known: {', '.join(KNOWN)}.")
-    if name not in AVAILABLE:
+    installed = _installed(name) is not None
+    if name not in KNOWN and not installed:
+        others = sorted(each.name for each in entry_points(group=ENTRY_POINTS))
+        raise NoProvider(f"{setting}={name!r} is not a provider. Known: {', '.join([*KNOWN, *others])}.")
+    if name not in AVAILABLE and not installed:
         raise NoProvider(
             f"{setting}={name!r} is not part of this version yet. Available: {', '.join(AVAILABLE)}. "
             "Unset it to take the default."
@@ -125,6 +132,22 @@ def _has_machines(name: str, home: Path) -> bool:
         return folder.is_dir() and any(folder.iterdir())
     places = (folder / place for place in ("sandboxes", "warm", "drafts", "trash"))
     return any(place.is_dir() and any(place.iterdir()) for place in places)
+
+
+def _installed(name: str) -> EntryPoint | None:
+    """A provider of another package. Our own names stay ours."""
+    return None if name in AVAILABLE else next(iter(entry_points(group=ENTRY_POINTS, name=name)), None)
+
+
+def _load(entry: EntryPoint, settings: Settings, clock: Clock) -> Provider:
+    try:
+        provider: Provider = entry.load()(settings, clock)
+    except PaddockError as error:
+        raise NoProvider(error.message) from error
+    except Exception as error:
+        package = entry.dist.name if entry.dist is not None else entry.value
+        raise NoProvider(f"The provider {entry.name!r} of the package {package} cannot be loaded: {error}") from error
+    return provider
 
 
 def _vendor(name: str) -> Any:

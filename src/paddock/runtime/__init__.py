@@ -1,1 +1,1 @@
-"""What is done in a sandbox: commands, files, code, services, tools, MCP servers."""
+"""Operations inside a sandbox: commands, files, code, services, tools, MCP servers."""

@@ -1,4 +1,4 @@
-"""One process held on to: what a terminal, a WebSocket or a follower does with it."""
+"""An attachment to one process, for terminals, WebSockets and followers of its output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from paddock.runtime.output import Output
 
 
 class ProcessAttachment:
-    """Lives inside the ``use`` of its sandbox. Counts what goes through it; ``settle`` writes that down."""
+    """Valid while the sandbox's ``use`` context is open. Counts the bytes that pass through; ``settle`` records
+    them."""
 
     def __init__(self, use: ActiveSandbox, info: ProcessInfo) -> None:
         self.info = info
@@ -21,7 +22,7 @@ class ProcessAttachment:
         self._bytes_out = 0
 
     async def follow(self, stdout_offset: int = 0, stderr_offset: int = 0) -> Output:
-        """The output from these offsets on as it comes, and at last the state at the end."""
+        """Output from these offsets on as it is written, then the process's final state."""
         chunks = self._use.machine.follow(self.info.process_id, stdout_offset, stderr_offset)
         try:
             async for chunk in chunks:
@@ -41,7 +42,7 @@ class ProcessAttachment:
             await self._use.machine.close_stdin(self.info.process_id)
 
     async def signal(self, name: str) -> None:
-        """By name, with or without ``SIG``, to the whole process group."""
+        """Send a signal, by name with or without ``SIG``, to the whole process group."""
         full = name if name.startswith("SIG") else f"SIG{name}"
         try:
             number = signal.Signals[full]

@@ -1,4 +1,4 @@
-"""The browser as a service that every sandbox has."""
+"""The browser as a service built into every sandbox."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Running code: in contexts that remember, through the interpreter that lives in each sandbox and starts when it is
-needed.
+"""Runs code in stateful contexts, through the interpreter of each sandbox, which is started on demand.
 
-It is a use of the sandbox like a command: it wakes it, and is counted. Code is interrupted when its time is over,
-or when whoever asked for it leaves; what it defined until then stays.
+Running code counts as use, like a command: it resumes a paused sandbox and is recorded. Code is interrupted at its
+timeout, or when the client disconnects; what it has defined by then is kept.
 """
 
 from __future__ import annotations
@@ -34,16 +33,17 @@ from paddock.workers import Workers
 
 log = structlog.get_logger(__name__)
 
-_LABEL = 1000
-_COPIES = 2
-"""Of what was gathered: itself, and the answer that is made of it."""
-_START_SECONDS = 5.0
-"""The first moments of a server belong to those who wait for it: packing takes a core for a second or two."""
+_MAX_CODE_IN_EVENT = 1000
+_COPIES_IN_MEMORY = 2
+"""Copies of the gathered output in memory: the output, and the response built from it."""
+_PREPARE_DELAY_S = 5.0
+"""Delay after server start, so that packing, which takes a core for a second or two, does not slow down first
+requests."""
 _FORMATS = {"html", "markdown", "svg", "png", "jpeg", "pdf", "latex", "json", "javascript", "data", "chart"}
 
 
 class InterpreterService:
-    """The interpreter as a service that every sandbox has."""
+    """The interpreter as a service built into every sandbox."""
 
     title = "The code interpreter"
     port = PORT
@@ -68,11 +68,11 @@ class CodeOutput:
 
 
 class CodeTimedOut(CodeError):
-    """The code was interrupted because its time was over."""
+    """The code was interrupted by its timeout."""
 
 
 Happening = CodeStarted | CodeOutput | CodeValue | CodeError
-"""What an execution says, in the order in which it happens."""
+"""Events of an execution, in order."""
 
 
 class CodeRunner:
@@ -96,12 +96,13 @@ class CodeRunner:
         self._beforehand: set[asyncio.Task[None]] = set()
 
     def prepare(self) -> None:
-        """Have what is sent into sandboxes made in the background, unless the first code makes it before."""
-        self._do_beforehand(self._prepare())
+        """Build the files that are sent into sandboxes in the background, unless the first run of code does so
+        earlier."""
+        self._run_in_background(self._prepare())
 
     def warm_up(self, key: str) -> None:
-        """Have the interpreter of a sandbox start in the background, for one that is sure to be asked to run code."""
-        self._do_beforehand(self._warm_up(key))
+        """Start a sandbox's interpreter in the background, if it is certain to be asked to run code."""
+        self._run_in_background(self._warm_up(key))
 
     async def close(self) -> None:
         for task in self._beforehand:
@@ -109,7 +110,7 @@ class CodeRunner:
         await asyncio.gather(*self._beforehand, return_exceptions=True)
 
     async def run(self, who: Principal, request: RunCode) -> CodeResult:
-        """Everything at its end, as far as one answer may hold it."""
+        """Run the code and return its complete result, truncated to what one response may hold."""
         begun_at = self._clock.now()
         gathered = _Gathered(self._settings.max_output, self._settings.max_file_body)
         memory = self._in_flight.of(who.user_id)()
@@ -117,13 +118,13 @@ class CodeRunner:
             async with aclosing(self.stream(who, request)) as happenings:
                 async for happening in happenings:
                     gathered.add(happening)
-                    memory.reserve(_COPIES * gathered.size)
+                    memory.reserve(_COPIES_IN_MEMORY * gathered.size)
         finally:
-            memory.release()  # the answer is counted from here on
+            memory.release()  # from here on the response itself is counted
         return gathered.result(request.sandbox_id, self._clock.now() - begun_at)
 
     async def stream(self, who: Principal, request: RunCode) -> AsyncGenerator[Happening, None]:
-        """As it goes. Closing it interrupts the code."""
+        """Run the code and yield its events as they happen. Closing the generator interrupts the code."""
         limit = self._settings.command_timeout if request.timeout is None else request.timeout
         async with self._interpreter(who, request.sandbox_id) as (use, interpreter):
             outputs = interpreter.execute(
@@ -136,7 +137,7 @@ class CodeRunner:
             error: CodeError | None = None
             sent = 0
             try:
-                async with aclosing(_until(outputs, limit)) as happenings:
+                async with aclosing(_until_timeout(outputs, limit)) as happenings:
                     async for happening in happenings:
                         error = happening if isinstance(happening, CodeError) else error
                         sent += len(happening.text) if isinstance(happening, CodeOutput) else 0
@@ -162,48 +163,48 @@ class CodeRunner:
         async with self._interpreter(who, sandbox_id) as (_, interpreter):
             await interpreter.restart_context(context_id)
 
-    # Inside
+    # Internal
 
     @asynccontextmanager
     async def _interpreter(
         self, who: Principal, sandbox_id: str
     ) -> AsyncGenerator[tuple[ActiveSandbox, Interpreter], None]:
         async with self._controller.use(who, sandbox_id) as use:
-            yield use, self._speak(use)
+            yield use, self._interpreter_of(use)
 
-    def _speak(self, use: ActiveSandbox) -> Interpreter:
+    def _interpreter_of(self, use: ActiveSandbox) -> Interpreter:
         owner = use.sandbox.owner_id
         return Interpreter(lambda: self._dial(use), self._workers.of(owner), self._in_flight.of(owner))
 
     async def _dial(self, use: ActiveSandbox) -> Connection:
         try:
             return await use.machine.dial(PORT)
-        except errors.Conflict:  # nobody listens
+        except errors.Conflict:  # the port is closed
             await self._services.reach(use, PORT)
             return await use.machine.dial(PORT)
 
-    def _do_beforehand(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="interpreter, beforehand")
         self._beforehand.add(task)
         task.add_done_callback(self._beforehand.discard)
 
     async def _prepare(self) -> None:
-        await asyncio.sleep(_START_SECONDS)
+        await asyncio.sleep(_PREPARE_DELAY_S)
         try:
             await self._installation.prepare()
-        except (errors.PaddockError, OSError) as problem:  # tried again by the first who runs code
+        except (errors.PaddockError, OSError) as problem:  # retried by the first run of code
             log.warning("the interpreter could not be prepared", reason=str(problem))
 
     async def _warm_up(self, key: str) -> None:
         try:
             async with self._controller.use_key(key, wake=False) as use:
-                await self._speak(use).warm_up()
-        except errors.PaddockError as problem:  # whoever runs code will hear of it
+                await self._interpreter_of(use).warm_up()
+        except errors.PaddockError as problem:  # a later run of code reports it
             log.info("the interpreter could not be warmed up", key=key, reason=problem.message)
 
     async def _record(self, use: ActiveSandbox, request: RunCode, error: CodeError | None, sent: int) -> None:
         data = {
-            "code": request.code[:_LABEL],
+            "code": request.code[:_MAX_CODE_IN_EVENT],
             "language": request.language,
             "context_id": request.context_id,
             "error": error and error.name,
@@ -213,7 +214,7 @@ class CodeRunner:
 
 
 class _Gathered:
-    """An execution as one answer: each stream and all results together within their limits."""
+    """Collects an execution for one response; each stream, and all results together, are limited in size."""
 
     def __init__(self, most_text: int, most_results: int) -> None:
         self._room = {"stdout": most_text, "stderr": most_text}
@@ -262,8 +263,10 @@ class _Gathered:
         )
 
 
-async def _until(outputs: AsyncGenerator[Mapping[str, Any], None], seconds: float) -> AsyncGenerator[Happening, None]:
-    """What is said within so many seconds; when they are over, the code is interrupted, and that is said."""
+async def _until_timeout(
+    outputs: AsyncGenerator[Mapping[str, Any], None], seconds: float
+) -> AsyncGenerator[Happening, None]:
+    """The events within ``seconds``; then interrupts the code and yields CodeTimedOut."""
     deadline = asyncio.get_running_loop().time() + seconds
     async with aclosing(outputs):
         while True:
@@ -280,7 +283,7 @@ async def _until(outputs: AsyncGenerator[Mapping[str, Any], None], seconds: floa
 
 
 def _happening(output: Mapping[str, Any]) -> Happening | None:
-    """None for what means nothing to us, a keepalive for example."""
+    """None for messages without meaning here, such as keepalives."""
     try:
         match output["type"]:
             case "number_of_executions":

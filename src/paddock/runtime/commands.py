@@ -1,7 +1,7 @@
-"""Commands and processes: started once, waited for as long as the caller likes, readable from any offset.
+"""Commands and processes: each started once, awaited as long as the caller likes, readable from any offset.
 
 A command outlives its caller: a soft timeout, a disconnect or a crash of the server never ends it. The process id is
-made here before the spawn and kept with the idempotency key, so that a retry meets the first process again.
+chosen here before the spawn and stored with the idempotency key, so that a retry finds the first process.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from paddock.runtime.output import Output, OutputSlice, cut_tail, first_slice, r
 from paddock.runtime.shell_words import SHELL, words_of
 from paddock.settings import Settings
 
-_LABEL = 1000
+_MAX_COMMAND_IN_EVENT = 1000
 Item = TypeVar("Item")
-_COPIES = 2
-"""Output stands twice in an answer: by its stream, and all of it together."""
+_COPIES_IN_RESPONSE = 2
+"""Output appears twice in a response: per stream, and combined."""
 
 
 class Commands:
@@ -48,7 +48,8 @@ class Commands:
         self._idempotency = idempotency
         self._settings = settings
         self._clock = clock
-        self._admission = AdmissionQueue(2 * (os.cpu_count() or 1))  # one in the server's hands, one in the sandbox's
+        # one being processed by the server, one by the sandbox
+        self._admission = AdmissionQueue(2 * (os.cpu_count() or 1))
 
     async def run(
         self,
@@ -57,7 +58,7 @@ class Commands:
         idempotency_key: str | None = None,
         holding: Reservation | None = None,
     ) -> CommandResult:
-        """Run in a shell and answer when it has ended, or when the soft timeout has passed."""
+        """Run in a shell; return when the command has ended or the soft timeout has passed."""
         async with self._admission.turn(), self._controller.use(who, request.sandbox_id) as use:
             process_id = await self._process_id(who, request, idempotency_key)
             return await self._run(use, request, process_id, holding, again=idempotency_key is not None)
@@ -65,21 +66,21 @@ class Commands:
     async def run_first(
         self, who: Principal, made: SandboxView, command: str, timeout: float | None, holding: Reservation | None = None
     ) -> CommandResult:
-        """The command that a sandbox is made with. A create that is asked for again meets the same process again."""
+        """Run the command of a create request. A retried create finds the same process."""
         sandbox_id = made.sandbox.sandbox_id
         request = RunCommand(sandbox_id=sandbox_id, command=command, timeout=timeout)
         try:
             async with self._controller.use_made(who, made) as use:
                 return await self._run(use, request, ids.first_process_id(sandbox_id), holding, again=True)
         except PaddockError as error:
-            error.details.setdefault("sandbox_id", sandbox_id)  # it is there, and the caller's to use or to delete
+            error.details.setdefault("sandbox_id", sandbox_id)  # the sandbox exists: the caller can use or delete it
             raise
 
     async def stream_run(self, who: Principal, request: RunCommand, idempotency_key: str | None = None) -> Output:
-        """The same, as it goes. Without a timeout of its own it follows to the end."""
+        """The same, streaming. Without a timeout of its own it follows the command to its end."""
         async with self._controller.use(who, request.sandbox_id) as use:
             process_id = await self._process_id(who, request, idempotency_key)
-            # Followed from its start on: what it writes before somebody comes to follow would not wait for anybody.
+            # Follow from the start: output written before a follower attaches would not be held back for it.
             begun = use.machine.begin(_spec(request, process_id), linger=False)
             info: ProcessInfo | None = None
             sent = 0
@@ -87,14 +88,14 @@ class Commands:
                 first = await anext(begun)
                 info = first if isinstance(first, ProcessInfo) else None
                 yield first
-                async with aclosing(_until(begun, request.timeout)) as items:
+                async with aclosing(_until_timeout(begun, request.timeout)) as items:
                     async for item in items:
                         if isinstance(item, ProcessInfo):
                             info = item
                         else:
                             sent += len(item.data)
                         yield item
-                if info is not None and info.running:  # the time is over
+                if info is not None and info.running:  # the timeout has passed
                     info = await use.machine.process(process_id)
                     yield info
             finally:
@@ -114,7 +115,7 @@ class Commands:
             terminal=terminal,
             stdin=request.stdin or terminal is not None,
             hard_timeout=request.hard_timeout,
-            label=(request.command or shlex.join(argv))[:_LABEL],
+            label=(request.command or shlex.join(argv))[:_MAX_COMMAND_IN_EVENT],
             shortcut=words_of(request.command or ""),
         )
         async with self._controller.use(who, sandbox_id) as use:
@@ -131,7 +132,7 @@ class Commands:
             return await use.machine.process(process_id)
 
     async def wait(self, who: Principal, sandbox_id: str, process_id: str, timeout: float | None = None) -> ProcessInfo:
-        """The process as it is at its end, or when the time is over."""
+        """Wait for the process's end or the timeout; returns its state then."""
         limit = self._settings.command_timeout if timeout is None else timeout
         async with self._controller.use(who, sandbox_id) as use:
             return await use.machine.wait(process_id, limit)
@@ -147,14 +148,14 @@ class Commands:
         wait: float = 0,
         limit: int | None = None,
     ) -> OutputSlice:
-        """What there is from these offsets on; where there is nothing yet, the first that comes within ``wait``."""
+        """Output from these offsets on; if there is none yet, waits up to ``wait`` seconds for the first."""
         limit = min(limit or self._settings.max_output, self._settings.max_output)
         async with self._controller.use(who, sandbox_id) as use:
             machine = use.machine
             info = await machine.process(process_id)
             output = await read_slice(machine, info, stdout_offset, stderr_offset, limit)
             if wait and info.running and not output.size:
-                await _news(machine, process_id, stdout_offset, stderr_offset, wait)
+                await _wait_for_output(machine, process_id, stdout_offset, stderr_offset, wait)
                 info = await machine.process(process_id)
                 output = await read_slice(machine, info, stdout_offset, stderr_offset, limit)
             if output.size:
@@ -163,7 +164,7 @@ class Commands:
 
     @asynccontextmanager
     async def attach(self, who: Principal, sandbox_id: str, process_id: str) -> AsyncIterator[ProcessAttachment]:
-        """Hold on to one process: the sandbox stays awake for as long as the context lasts."""
+        """Attach to one process; the sandbox stays awake while the context is open."""
         async with self._controller.use(who, sandbox_id) as use:
             attachment = ProcessAttachment(use, await use.machine.process(process_id))
             try:
@@ -180,7 +181,7 @@ class Commands:
         stdout_offset: int = 0,
         stderr_offset: int = 0,
     ) -> Output:
-        """The state now, the output from these offsets on as it comes, the state at the end."""
+        """The current state, output from these offsets on as it is written, then the final state."""
         async with self.attach(who, sandbox_id, process_id) as attachment:
             yield attachment.info
             async with aclosing(attachment.follow(stdout_offset, stderr_offset)) as items:
@@ -204,7 +205,7 @@ class Commands:
     async def _run(
         self, use: ActiveSandbox, request: RunCommand, process_id: str, holding: Reservation | None, *, again: bool
     ) -> CommandResult:
-        """``again``: the request may be made again, and then meets the same process."""
+        """``again``: the request may be repeated, and must then find the same process."""
         limit = self._settings.max_output
         spec = _spec(request, process_id)
         if request.background:
@@ -214,13 +215,13 @@ class Commands:
             wait = self._settings.command_timeout if request.timeout is None else request.timeout
             output = first_slice(*await use.machine.run(spec, wait, limit), limit)
             info = output.info
-        if holding is not None and output.size > SMALL and not holding.try_reserve(_COPIES * output.size):
-            output = output.cut(SMALL // 2)  # it has run, and must not be refused: the rest can be read later
+        if holding is not None and output.size > SMALL and not holding.try_reserve(_COPIES_IN_RESPONSE * output.size):
+            output = output.cut(SMALL // 2)  # the command has run and must not be refused; the rest can be read later
         await self._record(use, info, request.command, output.size, again=again)
         return self._result(request.sandbox_id, output)
 
     async def _process_id(self, who: Principal, request: RunCommand, key: str | None) -> str:
-        """The id of this request's process: a new one, or that of the first request with this key."""
+        """The process id for this request: a new one, or that of the first request with this key."""
         process_id = ids.new_process_id()
         if key is None:
             return process_id
@@ -230,9 +231,9 @@ class Commands:
     async def _record(
         self, use: ActiveSandbox, info: ProcessInfo, command: str, sent: int, *, again: bool = False
     ) -> None:
-        """A server may have died between the claim of a key and this, so being the first to ask does not tell
-        whether a command was counted; the journal's own transaction does."""
-        data: dict[str, Any] = {"process_id": info.process_id, "command": command[:_LABEL]}
+        """Record the command. Whether it was counted already is decided in the journal's transaction: a server may have
+        died between the claim of the key and this call, so being the first to claim does not tell."""
+        data: dict[str, Any] = {"process_id": info.process_id, "command": command[:_MAX_COMMAND_IN_EVENT]}
         if not info.running:
             data |= {
                 "exit_code": info.exit_code,
@@ -278,15 +279,17 @@ def _spec(request: RunCommand, process_id: str) -> ProcessSpec:
         env=request.env,
         user=request.user or DEFAULT_USER,
         hard_timeout=request.hard_timeout,
-        label=request.command[:_LABEL],
+        label=request.command[:_MAX_COMMAND_IN_EVENT],
         shortcut=words_of(request.command),
     )
 
 
-async def _news(machine: Machine, process_id: str, stdout_offset: int, stderr_offset: int, wait: float) -> None:
-    """Return when there is a whole character to read, when the process has ended, or when the time is over."""
+async def _wait_for_output(
+    machine: Machine, process_id: str, stdout_offset: int, stderr_offset: int, wait: float
+) -> None:
+    """Return once a whole character can be read, the process has ended, or the time is over."""
     heard = {Stream.STDOUT: b"", Stream.STDERR: b""}
-    chunks = _until(machine.follow(process_id, stdout_offset, stderr_offset), wait)
+    chunks = _until_timeout(machine.follow(process_id, stdout_offset, stderr_offset), wait)
     async with aclosing(chunks):
         async for chunk in chunks:
             heard[chunk.stream] += chunk.data
@@ -294,8 +297,8 @@ async def _news(machine: Machine, process_id: str, stdout_offset: int, stderr_of
                 return
 
 
-async def _until(chunks: AsyncIterator[Item], seconds: float | None) -> AsyncGenerator[Item, None]:
-    """The chunks that come within so many seconds. Each step is a task, because a timeout must not span a yield."""
+async def _until_timeout(chunks: AsyncIterator[Item], seconds: float | None) -> AsyncGenerator[Item, None]:
+    """The items that arrive within ``seconds``. Each step is a task, because a timeout must not span a yield."""
     loop = asyncio.get_running_loop()
     deadline = None if seconds is None else loop.time() + seconds
     step: asyncio.Future[Item] | None = None

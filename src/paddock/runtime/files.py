@@ -1,4 +1,4 @@
-"""Files of a sandbox: streamed both ways, bounded only where an answer must be held in memory."""
+"""Files of a sandbox: streamed in both directions, limited in size only where a response is held in memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SandboxFiles:
         *,
         user: str = DEFAULT_USER,
     ) -> AsyncGenerator[bytes, None]:
-        """Streamed; the sandbox stays awake until the last byte. Raises before the first."""
+        """Stream the file; the sandbox stays awake until the last byte. Errors are raised before the first."""
         async with self._controller.use(who, sandbox_id) as use:
             sent, chunks = 0, use.machine.read_file(path, offset, limit, user=user)
             try:
@@ -55,7 +55,7 @@ class SandboxFiles:
     async def read_all(
         self, who: Principal, sandbox_id: str, path: str, holding: Reservation, *, user: str = DEFAULT_USER
     ) -> bytearray:
-        """The whole file at once, refused when it is larger than ``max_file_body``, or than what may be held now."""
+        """The whole file. Refused if it is larger than ``max_file_body``, or than the memory budget allows now."""
         limit = self._limit
         async with self._controller.use(who, sandbox_id) as use:
             info = await use.machine.stat(path, follow=True, user=user)
@@ -64,7 +64,7 @@ class SandboxFiles:
                     raise _too_large(path, info.size, limit)
                 holding.reserve(info.size)
             data = bytearray()
-            # One byte more than allowed tells a file that grew, or one without a size, as under /proc.
+            # Reading one byte more than allowed detects files that have grown or report no size, as under /proc.
             async for chunk in use.machine.read_file(path, 0, limit + 1, user=user):
                 holding.reserve(len(data) + len(chunk))
                 data += chunk
@@ -83,7 +83,8 @@ class SandboxFiles:
         *,
         user: str = DEFAULT_USER,
     ) -> FileInfo:
-        """Create or replace, with missing parents. Until the last chunk has come, readers see the old file."""
+        """Create or replace a file, with missing parents. Readers see the old file until the last chunk has been
+        written."""
         counted = CountedSource(chunks)
         async with self._controller.use(who, sandbox_id) as use:
             info = await use.machine.write_file(path, counted, mode=mode, user=user)
@@ -99,7 +100,7 @@ class SandboxFiles:
         return await self.write(who, sandbox_id, path, whole(), user=user)
 
     async def make_directory(self, who: Principal, sandbox_id: str, path: str, *, user: str = DEFAULT_USER) -> FileInfo:
-        """With missing parents; one that is there already is fine."""
+        """Create a directory with missing parents; succeeds if it exists."""
         async with self._controller.use(who, sandbox_id) as use:
             await use.machine.make_directory(path, user=user)
             return await use.machine.stat(path, user=user)
@@ -122,7 +123,7 @@ class SandboxFiles:
     async def watch(
         self, who: Principal, sandbox_id: str, path: str, recursive: bool = False, *, user: str = DEFAULT_USER
     ) -> AsyncGenerator[FileEvent | None, None]:
-        """Changes below a directory. The first item is None: from here on nothing is missed."""
+        """Changes below a directory. The first item is None: from then on no change is missed."""
         async with (
             self._controller.use(who, sandbox_id) as use,
             use.machine.watch(path, recursive, user=user) as changes,

@@ -1,7 +1,8 @@
-"""The user's own MCP servers: registered by the API or by a file in the workspace, relayed while they are used.
+"""MCP servers brought by the user: registered by the API or by a file in the workspace, relayed while in use.
 
-What was registered is stored, with what tools each server has, so that listing them wakes nobody. The file is looked
-at when tools are asked for and the sandbox runs; where both name a server, what was registered wins.
+Registered servers are stored together with their tools, so that listing tools does not resume the sandbox. The file is
+read when tools are requested and the sandbox is running; a registered server takes precedence over one of the same name
+in the file.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from paddock.tools.nearest import unknown
 from paddock.tools.tool import Tool
 
 LIST_SECONDS = 15.0
-"""How long a listing waits for servers that have never said what tools they have."""
+"""How long a listing waits for servers whose tools are not known yet."""
 CALL_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class McpServerView:
-    """One server as it is told about. Its definition holds secrets still."""
+    """One server, as shown to users. Its definition still holds secrets."""
 
     name: str
     source: Literal["api", "file"]
@@ -79,14 +80,14 @@ class McpServers:
         store.tell_changes(self._changed)
 
     async def close(self) -> None:
-        """Let go of all. Those that run in sandboxes live on."""
+        """Detach from all servers. Those that run in sandboxes keep running."""
         relays, self._relays = list(self._relays.values()), {}
         await asyncio.gather(*(each.close() for each in relays), *self._letting_go)
 
-    # What users register
+    # Registration
 
     async def put(self, who: Principal, sandbox_id: str, servers: Mapping[str, McpServer]) -> McpServersView:
-        """Each new, or in the place of the one with its name; the others stay."""
+        """Add or replace these servers; others are kept."""
         sandbox = (await self._controller.get(who, sandbox_id)).sandbox
         before = {each.name: each for each in await self._registered(sandbox_id)}
         check_mcp_servers(who.quota, servers, others=len(before.keys() - servers.keys()))
@@ -99,11 +100,11 @@ class McpServers:
         return await self._overview(sandbox)
 
     async def begin(self, who: Principal, sandbox_id: str) -> None:
-        """Start those that the sandbox was made with, so that their tools are there when somebody first asks."""
+        """Start the servers that the sandbox was created with, so that their tools are known at the first listing."""
         await self._overview((await self._controller.get(who, sandbox_id)).sandbox)
 
     async def list(self, who: Principal, sandbox_id: str) -> McpServersView:
-        """Wakes nobody, and starts nothing."""
+        """List the servers without resuming the sandbox or starting any."""
         return await self._overview((await self._controller.get(who, sandbox_id)).sandbox, start=False)
 
     async def get(self, who: Principal, sandbox_id: str, name: str) -> McpServerView:
@@ -114,7 +115,7 @@ class McpServers:
         return found
 
     async def remove(self, who: Principal, sandbox_id: str, name: str | None = None) -> None:
-        """And end it, if it runs in the sandbox. Without a name, all that were registered."""
+        """Remove a server and end its process; without a name, all registered servers."""
         sandbox = (await self._controller.get(who, sandbox_id)).sandbox
         names = [each.name for each in await self._registered(sandbox_id) if name in (None, each.name)]
         if name is not None and not names:
@@ -126,10 +127,11 @@ class McpServers:
             await stored.remove(connection, sandbox_id, names)
         await self._overview(sandbox, start=False)
 
-    # Their tools
+    # Tools
 
     async def tools(self, sandbox: SandboxRow) -> builtins.list[Tool]:
-        """Those of every server that has said what it has; new ones are waited for a moment. Wakes nobody."""
+        """The tools of all servers that have reported theirs; waits briefly for new servers. Does not resume the
+        sandbox."""
         registered = await self._registered(sandbox.sandbox_id)
         machine = await self.machine(sandbox.sandbox_id)
         if machine is None:
@@ -142,7 +144,7 @@ class McpServers:
         return relays.tools()
 
     async def find(self, sandbox: SandboxRow, name: str) -> Tool | None:
-        """For a sandbox that is awake. None: not the name of such a tool."""
+        """Find a relayed tool of a running sandbox. None if the name is not that of a relayed tool."""
         if not is_relayed(name):
             return None
         registered = await self._registered(sandbox.sandbox_id)
@@ -158,7 +160,7 @@ class McpServers:
             raise errors.ToolNotFound(unknown("tool", name, known))
         return found
 
-    # Inside
+    # Internal
 
     async def _registered(self, sandbox_id: str) -> builtins.list[stored.McpServerRow]:
         async with self._store.read() as connection:
@@ -172,13 +174,13 @@ class McpServers:
                 task.add_done_callback(self._letting_go.discard)
 
     async def _detach(self, sandbox_id: str) -> None:
-        """If it is gone."""
+        """Close the sandbox's relays if it was deleted."""
         row = await self._row_cache.get(sandbox_id)
         if (row is None or row.state is State.DELETED) and (relays := self._relays.pop(sandbox_id, None)) is not None:
             await relays.close()
 
     async def machine(self, sandbox_id: str) -> Machine | None:
-        """None for one that does not run."""
+        """The sandbox's machine; None if it is not running."""
         row = await self._row_cache.get(sandbox_id)
         if row is None or row.state is not State.RUNNING:
             return None
@@ -190,7 +192,8 @@ class McpServers:
     async def _synced(
         self, sandbox: SandboxRow, machine: Machine, registered: Sequence[stored.McpServerRow]
     ) -> Relays | None:
-        """The relays as they are meant now. None where there is none, which costs one look at the file."""
+        """The relays, brought in line with the current registrations and the file. None if the sandbox has no
+        servers."""
         relays = self._relays.get(sandbox.sandbox_id)
         if relays is None:
             relays = Relays(sandbox.env, partial(self._relay, sandbox), partial(self._most, sandbox))
@@ -202,7 +205,7 @@ class McpServers:
         return self._relays.setdefault(sandbox.sandbox_id, relays)
 
     async def _most(self, sandbox: SandboxRow) -> int:
-        """How many its owner may have in it."""
+        """Maximum number of servers that the owner may have in this sandbox."""
         return most_mcp_servers(await self._accounts.quota_for(sandbox.owner_id))
 
     def _relay(self, sandbox: SandboxRow, name: str, definition: Definition, declared: Declared) -> Relay:
@@ -224,7 +227,7 @@ class McpServers:
         )
 
     def _remembered(self, sandbox: SandboxRow, registered: Sequence[stored.McpServerRow]) -> builtins.list[Tool]:
-        """What was known of them when they ran last."""
+        """Tools as known from the servers' last run."""
         found: dict[str, Tool] = {}
         relays = self._relays.get(sandbox.sandbox_id)
         if relays is not None:

@@ -1,4 +1,4 @@
-"""Text out of byte streams: slices of a process's output that never cut a character in two."""
+"""Text from byte streams: slices of a process's output that never split a character."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from paddock.machine.base import Machine, OutputChunk, ProcessInfo, Stream
 
 Output = AsyncGenerator[OutputChunk | ProcessInfo, None]
-"""A process as it goes: first its state, then its output as it comes, at last its state at the end."""
+"""Stream of a process: its state, then output as it is written, then its final state."""
 
-_SLICE = 256 * 1024
+_READ_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class OutputSlice:
-    """Both streams of a process from given offsets on, as far as one answer may go."""
+    """Both output streams of a process from given offsets on, up to the size of one response."""
 
     info: ProcessInfo
     stdout: OutputChunk
@@ -24,7 +24,7 @@ class OutputSlice:
 
     @property
     def complete(self) -> bool:
-        """The process has ended and nothing is left to read."""
+        """The process has ended and all output has been read."""
         return (
             not self.info.running
             and self.stdout.end >= self.info.stdout_size
@@ -36,14 +36,14 @@ class OutputSlice:
         return len(self.stdout.data) + len(self.stderr.data)
 
     def cut(self, limit: int) -> OutputSlice:
-        """So much of the beginning of each stream; the rest stays readable by offset."""
+        """The beginning of each stream, up to ``limit`` bytes; the rest stays readable by offset."""
         cut = (replace(chunk, data=chunk.data[:limit]) for chunk in (self.stdout, self.stderr))
         stdout, stderr = (_whole(self.info, chunk, limit) for chunk in cut)
         return OutputSlice(self.info, stdout, stderr)
 
 
 def cut_tail(data: bytes) -> int:
-    """How many bytes at the end are the beginning of a UTF-8 character whose rest has not come yet."""
+    """Number of trailing bytes that are the start of an incomplete UTF-8 character."""
     for back in range(1, min(3, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 == 0x80:
@@ -54,12 +54,12 @@ def cut_tail(data: bytes) -> int:
 
 
 def gap_note(chunk: OutputChunk) -> bytes:
-    """For clients whose protocol has no word for it: what is missing before this chunk. Empty: nothing is."""
+    """Text note for protocols that cannot report a gap: how much is missing before this chunk. Empty if nothing is."""
     return _note(chunk.stream, chunk.skipped, "they were not read in time")
 
 
 def cut_note(stream: Stream, missing: int, kept: int) -> bytes:
-    """The same before an answer that holds the latest bytes alone."""
+    """The same for a response that holds only the latest bytes."""
     return _note(stream, missing, f"an answer has the latest {kept}")
 
 
@@ -70,7 +70,7 @@ def _note(stream: Stream, missing: int, why: str) -> bytes:
 async def read_slice(
     machine: Machine, info: ProcessInfo, stdout_offset: int, stderr_offset: int, limit: int
 ) -> OutputSlice:
-    """What there is from these offsets on. ``info`` is from before the read, so that its sizes are never ahead."""
+    """Output from these offsets on. ``info`` must be from before the read, so that its sizes are never ahead of it."""
     return OutputSlice(
         info,
         await _read_stream(machine, info, Stream.STDOUT, stdout_offset, limit),
@@ -79,7 +79,7 @@ async def read_slice(
 
 
 def first_slice(info: ProcessInfo, stdout: OutputChunk, stderr: OutputChunk, limit: int) -> OutputSlice:
-    """The same from what a machine gave of the beginning."""
+    """The same, from what a machine returned as the beginning of the output."""
     return OutputSlice(info, _whole(info, stdout, limit), _whole(info, stderr, limit))
 
 
@@ -89,9 +89,11 @@ async def _read_stream(machine: Machine, info: ProcessInfo, stream: Stream, offs
         return OutputChunk(stream, offset, b"")
     begin, data = offset, bytearray()
     while len(data) < limit:
-        chunk = await machine.read_output(info.process_id, stream, begin + len(data), min(_SLICE, limit - len(data)))
+        chunk = await machine.read_output(
+            info.process_id, stream, begin + len(data), min(_READ_BYTES, limit - len(data))
+        )
         if data and chunk.skipped:
-            break  # the spool dropped what lay between: the next read begins there, and says so
+            break  # the spool dropped what lay in between; the next read starts there and reports the gap
         begin += chunk.skipped
         if not chunk.data:
             break
@@ -100,7 +102,7 @@ async def _read_stream(machine: Machine, info: ProcessInfo, stream: Stream, offs
 
 
 def _whole(info: ProcessInfo, chunk: OutputChunk, limit: int) -> OutputChunk:
-    """Without the beginning of a character whose rest is still to come, unless that is all that fits."""
+    """Drop a trailing incomplete character, unless nothing else fits in the limit."""
     size = info.stdout_size if chunk.stream is Stream.STDOUT else info.stderr_size
     data = chunk.data
     if not info.running and chunk.end >= size:
@@ -112,7 +114,7 @@ def _whole(info: ProcessInfo, chunk: OutputChunk, limit: int) -> OutputChunk:
 
 
 async def whole_characters(items: Output) -> Output:
-    """The same stream, with the beginning of a cut character held back until its rest comes."""
+    """The same stream, with an incomplete trailing character held back until its remaining bytes arrive."""
     held: dict[Stream, OutputChunk] = {}
     async with aclosing(items):
         async for item in items:

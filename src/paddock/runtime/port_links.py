@@ -1,4 +1,4 @@
-"""Links and tickets: how whoever may see a sandbox lets a browser, or somebody else, to one of its ports."""
+"""Links and tickets: give a browser, or another person, access to one port of a sandbox."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from paddock.store.records import SandboxRow
 LINK_PARAMETER = "paddock_link"
 TICKET_PARAMETER = "paddock_ticket"
 EXPOSED_SECONDS = 86_400
-"""How long the URL of an exposed port is good."""
+"""Validity of an exposed port's URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortLink:
     token: str
-    """Of the ``url``."""
+    """The token within ``url``."""
     url: str
     expires_at: float
     path: str = ""
-    """On the server's own host, with a token that is good there alone: for programs. Tickets have none."""
+    """Path on the server's own host, with a token valid only there: for programs. Empty for tickets."""
 
 
 class PortLinks:
@@ -35,7 +35,7 @@ class PortLinks:
         self._tokens = tokens
 
     async def link(self, who: Principal, sandbox_id: str, port: int, seconds: int) -> PortLink:
-        """Does not wake the sandbox; coming by it does."""
+        """Create a link. This does not resume the sandbox; a request to the link does."""
         seen = await self._controller.get(who, sandbox_id)
         return self.link_to(seen.sandbox, port, seconds)
 
@@ -51,13 +51,13 @@ class PortLinks:
         )
 
     def exposed_url(self, sandbox: SandboxRow, port: int) -> str:
-        """What a browser can open at the first click."""
+        """URL that a browser can open directly."""
         if sandbox.public_ports:
             return self._settings.port_url(sandbox.key, port)
         return self.link_to(sandbox, port).url
 
     def program_url(self, sandbox: SandboxRow, port: int) -> str:
-        """The same for programs, of which few resolve names below ``localhost`` as browsers do."""
+        """The same for programs, many of which do not resolve names below ``localhost`` as browsers do."""
         if self._settings.resolves_below_domain:
             return self.exposed_url(sandbox, port)
         path = f"/p/{sandbox.key}/{port}/" if sandbox.public_ports else self.link_to(sandbox, port).path

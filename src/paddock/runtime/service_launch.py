@@ -1,8 +1,8 @@
-"""Starting a service in a sandbox once, and waiting until it is ready.
+"""Starts a service in a sandbox once, and waits until it is ready.
 
-The id of its process comes from the sandbox, the service and the number of the start, and a machine starts no
-second process under one id; so two servers, or one that was restarted in the middle, start it once. What it writes
-is kept like any process's.
+The process id is derived from the sandbox, the service and the number of the start, and a machine starts no second
+process with the same id; so two servers, or one restarted in between, start it only once. Its output is kept like that
+of any process.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Protocol
 from paddock import errors
 from paddock.machine.base import DEFAULT_USER, WORKSPACE, Machine, ProcessInfo, ProcessSpec, Stream
 
-_FIRST_PAUSE = 0.005
-_LONGEST_PAUSE = 0.25
-_PROBE_SECONDS = 5.0
-_TAIL = 2048
+_MIN_POLL_S = 0.005
+_MAX_POLL_S = 0.25
+_PROBE_TIMEOUT_S = 5.0
+_TAIL_BYTES = 2048
 _LABEL = re.compile(r"service (\S+) #(\d{1,9}): ")
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-4])\d\d ")
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceLaunch:
-    """How to start a service, and how to know that it is ready."""
+    """How to start a service, and how to tell that it is ready."""
 
     name: str
     port: int
@@ -38,12 +38,12 @@ class ServiceLaunch:
     cwd: str = WORKSPACE
     user: str = DEFAULT_USER
     ready_path: str | None = None
-    """An HTTP path that answers when it is. None: an open port is enough."""
+    """HTTP path that is polled for readiness. None: an open port is enough."""
     ready_timeout: float = 30.0
 
     @property
     def definition(self) -> str:
-        """What makes it another process than before."""
+        """Identifies the definition: if it changes, a new process is needed."""
         return json.dumps([self.name, self.port, list(self.argv), sorted(self.env.items()), self.cwd, self.user])
 
 
@@ -51,16 +51,16 @@ class BuiltInService(Protocol):
     """A service that every sandbox has."""
 
     title: str
-    """Its name for people, at the beginning of a sentence."""
+    """Display name, as at the beginning of a sentence."""
     port: int
 
     async def launch(self, machine: Machine) -> ServiceLaunch:
-        """Bring what it needs into the sandbox, and say how to start it."""
+        """Install what the service needs into the sandbox, and return how to start it."""
 
 
 async def latest(machine: Machine, launch: ServiceLaunch) -> tuple[int, ProcessInfo | None]:
-    """The number and the process of its latest start; 0 and None before the first. A label alone proves nothing,
-    since anybody may give a process any label; the id does."""
+    """Number and process of the latest start; 0 and None before the first. The process id is checked, because any
+    process may be given the label."""
     found: tuple[int, ProcessInfo | None] = (0, None)
     for process in await machine.processes():
         label = _LABEL.match(process.label)
@@ -73,7 +73,7 @@ async def latest(machine: Machine, launch: ServiceLaunch) -> tuple[int, ProcessI
 
 
 async def start(machine: Machine, launch: ServiceLaunch) -> tuple[ProcessInfo, bool]:
-    """Its process, and whether it is a new one."""
+    """The running process, or a new one; the flag tells whether it is new."""
     number, process = await latest(machine, launch)
     if process is not None and process.running:
         return process, False
@@ -90,10 +90,10 @@ async def start(machine: Machine, launch: ServiceLaunch) -> tuple[ProcessInfo, b
 
 
 async def until_ready(machine: Machine, launch: ServiceLaunch, process: ProcessInfo) -> None:
-    """Returns when it answers. Raises ``ServiceFailed`` when it ended instead, or the time is over."""
+    """Return when the service is ready. Raises ``ServiceFailed`` if it ended or the timeout has passed."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + launch.ready_timeout
-    pause = _FIRST_PAUSE
+    pause = _MIN_POLL_S
     while not await _answers(machine, launch):
         now = await machine.process(process.process_id)
         if not now.running:
@@ -106,12 +106,12 @@ async def until_ready(machine: Machine, launch: ServiceLaunch, process: ProcessI
             )
             raise await _failed(machine, launch, now, f"{what} within {launch.ready_timeout:g} s")
         await asyncio.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        pause = min(2 * pause, _MAX_POLL_S)
 
 
 async def _answers(machine: Machine, launch: ServiceLaunch) -> bool:
     try:
-        async with asyncio.timeout(_PROBE_SECONDS):
+        async with asyncio.timeout(_PROBE_TIMEOUT_S):
             connection = await machine.dial(launch.port)
             try:
                 if launch.ready_path is None:
@@ -126,7 +126,7 @@ async def _answers(machine: Machine, launch: ServiceLaunch) -> bool:
                 return _STATUS.match(said) is not None
             finally:
                 await connection.close()
-    except (errors.Conflict, TimeoutError):  # the port is closed, or nobody there has anything to say
+    except (errors.Conflict, TimeoutError):  # the port is closed, or nothing answers
         return False
 
 
@@ -139,10 +139,10 @@ async def _failed(machine: Machine, launch: ServiceLaunch, process: ProcessInfo,
 
 
 async def _last(machine: Machine, process: ProcessInfo, stream: Stream) -> str:
-    """The last few lines that it wrote there."""
+    """The last lines of this output stream."""
     size = process.stdout_size if stream is Stream.STDOUT else process.stderr_size
     with suppress(errors.ProcessNotFound):
-        chunk = await machine.read_output(process.process_id, stream, max(0, size - _TAIL), _TAIL)
+        chunk = await machine.read_output(process.process_id, stream, max(0, size - _TAIL_BYTES), _TAIL_BYTES)
         return "\n".join(chunk.data.decode(errors="replace").strip().splitlines()[-10:])
     return ""
 

@@ -1,9 +1,7 @@
-"""Lazy services: a port that costs nothing until somebody connects; then what serves it starts, and the connection
-waits.
+"""Services started on demand: the first connection to a service's port starts it, and waits until it is ready.
 
-There is one start for however many connections wait: in this process by a task that they share, between servers and
-across restarts by the id of the process (see :mod:`paddock.runtime.service_launch`). One that has ended is started
-again by the next connection.
+All waiting connections share one start: in this process by a common task, across servers and restarts by the process id
+(see :mod:`paddock.runtime.service_launch`). A service that has ended is started again by the next connection.
 """
 
 from __future__ import annotations
@@ -27,13 +25,12 @@ from paddock.store.database import Store
 
 MOST_SERVICES = 64
 MAX_SERVICES_CHARACTERS = 512 * 1024
-"""Of the commands and variables of all of a sandbox's services."""
-"""Of one sandbox."""
+"""Of the commands and variables of all services of one sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceView:
-    """A service as its owner registered it, and its latest process, where one can be seen."""
+    """A service as registered, and its latest process if that is known."""
 
     service: stored.ServiceRow
     process: ProcessInfo | None
@@ -47,7 +44,7 @@ class Services:
         self._starting: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     async def reach(self, use: ActiveSandbox, port: int) -> bool:
-        """Have the service of this port listen. False when there is none: then the port is closed, and stays so."""
+        """Start the service of this port if needed. False if the port has no service."""
         launch = await self._find(use.sandbox.sandbox_id, port)
         if launch is None:
             return False
@@ -56,12 +53,12 @@ class Services:
         if task is None:
             task = self._starting[where] = asyncio.create_task(self._start(use, launch), name=f"service on port {port}")
             task.add_done_callback(lambda _: self._starting.pop(where, None))
-        # Whoever leaves must not take the start away from the others who wait for it.
+        # Shielded: a waiter that is cancelled must not cancel the start for the others.
         await asyncio.shield(task)
         return True
 
     async def title(self, sandbox_id: str, port: int) -> str:
-        """What people call the service of this port, at the beginning of a sentence."""
+        """Display name of this port's service, as at the beginning of a sentence."""
         service = await self._registered(sandbox_id, port)
         if service is not None:
             return f"The service {service.name}"
@@ -74,10 +71,10 @@ class Services:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # What users register
+    # Registration
 
     async def put(self, who: Principal, sandbox_id: str, name: str, request: PutService) -> ServiceView:
-        """New, or in the place of the one with this name. One that runs under another definition is ended."""
+        """Add or replace the service of this name. A running process of an older definition is ended."""
         await self._controller.get(who, sandbox_id)
         service = stored.ServiceRow(
             sandbox_id=sandbox_id,
@@ -110,7 +107,7 @@ class Services:
         return ServiceView(service, await self._seen(who, service))
 
     async def list(self, who: Principal, sandbox_id: str) -> list[ServiceView]:
-        """Wakes nobody."""
+        """List the services without resuming the sandbox."""
         await self._controller.get(who, sandbox_id)
         async with self._store.read() as connection:
             found = await stored.of(connection, sandbox_id)
@@ -124,7 +121,7 @@ class Services:
         return ServiceView(service, await self._seen(who, service))
 
     async def remove(self, who: Principal, sandbox_id: str, name: str) -> None:
-        """And end it, if it runs."""
+        """Remove the service and end its process."""
         service = (await self.get(who, sandbox_id, name)).service
         async with self._store.write() as connection:
             await stored.remove(connection, sandbox_id, name)
@@ -135,7 +132,7 @@ class Services:
             return await stored.named(connection, sandbox_id, name)
 
     async def _seen(self, who: Principal, service: stored.ServiceRow) -> ProcessInfo | None:
-        """Its latest process, if the sandbox is awake to be asked."""
+        """The service's latest process, if the sandbox is running."""
         sandbox = (await self._controller.get(who, service.sandbox_id)).sandbox
         if sandbox.state is not State.RUNNING:
             return None
@@ -154,7 +151,7 @@ class Services:
     # Starting
 
     async def _find(self, sandbox_id: str, port: int) -> Callable[[Machine], Awaitable[ServiceLaunch]] | None:
-        """What a user registered comes before what is built in."""
+        """How to launch the service of this port: a registered one takes precedence over a built-in one."""
         service = await self._registered(sandbox_id, port)
         if service is not None:
             return _as_it_is(_launch(service))

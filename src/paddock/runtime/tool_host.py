@@ -1,4 +1,4 @@
-"""A sandbox's tools over MCP: listing them wakes nobody, a call is a use like any other."""
+"""A sandbox's tools over MCP: listing does not resume the sandbox, a call counts as use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddock.tools.tool import Tool, ToolOutcome
 
 
 class SandboxToolHost:
-    """For whoever was let in already. Keeps :class:`~paddock.mcp.tool_host.Desk`'s promises."""
+    """For requests that are authorized already. Implements :class:`~paddock.mcp.tool_host.ToolHost`."""
 
     def __init__(self, sandbox: SandboxRow, controller: Controller, tools: Tools) -> None:
         self._sandbox = sandbox

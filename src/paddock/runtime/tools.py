@@ -1,4 +1,4 @@
-"""Tools, called on a sandbox: each call is a use of it like a command, wakes it, and is counted."""
+"""Tool calls on a sandbox: each counts as use, like a command, resumes the sandbox and is recorded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from paddock.tools.tool import Tool, ToolOutcome
 from paddock.workers import Workers
 
 _MAX_REMEMBERED = 4096
-"""Sandboxes of which it is known what is not installed in them."""
+"""Number of sandboxes for which missing programs are remembered."""
 
 
 class Tools:
@@ -40,7 +40,7 @@ class Tools:
         mcp_port: int,
     ) -> None:
         self.usual = usual
-        """What MCP clients are shown that ask for nothing in particular."""
+        """The selection for MCP clients that request none."""
         self._controller = controller
         self._mcp_servers = mcp_servers
         self._services = services
@@ -51,21 +51,21 @@ class Tools:
         self._not_installed: dict[str, frozenset[str]] = {}
 
     async def list(self, who: Principal, sandbox_id: str) -> list[Tool]:
-        """Those that this sandbox has. Wakes nobody."""
+        """The sandbox's tools; does not resume it."""
         seen = await self._controller.get(who, sandbox_id)
         return await self.of(seen.sandbox)
 
     async def of(self, sandbox: SandboxRow) -> builtins.list[Tool]:
-        """The catalogue, and what the user's own MCP servers bring."""
+        """The built-in catalogue, and the tools of the user's own MCP servers."""
         return [*catalogue.TOOLS.values(), *await self._mcp_servers.tools(sandbox)]
 
     async def shown(self, sandbox: SandboxRow, selection: Selection) -> builtins.list[Tool]:
-        """For a model: those of the selection."""
+        """The selected tools, as shown to a model."""
         missing = await self._look(sandbox) if selection.needs_look else frozenset()
         return selection.of(await self.of(sandbox), missing)
 
     async def _look(self, sandbox: SandboxRow) -> frozenset[str]:
-        """What is not installed in it; of one that is asleep, as it was when somebody looked last."""
+        """Programs that are not installed in the sandbox; if it is paused, as of the last check."""
         machine = await self._mcp_servers.machine(sandbox.sandbox_id)
         missing = None if machine is None else await not_installed(machine, DEFAULT_USER)
         if missing is None:
@@ -80,7 +80,7 @@ class Tools:
         return await self._mcp_servers.find(sandbox, name) or catalogue.find(name)
 
     def check(self, name: str) -> None:
-        """Raises for a name that no sandbox can have a tool by, before anybody is woken for it."""
+        """Raise for a name that no sandbox's tool can have, before the sandbox is resumed for it."""
         if not is_relayed(name):
             catalogue.find(name)
 
@@ -92,7 +92,7 @@ class Tools:
         arguments: Mapping[str, Any],
         progress: Progress = unheard,
     ) -> ToolOutcome:
-        """One call to its end. A tool that fails is an answer."""
+        """Call a tool and return its outcome. A failing tool is an outcome, not an error."""
         self.check(name)
         async with self._controller.use(who, sandbox_id) as use:
             return await self.act(use, await self.find(use.sandbox, name), arguments, progress)
@@ -100,7 +100,7 @@ class Tools:
     async def act(
         self, use: ActiveSandbox, tool: Tool, arguments: Mapping[str, Any], progress: Progress = unheard
     ) -> ToolOutcome:
-        """The same for whoever is inside already."""
+        """The same, within an open use of the sandbox."""
         outcome = await tool.call(self.ctx(use, progress), arguments)
         told = {"tool": tool.name, "failed": outcome.failed}
         await use.record(commands=1, bytes_out=len(outcome.text), event=("tool.called", told))
@@ -122,6 +122,6 @@ class Tools:
     async def _reach(self, use: ActiveSandbox, port: int) -> Connection:
         try:
             return await use.machine.dial(port)
-        except errors.Conflict:  # nobody listens
+        except errors.Conflict:  # the port is closed
             await self._services.reach(use, port)
             return await use.machine.dial(port)

@@ -1,6 +1,6 @@
-"""VS Code as a service that every sandbox has: code-server, opened on the workspace.
+"""VS Code as a service built into every sandbox: code-server, opened on the workspace.
 
-It asks for no password of its own, because nobody reaches it but through the gateway, which does.
+It has no password of its own: it is reachable only through the gateway, which authenticates.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from paddock.ids import new_process_id
 from paddock.machine.base import DEFAULT_USER, WORKSPACE, Machine, ProcessSpec
 from paddock.runtime.service_launch import ServiceLaunch
 
-_SECONDS = 30.0
+_FIND_TIMEOUT_S = 30.0
 _DATA = "/home/user/.local/share/code-server"
-_LOOK = 'command -v code-server || { [ -x "$0" ] && echo "$0"; }; exit 0'
-_ADDON = f"{FOLDER}/vscode/bin/code-server"
+_FIND_SCRIPT = 'command -v code-server || { [ -x "$0" ] && echo "$0"; }; exit 0'
+_ADDON_PATH = f"{FOLDER}/vscode/bin/code-server"
 _OPTIONS = (
     "--auth=none",
     "--disable-telemetry",
@@ -33,7 +33,7 @@ class VsCodeService:
         self.port = port
 
     async def launch(self, machine: Machine) -> ServiceLaunch:
-        program = await _look(machine)
+        program = await _find_program(machine)
         return ServiceLaunch(
             name="vscode",
             port=self.port,
@@ -44,11 +44,13 @@ class VsCodeService:
         )
 
 
-async def _look(machine: Machine) -> str:
-    """What the template has comes before the add-on."""
-    argv = ["/bin/sh", "-c", _LOOK, _ADDON]
-    spec = ProcessSpec(new_process_id(), argv, cwd="/", user=DEFAULT_USER, hard_timeout=_SECONDS, label="vscode: look")
-    _, stdout, _ = await machine.run(spec, _SECONDS + 5)
+async def _find_program(machine: Machine) -> str:
+    """Path of code-server: that of the template if there is one, else of the add-on."""
+    argv = ["/bin/sh", "-c", _FIND_SCRIPT, _ADDON_PATH]
+    spec = ProcessSpec(
+        new_process_id(), argv, cwd="/", user=DEFAULT_USER, hard_timeout=_FIND_TIMEOUT_S, label="vscode: look"
+    )
+    _, stdout, _ = await machine.run(spec, _FIND_TIMEOUT_S + 5)
     found = stdout.data.decode(errors="replace").strip()
     if not found.startswith("/"):
         raise errors.AddonMissing(

@@ -1,1 +1,1 @@
-"""One server process: everything that it needs, built in one place."""
+"""The composition root: everything that one server process needs, built in one place."""

@@ -1,6 +1,7 @@
-"""Add-ons by the API: what is installed, and installations, each in a process of its own that ends with the server.
+"""Add-ons through the API: what is installed, and installations, each in a subprocess that ends with the server.
 
-One installation at a time. Who asks for the one that is at work already follows it; it goes on when they leave.
+One installation runs at a time. A request for the one that is running follows it; it continues if its followers
+disconnect.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from contextlib import suppress
 from paddock import errors
 from paddock.accounts.accounts import Principal
 from paddock.addons import NAMES
+from paddock.addons.addon_store import AddonStore, known
 from paddock.addons.recipes import recipe
-from paddock.addons.shelf import Shelf, known
 from paddock.machine.threads import in_thread
 from paddock.models import AddonAnswer, AddonProgress, InstallAddon
 from paddock.settings import Settings
@@ -31,7 +32,7 @@ _END_TIMEOUT_S = 10.0
 
 
 class AddonInstallation:
-    """One that is at work, or has ended."""
+    """An installation that is running or has ended."""
 
     def __init__(self, name: str, steps: int) -> None:
         self.name = name
@@ -41,7 +42,8 @@ class AddonInstallation:
         self._news = asyncio.Event()
 
     def hear(self, line: bytes) -> None:
-        """A program that the installer has started may write there, too: what is not the installer's is a detail."""
+        """Process one line of output. Programs that the installer runs may write there too: what is not JSON is shown
+        as detail."""
         try:
             said = json.loads(line)
         except ValueError:
@@ -62,7 +64,8 @@ class AddonInstallation:
         self._tell()
 
     async def follow(self) -> AsyncGenerator[AddonProgress, None]:
-        """As it is now, and the latest state after each change. Ends with it; raises why it failed."""
+        """The current state, then the latest state after each change, until the end. Raises the error if the
+        installation failed."""
         while not self.ended:
             news = self._news
             yield self.progress
@@ -78,7 +81,7 @@ class AddonInstallation:
 class AddonInstalls:
     def __init__(self, settings: Settings, providers: Collection[str]) -> None:
         self._home = settings.home
-        self._shelf = Shelf(settings.home / "addons")
+        self._addon_store = AddonStore(settings.home / "addons")
         self._providers = providers
         self._latest: dict[str, AddonInstallation] = {}
         self._task: asyncio.Task[None] | None = None
@@ -89,7 +92,7 @@ class AddonInstalls:
 
     async def get(self, name: str) -> AddonAnswer:
         summary = recipe(known(name)).summary
-        found = await in_thread(self._shelf.installed, name)
+        found = await in_thread(self._addon_store.installed, name)
         latest = self._latest.get(name)
         answer = AddonAnswer(
             name=name,
@@ -103,7 +106,7 @@ class AddonInstalls:
         return answer
 
     def install(self, who: Principal, name: str, wanted: InstallAddon) -> AddonInstallation:
-        """Begin it, unless it is at work."""
+        """Start the installation, unless it is running already."""
         self._check(who)
         steps = recipe(known(name), full=wanted.full).steps
         if self._closed:
@@ -114,7 +117,7 @@ class AddonInstalls:
             raise errors.Conflict(f"The add-on {running.name!r} is being installed. Wait for its end.")
         installation = self._latest[name] = AddonInstallation(name, steps)
         words = [name, *(["--full"] if wanted.full else []), *(["--fresh"] if wanted.fresh else [])]
-        self._task = asyncio.create_task(self._carry_out(installation, words), name=f"installation of {name}")
+        self._task = asyncio.create_task(self._run_installer(installation, words), name=f"installation of {name}")
         return installation
 
     async def remove(self, who: Principal, name: str) -> None:
@@ -122,7 +125,7 @@ class AddonInstalls:
         known(name)
         if self._running() is not None:
             raise errors.Conflict("An add-on is being installed. Wait for its end.")
-        await in_thread(self._shelf.remove, name)
+        await in_thread(self._addon_store.remove, name)
         self._latest.pop(name, None)
 
     async def close(self) -> None:
@@ -142,7 +145,7 @@ class AddonInstalls:
     def _running(self) -> AddonInstallation | None:
         return next((each for each in self._latest.values() if not each.ended), None)
 
-    async def _carry_out(self, installation: AddonInstallation, words: list[str]) -> None:
+    async def _run_installer(self, installation: AddonInstallation, words: list[str]) -> None:
         try:
             program = await asyncio.create_subprocess_exec(
                 *PROGRAM,
@@ -172,12 +175,12 @@ async def _read_line(output: asyncio.StreamReader) -> bytes:
     while True:
         try:
             return await output.readline()
-        except ValueError:  # longer than any of the installer's: what was read of it is dropped
+        except ValueError:  # longer than any line of the installer: what was read of it is dropped
             continue
 
 
 async def _end(program: Process) -> None:
-    """With everything that it started."""
+    """End the installer and its whole process group."""
     if program.returncode is not None:
         return
     for number in (signal.SIGTERM, signal.SIGKILL):

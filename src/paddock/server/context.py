@@ -1,4 +1,4 @@
-"""The house: everything that one server process needs, built in one place and passed down."""
+"""The composition root: builds everything that one server process needs, and passes it down."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import fcntl
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -29,19 +29,18 @@ from paddock.lifecycle.controller import Controller
 from paddock.lifecycle.disk_monitor import DiskMonitor
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.events import Events
+from paddock.lifecycle.extension import LifecycleExtension, LifecycleParts
 from paddock.lifecycle.idempotency import Idempotency
-from paddock.lifecycle.intervals import Stopping
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.journal_file import JournalFile
 from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.peer_changes import PeerChanges
 from paddock.lifecycle.pool import Pool
 from paddock.lifecycle.reconciler import Reconciler
-from paddock.lifecycle.roster import SandboxListing
 from paddock.lifecycle.row_cache import RowCache
 from paddock.lifecycle.sampling import UsageSampler
+from paddock.lifecycle.sandbox_listing import SandboxListing
 from paddock.lifecycle.scheduler import SandboxQueueScheduler
-from paddock.lifecycle.terms import Terms
 from paddock.lifecycle.transitions import Transitions
 from paddock.lifecycle.usage import UsageReport
 from paddock.providers.base import CRASHED, Provider
@@ -67,16 +66,19 @@ from paddock.workers import Workers
 
 log = structlog.get_logger(__name__)
 
-_REST_AFTER_DEFECT_SECONDS = 1.0
+_RESTART_DELAY_S = 1.0
 _HEALTH_INTERVAL_S = 1.0
 _HEALTH_TIMEOUT_S = 2.0
 _MAX_LISTINGS, _MAX_USER_LISTINGS = 8, 2
-"""Directories that are listed at a time. One may be 100,000 entries and 64 MB, a multiple of that once it is read, and
-how large it is shows at its end only."""
+"""Concurrent directory listings. One may have 100,000 entries and 64 MB, and take a multiple of that in memory, and its
+size is known only at its end."""
+
+
+Extension = TypeVar("Extension", bound=LifecycleExtension)
 
 
 class AlreadyRunning(Unavailable):
-    """Two servers on one SQLite file would each think the other dead."""
+    """Two servers on one SQLite file would each take the other for dead."""
 
     code = "already_running"
 
@@ -127,10 +129,10 @@ class ServerContext:
             default_provider=default,
             server_id=self.server_id,
         )
-        self.terms = Terms(clock, self.store, self.controller, self.transitions, self.engine, self.journal)
-        self.stopping = Stopping(
+        self._parts = LifecycleParts(
             settings, clock, self.store, self.controller, self.transitions, self.engine, self.journal
         )
+        self._extensions: dict[type[LifecycleExtension], LifecycleExtension] = {}
         self.sandbox_listing = SandboxListing(self.store)
         self.usage_sampler = UsageSampler(clock, self.store, self.engine, self.nodes)
         self.port_links = PortLinks(settings, clock, self.controller, self.tokens)
@@ -187,8 +189,16 @@ class ServerContext:
         self._health: asyncio.Task[bool] | None = None
         self._health_until = 0.0
 
+    def extension(self, kind: type[Extension]) -> Extension:
+        """The vendor's lifecycle extension of this class; created at first use."""
+        found = self._extensions.get(kind)
+        if found is None:
+            found = self._extensions[kind] = kind(self._parts)
+        assert isinstance(found, kind)  # noqa: S101 - for the type checker
+        return found
+
     async def open(self, *, loops: bool = True) -> None:
-        """Ready to serve when it returns. ``loops=False`` leaves scheduler and reconciler to be driven by hand."""
+        """Ready to serve on return. ``loops=False`` starts no scheduler and reconciler; tests drive them by hand."""
         self._lock = _only_server(self.store.file)
         try:
             await self.store.open()
@@ -225,11 +235,12 @@ class ServerContext:
                 self.usage_sampler.run,
                 self.peer_changes.run,
             ]
-        self._loops = [asyncio.create_task(_lasting(loop, self._pace)) for loop in running]
+        self._loops = [asyncio.create_task(_restarting(loop, self._pace)) for loop in running]
         log.info("open", server_id=self.server_id, provider=self.default_provider, database=self.store.url.drivername)
 
     async def close(self) -> None:
-        """Drain: finish what was begun, write what waits, then let go. Sandboxes live on."""
+        """Drain: finish running operations, write what is pending, then detach from the sandboxes, which keep
+        running."""
         await self.code.close()
         await self.workers.close()
         await self.addons.close()
@@ -256,9 +267,11 @@ class ServerContext:
         self._unlock()
 
     async def healthy(self) -> bool:
-        """Whether the database takes a write: one that is full or read-only can still be read, and serves nobody.
+        """Whether the database accepts a write: one that is full or read-only is still readable, but cannot serve
+        requests.
 
-        Asked of the database once a second at most; one that does not answer in time is not well."""
+        Checked once a second at most; no answer within the timeout counts as unhealthy.
+        """
         now = asyncio.get_running_loop().time()
         if self._health is None or (self._health.done() and now >= self._health_until):
             self._health = asyncio.create_task(self._can_write())
@@ -275,13 +288,13 @@ class ServerContext:
             return False
 
     async def _hear(self, sandbox_id: str, kind: str, data: Mapping[str, Any]) -> None:
-        """What a provider did, or met with, by itself."""
+        """Handle an event that a provider reports on its own."""
         await self.events.record_event(sandbox_id, kind, data)
         if kind == CRASHED:
             await self.reconciler.crashed(sandbox_id, data["message"])
 
     async def _stop_loops(self) -> None:
-        """Each ends between two rounds; one that does not is cancelled."""
+        """Each loop ends between two rounds; one that does not in time is cancelled."""
         self._pace.stop()
         self.journal.wake()
         self.pool.wake()
@@ -316,14 +329,14 @@ def build_context(
 
 
 def ensure_free(settings: Settings) -> None:
-    """Raise now, where :meth:`ServerContext.open` would later, if another server has the database."""
+    """Raise now, instead of in :meth:`ServerContext.open`, if another server uses the database."""
     lock = _only_server(Store(settings.database_url).file)
     if lock is not None:
         os.close(lock)
 
 
 def _only_server(database: Path | None) -> int | None:
-    """SQLite has one server at a time; the kernel drops the lock when that server dies, however it dies."""
+    """Lock the SQLite database for this server. The kernel releases the lock when the process ends, for any reason."""
     if database is None:
         return None
     database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -339,13 +352,13 @@ def _only_server(database: Path | None) -> int | None:
     return lock
 
 
-async def _lasting(loop: Callable[[Pace], Awaitable[None]], pace: Pace) -> None:
-    """A loop that ends has met a defect: say so, loudly, and begin it anew. Its promises are everybody's."""
+async def _restarting(loop: Callable[[Pace], Awaitable[None]], pace: Pace) -> None:
+    """Run a loop until it is stopped. If it raises, log that and restart it."""
     while True:
         try:
             await loop(pace)
             return
         except Exception:
             log.exception("a background loop died and is begun anew")
-        if not await pace.rest(_REST_AFTER_DEFECT_SECONDS):
+        if not await pace.rest(_RESTART_DELAY_S):
             return

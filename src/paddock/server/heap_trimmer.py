@@ -1,7 +1,7 @@
-"""Memory that was freed, given back to the host.
+"""Returns freed heap memory to the host.
 
-The C library keeps what lies between pieces that are still used: after a burst of streams a server would hold its peak
-for ever. Where there is no glibc, its own allocator does as it does.
+glibc keeps free memory that lies between blocks in use: after a burst of streams a server would hold its peak for ever.
+Without glibc this does nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class HeapTrimmer:
             await asyncio.to_thread(self.trim)
 
     def trim(self) -> None:
-        """If much was freed since the last time: what was given back still counts as free to the C library."""
+        """Trim if much was freed since the last time: the C library counts what it has returned as free, too."""
         free = int(self._library.mallinfo2().fordblks)
         self._lowest_free = min(self._lowest_free, free)
         if free - self._lowest_free >= _WORTH_TRIMMING_BYTES:

@@ -1,9 +1,9 @@
-"""Watches the event loop: whatever keeps it longer than a tenth of a second is logged, with its stack.
+"""Event-loop watchdog: logs whatever blocks the loop for longer than a tenth of a second, with its stack.
 
-A timer of the loop beats a few times within the threshold; a thread notices when a beat is overdue, and reads where
-the loop's thread is. The next beat knows how long it was, and what the time went into: computing, waiting for a core
-of a busy machine (which the kernel counts), or being blocked, be it in a system call or behind the interpreter's lock.
-A machine that is merely busy is no fault of what runs on the loop, and is not counted.
+A timer on the loop fires a few times per threshold. A thread notices when it is overdue, and takes the stack of the
+loop's thread. The next timer event knows how long the stall was, and what it was spent on: CPU time, waiting for a core
+(as counted by the kernel), or being blocked, in a system call or on the GIL. Waiting for a core of a busy host is not
+counted as a stall.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-_BEATS = 2
-"""Per threshold."""
+_BEATS_PER_THRESHOLD = 2
+"""Timer events per threshold."""
 _STACK_LINES = 12
 _KEPT_STALLS = 32
 _LONG_STALL_S = 2.0
-"""So long that it may never end: it is logged while it lasts, and again each time it has doubled."""
+"""A stall this long may never end: it is logged while it lasts, and again each time its length has doubled."""
 
 
 _Place = tuple[str, int, str, str | None]
-"""File, line, function, and the line's text where it is known: as ``traceback`` takes them."""
+"""File, line, function, and the line's text if known, as ``traceback`` takes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopStall:
     seconds: float
-    """How much too late the loop was."""
+    """How late the loop was."""
     cpu_seconds: float
-    """Of them, computing on the loop's thread."""
+    """Part of it that was CPU time of the loop's thread."""
     starved_seconds: float
-    """Of them, ready to run while other processes had the cores."""
+    """Part of it that the thread was runnable while other processes had the cores."""
     stack: tuple[str, ...]
 
     @property
     def own_seconds(self) -> float:
-        """Without the time in which the machine was busy with others."""
+        """Without the time in which other processes had the cores."""
         return self.seconds - self.starved_seconds
 
 
@@ -57,15 +57,15 @@ class _Clocks:
 
 
 class LoopWatchdog:
-    """``threshold`` in seconds; 0 turns it off. Counts only stalls of which so much is the loop's own doing."""
+    """``threshold`` in seconds; 0 turns the watchdog off. Counts only stalls whose own time exceeds it."""
 
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold
-        self._interval = threshold / _BEATS
+        self._interval = threshold / _BEATS_PER_THRESHOLD
         self.count = 0
-        """Since the start."""
+        """Stalls since the start."""
         self.stalls: deque[LoopStall] = deque(maxlen=_KEPT_STALLS)
-        """The latest of them."""
+        """The latest stalls."""
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._seen: tuple[float, list[_Place]] | None = None
@@ -74,7 +74,7 @@ class LoopWatchdog:
         self._schedule: int | None = None
 
     def start(self) -> None:
-        """From within the loop."""
+        """Must be called on the loop."""
         if not self._threshold:
             return
         self._loop = asyncio.get_running_loop()
@@ -114,7 +114,7 @@ class LoopWatchdog:
 
     def _record(self, late: float) -> None:
         now, then = self._read_clocks(), self._clocks
-        # The interval before the beat was due may have been busy too; no more than the lateness is of interest.
+        # The interval before the timer was due may have been busy too; only the lateness is reported.
         cpu, starved = (
             min(late, after - before) for after, before in ((now.cpu, then.cpu), (now.starved, then.starved))
         )
@@ -137,16 +137,17 @@ class LoopWatchdog:
         starved = 0 if self._schedule is None else int(os.pread(self._schedule, 100, 0).split()[1])
         return _Clocks(time.clock_gettime(self._cpu_clock), starved / 1e9)
 
-    # In a thread
+    # In the thread
 
     def _log_unfinished(self, late: float) -> None:
-        """From this thread: the loop, which records what is over, may not come to it."""
+        """Log from the watchdog thread: the loop, which records finished stalls, may never get to run."""
         stack = "".join(traceback.format_list(_places(sys._current_frames().get(self._thread))))
         log.error("the event loop is blocked", seconds=round(late, 3), stack=stack or "not seen")
 
     def _sample(self) -> None:
-        """While C code holds the interpreter's lock this thread does not run either; when it does, the loop's thread
-        is still in the function that made the call. Ends with the loop, also where nobody stopped it."""
+        """Sample the loop's stack when it is late. While C code holds the GIL this thread does not run either; when it
+        runs again, the loop's thread is still in the function that made the call. Ends with the loop, also without
+        ``stop``."""
         pause = self._interval
         logged = 0.0
         while not self._stop.wait(pause) and not self._loop.is_closed():
@@ -169,8 +170,8 @@ class LoopWatchdog:
 
 
 def _places(frame: FrameType | None) -> list[_Place]:
-    """Where it is and who called it, the latest last. The lines themselves are read later: whoever reads a file gives
-    the loop's thread the interpreter, which may keep it until its next beat."""
+    """The call stack, innermost frame last. Source lines are read later: reading files here would release the GIL to
+    the loop's thread, which may keep it until its next timer event."""
     places: list[_Place] = []
     while frame is not None and len(places) < _STACK_LINES:
         places.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, None))
@@ -179,8 +180,8 @@ def _places(frame: FrameType | None) -> list[_Place]:
 
 
 def _open_schedule(thread: int) -> int | None:
-    """The kernel's own count of how long a thread ran, and waited to run (Documentation/scheduler/sched-stats)."""
+    """The kernel's count of how long a thread ran and waited to run (Documentation/scheduler/sched-stats)."""
     try:
         return os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # a kernel without it: then all that is late counts
+    except OSError:  # not supported by this kernel: then all lateness counts
         return None

@@ -1,6 +1,6 @@
-"""Everything of one home, ended and removed. No server may run on it meanwhile.
+"""Ends and removes everything of one home directory. No server may run on it meanwhile.
 
-Machines go as ever, through their provider's own delete; only then the files, and of those only what Paddock put there.
+Machines are deleted through their provider first; then the files, and of those only what Paddock created.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from paddock.providers.registry import AVAILABLE, build_used
 from paddock.settings import Settings
 from paddock.store.database import Store
 
-_DELETED_AT_ONCE = 8
+_MAX_CONCURRENT_DELETES = 8
 _KEY = "key"
 _DATABASE = "paddock.db"
 _ENTRIES = (*AVAILABLE, "templates", "addons", "interpreter", "notes", "node", RECORD)
-"""Directories and files that a server, or a command of ours, makes in its home; besides the database and the key."""
+"""Directories and files that a server or a command creates in its home, besides the database and the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,17 @@ class HomeInventory:
 
     home: Path
     sandboxes: Mapping[str, Sequence[str]]
-    """Their ids, by provider."""
+    """Sandbox ids by provider."""
     entries: Sequence[Path]
-    """In the order in which they go. The key is the last: until it has gone, this is a home."""
+    """In the order of removal. The key is last: as long as it exists, the directory counts as a home."""
     strangers: Sequence[Path]
-    """What somebody else has put there."""
+    """Files that Paddock did not create."""
     outside: Sequence[str]
-    """What the server has, or has made, that is not in its home: it stays."""
+    """What belongs to the server but is not in its home; it is not removed."""
 
 
 def require_home(home: Path) -> None:
-    """Raise unless a server has lived in this directory."""
+    """Raise unless a server has used this directory as its home."""
     if not (home / _KEY).is_file() or not any((home / name).exists() for name in (_DATABASE, "notes")):
         raise errors.Invalid(
             f"{home} is no home of Paddock's: nothing is removed. Name one with --home or PADDOCK_HOME."
@@ -65,12 +65,12 @@ async def take_inventory(settings: Settings) -> HomeInventory:
 
 
 async def end_machines(settings: Settings) -> int:
-    """Every sandbox and every machine made in advance. How many sandboxes there were; to be repeated after a crash."""
+    """Delete every sandbox and warm machine; returns the number of sandboxes. Can be repeated after a crash."""
     count = 0
     async with _providers(settings, start=True) as providers:
         for provider in providers.values():
             found = await provider.list()
-            places = asyncio.Semaphore(_DELETED_AT_ONCE)
+            places = asyncio.Semaphore(_MAX_CONCURRENT_DELETES)
             await asyncio.gather(*(_delete(provider, each.sandbox_id, places) for each in found))
             for shape, ready in (await provider.warmed()).items():
                 await provider.cool(shape, ready)
@@ -79,13 +79,13 @@ async def end_machines(settings: Settings) -> int:
 
 
 def remove_files(inventory: HomeInventory) -> None:
-    """What is ours, and the home itself where nothing else is in it."""
+    """Remove Paddock's files, and the home itself if nothing else is in it."""
     for path in inventory.entries:
         if path.is_dir() and not path.is_symlink():
             removal.remove(path)
         else:
             path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # what is not ours stays, and so does the directory around it
+    with contextlib.suppress(OSError):  # other files stay, and the directory with them
         inventory.home.rmdir()
 
 

@@ -1,1 +1,1 @@
-"""Remembering: SQLite or PostgreSQL, the same words for both."""
+"""Persistence: SQLite or PostgreSQL behind one interface."""

@@ -1,4 +1,4 @@
-"""Users and their keys. Of a key only the digest is kept."""
+"""Users and their API keys. Only the digest of a key is stored."""
 
 from __future__ import annotations
 

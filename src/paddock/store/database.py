@@ -1,9 +1,8 @@
-"""The database: connections, transactions, and what happens when it is locked, full or gone.
+"""The database: connections, transactions, and errors when it is locked, full or unavailable.
 
-A transaction is either read or write. On SQLite the writes of a process take turns, and each begins IMMEDIATE, so a
-writer waits instead of failing in the middle. Whatever the driver says when the database
-cannot be used becomes :class:`~paddock.errors.StoreUnavailable`; the next transaction starts afresh, so recovery
-needs no restart.
+A transaction is either read or write. On SQLite the writes of a process are serialized, and each begins IMMEDIATE, so a
+writer waits instead of failing in the middle. Every driver error for an unusable database becomes
+:class:`~paddock.errors.StoreUnavailable`; the next transaction opens afresh, so recovery needs no restart.
 """
 
 from __future__ import annotations
@@ -42,24 +41,24 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 CHANGED = "paddock.changed"
-"""Where a write transaction gathers the ids of the sandboxes whose rows it changes."""
+"""Key under which a write transaction collects the ids of the sandboxes whose rows it changes."""
 _WIPED = "paddock.wiped"
-"""Where it gathers the tables of which it removes secrets."""
-_MIGRATION_LOCK = 0x70616464  # any number that is ours
+"""Key under which it collects the tables from which it removes secrets."""
+_MIGRATION_LOCK = 0x70616464  # any constant unique to Paddock
 _BUSY_SECONDS = 5.0
-_POOL_SECONDS = 10.0
-_FREEING_PATIENCE_S, _FREEING_PAUSE_S = 3.0, 0.1
-_RESERVE = ".reserve"
-"""Ends the name of the file beside a SQLite database that holds room for it on a disk that is full otherwise."""
+_POOL_TIMEOUT_S = 10.0
+_FREEING_TIMEOUT_S, _FREEING_RETRY_S = 3.0, 0.1
+_RESERVE_SUFFIX = ".reserve"
+"""Suffix of the file beside a SQLite database that reserves disk space for when the disk is full."""
 
 
 def wipes(connection: AsyncConnection, table: str) -> None:
-    """This transaction removes secrets from the table: nothing of them shall stay beside the database."""
+    """Mark that this transaction removes secrets from the table, so that no copy may stay in the write-ahead log."""
     connection.info.setdefault(_WIPED, set()).add(table)
 
 
 class Store:
-    """A handle on the database. Cheap to make; nothing is opened before ``open``."""
+    """A handle on the database. Cheap to create; nothing is opened before ``open``."""
 
     def __init__(self, url: str) -> None:
         self.url = _normalized(url)
@@ -67,19 +66,20 @@ class Store:
         self._writer: AsyncEngine | None = None
         self._inline: InlineSqlite | None = None
         self._turn = asyncio.Lock()
-        self._log = WriteAheadLog(self.file, self._in_turn) if self.file else None
+        self._log = WriteAheadLog(self.file, self._write_lock) if self.file else None
         self._inode = 0
         self._listeners: list[Callable[[Collection[str]], None]] = []
-        self._reserve = ReserveFile(self.file.with_name(self.file.name + _RESERVE)) if self.file else None
+        self._reserve = ReserveFile(self.file.with_name(self.file.name + _RESERVE_SUFFIX)) if self.file else None
         self._damaged = False
 
     def tell_changes(self, listener: Callable[[Collection[str]], None]) -> None:
-        """Call this after every write transaction with the ids of the sandboxes whose rows it changed, or may have."""
+        """Register a callback for the end of every write transaction, with the ids of the sandboxes whose rows it may
+        have changed."""
         self._listeners.append(listener)
 
     @property
     def in_place(self) -> bool:
-        """A SQLite file is where it was when it was opened: neither moved away nor replaced."""
+        """Whether the SQLite file is still the one that was opened: neither moved nor replaced."""
         try:
             return self.file is not None and self.file.stat().st_ino == self._inode
         except OSError:
@@ -99,8 +99,8 @@ class Store:
         return self._log.size if self._log else None
 
     async def open(self) -> None:
-        """Bring the schema up to date, then be ready."""
-        with self._plainly():
+        """Migrate the schema to the current version and open the connections."""
+        with self._translated_errors():
             if self.file:
                 self._make_private(self.file)
             if self._reserve is not None:
@@ -132,50 +132,51 @@ class Store:
 
     @asynccontextmanager
     async def read(self, *, inline: bool = False) -> AsyncIterator[AsyncConnection]:
-        """``swift``: a row or two by their key, on the way of a request. SQLite looks them up without a thread."""
+        """A read transaction. ``inline``: for a row or two by key, during a request; SQLite runs it without a
+        thread."""
         if inline and self._inline is not None:
-            with self._plainly():
-                yield cast(AsyncConnection, self._inline.read())  # the part of it that the repositories use
+            with self._translated_errors():
+                yield cast(AsyncConnection, self._inline.read())  # only the methods that the repositories use
             return
         async with self._transaction(self._reader) as connection:
             yield connection
 
     @asynccontextmanager
     async def write(self, *, inline: bool = False) -> AsyncIterator[AsyncConnection]:
-        """All or nothing: committed when the block ends, rolled back when it raises.
+        """A write transaction: committed when the block ends, rolled back when it raises.
 
-        ``swift``: a few statements on a few rows, on the way of a request. SQLite runs them without changing threads.
+        ``inline``: for a few statements on a few rows, during a request; SQLite runs them without a thread.
         """
         changed: set[str] = set()
         wiped: set[str] = set()
         if self._log is not None:
             await self._log.let_catch_up()
         try:
-            async with self._in_turn(), self._writing(inline) as connection:
+            async with self._write_lock(), self._writing(inline) as connection:
                 connection.info[CHANGED], connection.info[_WIPED] = changed, wiped
                 yield connection
                 await connection.commit()
             if self._log is not None:
                 self._log.committed()
         finally:
-            if wiped and self._log is not None:  # also where this was cancelled after the commit
+            if wiped and self._log is not None:  # also if cancelled after the commit
                 self._log.wipe()
             for listener in self._listeners:
                 listener(changed)
 
     async def check_writable(self) -> None:
-        """A file that is read-only can be opened, and read; only a write tells."""
+        """Raises if the database is read-only: such a file can be opened and read, only a write shows it."""
         if self.sqlite:
             async with self.write() as connection:
-                await connection.execute(text("PRAGMA user_version = 0"))  # unused by us, and 0 already
+                await connection.execute(text("PRAGMA user_version = 0"))  # unused by Paddock, and already 0
 
     async def keep_reserve(self) -> None:
-        """Take room back for the time when there is none, where there is some now. To be repeated now and then."""
+        """Allocate the reserve file again if there is room now. Call periodically."""
         if self._reserve is not None and not self._reserve.held:
             await asyncio.to_thread(self._reserve.hold)
 
     async def intact(self) -> bool:
-        """False where SQLite found its file damaged and a check of the whole does, too."""
+        """False if SQLite reported damage and a check of the whole file confirms it."""
         if self._damaged and self.file is not None:
             try:
                 self._damaged = not await asyncio.to_thread(sqlite.is_intact, self.file)
@@ -184,7 +185,7 @@ class Store:
         return not self._damaged
 
     @contextlib.contextmanager
-    def _plainly(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             with translate_driver_errors():
                 yield
@@ -193,30 +194,30 @@ class Store:
             raise
 
     async def write_freeing(self, work: Callable[[], Awaitable[T]]) -> T:
-        """For what frees room, or stops what takes it: on a full disk it is done with what is held back for just that,
-        and tried again for a moment while room comes back. ``work`` is one transaction."""
+        """Run a transaction that frees disk space, or ends what uses it. On a full disk the reserve is released and the
+        transaction retried for a moment. ``work`` is one transaction."""
         try:
             return await work()
         except StoreFull:
             if self._reserve is not None and await asyncio.to_thread(self._reserve.release):
                 log.error("the disk under the database is full: what was held back is used now; make room")
-        until = time.monotonic() + _FREEING_PATIENCE_S
+        until = time.monotonic() + _FREEING_TIMEOUT_S
         while True:
             try:
                 return await work()
             except StoreFull:
                 if time.monotonic() > until:
                     raise
-            await asyncio.sleep(_FREEING_PAUSE_S)
+            await asyncio.sleep(_FREEING_RETRY_S)
 
     @asynccontextmanager
-    async def _in_turn(self) -> AsyncIterator[None]:
-        """PostgreSQL lets many write at once; SQLite lets one, and those of this process queue here."""
+    async def _write_lock(self) -> AsyncIterator[None]:
+        """PostgreSQL allows concurrent writers; SQLite allows one, and writers of this process queue here."""
         if not self.sqlite:
             yield
             return
         try:
-            async with asyncio.timeout(_POOL_SECONDS):
+            async with asyncio.timeout(_POOL_TIMEOUT_S):
                 await self._turn.acquire()
         except TimeoutError:
             raise StoreUnavailable(
@@ -233,7 +234,7 @@ class Store:
             async with self._transaction(self._writer) as usual:
                 yield usual
             return
-        with self._plainly():
+        with self._translated_errors():
             async with self._inline.write() as connection:
                 yield cast(AsyncConnection, connection)
 
@@ -241,9 +242,9 @@ class Store:
     async def _transaction(self, engine: AsyncEngine | None) -> AsyncIterator[AsyncConnection]:
         if engine is None:
             raise StoreUnavailable("The database is not open.")
-        with self._plainly():
+        with self._translated_errors():
             async with engine.connect() as connection:
-                # Where the block is cancelled in the middle of a statement, SQLAlchemy throws the connection away.
+                # If the block is cancelled during a statement, SQLAlchemy discards the connection.
                 yield connection
                 await connection.commit()
 
@@ -254,19 +255,19 @@ class Store:
                 connect_args={"timeout": 10, "command_timeout": 30, **_tls(self.url)},
                 pool_size=pool_size,
                 max_overflow=16,
-                pool_timeout=_POOL_SECONDS,
+                pool_timeout=_POOL_TIMEOUT_S,
                 pool_pre_ping=True,
                 json_deserializer=loads,
             )
         file = self.file or Path()
-        # "rw": a database that has vanished is an error. SQLite would otherwise make an empty one in its place.
+        # "rw": a missing database is an error. SQLite would otherwise create an empty one.
         engine = create_async_engine(
             "sqlite+aiosqlite://",
             async_creator=sqlite.connector(file, "rwc" if create else "rw", _BUSY_SECONDS),
             poolclass=AsyncAdaptedQueuePool,
             pool_size=pool_size,
             max_overflow=0,
-            pool_timeout=_POOL_SECONDS,
+            pool_timeout=_POOL_TIMEOUT_S,
             json_deserializer=loads,
         )
         _prepare_sqlite(engine.sync_engine, file, writes)
@@ -290,7 +291,7 @@ def _prepare_sqlite(engine: Engine, file: Path, writes: bool) -> None:
 
     @event.listens_for(engine, "checkout")
     def on_checkout(_connection: Any, record: Any, _proxy: Any) -> None:
-        # SQLite goes on writing into a file that was deleted or replaced under it.
+        # SQLite keeps writing to a file that was deleted or replaced.
         try:
             same = file.stat().st_ino == record.info["inode"]
         except FileNotFoundError:
@@ -299,7 +300,7 @@ def _prepare_sqlite(engine: Engine, file: Path, writes: bool) -> None:
             raise DisconnectionError(f"the database file {file.name} was moved away")
 
     if not writes:
-        return  # each SELECT is a snapshot of its own, and nothing that reads needs more
+        return  # each SELECT is a snapshot, which is enough for readers
 
     @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:
@@ -309,7 +310,7 @@ def _prepare_sqlite(engine: Engine, file: Path, writes: bool) -> None:
 def _migrate(connection: Connection) -> None:
     if _revision(connection) == migrations.newest():
         return
-    from alembic import command  # slow to import, and needed after an upgrade only
+    from alembic import command  # slow to import, and needed only after an upgrade
     from alembic.config import Config
 
     config = Config()
@@ -319,7 +320,7 @@ def _migrate(connection: Connection) -> None:
 
 
 def _revision(connection: Connection) -> str | None:
-    """Where the schema stands; None for an empty database."""
+    """The schema's revision; None for an empty database."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
@@ -347,13 +348,13 @@ def _normalized(url: str) -> URL:
     if driver.startswith("sqlite") and (not parsed.database or parsed.database == ":memory:"):
         raise ValueError("DATABASE_URL must name a file: a database in memory would forget every sandbox")
     if driver.startswith("sqlite"):
-        # As SQLAlchemy does, from where the program was started; SQLite's own URIs know whole paths only.
+        # Relative to the current directory, as in SQLAlchemy; SQLite's own URIs need absolute paths.
         parsed = parsed.set(database=str(Path(parsed.database or "").expanduser().absolute()))
     return parsed.set(drivername=driver)
 
 
 def _tls(url: URL) -> dict[str, Any]:
-    """libpq's ``sslmode``, but with the certificate checked wherever TLS is demanded."""
+    """libpq's ``sslmode``, except that the certificate is verified whenever TLS is required."""
     mode = url.query.get("sslmode") or url.query.get("ssl")
     if mode in {None, "disable", "allow", "prefer"}:
         return {"ssl": mode} if mode else {}

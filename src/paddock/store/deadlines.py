@@ -1,5 +1,5 @@
-"""Deadlines are rows. A server claims what is due for a while; whoever acts consumes the row in the same transaction
-as the intent, under the generation it saw, so a deadline fires once or not at all."""
+"""Deadlines as rows. A server claims due rows for a limited time. The server that acts consumes the row in the
+transaction of the intent, under the generation it read, so a deadline is executed at most once."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ async def put(
     due_at: float,
     warn_at: float | None = None,
 ) -> None:
-    """Set or replace: one deadline of a kind per sandbox. A new generation makes every earlier claim void."""
+    """Set or replace the sandbox's deadline of this kind. The new generation voids every earlier claim."""
     values: dict[str, Any] = {"sandbox_id": sandbox_id, "kind": kind, "action": action, "generation": 1}
     await connection.execute(_PUT.on(connection), {**values, **_fresh(due_at, warn_at)})
 
 
 async def push_out(connection: AsyncConnection, sandbox_id: str, due_at: float, warn_at: float | None) -> bool:
-    """Move the idle deadline. False when there is none, which is so whenever the sandbox is not running."""
+    """Move the idle deadline. False if there is none, as is always so unless the sandbox is running."""
     done = await connection.execute(_PUSH_OUT, {"id": sandbox_id, **_fresh(due_at, warn_at)})
     return done.rowcount == 1
 
@@ -75,7 +75,7 @@ async def get(connection: AsyncConnection, sandbox_id: str, kind: DeadlineKind) 
 
 
 async def remove(connection: AsyncConnection, sandbox_id: str, kind: DeadlineKind | None = None) -> None:
-    """All of them, or the one of this kind."""
+    """Remove all deadlines of the sandbox, or the one of this kind."""
     if kind is None:
         await connection.execute(_REMOVE, {"id": sandbox_id})
     else:
@@ -95,12 +95,13 @@ async def claim(
     server_ttl: float | None = None,
     in_hand: Collection[str] = (),
 ) -> list[Deadline]:
-    """Take what is due and not in another's hands. ``node_ids``: of sandboxes there, or on nobody knows which node.
+    """Claim due deadlines that are not claimed. ``node_ids``: only of sandboxes on these nodes, or without a recorded
+    node.
 
-    ``server_ttl``: a claim is void where its server has not been heard of for so long, and where it is this one's and
-    the sandbox is not among those ``in_hand``: the database could not be used when it should have been acted upon.
+    ``server_ttl``: a claim is void if its server sent no heartbeat for this long. A claim of this server is void if the
+    sandbox is not ``in_hand``: the database was unavailable when it should have been executed.
     """
-    # A claim for longer than claims are is from before the clock was set back.
+    # A claim that ends later than any valid one was made before the clock was set back.
     free = [
         deadlines.c.claimed_until.is_(None),
         deadlines.c.claimed_until <= now,
@@ -129,7 +130,7 @@ async def claim(
 
 
 async def consume(connection: AsyncConnection, deadline: Deadline, now: float) -> bool:
-    """Take the row away for good, if it is still the one that was claimed and still due."""
+    """Delete the row if it is unchanged since it was claimed, and still due."""
     statement = delete(deadlines).where(*_same(deadline), deadlines.c.due_at <= now)
     return (await connection.execute(statement)).rowcount == 1
 
@@ -144,7 +145,7 @@ async def mark_warned(connection: AsyncConnection, deadline: Deadline) -> bool:
 
 
 async def put_off(connection: AsyncConnection, deadline: Deadline, until: float) -> bool:
-    """The action failed: keep the deadline, try again later."""
+    """The action failed: keep the deadline and retry it later."""
     statement = (
         update(deadlines)
         .where(*_same(deadline))
@@ -159,7 +160,7 @@ async def put_off(connection: AsyncConnection, deadline: Deadline, until: float)
 
 
 async def shift(connection: AsyncConnection, seconds: float) -> None:
-    """All of them, by as much as the clock was set. Null stays null."""
+    """Shift all deadlines by the amount that the clock was set. Null stays null."""
     moved = ("due_at", "warn_at", "wake_at", "claimed_until")
     await connection.execute(update(deadlines).values({name: deadlines.c[name] + seconds for name in moved}))
 
@@ -175,7 +176,7 @@ async def next_of_one(connection: AsyncConnection, sandbox_id: str) -> Deadline 
 
 
 async def missing(connection: AsyncConnection, limit: int = 500) -> list[str]:
-    """Settled sandboxes without the deadline that their state calls for: a hand edit, a restored backup."""
+    """Settled sandboxes that lack the deadline of their state, as after a manual edit or a restored backup."""
     wanted = case(
         (sandboxes.c.state == State.RUNNING, literal(DeadlineKind.IDLE.value)),
         else_=literal(DeadlineKind.RETENTION.value),
@@ -193,8 +194,8 @@ async def missing(connection: AsyncConnection, limit: int = 500) -> list[str]:
 
 
 async def too_far(connection: AsyncConnection, now: float, longest: float, limit: int = 500) -> list[str]:
-    """Idle deadlines further away than a whole timeout, and fixed ends further than the longest that may be asked for:
-    the clock has gone back since they were set."""
+    """Idle deadlines further away than a whole timeout, and fixed ends further away than the maximum: the clock was set
+    back since they were set."""
     most = case((sandboxes.c.timeout_from == TimeoutFrom.ACTIVITY, sandboxes.c.timeout), else_=literal(longest))
     query = (
         select(deadlines.c.sandbox_id)
@@ -210,7 +211,7 @@ async def count(connection: AsyncConnection) -> int:
 
 
 def _fresh(due_at: float, warn_at: float | None) -> dict[str, Any]:
-    """A deadline that nobody has claimed or tried yet."""
+    """Column values of a deadline that is neither claimed nor tried."""
     return {
         "due_at": due_at,
         "warn_at": warn_at,
@@ -235,7 +236,7 @@ def _first(row: RowMapping | None) -> Deadline | None:
 
 
 def _records(rows: Iterable[RowMapping]) -> list[Deadline]:
-    """Those that can be read. One that cannot is said once, and keeps nobody else's from being handled."""
+    """The valid deadlines. An invalid one is logged once and skipped, so that the others are handled."""
     found = []
     for row in rows:
         values: dict[str, Any] = dict(row)

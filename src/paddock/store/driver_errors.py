@@ -1,4 +1,4 @@
-"""What a driver says of a database that cannot be used, as errors of our own tree."""
+"""Translates driver errors for an unusable database into Paddock's errors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _POSTGRES_DISK_FULL = "53100"
 
 
 class StoreDamaged(StoreUnavailable):
-    """SQLite finds that its file is not what it wrote."""
+    """SQLite reports that the file is damaged."""
 
 
 @contextlib.contextmanager
 def translate_driver_errors() -> Iterator[None]:
-    """Driver errors become ours, except those that a caller can handle."""
+    """Translate driver errors, except those that callers handle, such as IntegrityError."""
     try:
         yield
     except (IntegrityError, StoreUnavailable):
@@ -36,7 +36,7 @@ def translate_driver_errors() -> Iterator[None]:
             retry_after=1,
         ) from error
     except (OSError, TimeoutError) as error:
-        # asyncpg lets the socket's own errors through when it cannot connect.
+        # asyncpg passes on socket errors when it cannot connect.
         if not _from_driver(error):
             raise
         log.warning("database unreachable", problem=str(error)[:300])

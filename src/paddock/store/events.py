@@ -1,6 +1,6 @@
-"""The record of what happened to each sandbox, numbered without gaps.
+"""Each sandbox's event log, numbered without gaps.
 
-The number is taken from the sandbox's own row, whose lock makes the order of numbers the order of commits: a reader who
+The number comes from the sandbox's own row, whose lock makes the order of numbers the order of commits: a reader that
 has seen number n never finds a smaller one later.
 """
 
@@ -26,17 +26,17 @@ _NUMBER = prepared(
 )
 _PUT = prepared(insert(events))
 MAX_DATA = 4096
-"""Characters of an event's data as JSON. What is longer is cut, and says so by ``truncated``."""
+"""Maximum JSON length of an event's data. Longer data is shortened and marked ``truncated``."""
 _CUT_TEXT, _CUT_ITEMS = 1000, 4
-"""What is left of each text, as JSON, and of each list."""
+"""To how much each text (as JSON), and each list, is shortened."""
 
 
 async def append(
     connection: AsyncConnection, sandbox_id: str, at: float, *new: tuple[str, Mapping[str, Any]], **also: Any
 ) -> int | None:
-    """Add events, and in the same breath set other columns of the row (``also``).
+    """Append events, and set other columns of the row (``also``) in the same statement.
 
-    Answers the sandbox's idle timeout as it is now; None when there is no such row.
+    Returns the sandbox's current idle timeout; None if there is no such row.
     """
     row = (await connection.execute(_NUMBER, {"id": sandbox_id, "count": len(new), **also})).first()
     if row is None:
@@ -50,7 +50,7 @@ async def append(
 
 
 async def put(connection: AsyncConnection, event: EventRow) -> None:
-    """An event whose number the caller has taken from the sandbox's row in this transaction."""
+    """Insert an event whose number the caller took from the sandbox's row in this transaction."""
     await connection.execute(_PUT, _row(event))
 
 
@@ -90,7 +90,8 @@ async def forget(connection: AsyncConnection, sandbox_ids: Sequence[str]) -> Non
 
 
 async def keep_latest(connection: AsyncConnection, count: int, of: Sequence[str] | None = None) -> None:
-    """Forget older ones of sandboxes that have more, of all or of these owners: their numbers stay as they are."""
+    """Delete the older events of sandboxes that have more than ``count``; of all owners or only of these. Numbers are
+    kept."""
     first = select(func.min(events.c.seq)).where(events.c.sandbox_id == sandboxes.c.sandbox_id).scalar_subquery()
     query = select(sandboxes.c.sandbox_id, sandboxes.c.event_seq).where(
         sandboxes.c.event_seq > count, first <= sandboxes.c.event_seq - count
@@ -103,8 +104,8 @@ async def keep_latest(connection: AsyncConnection, count: int, of: Sequence[str]
 
 
 async def crowded(connection: AsyncConnection, count: int) -> dict[str, int]:
-    """Owners with more events than this in all their sandboxes, deleted ones too, and how many of each sandbox may stay
-    so that they have no more: those with few keep them all."""
+    """Owners with more than ``count`` events over all their sandboxes, deleted ones included, and how many events per
+    sandbox may stay to reach that limit. Sandboxes with fewer keep all."""
     total = func.sum(sandboxes.c.event_seq)
     query = select(sandboxes.c.owner_id).group_by(sandboxes.c.owner_id).having(total > count)
     found = {}
@@ -115,7 +116,7 @@ async def crowded(connection: AsyncConnection, count: int) -> dict[str, int]:
 
 
 def data_of(data: Mapping[str, Any]) -> dict[str, Any]:
-    """As it is kept: without secrets, and no longer than an event may be."""
+    """The data as stored: without secrets, and shortened to the maximum length."""
     kept: dict[str, Any] = redact_all(data)
     if len(json.dumps(kept)) <= MAX_DATA:
         return kept
@@ -135,7 +136,7 @@ def _cut(value: Any) -> Any:
 
 
 def _share(numbers: Sequence[int], count: int) -> int:
-    """The most that each may keep, so that all of them together have no more than ``count``."""
+    """The largest share per sandbox with which all together stay within ``count``."""
     left = count
     for place, number in enumerate(ordered := sorted(numbers)):
         share = left // (len(ordered) - place)

@@ -1,4 +1,4 @@
-"""Which request already used an idempotency key, what it started, and whether that was counted."""
+"""Which request used an idempotency key, what it started, and whether that was counted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paddock.store.upserts import Upsert, insert_for
 _COUNT = Upsert(counted_commands, lambda insert: insert.on_conflict_do_nothing(index_elements=["process_id"]))
 
 MAX_COUNTED = 1_000_000
-"""Commands of which it is remembered that they were counted, the latest."""
+"""Number of commands, the latest, whose count is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class KeyClaim:
     process_id: str | None
     created_at: float
     answer: Mapping[str, Any] | None = None
-    """Status and body to give again, where what was made does not tell: an answer of failure."""
+    """Status and body to repeat, if what was created does not tell: an error response."""
 
 
 async def claim(connection: AsyncConnection, new: KeyClaim) -> KeyClaim:
-    """The claim that holds the key: the new one, or the one that came first."""
+    """The claim that holds the key: the new one, or an earlier one."""
     statement = insert_for(connection, idempotency).values(
         owner_id=new.owner_id,
         key=new.key,
@@ -47,7 +47,7 @@ async def claim(connection: AsyncConnection, new: KeyClaim) -> KeyClaim:
 
 
 async def keep_answer(connection: AsyncConnection, new: KeyClaim) -> None:
-    """Remember what the request was answered, whether or not it had come as far as to claim its key."""
+    """Store the response to a request, whether or not it got as far as claiming its key."""
     held = await claim(connection, new)
     if held.fingerprint == new.fingerprint and held.answer is None:
         mine = (idempotency.c.owner_id == new.owner_id, idempotency.c.key == new.key)
@@ -61,19 +61,19 @@ async def find(connection: AsyncConnection, owner_id: str, key: str) -> KeyClaim
 
 
 async def release(connection: AsyncConnection, sandbox_id: str) -> None:
-    """The create of this sandbox was refused for now: the same key may make another."""
+    """The create of this sandbox was refused temporarily: the same key may be used again."""
     made = (idempotency.c.sandbox_id == sandbox_id, idempotency.c.process_id.is_(None))
     await connection.execute(delete(idempotency).where(*made))
 
 
 async def first_count(connection: AsyncConnection, process_id: str, at: float) -> bool:
-    """Whether the command of this process is counted now for the first time. True once, in one transaction."""
+    """Whether the command of this process is being counted for the first time. True in one transaction only."""
     values = {"process_id": process_id, "counted_at": at}
     return bool((await connection.execute(_COUNT.on(connection), values)).rowcount)
 
 
 async def forget(connection: AsyncConnection, before: float, kept: int) -> None:
-    """Those from before this moment, and of each owner all but the latest so many."""
+    """Delete claims older than ``before``, and of each owner all but the latest ``kept``."""
     await connection.execute(delete(idempotency).where(idempotency.c.created_at < before))
     await connection.execute(delete(counted_commands).where(counted_commands.c.counted_at < before))
     newest = select(counted_commands.c.counted_at).order_by(counted_commands.c.counted_at.desc())

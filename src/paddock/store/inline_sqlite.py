@@ -1,13 +1,12 @@
-"""Short transactions on SQLite, run where they are asked for: no thread, no greenlet, no statement compiled twice.
+"""Short transactions on SQLite, run on the event loop: no thread, no greenlet, no repeated compilation.
 
-On the way of a request every layer counts: crossing into a thread, and all that makes a driver look asynchronous, cost
-many times what the statement does. What a thread guards against cannot happen here: a lock that others hold is waited
-for in a thread after all, before the transaction begins; nobody else can write once it has begun; readers wait for
-nobody; and no commit waits for the disk, because checkpoints are left to a connection of their own
-(``sqlite.checkpoint``).
+During a request every layer counts: a thread switch, and what makes a driver asynchronous, cost many times the
+statement itself. Blocking is short: a lock held by another process is awaited in a thread before the transaction
+begins; once it has begun there is no other writer; readers do not wait; and no commit waits for the disk, because
+checkpoints are run on a separate connection (``sqlite.checkpoint``).
 
-Statements are SQLAlchemy's, so that repositories are written once for both databases. One that is built once and marked
-by ``prepared`` is compiled once as well.
+Statements are SQLAlchemy's, so that repositories are written once for both databases. A statement marked by
+``prepared`` is compiled once.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from paddock.machine.threads import in_thread
 from paddock.store import sqlite
 from paddock.store.invalid_rows import loads
 
-_AGAIN_SECONDS = 0.005
+_BUSY_RETRY_S = 0.005
 _DIALECT = dialects.dialect(paramstyle="qmark", json_deserializer=loads)
 _PREPARED = "paddock_prepared"
 
@@ -38,13 +37,13 @@ _Convert = Callable[[Any], Any] | None
 
 
 def prepared(statement: Statement) -> Statement:
-    """Mark a statement that lives as long as the process: what it compiles to is kept."""
+    """Mark a statement that lives as long as the process, so that its compiled form is cached."""
     marked: Statement = statement.execution_options(**{_PREPARED: True})
     return marked
 
 
 class InlineSqlite:
-    """Two connections to one file: one that writes, one that reads meanwhile."""
+    """Two connections to one file: one writes, the other reads meanwhile."""
 
     def __init__(self, file: Path, busy_seconds: float) -> None:
         self._file = file
@@ -60,27 +59,28 @@ class InlineSqlite:
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[InlineConnection]:
-        """For one at a time: the caller sees to it that no other transaction of this process writes meanwhile."""
-        self._writer = opened = self._still(self._writer)
+        """A write transaction. The caller ensures that no other transaction of this process writes meanwhile."""
+        self._writer = opened = self._current(self._writer)
         raw = opened.raw
-        with _as_sqlalchemy_says("BEGIN"):
-            if not _begun(raw):
-                await in_thread(self._begin_patiently, raw)
+        with _sqlalchemy_errors("BEGIN"):
+            if not _try_begin(raw):
+                await in_thread(self._begin_with_retries, raw)
         try:
             yield InlineConnection(raw)
-            with _as_sqlalchemy_says("COMMIT"):
+            with _sqlalchemy_errors("COMMIT"):
                 raw.commit()
         finally:
             if raw.in_transaction:
                 raw.rollback()
 
     def read(self) -> InlineConnection:
-        """Each statement sees a snapshot of its own."""
-        self._reader = opened = self._still(self._reader)
+        """Each statement sees its own snapshot."""
+        self._reader = opened = self._current(self._reader)
         return InlineConnection(opened.raw)
 
-    def _still(self, opened: _Opened | None) -> _Opened:
-        """The same connection, if the file is still the same: SQLite goes on with one that was moved or replaced."""
+    def _current(self, opened: _Opened | None) -> _Opened:
+        """The open connection if the file is still the same, else a new one: SQLite would keep using a file that was
+        moved or replaced."""
         try:
             inode = self._file.stat().st_ino
         except FileNotFoundError:
@@ -89,23 +89,23 @@ class InlineSqlite:
             return opened
         if opened is not None:
             opened.raw.close()
-        with _as_sqlalchemy_says("open"):
+        with _sqlalchemy_errors("open"):
             raw = sqlite.open_file(self._file, "rw")
             for pragma in sqlite.PRAGMAS:
                 raw.execute(pragma)
         return _Opened(raw, inode)
 
-    def _begin_patiently(self, raw: sqlite3.Connection) -> None:
+    def _begin_with_retries(self, raw: sqlite3.Connection) -> None:
         until = time.monotonic() + self._busy_seconds
         while time.monotonic() < until:
-            time.sleep(_AGAIN_SECONDS)
-            if _begun(raw):
+            time.sleep(_BUSY_RETRY_S)
+            if _try_begin(raw):
                 return
         raw.execute(_BEGIN)
 
 
 class InlineConnection:
-    """As much of SQLAlchemy's asynchronous connection as the repositories use."""
+    """The part of SQLAlchemy's AsyncConnection that the repositories use."""
 
     dialect = _DIALECT
 
@@ -114,24 +114,24 @@ class InlineConnection:
         self._raw = raw
 
     async def execute(self, statement: Any, parameters: Mapping[str, Any] | list[Any] | None = None) -> InlineResult:
-        """With a list: once for each, answering nothing."""
+        """With a list of parameters: executed once for each, returning no rows."""
         if isinstance(parameters, list):
             return self._each(statement, parameters)
         parameters = parameters or {}
-        order = _order_for(statement, parameters)
-        with _as_sqlalchemy_says(order.sql):
+        order = _compiled(statement, parameters)
+        with _sqlalchemy_errors(order.sql):
             cursor = self._raw.execute(order.sql, order.values(parameters))
             rows = [order.row(row) for row in cursor] if cursor.description else []
         return InlineResult(order.names, rows, cursor.rowcount)
 
     def _each(self, statement: Any, parameters: list[Any]) -> InlineResult:
-        order = _order_for(statement, parameters[0])
-        with _as_sqlalchemy_says(order.sql):
+        order = _compiled(statement, parameters[0])
+        with _sqlalchemy_errors(order.sql):
             cursor = self._raw.executemany(order.sql, [order.values(each) for each in parameters])
         return InlineResult((), [], cursor.rowcount)
 
     async def commit(self) -> None:
-        with _as_sqlalchemy_says("COMMIT"):
+        with _sqlalchemy_errors("COMMIT"):
             self._raw.commit()
 
     async def rollback(self) -> None:
@@ -139,7 +139,7 @@ class InlineConnection:
 
 
 class InlineResult:
-    """As much of SQLAlchemy's result as the repositories use."""
+    """The part of SQLAlchemy's Result that the repositories use."""
 
     def __init__(self, names: Sequence[str], rows: list[Any], rowcount: int) -> None:
         self._names = names
@@ -177,11 +177,11 @@ class _Opened:
 
 @dataclass(frozen=True, slots=True)
 class _CompiledStatement:
-    """A statement as SQLite takes it, and how values go in and come out."""
+    """A statement as SQL text, with conversions of its parameters and results."""
 
     sql: str
     places: Sequence[tuple[str, Any, _Convert]]
-    """For each question mark: the parameter's name, its value where the statement has one, and how it is written."""
+    """For each placeholder: the parameter's name, its value in the statement if any, and its conversion."""
     names: Sequence[str]
     converts: Sequence[tuple[int, Callable[[Any], Any]]]
 
@@ -198,17 +198,17 @@ class _CompiledStatement:
         return tuple(values)
 
 
-_kept: dict[tuple[int, tuple[str, ...]], tuple[Any, _CompiledStatement]] = {}
-"""By identity; the statement is kept too, so that no other one can ever have its."""
+_compiled_statements: dict[tuple[int, tuple[str, ...]], tuple[Any, _CompiledStatement]] = {}
+"""Compiled statements by identity. The statement is kept alive too, so that its id is not reused."""
 
 
-def _order_for(statement: Any, parameters: Mapping[str, Any]) -> _CompiledStatement:
+def _compiled(statement: Any, parameters: Mapping[str, Any]) -> _CompiledStatement:
     if not statement.get_execution_options().get(_PREPARED):
         return _compile(statement, parameters)
     key = (id(statement), tuple(parameters))
-    found = _kept.get(key)
+    found = _compiled_statements.get(key)
     if found is None:
-        found = _kept[key] = (statement, _compile(statement, parameters))
+        found = _compiled_statements[key] = (statement, _compile(statement, parameters))
     return found[1]
 
 
@@ -223,7 +223,7 @@ def _compile(statement: ClauseElement, parameters: Mapping[str, Any]) -> _Compil
     converts = [(index, column.type.dialect_impl(_DIALECT)) for index, column in enumerate(columns)]
     return _CompiledStatement(
         sql=str(compiled),
-        places=[(name, own.get(name), _writes(compiled, name)) for name in names],
+        places=[(name, own.get(name), _bind_processor(compiled, name)) for name in names],
         names=[column.name for column in columns],
         converts=[
             (index, convert)
@@ -233,9 +233,9 @@ def _compile(statement: ClauseElement, parameters: Mapping[str, Any]) -> _Compil
     )
 
 
-def _writes(compiled: SQLCompiler, name: str) -> _Convert:
+def _bind_processor(compiled: SQLCompiler, name: str) -> _Convert:
     bind = compiled.binds.get(name)
-    if bind is None:  # one of a list of values, which have the list's type
+    if bind is None:  # an element of a list of values, which has the list's type
         return None
     convert: _Convert = bind.type.dialect_impl(_DIALECT).bind_processor(_DIALECT)
     return convert
@@ -244,8 +244,8 @@ def _writes(compiled: SQLCompiler, name: str) -> _Convert:
 _BEGIN = "BEGIN IMMEDIATE"
 
 
-def _begun(raw: sqlite3.Connection) -> bool:
-    """False: somebody else holds the lock."""
+def _try_begin(raw: sqlite3.Connection) -> bool:
+    """Begin a write transaction. False if another connection holds the lock."""
     try:
         raw.execute(_BEGIN)
     except sqlite3.OperationalError as error:
@@ -256,7 +256,7 @@ def _begun(raw: sqlite3.Connection) -> bool:
 
 
 @contextmanager
-def _as_sqlalchemy_says(doing: str) -> Iterator[None]:
+def _sqlalchemy_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.IntegrityError as error:

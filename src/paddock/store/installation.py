@@ -1,4 +1,4 @@
-"""What this installation made once and keeps for ever."""
+"""Values that an installation creates once and keeps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paddock.store.upserts import insert_for
 
 
 async def once(connection: AsyncConnection, name: str, value: str) -> str:
-    """The value that is kept under this name: the given one, or the one that somebody else wrote first."""
+    """The value stored under this name; ``value`` is stored if there is none."""
     statement = insert_for(connection, installation).values(name=name, value=value)
     await connection.execute(statement.on_conflict_do_nothing(index_elements=["name"]))
     query = select(installation.c.value).where(installation.c.name == name)

@@ -1,7 +1,7 @@
-"""Rows that hold what no version of this server writes: a hand edit, a broken disk, an older or newer schema.
+"""Handling of rows that no version of this server writes: from a manual edit, a disk error, another schema version.
 
-One such row must not keep anybody else's from being read. What of it can be used is used, the rest has a safe value in
-its place, and its ``reason`` and the log say so.
+One such row must not prevent others from being read. Valid columns are used, invalid ones replaced by safe values, and
+the row's ``reason`` and the log say so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 E = TypeVar("E", bound=StrEnum)
 
 _LATEST = 253_402_300_799.0
-"""The last second of the year 9999: what a date on the wire can say."""
+"""The last second of the year 9999: the maximum of dates in responses."""
 _TIMES = (
     "created_at",
     "started_at",
@@ -39,17 +39,17 @@ _SAFE: Mapping[str, Any] = {
     "network": None,
     "daytona": None,
 }
-"""By column of JSON: what stands in for one that cannot be read."""
-_MAX_SAID = 1000
-_said: set[tuple[str, str]] = set()
+"""Replacements for invalid JSON columns."""
+_MAX_LOGGED = 1000
+_logged: set[tuple[str, str]] = set()
 
 
 class InvalidRow(dict[str, Any]):
-    """What a JSON column holds that is not JSON. Empty, for those who do not care."""
+    """Stands for the value of a JSON column that is not valid JSON. An empty dict for other readers."""
 
 
 def loads(text: str | bytes) -> Any:
-    """For the database's driver, which would else give up the whole result for one value."""
+    """JSON parser for the database driver, which would otherwise fail the whole result because of one value."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -57,17 +57,17 @@ def loads(text: str | bytes) -> Any:
 
 
 def say_once(event: str, *, sandbox_id: str, problem: str) -> None:
-    """In the log, once for each sandbox and event: a row stays as it is for longer than a round."""
-    if (event, sandbox_id) in _said:
+    """Log an error once per sandbox and event: such a row stays invalid for many rounds."""
+    if (event, sandbox_id) in _logged:
         return
-    if len(_said) >= _MAX_SAID:
-        _said.clear()
-    _said.add((event, sandbox_id))
+    if len(_logged) >= _MAX_LOGGED:
+        _logged.clear()
+    _logged.add((event, sandbox_id))
     log.error(event, sandbox_id=sandbox_id, problem=problem)
 
 
 def mend(values: dict[str, Any]) -> None:
-    """Bring the columns of a sandbox's row into the shape that everybody expects, in place."""
+    """Replace invalid columns of a sandbox's row, in place."""
     bad = [name for name in _SAFE if not _has_shape(name, values[name])]
     for name in bad:
         values[name] = _SAFE[name]
@@ -101,7 +101,7 @@ def _mend_times(values: dict[str, Any]) -> list[str]:
             values[name] = _LATEST if beyond else 0.0
     since = values["running_since"]
     if since is not None and since < values["created_at"]:
-        values["running_since"] = values["created_at"]  # or every day since 1970 would be billed
+        values["running_since"] = values["created_at"]  # else every day since 1970 would be billed
     return bad
 
 

@@ -1,7 +1,7 @@
-"""Listing sandboxes by the moment they started, with the filters that E2B's clients have.
+"""Lists sandboxes by start time, with the filters of E2B's clients.
 
-A page is found by key, on an index that leaves the deleted ones out: the hundredth costs what the first does. A filter
-by metadata reads along that index until the page is full.
+Pages use keyset pagination on an index without deleted sandboxes: the hundredth page costs as much as the first. A
+metadata filter reads along that index until the page is full.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Condition = ColumnElement[bool]
 
 @dataclass(frozen=True, slots=True)
 class TemplateFilter:
-    """Made from this template: by this name, where it has several; ``unnamed``: or by no name at all."""
+    """Sandboxes of this template, requested under this alias; ``unnamed``: also those requested without one."""
 
     template_id: str
     alias: str | None = None
@@ -40,9 +40,9 @@ class ListingFilter:
     owner_id: str
     states: Sequence[State]
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """Every pair must be there."""
+    """All pairs must match."""
     started_after: float | None = None
-    """From this moment on, itself included."""
+    """Started at this time or later."""
     template: TemplateFilter | None = None
 
 
@@ -66,7 +66,7 @@ async def count(connection: AsyncConnection, wanted: ListingFilter) -> int:
 
 
 def _conditions(connection: AsyncConnection, wanted: ListingFilter) -> list[Any]:
-    # What has not started yet has nothing to be sorted by, and is nobody's to see.
+    # Sandboxes that have not started yet have no sort key and are not listed.
     found: list[Any] = [
         ALIVE,
         sandboxes.c.owner_id == wanted.owner_id,
@@ -81,7 +81,7 @@ def _conditions(connection: AsyncConnection, wanted: ListingFilter) -> list[Any]
 
 
 def metadata_conditions(connection: AsyncConnection, metadata: Mapping[str, str]) -> list[Any]:
-    """That every one of these pairs is there."""
+    """Conditions that every one of these pairs is present."""
     holds = _sqlite_holds if connection.dialect.name == "sqlite" else _postgres_holds
     return [holds(name, value) for name, value in metadata.items()]
 
@@ -95,7 +95,7 @@ def _made_from(template: TemplateFilter) -> _Condition:
 
 
 def _sqlite_holds(name: str, value: str) -> _Condition:
-    # Not by a JSON path: a name may hold whatever a path gives a meaning to.
+    # Not by a JSON path: a name may contain characters that are special in paths.
     pairs = func.json_each(sandboxes.c.metadata).table_valued("key", "value")
     return exists(select(1).select_from(pairs).where(pairs.c.key == name, cast(pairs.c.value, Text) == value))
 

@@ -1,4 +1,4 @@
-"""The MCP servers that users registered for a sandbox, and what tools each has."""
+"""MCP servers that users registered for a sandbox, and the tools of each."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class McpServerRow:
     sandbox_id: str
     name: str
     definition: Mapping[str, Any]
-    """Holds secrets: never to be shown or logged."""
+    """Holds secrets: must not be shown or logged."""
     tools: Sequence[Mapping[str, Any]] | None = None
 
 
 async def add(connection: AsyncConnection, sandbox_id: str, definitions: Mapping[str, Mapping[str, Any]]) -> None:
-    """Those of a sandbox that is being made in the same transaction."""
+    """Add the servers of a sandbox that is created in the same transaction."""
     if definitions:
         rows = [asdict(McpServerRow(sandbox_id, name, definition)) for name, definition in definitions.items()]
         await connection.execute(_ADD, rows)
 
 
 async def put(connection: AsyncConnection, server: McpServerRow) -> None:
-    """New, or in the place of the one with this name."""
+    """Add or replace the server of this name."""
     wipes(connection, mcp_servers.name)
     statement = insert_for(connection, mcp_servers).values(asdict(server))
     changed = {"definition": server.definition, "tools": server.tools}

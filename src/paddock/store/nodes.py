@@ -1,5 +1,5 @@
-"""Nodes: the places whose machines one server, or several with one home, can act on. Rows outlive their servers, so
-that it can always be said where a sandbox lives."""
+"""Nodes: groups of machines on which one server, or several with the same home, can act. Rows outlive their servers, so
+that a sandbox's location is always known."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from paddock.store.upserts import insert_for
 class Node:
     node_id: str
     name: str
-    """The host name of the machine whose server was there last."""
+    """Host name of the machine whose server was there last."""
     url: str | None
-    """How other servers reach that server; None where its operator has not said."""
+    """URL at which other servers reach that server; None if its operator has not configured one."""
     boot_id: str
-    """Of that machine: another machine with the same node has the same directory, or a copy of it."""
+    """Boot id of that machine. Another machine with the same node uses the same directory, or a copy of it."""
     server_id: str
     seen_at: float
-    """The last heartbeat; 0 after an orderly stop."""
+    """Time of the last heartbeat; 0 after an orderly stop."""
 
 
 async def beat(connection: AsyncConnection, seen: Collection[Node]) -> None:
@@ -36,7 +36,7 @@ async def beat(connection: AsyncConnection, seen: Collection[Node]) -> None:
 
 
 async def leave(connection: AsyncConnection, server_id: str) -> None:
-    """Another server with the same home says at its next heartbeat that somebody is there."""
+    """Clear the heartbeat. Another server with the same home sets it again at its next one."""
     await connection.execute(update(nodes).where(nodes.c.server_id == server_id).values(seen_at=0.0))
 
 

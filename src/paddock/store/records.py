@@ -1,4 +1,4 @@
-"""What the store remembers, as plain frozen records. Times are epoch seconds."""
+"""Records of the store as frozen dataclasses. Times are epoch seconds."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from paddock.models import Isolation, Role, State, TimeoutAction, TimeoutFrom
 
 class DeadlineKind(StrEnum):
     IDLE = "idle"
-    """Pushed out by activity, unless the timeout is counted from the start; there is none while it is paused."""
+    """Postponed by activity, unless the timeout counts from the start; absent while the sandbox is paused."""
     LIFETIME = "lifetime"
-    """Absolute, from creation on."""
+    """Absolute, counted from the create."""
     RETENTION = "retention"
-    """A paused sandbox is deleted after this."""
+    """A paused or failed sandbox is deleted after this time."""
     END = "end"
-    """Absolute, whatever the state: when this has come the sandbox is deleted."""
+    """Absolute: the sandbox is deleted at this time, whatever its state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class SandboxRow:
     state: State
     reason: str | None
     version: int
-    """Counts every change of state: a writer that holds an older one has lost its right to write."""
+    """Incremented at every change of state. A writer that read an older version must not write."""
     lease_owner: str | None
-    """The server process that works on it now."""
+    """The server process that works on its transition."""
     attempts: int
-    """Failed tries to finish the present transition."""
+    """Failed attempts at the current transition."""
     timeout: int
     on_timeout: TimeoutAction
     max_lifetime: int | None
@@ -51,43 +51,43 @@ class SandboxRow:
     egress: Mapping[str, Any]
     """``mode``, ``allow`` and ``deny``."""
     isolation: Isolation | None
-    """The least that its creator, or the server's operator, insists on."""
+    """Minimum isolation level, required by the creator or the server's operator."""
     mounts: Sequence[Mapping[str, Any]]
-    """Directories of the host, each as ``source``, ``target`` and ``read_only``."""
+    """Host directories, each with ``source``, ``target`` and ``read_only``."""
     timeout_from: TimeoutFrom
-    """Where the timeout counts from the start, ``timeout`` is what its creator asked for; the deadline is its end."""
+    """If it counts from the start, ``timeout`` is the requested length, and the deadline has the actual end."""
     auto_resume: bool
-    """Whether using it, through its ports or by an operation, wakes it."""
+    """Whether use, through its ports or by an operation, resumes it."""
     public_ports: bool
-    """Whether anybody who knows the address may open its ports."""
+    """Whether its ports are open to all who know the address."""
     host_mask: str | None
-    """The Host header that its servers are shown instead of the real one; ``${PORT}`` stands for the port."""
+    """Host header sent to its servers instead of the real one; ``${PORT}`` is replaced by the port."""
     keep_memory: bool
-    """Whether a pause by timeout keeps what is in memory, or only the files."""
+    """Whether a pause by timeout keeps memory, or only files."""
     memory_kept: bool
-    """Whether the present, or the last, pause does."""
+    """Whether the current, or the last, pause kept memory."""
     alias: str | None
-    """The name by which an E2B client asked for the template."""
+    """Name under which an E2B client requested the template."""
     network: Mapping[str, Any] | None
-    """The egress lists in the words of the E2B client that set them; None where nobody did."""
+    """Egress lists as sent by an E2B client; None if no such client set them."""
     created_at: float
     started_at: float | None
     running_since: float | None
-    """Up to here running time is in the usage table already. None unless running."""
+    """Running time up to here is in the usage table. None unless running."""
     last_activity_at: float
     state_changed_at: float
     deleted_at: float | None
     event_seq: int
     name: str | None = None
-    """What its creator calls it: no two of an owner's living sandboxes have the same."""
+    """Name given by the creator; unique among the owner's live sandboxes."""
     retention: int | None = None
-    """Seconds after which it is deleted once it is paused; None: the server's own."""
+    """Seconds after which it is deleted when paused; None: the server's default."""
     ends_at: float | None = None
     """When it is deleted, whatever its state."""
     daytona: Mapping[str, Any] | None = None
-    """What a Daytona client set that nobody else has words for; None where it was made otherwise."""
+    """Settings of a Daytona client without a native equivalent; None if it was created otherwise."""
     node_id: str | None = None
-    """Whose provider has it, where several servers share the database. None: not written down yet."""
+    """The node whose provider has it, if several servers share the database. None: not recorded yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Deadline:
     action: TimeoutAction
     due_at: float
     warn_at: float | None
-    """When to warn; None once warned, or where no warning is wanted."""
+    """When to warn; None after the warning, or if there is to be none."""
     generation: int
     attempts: int
 

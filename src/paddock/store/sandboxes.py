@@ -1,4 +1,4 @@
-"""Rows of sandboxes: reading, listing, and changing them under a version number."""
+"""Rows of sandboxes: reads, listings, and changes guarded by a version number."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SECRET = frozenset({"env", "daytona", "git_url"})
 """Columns that may hold secrets."""
 COLUMNS = [sandboxes.c[name] for name in _FIELDS]
 
-# Statements that every request needs are built once: building costs more than running them.
+# Statements needed by every request are built once: building them costs more than running them.
 _GET = prepared(select(*COLUMNS).where(sandboxes.c.sandbox_id == bindparam("id")))
 _GET_AND_LOCK = _GET.with_for_update()
 _GET_BY_KEY = prepared(select(*COLUMNS).where(sandboxes.c.key == bindparam("wanted")))
@@ -76,28 +76,28 @@ _TOTALS = prepared(
 _TOTAL_MEMORY = prepared(
     select(_sum(_IN_MEMORY, sandboxes.c.memory_mb)).where(sandboxes.c.sandbox_id != bindparam("other"), ALIVE)
 )
-_ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(:number)")
-_TOTAL_LOCK = 0x70616465  # any number that is ours
+_ADVISORY_LOCK = text("SELECT pg_advisory_xact_lock(:number)")
+_TOTAL_LOCK = 0x70616465  # any constant unique to Paddock
 _CHANGE_WITH_EVENT = _CHANGE.values(event_seq=sandboxes.c.event_seq + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What an owner's sandboxes hold together."""
+    """Resources that an owner's sandboxes hold together."""
 
     sandboxes: int
     live: int
-    """Those that run, or are on their way there or back: only they use CPU."""
+    """Running sandboxes and those in transition; only they use CPU."""
     cpu: float
     memory_mb: int
-    """Of those, and of the paused ones that were frozen; the same holds for processes."""
+    """Of those, and of paused sandboxes that keep their memory. The same applies to processes."""
     processes: int
     disk_mb: int
-    """Of all that the provider has."""
+    """Of all sandboxes that the provider has."""
 
 
 async def get(connection: AsyncConnection, sandbox_id: str, *, lock: bool = False) -> SandboxRow | None:
-    """``lock``: hold the row until the transaction ends (SQLite's write transactions hold everything anyway)."""
+    """``lock``: lock the row until the transaction ends (SQLite's write transactions lock everything anyway)."""
     query = _GET_AND_LOCK if lock and connection.dialect.name != "sqlite" else _GET
     row = (await connection.execute(query, {"id": sandbox_id})).mappings().first()
     return record(row) if row else None
@@ -109,14 +109,14 @@ async def get_by_key(connection: AsyncConnection, key: str) -> SandboxRow | None
 
 
 async def get_by_name(connection: AsyncConnection, owner_id: str, name: str) -> SandboxRow | None:
-    """Of all that are not deleted."""
+    """Among sandboxes that are not deleted."""
     query = select(*COLUMNS).where(NAMED, sandboxes.c.name == name, sandboxes.c.owner_id == owner_id)
     row = (await connection.execute(query)).mappings().first()
     return record(row) if row else None
 
 
 async def keys(connection: AsyncConnection) -> list[str]:
-    """Of all that are not deleted."""
+    """Of all sandboxes that are not deleted."""
     return [str(key) for key in (await connection.execute(select(sandboxes.c.key).where(ALIVE))).scalars()]
 
 
@@ -127,11 +127,12 @@ async def add(connection: AsyncConnection, sandbox: SandboxRow) -> None:
 async def change(
     connection: AsyncConnection, sandbox: SandboxRow, *, with_event: bool = False, **values: Any
 ) -> int | None:
-    """Write, if nobody has written since this version was read. None: read again and think again.
+    """Change the row if its version is still the one that was read. None: the caller must read it again and decide
+    anew.
 
-    Answers the number of the row's last event; ``with_event`` takes the next one for an event of the caller's.
+    Returns the number of the row's last event; ``with_event`` reserves the next number for an event of the caller.
     """
-    _mark(connection, sandbox.sandbox_id)
+    _mark_changed(connection, sandbox.sandbox_id)
     if not _SECRET.isdisjoint(values):
         wipes(connection, sandboxes.name)
     if values.get("reason"):
@@ -143,15 +144,15 @@ async def change(
 
 
 async def patch(connection: AsyncConnection, sandbox_id: str, **values: Any) -> bool:
-    """Write what is not part of the state machine: a remembered timeout, a moment of activity."""
-    _mark(connection, sandbox_id)
+    """Set columns that are not part of the state machine, such as the timeout or the last activity."""
+    _mark_changed(connection, sandbox_id)
     if not _SECRET.isdisjoint(values):
         wipes(connection, sandboxes.name)
     return (await connection.execute(_PATCH, {"id": sandbox_id, **values})).rowcount == 1
 
 
 async def hide_git_credentials(connection: AsyncConnection) -> None:
-    """In rows from before they were kept out of them. A create that is under way still needs its own."""
+    """Remove credentials from rows of versions that stored them. A create under way still needs its own."""
     suspects = select(sandboxes.c.sandbox_id, sandboxes.c.git_url).where(
         sandboxes.c.git_url.like("%://%@%"), sandboxes.c.state != State.CREATING.value
     )
@@ -168,10 +169,10 @@ async def totals(connection: AsyncConnection, owner_id: str, *, other_than: str 
 
 
 async def total_memory(connection: AsyncConnection, *, other_than: str = "") -> int:
-    """MB of all owners' sandboxes. Until the transaction ends nobody else is told, so that two at once cannot both take
-    the last of it."""
-    if connection.dialect.name != "sqlite":  # whose write transactions exclude each other anyway
-        await connection.execute(_ONE_AT_A_TIME, {"number": _TOTAL_LOCK})
+    """MB of all owners' sandboxes. Holds a lock until the transaction ends, so that two concurrent creates cannot both
+    take the last memory."""
+    if connection.dialect.name != "sqlite":  # SQLite's write transactions exclude each other anyway
+        await connection.execute(_ADVISORY_LOCK, {"number": _TOTAL_LOCK})
     return int((await connection.execute(_TOTAL_MEMORY, {"other": other_than})).scalar_one())
 
 
@@ -185,9 +186,11 @@ async def page(
     limit: int,
     node_ids: Collection[str] | None = None,
 ) -> tuple[list[SandboxRow], str | None]:
-    """Newest first, by key: the hundredth page costs what the first does. Deleted ones only when asked for.
+    """Newest first, with keyset pagination: the hundredth page costs as much as the first. Deleted ones only on
+    request.
 
-    ``node_ids``: only those that are known to be on one of these nodes."""
+    ``node_ids``: only sandboxes recorded on one of these nodes.
+    """
     query = select(*COLUMNS)
     query = query.where(sandboxes.c.state.in_(states) if states else ALIVE)
     if owner_id is not None:
@@ -206,7 +209,7 @@ async def page(
 
 
 def _on(node_ids: Collection[str] | None) -> Any:
-    """On these nodes, or on nobody knows which. None: wherever."""
+    """On these nodes, or without a recorded node. None: on any."""
     if node_ids is None:
         return true()
     return or_(sandboxes.c.node_id.in_(sorted(node_ids)), sandboxes.c.node_id.is_(None))
@@ -221,8 +224,8 @@ async def unfinished(
     node_ids: Collection[str] | None = None,
     limit: int = 1000,
 ) -> list[SandboxRow]:
-    """Transitions on these nodes (None: on all) that no other server works on: no lease, our own, or that of a server
-    that has stopped beating."""
+    """Transitions on these nodes (None: all) that no other server works on: without a lease, or with that of this
+    server or of one whose heartbeats have stopped."""
     working = select(servers.c.server_id).where(lives(now, server_ttl), servers.c.server_id != server_id)
     query = (
         select(*COLUMNS)
@@ -256,8 +259,8 @@ async def at_provider(
     node_ids: Collection[str] | None = None,
     limit: int = 2000,
 ) -> list[tuple[str, State, str | None]]:
-    """Ids, states and nodes of everything that the provider should have on these nodes (None: on all), or may have
-    where the node was not written down; in order of id, a batch at a time."""
+    """Ids, states and nodes of the sandboxes that the provider should have on these nodes (None: all), or may have if
+    no node is recorded; a batch at a time, ordered by id."""
     query = (
         select(sandboxes.c.sandbox_id, sandboxes.c.state, sandboxes.c.node_id)
         .where(
@@ -273,7 +276,7 @@ async def at_provider(
 
 
 async def running(connection: AsyncConnection, node_ids: Collection[str] | None = None) -> list[tuple[str, str]]:
-    """Id and provider of everything that runs on these nodes; None: on all."""
+    """Id and provider of all running sandboxes on these nodes; None: all."""
     query = select(sandboxes.c.sandbox_id, sandboxes.c.provider)
     query = query.where(sandboxes.c.state == State.RUNNING, _on(node_ids))
     return [(sandbox_id, provider) for sandbox_id, provider in await connection.execute(query)]
@@ -285,15 +288,15 @@ async def running_since_before(connection: AsyncConnection, moment: float, limit
 
 
 async def changed_since(connection: AsyncConnection, owner_ids: Sequence[str], since: float) -> list[SandboxRow]:
-    """Those of these owners whose state has changed since then, by whichever server; deleted ones, too."""
+    """Sandboxes of these owners whose state has changed since then, on any server; deleted ones included."""
     lately = or_(and_(ALIVE, sandboxes.c.state_changed_at >= since), sandboxes.c.deleted_at >= since)
     query = select(*COLUMNS).where(sandboxes.c.owner_id.in_(owner_ids), lately)
     return [record(row) for row in (await connection.execute(query)).mappings()]
 
 
 async def shift(connection: AsyncConnection, seconds: float) -> None:
-    """Every moment of those that are still there, by as much as the clock was set: they are as old as they were, and
-    what is counted from these moments or until them stays what it was. Null stays null."""
+    """Shift the times of all sandboxes that are not deleted by the amount that the clock was set, so that ages and
+    durations stay the same. Null stays null."""
     moved = ("created_at", "started_at", "running_since", "last_activity_at", "state_changed_at", "ends_at")
     statement = (
         update(sandboxes)
@@ -302,12 +305,12 @@ async def shift(connection: AsyncConnection, seconds: float) -> None:
         .returning(sandboxes.c.sandbox_id)
     )
     for sandbox_id in (await connection.execute(statement)).scalars():
-        _mark(connection, sandbox_id)
+        _mark_changed(connection, sandbox_id)
 
 
 async def purge_deleted(connection: AsyncConnection, before: float, kept: int, limit: int = 2000) -> list[str]:
-    """Forget sandboxes that were deleted before this moment, and of each owner all but the latest so many (0: none of
-    those). Usage stays: it is what a bill is made of."""
+    """Purge sandboxes deleted before this time, and of each owner all but the latest ``kept`` (0: no such limit). Usage
+    is kept for billing."""
     deleted = sandboxes.c.state == State.DELETED
     query = select(sandboxes.c.sandbox_id).where(and_(sandboxes.c.deleted_at < before, deleted))
     ids = list((await connection.execute(query.limit(limit))).scalars())
@@ -318,13 +321,13 @@ async def purge_deleted(connection: AsyncConnection, before: float, kept: int, l
         oldest = oldest.order_by(sandboxes.c.deleted_at).limit(min(limit, found - kept))
         ids += (await connection.execute(oldest)).scalars()
     for sandbox_id in ids:
-        _mark(connection, sandbox_id)
+        _mark_changed(connection, sandbox_id)
     if ids:
         await connection.execute(delete(sandboxes).where(sandboxes.c.sandbox_id.in_(ids)))
     return ids
 
 
-def _mark(connection: AsyncConnection, sandbox_id: str) -> None:
+def _mark_changed(connection: AsyncConnection, sandbox_id: str) -> None:
     connection.info.setdefault(CHANGED, set()).add(sandbox_id)
 
 
@@ -353,7 +356,7 @@ def _read_cursor(cursor: str) -> tuple[float, str]:
 
 
 def labels_of(sandbox: SandboxRow) -> Mapping[str, str]:
-    """What a provider keeps beside the machine, enough to write the row again if the database is lost."""
+    """Labels stored beside the machine: enough to restore the row if the database is lost."""
     kept = {
         "key": sandbox.key,
         "owner_id": sandbox.owner_id,

@@ -1,7 +1,7 @@
-"""Finding an owner's sandboxes by what they are, in any of a few orders, a page at a time.
+"""Searches an owner's sandboxes by their properties, in one of several orders, a page at a time.
 
-A page is found by key. What SQL can tell (owner, labels) is asked of SQL; the rest is looked at row by row until the
-page is full, because it depends on the moment or on what a facade keeps with the row.
+Uses keyset pagination. Owner and labels are filtered in SQL; other conditions are checked row by row until the page is
+full, because they depend on the current time or on what a facade stores with the row.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _make_cursor(wanted: SearchFilter, at: Any, sandbox_id: str) -> str:
 
 
 def _read_cursor(wanted: SearchFilter) -> tuple[Any, str]:
-    """It goes on where it was made, so it is good for the same order only."""
+    """Parse a cursor; it is valid only for the order for which it was made."""
     cursor = wanted.cursor or ""
     try:
         order, descending, at, sandbox_id = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))

@@ -1,4 +1,4 @@
-"""Which server processes are alive, told by their heartbeats."""
+"""Which server processes are alive, according to their heartbeats."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ async def beat(connection: AsyncConnection, server_id: str, now: float) -> None:
 
 
 async def want(connection: AsyncConnection, server_id: str, pool: Any) -> None:
-    """Publish what this server wants to stand ready; None where it wants nothing any more."""
+    """Publish this server's warm-pool targets; None if it has none any more."""
     statement = update(servers).where(servers.c.server_id == server_id).values(pool=null() if pool is None else pool)
     await connection.execute(statement)
 
 
 def lives(now: float, ttl: float) -> ColumnElement[bool]:
-    """A heartbeat of the last ``ttl`` seconds. One from the future is no sign of life: it was written before the clock
-    was set back, and would keep what a dead server held for as long as that was."""
+    """Whether the last heartbeat is at most ``ttl`` seconds old. One in the future does not count: it was written
+    before the clock was set back, and would keep a dead server's leases alive for that long."""
     return servers.c.heartbeat_at.between(now - ttl, now + ttl)
 
 
 async def wanted_by_others(connection: AsyncConnection, server_id: str, now: float, ttl: float) -> list[Any]:
-    """What the other living servers have published."""
+    """The targets that other living servers have published."""
     query = select(servers.c.pool).where(servers.c.server_id != server_id, lives(now, ttl), servers.c.pool.is_not(None))
     return [pool for pool in (await connection.execute(query)).scalars() if pool is not None]
 
@@ -58,7 +58,7 @@ async def leave(connection: AsyncConnection, server_id: str) -> None:
 
 
 async def forget_others(connection: AsyncConnection, server_id: str) -> None:
-    """For a database that only one server uses at a time: whoever was there before is dead."""
+    """Remove all other servers: a database with one server at a time has no other that is alive."""
     await connection.execute(delete(servers).where(servers.c.server_id != server_id))
 
 
@@ -67,13 +67,13 @@ async def forget_stale(connection: AsyncConnection, before: float) -> None:
 
 
 async def noted(connection: AsyncConnection, server_id: str) -> int:
-    """The last note of this server that is in the database."""
+    """The number of this server's last note that is in the database."""
     query = select(notes.c.number).where(notes.c.server_id == server_id)
     return int((await connection.execute(query)).scalar_one_or_none() or 0)
 
 
 async def note(connection: AsyncConnection, server_id: str, number: int) -> None:
-    """With this transaction everything up to this note is in the database."""
+    """Record that with this transaction everything up to this note is in the database."""
     await connection.execute(_NOTE.on(connection), {"server_id": server_id, "number": number})
 
 

@@ -24,12 +24,12 @@ class ServiceRow:
     cwd: str
     user: str
     ready_path: str | None
-    """An HTTP path that answers when it is ready. None: an open port is enough."""
+    """HTTP path that answers when the service is ready. None: an open port is enough."""
     ready_timeout: float
 
 
 async def put(connection: AsyncConnection, service: ServiceRow) -> None:
-    """New, or in the place of the one with this name. Raises ``IntegrityError`` when another one has the port."""
+    """Add or replace the service of this name. Raises ``IntegrityError`` if another service has the port."""
     wipes(connection, services.name)
     values = asdict(service)
     statement = insert_for(connection, services).values(values)
@@ -48,7 +48,7 @@ async def count(connection: AsyncConnection, sandbox_id: str) -> int:
 
 
 async def size(connection: AsyncConnection, sandbox_id: str) -> int:
-    """Characters of their commands and variables together."""
+    """Total length of the commands and variables in characters."""
     each = func.length(services.c.command) + func.length(cast(services.c.env, Text))
     query = select(func.coalesce(func.sum(each), 0)).where(services.c.sandbox_id == sandbox_id)
     return int((await connection.execute(query)).scalar_one())

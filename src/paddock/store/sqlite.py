@@ -1,11 +1,10 @@
-"""SQLite connections for SQLAlchemy: a thread each, entered once per statement, and closed once whatever happens.
+"""SQLite connections for SQLAlchemy: one thread per connection, one thread switch per statement, closed exactly once.
 
-The stock driver enters its thread four times for one SELECT (open, execute, fetch, close), and each crossing costs more
-than the statement; and a task that is cancelled in the middle of a query can leave its connection waiting for ever.
-This speaks the same interface to SQLAlchemy's aiosqlite dialect without either.
+The aiosqlite driver switches threads four times for one SELECT (open, execute, fetch, close), and each switch costs
+more than the statement; and a task cancelled during a query can leave its connection waiting for ever. This module
+offers the same interface to SQLAlchemy's aiosqlite dialect without either problem.
 
-Short transactions on the way of a request do without a thread, and without this: see
-:mod:`paddock.store.inline_sqlite`.
+Short transactions during a request do not use it: see :mod:`paddock.store.inline_sqlite`.
 """
 
 from __future__ import annotations
@@ -22,42 +21,43 @@ from typing import Any
 
 PRAGMAS = (
     "PRAGMA journal_mode=WAL",
-    # NORMAL loses nothing when the process dies. After a power cut the last moments may be missing, and the reconciler
-    # finds those again at the providers.
+    # NORMAL loses nothing when the process dies. After a power failure the last transactions may be missing; the
+    # reconciler recovers those sandboxes from the providers.
     "PRAGMA synchronous=NORMAL",
     "PRAGMA temp_store=MEMORY",
-    "PRAGMA secure_delete=ON",  # what a deleted sandbox's rows held is overwritten, not left in free pages
-    "PRAGMA wal_autocheckpoint=0",  # see Store._committed
+    "PRAGMA secure_delete=ON",  # overwrite the rows of deleted sandboxes instead of leaving them in free pages
+    "PRAGMA wal_autocheckpoint=0",  # checkpoints are run by store.write_ahead_log
 )
-"""What every connection is told first."""
+"""Run on every new connection."""
 MAX_WAL_BYTES = 128 << 20
-"""A write-ahead log beyond this is not kept small any more: it is several times what writers are made to wait at."""
-_AGAIN_SECONDS = 0.005
+"""A write-ahead log beyond this size is out of control: it is several times the size at which writers are slowed
+down."""
+_BUSY_RETRY_S = 0.005
 _TRUNCATE_WAIT_S = 0.25
-"""How long readers are waited for while writers wait for us. Each reads within milliseconds."""
+"""How long to wait for readers while writers are blocked. A read takes milliseconds."""
 _Job = tuple["asyncio.Future[Any]", Callable[[], Any]]
 
 
 def connector(file: Path, mode: str, busy_seconds: float) -> Callable[[], Awaitable[Any]]:
-    """What SQLAlchemy calls for a new connection. ``mode`` is SQLite's: rw, or rwc to create the file."""
+    """The connection factory for SQLAlchemy. ``mode`` is SQLite's: rw, or rwc to create the file."""
     return lambda: _Connection(lambda: open_file(file, mode), busy_seconds)
 
 
 def open_file(file: Path, mode: str) -> sqlite3.Connection:
-    # Transactions are ours to begin, hence no isolation level; and to wait for, hence no timeout. Two threads use
-    # it, but never at the same time.
+    # Paddock begins transactions itself, hence no isolation level, and retries busy locks itself, hence no timeout. Two
+    # threads use the connection, but never at the same time.
     return sqlite3.connect(
         f"{file.as_uri()}?mode={mode}", uri=True, timeout=0, isolation_level=None, check_same_thread=False
     )
 
 
 class _Connection:
-    """Jobs are done in the order in which they come, so what follows a cancelled statement runs after it."""
+    """Jobs run in order of arrival, so what follows a cancelled statement runs after it."""
 
     def __init__(self, open_file: Callable[[], sqlite3.Connection], busy_seconds: float) -> None:
         self._open_file = open_file
         self._busy_seconds = busy_seconds
-        self._connection: sqlite3.Connection | None = None  # SQLAlchemy looks whether it is there
+        self._connection: sqlite3.Connection | None = None  # SQLAlchemy checks this attribute
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closed: asyncio.Future[Any] | None = None
 
@@ -91,7 +91,7 @@ class _Connection:
         await asyncio.shield(self.stop())
 
     def stop(self) -> asyncio.Future[Any]:
-        """Close after what is under way. The same future every time: it is closed once."""
+        """Close after pending jobs. Returns the same future every time, since it is closed once."""
         if self._closed is None:
             self._closed = asyncio.get_running_loop().create_future()
             self._jobs.put((self._closed, self._disconnect))
@@ -105,15 +105,15 @@ class _Connection:
         return self._connection
 
     async def cross(self, call: Callable[[], Any]) -> Any:
-        """Do this in the connection's thread."""
+        """Run ``call`` in the connection's thread."""
         if self._closed is not None:
             raise sqlite3.OperationalError("the connection is closed")
         done = asyncio.get_running_loop().create_future()
-        self._jobs.put((done, lambda: self._patiently(call)))
+        self._jobs.put((done, lambda: self._with_retries(call)))
         return await done
 
-    def _patiently(self, call: Callable[[], Any]) -> Any:
-        """Wait for a lock that others hold, for as long as is bearable."""
+    def _with_retries(self, call: Callable[[], Any]) -> Any:
+        """Retry while other connections hold the lock, up to the busy timeout."""
         until = time.monotonic() + self._busy_seconds
         while True:
             try:
@@ -121,7 +121,7 @@ class _Connection:
             except sqlite3.OperationalError as error:
                 if not is_busy(error) or time.monotonic() > until:
                     raise
-            time.sleep(_AGAIN_SECONDS)
+            time.sleep(_BUSY_RETRY_S)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -130,9 +130,9 @@ class _Connection:
             error: BaseException | None = None
             try:
                 answer = call()
-            except BaseException as problem:  # noqa: BLE001 - whatever it is, it belongs to the one who asked
+            except BaseException as problem:  # noqa: BLE001 - any error belongs to the awaiting caller
                 error = problem
-            with contextlib.suppress(RuntimeError):  # the loop has gone, and so has everybody who waited
+            with contextlib.suppress(RuntimeError):  # the event loop is closed, and its waiters with it
                 done.get_loop().call_soon_threadsafe(self._settle, done, answer, error)
 
     def _settle(self, done: asyncio.Future[Any], answer: Any, error: BaseException | None) -> None:
@@ -177,7 +177,7 @@ class _Cursor:
         return self._rows
 
     async def close(self) -> None:
-        """Closed already, in the connection's thread."""
+        """Does nothing: the cursor was closed in the connection's thread."""
 
     def _run(self, call: Callable[..., Any], statement: str, parameters: Any) -> None:
         cursor = self._connection.raw.cursor()
@@ -196,7 +196,7 @@ def is_busy(error: sqlite3.OperationalError) -> bool:
 
 
 def is_intact(file: Path) -> bool:
-    """Reads the whole database; blocking, for as long as it is large."""
+    """Whether SQLite's quick check passes. Blocking: reads the whole database."""
     with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, timeout=1)) as connection:
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         return bool(found == "ok")
@@ -211,17 +211,17 @@ def wal_bytes(file: Path) -> int:
 
 
 async def checkpoint(file: Path) -> None:
-    """Move what was written into the database itself. Waits for the disk, but keeps nobody else waiting for it.
+    """Copy the log into the database file. Waits for the disk, but blocks no other connection.
 
-    The log starts again at its beginning only when a writer finds it moved over completely, which never happens while
-    others go on writing: see :func:`truncate`.
+    The log restarts at its beginning only when a writer finds it copied completely, which never happens under
+    continuous writes: see :func:`truncate`.
     """
     await asyncio.to_thread(_checkpoint, file, "PASSIVE", 0.0)
 
 
 async def truncate(file: Path) -> bool:
-    """Move the rest and empty the log. For one who keeps writers away meanwhile; readers are waited for a moment.
-    False: somebody was still reading, or another program writes."""
+    """Copy the rest and empty the log. The caller must block writers meanwhile; waits a moment for readers. False if a
+    reader was still active, or another program writes."""
     return await asyncio.to_thread(_checkpoint, file, "TRUNCATE", _TRUNCATE_WAIT_S)
 
 

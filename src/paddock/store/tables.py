@@ -1,6 +1,6 @@
-"""The tables. Times are epoch seconds: the same on both databases, and immune to time zones.
+"""The tables. Times are epoch seconds: the same on both databases, independent of time zones.
 
-Listing and claiming must not slow down with the rows of the dead, so the indexes they use leave deleted sandboxes out.
+Listing and claiming must not slow down as deleted rows accumulate, so their indexes leave out deleted sandboxes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ metadata = MetaData(
 Time = Double
 BigInt = BigInteger().with_variant(Integer, "sqlite")
 
-# Written out in indexes and queries alike: a partial index is only used where the query says the same, word for word.
+# Used in indexes and queries alike: a partial index is only used if the query contains the same condition, literally.
 ALIVE = text("state != 'deleted'")
 LIVE = text("state IN ('creating', 'running', 'pausing', 'resuming')")
 NAMED = text("state != 'deleted' AND name IS NOT NULL")
@@ -90,9 +90,9 @@ sandboxes = Table(
     Column("node_id", Text, doc="whose provider has it; None in rows of before this was written down"),
 )
 
-# One index for each way of listing: newest first, by everybody, by owner, by user label; deleted ones by state only.
-# `sqlite_where` stands for both kinds of database: the migrations, which make the indexes, have it for PostgreSQL, too.
-# To say it here would have SQLAlchemy import PostgreSQL's dialect.
+# One index per listing: newest first, over all, by owner, by user label; deleted ones only by state. `sqlite_where`
+# stands for both databases: the migrations, which create the indexes, set it for PostgreSQL too. To set that here would
+# import SQLAlchemy's PostgreSQL dialect.
 for _name, _columns in {
     "all": ("created_at", "sandbox_id"),
     "owner": ("owner_id", "created_at", "sandbox_id"),

@@ -1,4 +1,4 @@
-"""Tickets that were given out and not used yet."""
+"""Tickets that were issued and not redeemed yet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def add(
 
 
 async def take(connection: AsyncConnection, digest: str) -> RowMapping | None:
-    """The row, to the one caller whose delete removed it."""
+    """Delete the ticket and return its row; of several concurrent callers only one gets it."""
     statement = delete(tickets).where(tickets.c.digest == digest).returning(tickets)
     return (await connection.execute(statement)).mappings().first()
 

@@ -1,6 +1,6 @@
-"""``INSERT … ON CONFLICT``, which SQLAlchemy has once for each kind of database.
+"""``INSERT … ON CONFLICT``, which SQLAlchemy has separately in each dialect.
 
-PostgreSQL's dialect is imported only by servers on PostgreSQL, with its driver: it takes longer than all of SQLite's.
+PostgreSQL's dialect is imported only by servers that use it: its import takes longer than all of SQLite's.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from paddock.store.inline_sqlite import prepared
 
 
 def insert_for(connection: AsyncConnection, table: Table) -> Any:
-    """An insert into this table that knows ``on_conflict_do_update`` and ``on_conflict_do_nothing``."""
+    """An insert with ``on_conflict_do_update`` and ``on_conflict_do_nothing``."""
     return _insert(connection.dialect.name, table)
 
 
 class Upsert:
-    """A statement that lives as long as the process: built, and compiled, once for each kind of database."""
+    """A statement that lives as long as the process: built and compiled once per dialect."""
 
     def __init__(self, table: Table, complete: Callable[[Any], Any]) -> None:
-        """``complete`` gets the insert and says what to do about a conflict."""
+        """``complete`` adds the conflict clause to the insert."""
         self._table = table
         self._complete = complete
         self._built: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What was used, per sandbox and day: seconds of running, commands, bytes in and out. What a bill or a chart needs."""
+"""Usage per sandbox and day: seconds of running time, commands, bytes in and out. The basis for billing and charts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def add(
 
 
 async def add_running(connection: AsyncConnection, sandbox: SandboxRow, since: float, until: float) -> None:
-    """Running time, split at midnight UTC. A clock that went back gives nothing, never less than nothing."""
+    """Add running time, split at midnight UTC. Adds nothing if the clock went back."""
     for start, seconds in _by_day(since, until):
         await add(connection, sandbox, start, seconds=seconds)
 
@@ -72,7 +72,7 @@ async def per_user(
     since: str | None,
     until: str | None,
 ) -> list[UsageRow]:
-    """A row for each user and day."""
+    """A row per user and day."""
     query = select(usage.c.user_id, usage.c.day, *_SUMS).group_by(usage.c.user_id, usage.c.day)
     if owner_id is not None:
         query = query.where(usage.c.owner_id == owner_id)
@@ -98,7 +98,7 @@ async def per_user(
 
 
 async def running(connection: AsyncConnection, *, owner_id: str | None, user_id: str | None) -> list[tuple[str, float]]:
-    """Whose sandboxes run, and since when without being written down."""
+    """Users of running sandboxes, and since when their running time is not recorded."""
     query = select(sandboxes.c.user_id, sandboxes.c.running_since).where(sandboxes.c.running_since.is_not(None))
     if owner_id is not None:
         query = query.where(sandboxes.c.owner_id == owner_id)
@@ -108,7 +108,7 @@ async def running(connection: AsyncConnection, *, owner_id: str | None, user_id:
 
 
 def days(since: float, until: float) -> Iterator[tuple[str, float]]:
-    """Seconds of each day in UTC."""
+    """Seconds on each day in UTC."""
     for start, seconds in _by_day(since, until):
         yield _day(start), seconds
 

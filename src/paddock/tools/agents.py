@@ -1,4 +1,4 @@
-"""Coding agents that run inside the sandbox, as programs that say in JSON lines what they do."""
+"""Coding agents that run inside the sandbox, as programs that report their progress in JSON lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from paddock.tools.tool import ToolFailed
 
 _MAX_LINE = 8 << 20
 HOMES = 'PATH="$PATH:$HOME/.local/bin:$HOME/.npm-global/bin"; export PATH; '
-"""For a shell that looks for what a user installed for himself."""
+"""For shells that look for programs installed by the user."""
 _PATH = HOMES + 'command -v "$1" >/dev/null || exit 127; '
 
 
@@ -45,7 +45,7 @@ class Conversation(ABC):
 
     @abstractmethod
     def hear(self, event: Mapping[str, Any]) -> str | None:
-        """Take in one line. Answers with what whoever waits should know."""
+        """Process one line. Returns a progress message, if there is one."""
 
 
 async def converse(
@@ -58,7 +58,7 @@ async def converse(
     seconds: float,
     before: str = "",
 ) -> ProcessInfo:
-    """Run it to its end. ``before``: a bit of shell that runs first."""
+    """Run the agent until its end. ``before``: shell code to run first."""
     spec = ProcessSpec(
         process_id=new_process_id(),
         argv=running.program(ctx, ["/bin/sh", "-c", f'{_PATH}{before}exec "$@"', "sh", *argv]),
@@ -87,7 +87,7 @@ async def converse(
 
 
 async def said(ctx: ToolContext, info: ProcessInfo) -> str:
-    """The last that it wrote where errors go, or anywhere."""
+    """The end of its error output, or of its output if there is none."""
     for stream in (Stream.STDERR, Stream.STDOUT):
         size = info.stderr_size if stream is Stream.STDERR else info.stdout_size
         chunk = await running.read(ctx, info, stream, max(0, size - 2000), 2000)
@@ -122,7 +122,7 @@ class _Lines:
             await give_turn()
             try:
                 event = await json_limits.loads_large(line)
-            except (ValueError, errors.Invalid):  # a warning, a banner, or more than anybody reads
+            except (ValueError, errors.Invalid):  # a warning, a banner, or JSON above the limits
                 continue
             if isinstance(event, dict):
                 news = self._hear(event) or news

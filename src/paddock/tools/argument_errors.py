@@ -1,4 +1,4 @@
-"""Arguments that do not fit a tool, said in sentences that a model can act on."""
+"""Explains invalid tool arguments in sentences that a model can act on."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pydantic import BaseModel, ValidationError
 from paddock.tools.nearest import nearest
 
 _SHOWN_PROBLEMS = 5
-_LONGEST_VALUE = 60
+_MAX_VALUE_LENGTH = 60
 _KINDS = {
     "string": "text", "int": "a whole number", "float": "a number", "finite_number": "a finite number",
     "bool": "true or false", "list": "a list", "dict": "an object", "model": "an object",
 }  # fmt: skip
-"""By how pydantic's names of errors begin."""
+"""By the prefix of pydantic's error types."""
 
 
 def explain(tool: str, arguments: type[BaseModel], problem: ValidationError) -> str:
@@ -57,16 +57,16 @@ def _sentence(each: Mapping[str, Any], arguments: type[BaseModel]) -> str:
         case "string_too_long" | "too_long":
             return f"`{name}` is too long: {context['max_length']} at most."
     kind = next((words for begin, words in _KINDS.items() if str(each["type"]).startswith(begin)), None)
-    if kind is None:  # none of the tools has arguments of that sort yet
+    if kind is None:  # no tool has arguments of this kind yet
         return f"`{name}` cannot be {_shown(each['input'])}."
     return f"`{name}` must be {kind}, not {_shown(each['input'])}."
 
 
 def _branch(part: int | str) -> bool:
-    """Of a union, which pydantic puts into the place of the problem."""
+    """Whether a part of a location is a union branch, which pydantic adds."""
     return isinstance(part, str) and (part in _KINDS or part == "str" or "[" in part)
 
 
 def _shown(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}…"

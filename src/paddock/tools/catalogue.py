@@ -1,4 +1,4 @@
-"""Every tool there is, by name."""
+"""All tools, by name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TOOLS: dict[str, Tool] = {tool.name: tool for kit in KITS for tool in kit.tools}
 
 
 def find(name: str) -> Tool:
-    """By its own name, or by the one that LangChain knows it by."""
+    """Find a tool by its own name, or by its LangChain name."""
     for tool in TOOLS.values():
         if name in (tool.name, tool.langchain):
             return tool
@@ -52,7 +52,7 @@ def find(name: str) -> Tool:
 
 
 def usual_tools(text: str) -> Selection:
-    """What a setting says that MCP clients are shown. Raises where it names what there is not."""
+    """Parse the setting for the tools that MCP clients are shown. Raises if it names an unknown tool."""
     selection = Selection.parse(text)
     selection.of(list(TOOLS.values()))
     return selection

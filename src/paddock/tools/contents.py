@@ -1,7 +1,7 @@
-"""The text of a file as a whole, for tools that change it: read, changed and written back without losing anything.
+"""Whole text files, for tools that change them: read, changed and written back without loss.
 
-Two changes of one file wait for each other, so that neither undoes the other; a change from elsewhere between the
-read and the write is noticed, and refused.
+Changes of one file are serialized, so that neither undoes the other; a change made elsewhere between the read and the
+write is detected and refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from paddock.tools.excerpt import once
 from paddock.tools.tool import ToolFailed
 
 MAX_TEXT = 16 << 20
-"""Bytes of the largest file that is changed as a whole."""
+"""Maximum bytes of a file that is changed as a whole."""
 
 _locks: WeakValueDictionary[tuple[int, str, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -29,20 +29,20 @@ _locks: WeakValueDictionary[tuple[int, str, str], asyncio.Lock] = WeakValueDicti
 class Contents:
     info: FileInfo
     text: str
-    """With the line endings that it has."""
+    """With its original line endings."""
     marked: bool
-    """Begins with a byte order mark, which is not part of ``text``."""
+    """Whether it begins with a byte order mark, which is not part of ``text``."""
 
     @property
     def crlf(self) -> bool:
-        """Every line ends as on Windows."""
+        """Whether every line ends with CRLF."""
         return "\r\n" in self.text and self.text.count("\n") == self.text.count("\r\n")
 
 
 @asynccontextmanager
 async def turn(ctx: ToolContext, path: str) -> AsyncIterator[None]:
-    """Whoever changes this file next waits until this one is done."""
-    # A lock belongs to a loop; the number of the loop keeps those of two servers in one process apart.
+    """Serialize changes of this file."""
+    # A lock belongs to an event loop; the loop's id keeps those of two servers in one process apart.
     key = (id(asyncio.get_running_loop()), ctx.machine.sandbox_id, path)
     lock = _locks.setdefault(key, asyncio.Lock())
     async with lock:
@@ -69,7 +69,7 @@ async def load(ctx: ToolContext, path: str) -> Contents:
 
 
 async def save(ctx: ToolContext, path: str, before: Contents | None, text: str) -> FileInfo:
-    """``before``: what the change was made of; None for a file that is new."""
+    """``before``: the contents on which the change is based; None for a new file."""
     mode = None
     if before is not None:
         await _unchanged(ctx, path, before.info)
@@ -77,7 +77,7 @@ async def save(ctx: ToolContext, path: str, before: Contents | None, text: str) 
     data = text.encode(errors="strict")
     if before is not None and before.marked:
         data = codecs.BOM_UTF8 + data
-    # Through a symlink: the file that it stands for is replaced, not the link.
+    # Through a symlink: replace the file it points to, not the link.
     target = path if before is None else (await ctx.machine.resolve(path, user=ctx.user)).path
     return await ctx.machine.write_file(target, once(data), mode=mode, user=ctx.user)
 

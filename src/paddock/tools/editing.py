@@ -1,4 +1,4 @@
-"""Replacing text in text: exactly, once unless all is asked for, and with a helpful word where it does not fit."""
+"""Exact text replacement: once unless all occurrences are requested, with helpful errors if it does not match."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from paddock.tools.contents import MAX_TEXT
 from paddock.tools.tool import ToolFailed
 
-_SHOWN_PLACES = 8
+_MAX_SHOWN_LINES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Edit:
     old: str
     new: str
     every: bool = False
-    """Each place, rather than the only one."""
+    """Replace every occurrence; otherwise there must be exactly one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Replaced:
 
 
 def replace_all(text: str, crlf: bool, edits: Sequence[Edit]) -> Replaced:
-    """One after the other; all of them, or ToolFailed. ``crlf``: every line of the text ends as on Windows."""
+    """Apply the edits in order; raises ToolFailed unless all apply. ``crlf``: every line of the text ends with CRLF."""
     count, first = 0, 0
     for number, edit in enumerate(edits, 1):
         try:
@@ -54,9 +54,9 @@ def _replace(text: str, crlf: bool, edit: Edit) -> Replaced:
     if count == 0:
         raise ToolFailed(f"old_string is not in the file.{_hint(text, old)}")
     if count > 1 and not edit.every:
-        lines = ", ".join(map(str, _lines_of(text, old)[:_SHOWN_PLACES]))
+        lines = ", ".join(map(str, _lines_of(text, old)[:_MAX_SHOWN_LINES]))
         raise ToolFailed(
-            f"old_string is in the file {count} times (lines {lines}{', …' if count > _SHOWN_PLACES else ''}). "
+            f"old_string is in the file {count} times (lines {lines}{', …' if count > _MAX_SHOWN_LINES else ''}). "
             "Give more of the text around the right one, or set replace_all."
         )
     if len(text) + count * (len(new) - len(old)) > MAX_TEXT:
@@ -71,7 +71,7 @@ def _with_crlf(text: str) -> str:
 def _lines_of(text: str, old: str) -> list[int]:
     found: list[int] = []
     at, line, seen = text.find(old), 1, 0
-    while at != -1 and len(found) <= _SHOWN_PLACES:
+    while at != -1 and len(found) <= _MAX_SHOWN_LINES:
         line += text.count("\n", seen, at)
         seen = at
         found.append(line)
@@ -80,10 +80,10 @@ def _lines_of(text: str, old: str) -> list[int]:
 
 
 def _hint(text: str, old: str) -> str:
-    """Where it would fit but for white space; that is what is usually wrong."""
+    """Find where the text would match except for white space, the most common mistake."""
     wanted = [line.strip() for line in old.strip("\r\n").splitlines()]
     if any(wanted):
-        # Stripped lines hold no line ends, so that one search in one string finds them all; it costs linear time.
+        # Stripped lines contain no line ends, so one search in one string finds them all in linear time.
         lines = "".join(f"\n{line.strip()}" for line in text.splitlines()) + "\n"
         at = lines.find("".join(f"\n{line}" for line in wanted) + "\n")
         if at != -1:

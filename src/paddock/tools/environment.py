@@ -1,8 +1,8 @@
-"""Variables that outlast a call: kept in a file of the sandbox that the commands of later tools read.
+"""Variables that persist between calls: stored in a file of the sandbox that commands of later tools read.
 
-The file is a script, so that it needs nothing but a shell. What a caller gives for one command wins. Only the sandbox's
-own user reads it: root must not run what that user wrote. The plain ``run-command`` route does not read it: its
-environment is the sandbox's own and what the request gives, and most of its commands need no shell at all.
+The file is a shell script, so that it needs nothing but a shell. Variables given for one command take precedence. Only
+the sandbox's own user reads it: root must not run what that user wrote. The plain ``run-command`` route does not read
+it: its environment is that of the sandbox and the request, and most of its commands need no shell.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from paddock.tools.excerpt import once
 
 FILE = "environment.sh"
 GIVEN = "PADDOCK_GIVEN"
-"""Names of the variables that were given for this command alone."""
+"""Names of the variables that were given for this command only."""
 MAX_BYTES = 256 * 1024
 MAX_VARIABLE = 128 * 1024
-"""Bytes. With a longer one the kernel starts no program at all (MAX_ARG_STRLEN)."""
+"""In bytes. With a longer one the kernel starts no program (MAX_ARG_STRLEN)."""
 
 
 def given(env: Mapping[str, str]) -> dict[str, str]:
@@ -39,7 +39,7 @@ async def remembered(ctx: ToolContext) -> dict[str, str]:
     first = b"".join(chunks).decode(errors="replace").partition("\n")[0]
     try:
         found = json_limits.loads(first.removeprefix("# ").encode())
-    except (ValueError, errors.Invalid):  # somebody wrote something of their own there
+    except (ValueError, errors.Invalid):  # the user has changed the file
         return {}
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
@@ -48,6 +48,6 @@ async def remember(ctx: ToolContext, variables: Mapping[str, str]) -> None:
     lines = ["# " + json.dumps(dict(variables))]
     for name, value in variables.items():
         lines.append(f'case ":${{{GIVEN}-}}:" in *:{name}:*) ;; *) export {name}={shlex.quote(value)} ;; esac')
-    # A shell below this one has them already, and may have changed them.
+    # Shells started by this one have them already, and may have changed them.
     lines.append(f"unset {GIVEN}")
     await ctx.machine.write_file(file(ctx), once("\n".join([*lines, ""]).encode()), mode=0o600, user=ctx.user)

@@ -1,4 +1,4 @@
-"""Long texts, cut to what an answer may hold: the beginning and the end stay, the whole is kept in a file."""
+"""Shortens long texts to what a reply may hold: keeps the beginning and the end; the whole text is stored in a file."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from paddock.tools.context import ToolContext
 
 _HEAD_SHARE = 0.4
-"""The end of an output says more than its beginning: that is where errors stand."""
+"""The end of an output is more useful than its beginning, because errors are there."""
 
 
-_PIECE_CHARACTERS = 1 << 20
+_CHUNK_CHARACTERS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
     text: str
     file: str | None = None
-    """Where the whole is, if this is not."""
+    """File with the whole text, if this is an excerpt."""
 
 
 async def excerpt(ctx: ToolContext, text: str, name: str, room: int | None = None) -> Excerpt:
-    """The text, if it fits; else its two ends, with the whole in a file named after ``name``."""
+    """The text if it fits; else its beginning and end, with the whole stored in a file named after ``name``."""
     room = ctx.inline if room is None else room
     if len(text) <= room:
         return Excerpt(text)
@@ -42,15 +42,15 @@ def cut(text: str, room: int, where: str) -> str:
 
 
 async def keep(ctx: ToolContext, text: str, name: str) -> str:
-    """In a file of its own; answers with its path."""
+    """Store the text in a new file; returns its path."""
     path = f"{ctx.folder}/outputs/{name}-{secrets.token_hex(4)}.txt"
     await ctx.machine.write_file(path, _pieces(text), user=ctx.user)
     return path
 
 
 async def _pieces(text: str) -> AsyncIterator[bytes]:
-    for at in range(0, len(text), _PIECE_CHARACTERS):
-        yield text[at : at + _PIECE_CHARACTERS].encode(errors="replace")
+    for at in range(0, len(text), _CHUNK_CHARACTERS):
+        yield text[at : at + _CHUNK_CHARACTERS].encode(errors="replace")
         await asyncio.sleep(0)
 
 

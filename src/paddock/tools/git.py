@@ -1,4 +1,4 @@
-"""Git as tools run it: never asks anybody, says what to do when something is missing, shows no passwords."""
+"""Runs git for tools: never prompts, explains what is missing, and hides passwords."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _GITHUB = (
     "credential.https://github.com.helper="
     '!f() { test -n "$GITHUB_TOKEN" && echo username=x-access-token && echo "password=$GITHUB_TOKEN"; }; f'
 )
-"""For GitHub, the token that the sandbox was given, if it was."""
+"""Credential helper for GitHub that uses the sandbox's token, if it has one."""
 
-_MASKED = 64 * 1024
-"""Characters of git's output that are looked through for passwords, of which the last are shown."""
-_SHOWN_OF_FAILURE = 3000
+_SEARCHED_CHARACTERS = 64 * 1024
+"""Number of trailing characters of git's output that are searched for passwords; of these the last are shown."""
+_SHOWN_CHARACTERS = 3000
 
 _HINTS = (
     (r"not a git repository", "Give the path of a repository, clone one with git_clone, or run `git init`."),
@@ -62,7 +62,7 @@ async def git(
     seconds: float = 60,
     fails: bool = True,
 ) -> running.ProgramResult:
-    """One command of git in a repository. Unless ``fails`` is off, one that does not succeed is a ``ToolFailed``."""
+    """Run one git command in a repository. Raises ``ToolFailed`` if it fails, unless ``fails`` is false."""
     every = (_GITHUB, "advice.detachedHead=false", "core.quotePath=false", *settings)
     argv = ["git", *(word for setting in every for word in ("-c", setting)), *words]
     ran = await running.run(ctx, argv, what=f"git {words[0]}", cwd=ctx.path(repository), env=_ENV, seconds=seconds)
@@ -73,22 +73,22 @@ async def git(
 
 
 def failed(command: str, ran: running.ProgramResult) -> ToolFailed:
-    said = last_words(ran.err, ran.out, _SHOWN_OF_FAILURE)
+    said = last_words(ran.err, ran.out, _SHOWN_CHARACTERS)
     hint = next((hint for pattern, hint in _HINTS if re.search(pattern, said)), "")
     return ToolFailed(f"git {command} failed: {said or f'exit code {ran.info.exit_code}'}\n{hint}".rstrip())
 
 
 def last_words(first: str, second: str, limit: int) -> str:
-    """The end of what was printed to two streams, without passwords."""
+    """The end of the output on two streams, without passwords."""
     text = "\n".join(part for part in (first.strip(), second.strip()) if part)
-    if len(text) > _MASKED:
-        # Not the rest of a word: its beginning would have told that it holds a password.
-        text = text[-_MASKED:]
+    if len(text) > _SEARCHED_CHARACTERS:
+        # Drop the rest of a word: its missing start could have shown that it contains a password.
+        text = text[-_SEARCHED_CHARACTERS:]
         text = text[next((at for at, char in enumerate(text) if char.isspace()), len(text)) :]
     return masked(text)[-limit:].strip()
 
 
 def masked(text: str) -> str:
-    """Without the passwords that may stand in URLs."""
-    # Begins at the slashes, of which there are few, and not at every letter that might be a scheme's first.
+    """Hide passwords in URLs."""
+    # Matches from the slashes, which are rare, and not from every letter that might begin a scheme.
     return re.sub(r"(?<=\w)://[^/@\s]+@", "://***@", text)

@@ -1,8 +1,8 @@
-"""Patterns of paths: ``*`` and ``?`` within a name, ``**`` across directories, ``[…]`` and ``{a,b}``.
+"""Path patterns: ``*`` and ``?`` within a name, ``**`` across directories, ``[…]`` and ``{a,b}``.
 
-A pattern and the names it is tried on are both a tenant's, so matching never backtracks: every place in the pattern
-that could be reached is a bit of one number, and each character of the path moves all of them at once. A path costs
-its length, whatever the pattern is.
+Both the pattern and the paths come from a tenant, so matching never backtracks: every reachable position in the pattern
+is a bit of an integer, and each character of the path advances all of them at once. The cost is linear in the path's
+length, for any pattern.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from paddock.tools.tool import ToolFailed
 
 MAX_PATTERN = 1000
 MAX_ALTERNATIVES = 100
-"""That the braces of one pattern may stand for."""
+"""Maximum alternatives that the braces of one pattern expand to."""
 
 
-class _Many(Enum):
-    """Stand for any number of characters."""
+class _Wildcard(Enum):
+    """Wildcards for any number of characters."""
 
     IN_NAME = "*"
     ANYTHING = "**"
@@ -47,30 +47,30 @@ _POSIX_CLASSES: dict[str, Callable[[str], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Set:
-    """``[…]``, or ``?``: one character out of several."""
+    """``[…]`` or ``?``: one character of a set."""
 
     ranges: tuple[tuple[str, str], ...] = ()
     classes: tuple[str, ...] = ()
     negated: bool = False
 
     def __contains__(self, char: str) -> bool:
-        if char == "/":  # POSIX: only a slash of the pattern fits one of a path
+        if char == "/":  # POSIX: only a slash in the pattern matches one in the path
             return False
         named = any(first <= char <= last for first, last in self.ranges)
         return (named or any(_POSIX_CLASSES[name](char) for name in self.classes)) != self.negated
 
 
-_Atom = str | _Set | _Many
+_Atom = str | _Set | _Wildcard
 _ONE_IN_NAME = _Set(negated=True)
 _SET = re.compile(r"([!^]?+)(\]?+(?:\[:[^]/:]*:\]|\[=[^/]=\]|\[\.[^/]\.\]|[^]/])*+)\]")
-"""From behind the bracket that opens a set to the one that closes it. The first character may be a bracket itself, and
-one with a slash in it is none, both as in a shell."""
+"""From after the bracket that opens a set to the one that closes it. As in a shell, the first character may be a
+bracket itself, and a set with a slash in it is not a set."""
 _SET_IN_BRACKETS = re.compile(r"\[" + _SET.pattern)
 _SET_MEMBER = re.compile(r"\[:(?P<named>[^]:]*):\]|\[=(?P<like>.)=\]|\[\.(?P<symbol>.)\.\]|(?P<char>.)", re.DOTALL)
 
 
 class Glob:
-    """For paths relative to where the search begins."""
+    """Matches paths relative to the directory of the search."""
 
     def __init__(self, alternatives: Iterable[Sequence[_Atom]]) -> None:
         self._alternatives = [_Alternative(atoms) for atoms in alternatives]
@@ -80,7 +80,7 @@ class Glob:
 
 
 def compile_glob(pattern: str) -> Glob:
-    """A pattern without a slash fits a name in any directory."""
+    """Compile a pattern. One without a slash matches a name in any directory."""
     if len(pattern) > MAX_PATTERN:
         raise ToolFailed(f"The pattern is longer than {MAX_PATTERN} characters.")
     pattern = pattern.removeprefix("./")
@@ -93,14 +93,14 @@ def compile_glob(pattern: str) -> Glob:
 
 
 def filtered(pattern: str, paths: Iterable[str]) -> list[str]:
-    """Those that fit, sorted."""
+    """The matching paths, sorted."""
     glob = compile_glob(pattern)
     return sorted(path for path in paths if glob.matches(path))
 
 
 def without_sets(pattern: str) -> str:
-    """One that fits at least the same, in characters that mean the same to ripgrep: its sets fit a slash, its ranges
-    may not be empty, and it has no classes."""
+    """A pattern that matches at least the same paths, using only syntax that has the same meaning in ripgrep, whose
+    sets match a slash, reject empty ranges, and have no classes."""
     wider = _SET_IN_BRACKETS.sub("?", pattern)
     wider = "".join("?" if char in "[\\" or (char == "!" and at == 0) else char for at, char in enumerate(wider))
     return wider if wider.count("{") == wider.count("}") else "**"
@@ -109,16 +109,16 @@ def without_sets(pattern: str) -> str:
 class _Alternative:
     """One pattern without braces, as an automaton whose states are bits.
 
-    Bit ``n`` is set when what was read so far fits the pattern up to its atom ``n``. A single character moves its bit
-    one up. ``*`` and ``**`` keep theirs and can be passed for nothing. ``**/`` has two: before a directory, where it
-    can be passed, and within its name, from where a slash leads back.
+    Bit ``n`` is set if the characters so far match the first ``n`` atoms. A single character moves its bit one up.
+    ``*`` and ``**`` keep theirs and may be skipped. ``**/`` has two: before a directory, where it may be skipped, and
+    within a directory's name, from which a slash leads back.
     """
 
     def __init__(self, atoms: Sequence[_Atom]) -> None:
         self._ending = _literal_end(atoms)
         many = tuple(atoms[: len(atoms) - len(self._ending)])
-        self._any_name = many == (_Many.DIRECTORIES, _Many.IN_NAME) and "/" not in self._ending
-        """As most patterns are: ``*.py``, in any directory."""
+        self._any_name = many == (_Wildcard.DIRECTORIES, _Wildcard.IN_NAME) and "/" not in self._ending
+        """The most common form: ``*.py``, in any directory."""
         self._chars: dict[str, int] = {}
         self._sets: list[tuple[_Set, int]] = []
         self._stays = self._stays_in_name = self._enters = self._inside = self._skip_one = self._skip_two = 0
@@ -129,13 +129,13 @@ class _Alternative:
                     self._chars[atom] = self._chars.get(atom, 0) | bit
                 case _Set():
                     self._sets.append((atom, bit))
-                case _Many.IN_NAME:
+                case _Wildcard.IN_NAME:
                     self._stays_in_name |= bit
                     self._skip_one |= bit
-                case _Many.ANYTHING:
+                case _Wildcard.ANYTHING:
                     self._stays |= bit
                     self._skip_one |= bit
-                case _Many.DIRECTORIES:
+                case _Wildcard.DIRECTORIES:
                     self._enters |= bit
                     self._skip_two |= bit
                     bit <<= 1
@@ -145,7 +145,7 @@ class _Alternative:
         self._moves: dict[str, tuple[int, int]] = {}
 
     def matches(self, path: str) -> bool:
-        if not path.endswith(self._ending):  # most paths end here
+        if not path.endswith(self._ending):  # rejects most paths
             return False
         if self._any_name:
             return not path.startswith("/") and "//" not in path
@@ -170,7 +170,7 @@ class _Alternative:
             reached = further
 
     def _moves_of(self, char: str) -> tuple[int, int]:
-        """The bits that this character moves one up, and those that it leaves where they are."""
+        """The bits that this character moves one up, and those that it leaves in place."""
         up = self._chars.get(char, 0)
         for each, bit in self._sets:
             up |= bit if char in each else 0
@@ -180,11 +180,11 @@ class _Alternative:
 
 
 def _merged(atoms: Sequence[_Atom]) -> list[_Atom]:
-    """Two of the same kind of ``*`` in a row say nothing more than one."""
+    """Merge repeated wildcards of the same kind."""
     merged: list[_Atom] = []
     for atom in atoms:
         last = merged[-1] if merged else None
-        if isinstance(atom, _Many) and atom is last:
+        if isinstance(atom, _Wildcard) and atom is last:
             continue
         merged.append(atom)
     return merged
@@ -199,13 +199,13 @@ def _literal_end(atoms: Sequence[_Atom]) -> str:
     return "".join(reversed(end))
 
 
-# Reading. A pattern is a list of alternatives, each a list of atoms; braces multiply them.
+# Parsing. A pattern is a list of alternatives, each a list of atoms; braces multiply them.
 
 _Alternatives = list[list[_Atom]]
 
 
 def _read(pattern: str) -> _Alternatives:
-    # For each open brace: what stood before it, and the alternatives in it so far.
+    # For each open brace: what came before it, and its alternatives so far.
     outer: list[tuple[_Alternatives, _Alternatives]] = []
     here: _Alternatives = [[]]
     at, last_brace = 0, pattern.rfind("}")
@@ -238,16 +238,16 @@ def _read(pattern: str) -> _Alternatives:
     return here
 
 
-def _read_star(pattern: str, at: int) -> tuple[_Many, int]:
+def _read_star(pattern: str, at: int) -> tuple[_Wildcard, int]:
     if pattern[at - 1 : at + 2] == "**/":
-        return _Many.DIRECTORIES, at + 2
+        return _Wildcard.DIRECTORIES, at + 2
     if pattern[at : at + 1] == "*":
-        return _Many.ANYTHING, at + 1
-    return _Many.IN_NAME, at
+        return _Wildcard.ANYTHING, at + 1
+    return _Wildcard.IN_NAME, at
 
 
 def _read_set(inside: str, *, negated: bool) -> _Set:
-    """A range from a later character to an earlier one holds none."""
+    """Parse a set. A range from a later character to an earlier one is empty."""
     members = list(_SET_MEMBER.finditer(inside))
     ranges: list[tuple[str, str]] = []
     classes: list[str] = []

@@ -1,7 +1,7 @@
-"""Where the hunks of a patch belong in a file, and the file with them.
+"""Locates the hunks of a patch in a file, and applies them.
 
-Lines are found by an index, so that a patch costs its own length and the file's. Only where the same lines stand in
-many places must each of them be compared; how much of that there may be is limited.
+Lines are found by an index, so that the cost is linear in the patch and the file. Only lines that occur in many places
+have to be compared one by one, and the number of those comparisons is limited.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from paddock.tools.patches import Hunk
 from paddock.tools.tool import ToolFailed
 
 _COMPARED_PER_LINE = 50
-"""Lines that may be compared, for each line of the file and the patch."""
+"""Maximum line comparisons per line of the file and the patch."""
 
 _SAME: tuple[Callable[[str], str], ...] = (str, str.rstrip, str.strip)
-"""Exactly; else but for white space."""
+"""Compared exactly; then ignoring white space."""
 
 
 class FileLines:
-    """The lines of one file, and what is compared in them so far."""
+    """The lines of one file, and the remaining number of comparisons."""
 
     def __init__(self, lines: list[str], patch_lines: int, path: str) -> None:
         self.lines = lines
@@ -29,7 +29,7 @@ class FileLines:
         self._indexed: dict[Callable[[str], str], tuple[list[str], dict[str, list[int]]]] = {}
 
     def find(self, hunk: Hunk, begin: int) -> int | None:
-        """Where the old lines of a hunk are, at or after ``begin``."""
+        """The position of the hunk's old lines, at or after ``begin``."""
         for anchor in hunk.anchors:
             found = self._next(anchor, begin)
             if found is None:
@@ -51,7 +51,7 @@ class FileLines:
         last = len(given) - len(wanted)
         if hunk.at_end and last >= begin and self._fits(given, wanted, last):
             return last
-        # The line that is in the fewest places says where to look.
+        # Search by the line that occurs in the fewest places.
         offset, rarest = 0, places.get(wanted[0], [])
         for number, line in enumerate(wanted):
             found = places.get(line)
@@ -86,7 +86,7 @@ class FileLines:
         return places[at] if at < len(places) else None
 
     def _index(self, same: Callable[[str], str]) -> tuple[list[str], dict[str, list[int]]]:
-        """The lines as they are compared, and in which places each of them stands."""
+        """The lines as they are compared, and the positions of each."""
         if same not in self._indexed:
             given = [same(line) for line in self.lines]
             places: dict[str, list[int]] = {}
@@ -97,7 +97,7 @@ class FileLines:
 
 
 def _nearest(places: Sequence[int], begin: int, near: int | None) -> Iterator[int]:
-    """Those from ``begin`` on: in their order, or from ``near`` outwards, the earlier of two first."""
+    """Positions from ``begin`` on: in order, or by distance from ``near``, the earlier of two first."""
     first = bisect_left(places, begin)
     if near is None:
         for number in range(first, len(places)):
@@ -115,7 +115,7 @@ def _nearest(places: Sequence[int], begin: int, near: int | None) -> Iterator[in
 
 
 def patched(text: str, crlf: bool, hunks: list[Hunk], path: str) -> str:
-    """The text with all of the hunks, which stand in their order. Raises ToolFailed where one does not fit."""
+    """The text with all hunks applied, which are in order. Raises ToolFailed if one does not match."""
     text = text.replace("\r\n", "\n") if crlf else text
     ends = text.endswith("\n") or not text
     lines = text.removesuffix("\n").split("\n") if text else []
@@ -136,7 +136,7 @@ def patched(text: str, crlf: bool, hunks: list[Hunk], path: str) -> str:
             if mark == "+":
                 out.append(line)
             else:
-                # What stays is taken from the file: the patch may differ in white space.
+                # Context lines are taken from the file: those of the patch may differ in white space.
                 out += [lines[at]] if mark == " " else []
                 at += 1
         if hunk.newline_at_end is not None:

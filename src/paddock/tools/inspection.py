@@ -1,4 +1,4 @@
-"""What runs in a sandbox, read from /proc with nothing but a shell and grep."""
+"""Processes and ports of a sandbox, read from /proc with only a shell and grep."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from paddock.tools.tool import ToolFailed
 
 _LISTEN = "0A"
 _AGENT_PORTS = frozenset({53, 3128})
-"""The name server and the proxy; MCP's is a setting."""
+"""Name server and proxy; the port of MCP is a setting."""
 _SERVICE = re.escape(FOLDER) + r"/(?:addons/)?(interpreter|browser-server|vscode)/"
 _KERNEL = "kernel"
-_LEAST_EPHEMERAL_PORT = 32768
+_MIN_EPHEMERAL_PORT = 32768
 
 _PROCESSES = r"""
 cd /proc || exit 1
@@ -58,11 +58,11 @@ class ListeningPort(BaseModel):
     process: str | None = None
     pid: int | None = None
     own: bool = False
-    """Paddock's, which nobody opened: its proxy, MCP, interpreter, browser, VS Code."""
+    """Whether the port belongs to Paddock: its proxy, MCP, interpreter, browser, VS Code."""
 
 
 async def processes(ctx: ToolContext) -> list[ProcessRow]:
-    """By pid, without those that only looked."""
+    """Processes by pid, without those of this query."""
     ran = await running.run(ctx, ["/bin/sh", "-c", _PROCESSES], what="process_list")
     facts, stats, owners, lines = (ran.out.split("\036") + [""] * 4)[:4]
     numbers = [int(number) for number in facts.split()[:2] if number.isdecimal() and len(number) < 10]
@@ -94,7 +94,7 @@ async def processes(ctx: ToolContext) -> list[ProcessRow]:
 
 
 async def listening(ctx: ToolContext) -> list[ListeningPort]:
-    """By port; one that listens on several addresses is named once."""
+    """Listening ports by number; one on several addresses is listed once."""
     ran = await running.run(ctx, ["/bin/sh", "-c", _LISTENING], what="port_list")
     sockets, files, names, lines = (ran.out.split("\036") + [""] * 4)[:4]
     holders: dict[str, int] = {}
@@ -121,7 +121,7 @@ async def listening(ctx: ToolContext) -> list[ListeningPort]:
 
 
 def _services(lines: str) -> dict[int, str]:
-    """Which service of Paddock a process is, by the name of its folder below /opt/paddock."""
+    """Which of Paddock's services a process belongs to, by its directory below /opt/paddock."""
     found: dict[int, str] = {}
     for pid, word in re.findall(r"(?:^|\0)(\d+)/cmdline:([^\0]*)", lines.replace("/proc/", "")):
         if program := re.match(_SERVICE, word):
@@ -132,16 +132,16 @@ def _services(lines: str) -> dict[int, str]:
 
 
 def _is_own(port: ListeningPort, services: Mapping[int, str], of_agent: Collection[int]) -> bool:
-    if port.pid is None:  # the agent holds it, whose descriptors a user cannot see
+    if port.pid is None:  # held by the agent, whose descriptors a user cannot read
         return port.port in of_agent
     service = services.get(port.pid)
-    if service == _KERNEL:  # in which the user's code runs, and may serve something; the other is IPython's own
-        return port.port >= _LEAST_EPHEMERAL_PORT and port.address == "127.0.0.1"
+    if service == _KERNEL:  # runs the user's code, which may listen on ports; the others are IPython's own
+        return port.port >= _MIN_EPHEMERAL_PORT and port.address == "127.0.0.1"
     return service is not None
 
 
 def _address(digits: str) -> str:
-    """The kernel prints each 32 bits in the order of the machine's bytes: little-endian wherever Paddock runs."""
+    """The kernel prints each 32 bits in host byte order: little-endian on all supported architectures."""
     data = b"".join(bytes.fromhex(digits[at : at + 8])[::-1] for at in range(0, len(digits), 8))
     if len(data) == 4:
         return ".".join(map(str, data))
@@ -150,7 +150,7 @@ def _address(digits: str) -> str:
 
 
 def _family(listed: list[ProcessRow], pid: int | None) -> set[int]:
-    """A process and all below it."""
+    """A process and all its descendants."""
     children: dict[int, list[int]] = {}
     for each in listed:
         children.setdefault(each.ppid, []).append(each.pid)

@@ -1,4 +1,4 @@
-"""Which tools could do nothing in a sandbox, because the program that they drive is not installed there."""
+"""Which tools cannot work in a sandbox, because the program that they need is not installed there."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from paddock.tools import running
 from paddock.tools.agents import HOMES
 from paddock.tools.catalogue import TOOLS
 
-_LOOK_TIMEOUT_S = 10.0
+_CHECK_TIMEOUT_S = 10.0
 _AGENTS = {"claude": "claude_code", "codex": "codex"}
-_LOOK = (
+_CHECK_SCRIPT = (
     f"{HOMES}for name in {' '.join(_AGENTS)}; do "
     'command -v "$name" >/dev/null 2>&1 && echo "$name"; done\n' + installation.PRESENCE
 )
@@ -20,13 +20,13 @@ BROWSER = frozenset(tool.name for tool in TOOLS.values() if tool.kit == "browser
 
 
 async def not_installed(machine: Machine, user: str) -> frozenset[str] | None:
-    """Names of tools. None: the sandbox did not say."""
-    argv = ["/bin/sh", "-c", _LOOK]
+    """Names of the tools. None if the check failed."""
+    argv = ["/bin/sh", "-c", _CHECK_SCRIPT]
     label = f"{running.LABEL}what is installed"
-    spec = ProcessSpec(new_process_id(), argv, cwd="/", user=user, hard_timeout=_LOOK_TIMEOUT_S, label=label)
+    spec = ProcessSpec(new_process_id(), argv, cwd="/", user=user, hard_timeout=_CHECK_TIMEOUT_S, label=label)
     try:
-        ended, stdout, _ = await machine.run(spec, _LOOK_TIMEOUT_S)
-    except errors.PaddockError:  # a list is better than none; a call will say what is wrong
+        ended, stdout, _ = await machine.run(spec, _CHECK_TIMEOUT_S)
+    except errors.PaddockError:  # calls report what is wrong; the list is shown anyway
         return None
     if ended.exit_code != 0:
         return None

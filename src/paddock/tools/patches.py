@@ -1,4 +1,4 @@
-"""Patches, read: the ``*** Begin Patch`` form that models write, and unified diffs as git makes them."""
+"""Parses patches: the ``*** Begin Patch`` form that models write, and unified diffs as produced by git."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from paddock.tools.tool import ToolFailed
 
 
-class Act(StrEnum):
+class PatchAction(StrEnum):
     ADD = "added"
     UPDATE = "updated"
     DELETE = "deleted"
@@ -20,12 +20,12 @@ class Hunk:
     lines: list[tuple[str, str]] = field(default_factory=list)
     """`` ``, ``-`` or ``+``, and the line."""
     anchors: list[str] = field(default_factory=list)
-    """Lines that come before it somewhere: the class, the function."""
+    """Lines that come before the hunk: the class, the function."""
     at: int | None = None
-    """The line where it was, if the patch says so."""
+    """Its line number, if the patch gives it."""
     at_end: bool = False
     newline_at_end: bool | None = None
-    """Whether the file then ends with one; None: as before."""
+    """Whether the file then ends with a newline; None: as before."""
 
     @property
     def old(self) -> list[str]:
@@ -34,7 +34,7 @@ class Hunk:
 
 @dataclass
 class Change:
-    act: Act
+    act: PatchAction
     path: str
     moved_to: str | None = None
     hunks: list[Hunk] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Change:
 
 
 MAX_FILES = 1000
-"""That one patch may change."""
+"""Maximum files that one patch may change."""
 
 
 def read(patch: str) -> list[Change]:
@@ -79,8 +79,8 @@ def _read_envelope(text: str) -> list[Change]:
         if line.strip() == "*** End Patch":
             return changes
         if named := _FILE.fullmatch(line.rstrip()):
-            act = {"Add": Act.ADD, "Update": Act.UPDATE, "Delete": Act.DELETE}[named[1]]
-            changes.append(Change(act, named[2].strip(), hunks=[Hunk()] if act is Act.ADD else []))
+            act = {"Add": PatchAction.ADD, "Update": PatchAction.UPDATE, "Delete": PatchAction.DELETE}[named[1]]
+            changes.append(Change(act, named[2].strip(), hunks=[Hunk()] if act is PatchAction.ADD else []))
         elif not changes:
             raise ToolFailed(f"Line {number} of the patch comes before any file: {line[:100]!r}")
         else:
@@ -89,10 +89,10 @@ def _read_envelope(text: str) -> list[Change]:
 
 
 def _read_line(change: Change, line: str, number: int) -> None:
-    if change.act is Act.DELETE:
+    if change.act is PatchAction.DELETE:
         if line.strip():
             raise ToolFailed(f"Line {number} of the patch: a deleted file has no lines, but there is {line[:100]!r}.")
-    elif change.act is Act.ADD:
+    elif change.act is PatchAction.ADD:
         if line.startswith("+"):
             change.hunks[0].lines.append(("+", line[1:]))
         elif line.strip():
@@ -134,7 +134,7 @@ def _read_unified(text: str) -> list[Change]:
         if line.startswith(("GIT binary patch", "Binary files ")):
             raise ToolFailed("The patch has a binary file in it: apply it with git apply, through run_command.")
         if line.startswith("rename from ") and lines[at : at + 1] and lines[at].startswith("rename to "):
-            changes.append(Change(Act.UPDATE, line[12:], moved_to=lines[at][10:]))
+            changes.append(Change(PatchAction.UPDATE, line[12:], moved_to=lines[at][10:]))
             at += 1
         elif line.startswith("--- ") and lines[at : at + 1] and lines[at].startswith("+++ "):
             _name(changes, _path(line[4:], "a/"), _path(lines[at][4:], "b/"))
@@ -150,15 +150,15 @@ def _name(changes: list[Change], old: str | None, new: str | None) -> None:
     if old is None and new is None:
         raise ToolFailed("The patch has a file that is /dev/null on both sides.")
     if old is None:
-        changes.append(Change(Act.ADD, new or ""))
+        changes.append(Change(PatchAction.ADD, new or ""))
     elif new is None:
-        changes.append(Change(Act.DELETE, old))
-    elif not changes or (changes[-1].path, changes[-1].moved_to) != (old, new):  # else the lines of a rename
-        changes.append(Change(Act.UPDATE, old, moved_to=None if new == old else new))
+        changes.append(Change(PatchAction.DELETE, old))
+    elif not changes or (changes[-1].path, changes[-1].moved_to) != (old, new):  # else lines of a rename
+        changes.append(Change(PatchAction.UPDATE, old, moved_to=None if new == old else new))
 
 
 def _read_hunk(change: Change, place: re.Match[str], lines: list[str], at: int) -> int:
-    """Counts the lines, as the hunk says how many there are: one may look like the beginning of the next file."""
+    """Read a hunk by its line counts, because a line may look like the start of the next file."""
     old, new = (int(count) if count is not None else 1 for count in (place[2], place[4]))
     hunk = Hunk(at=int(place[1]))
     while (old > 0 or new > 0) and at < len(lines):
@@ -182,7 +182,7 @@ def _read_hunk(change: Change, place: re.Match[str], lines: list[str], at: int) 
 
 
 def _no_newline(hunk: Hunk) -> None:
-    """Said of the line before. Of one that goes, it means that there is a newline from now on."""
+    """Applies to the line before. For a removed line it means that the file has a final newline from now on."""
     hunk.newline_at_end = bool(hunk.lines) and hunk.lines[-1][0] == "-"
 
 

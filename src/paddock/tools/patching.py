@@ -1,4 +1,4 @@
-"""Patches, applied: every change is worked out before the first is made, and taken back if one cannot be."""
+"""Applies patches: all changes are computed before the first is made, and reverted if one fails."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from paddock.tools.contents import Contents, load, save, turn
 from paddock.tools.context import ToolContext
 from paddock.tools.excerpt import once
 from paddock.tools.hunks import patched
-from paddock.tools.patches import Act
+from paddock.tools.patches import PatchAction
 from paddock.tools.reading import tidy
 from paddock.tools.tool import ToolFailed
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One file: what it was, and what it becomes."""
+    """The change of one file: its contents before and after."""
 
-    act: Act
+    act: PatchAction
     path: str
     target: str
     before: Contents | None
@@ -30,36 +30,36 @@ class Step:
 
 
 MAX_CHANGED_TEXT = 64 << 20
-"""Characters of all files together that one patch changes."""
+"""Maximum characters of all files together that one patch changes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
-    """What a patch says of one file, without its lines."""
+class PatchHeader:
+    """What a patch does to one file, without the lines."""
 
-    act: Act
+    act: PatchAction
     path: str
     moved_to: str | None
     added: int
     removed: int
 
 
-def headings(patch: str) -> list[Heading]:
+def headings(patch: str) -> list[PatchHeader]:
     return [
-        Heading(change.act, change.path, change.moved_to, change.lines("+"), change.lines("-"))
+        PatchHeader(change.act, change.path, change.moved_to, change.lines("+"), change.lines("-"))
         for change in patches.read(patch)
     ]
 
 
 def texts(patch: str, before: list[tuple[str, bool] | None], names: list[str]) -> list[str | None]:
-    """What each file of the patch becomes: None is a file no more. ``before``: its text, and whether it has CRLF."""
+    """The new text of each file of the patch; None: deleted. ``before``: its old text, and whether it has CRLF."""
     found: list[str | None] = []
     for change, was, name in zip(patches.read(patch), before, names, strict=True):
-        if change.act is Act.ADD:
+        if change.act is PatchAction.ADD:
             lines = [line for hunk in change.hunks for _, line in hunk.lines]
             ends = all(hunk.newline_at_end is not False for hunk in change.hunks)
             found.append("\n".join(lines) + ("\n" if lines and ends else ""))
-        elif change.act is Act.DELETE or was is None:
+        elif change.act is PatchAction.DELETE or was is None:
             found.append(None)
         else:
             found.append(patched(was[0], was[1], change.hunks, name))
@@ -77,7 +77,7 @@ async def apply(ctx: ToolContext, patch: str) -> list[Step]:
     return steps
 
 
-async def _plan_all(ctx: ToolContext, patch: str, changes: list[Heading]) -> list[Step]:
+async def _plan_all(ctx: ToolContext, patch: str, changes: list[PatchHeader]) -> list[Step]:
     before: list[Contents | None] = []
     named: set[str] = set()
     size = 0
@@ -97,26 +97,26 @@ async def _plan_all(ctx: ToolContext, patch: str, changes: list[Heading]) -> lis
     return [_step(ctx, *each) for each in zip(changes, before, after, strict=True)]
 
 
-def _step(ctx: ToolContext, change: Heading, before: Contents | None, text: str | None) -> Step:
+def _step(ctx: ToolContext, change: PatchHeader, before: Contents | None, text: str | None) -> Step:
     path, target = _places(ctx, change)
     removed = change.removed
-    if change.act is Act.DELETE and before is not None:
+    if change.act is PatchAction.DELETE and before is not None:
         removed = before.text.count("\n")
     return Step(change.act, path, target, before, text, change.added, removed)
 
 
-def _places(ctx: ToolContext, change: Heading) -> tuple[str, str]:
+def _places(ctx: ToolContext, change: PatchHeader) -> tuple[str, str]:
     path = tidy(ctx.path(change.path))
     return path, tidy(ctx.path(change.moved_to)) if change.moved_to else path
 
 
-async def _before(ctx: ToolContext, change: Heading, path: str, target: str) -> Contents | None:
-    """What is there now; None where nothing is, and nothing should be."""
-    if change.act is Act.ADD or target != path:
+async def _before(ctx: ToolContext, change: PatchHeader, path: str, target: str) -> Contents | None:
+    """The current contents; None for a file to be added. Raises if that file exists."""
+    if change.act is PatchAction.ADD or target != path:
         with suppress(errors.NotFound):
             await ctx.machine.stat(target, user=ctx.user)
             raise ToolFailed(f"{target} exists already. Update or delete it instead. Nothing was changed.")
-    if change.act is Act.ADD:
+    if change.act is PatchAction.ADD:
         return None
     try:
         return await load(ctx, path)
@@ -154,7 +154,7 @@ async def _make(ctx: ToolContext, step: Step) -> None:
 
 
 async def _take_back(ctx: ToolContext, step: Step) -> None:
-    """As well as it goes: whatever stood in the way of the change may stand in the way of this."""
+    """Revert a change as far as possible: whatever made the change fail may prevent this, too."""
     if step.before is None or step.target != step.path:
         with suppress(errors.PaddockError):
             await ctx.machine.remove(step.target, user=ctx.user)

@@ -1,4 +1,4 @@
-"""Reading files for a model: pages of numbered lines, and pictures."""
+"""Reads files for a model: pages of numbered lines, and images."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from paddock.tools.tool import ToolFailed
 MAX_PICTURE = 5 << 20
 MAX_LINE = 2000
 _MAX_COUNTED = 256 << 20
-"""Bytes that are read at most to count lines."""
-_BEGINNING = 8192
+"""Maximum bytes read to count lines."""
+_BEGINNING_BYTES = 8192
 
 
 @dataclass
 class TextPage:
     lines: list[str] = field(default_factory=list)
-    """With their ends."""
+    """With their line ends."""
     total: int | None = 0
     more: bool = False
     cut: bool = False
 
 
 def tidy(path: str) -> str:
-    """Without ``.``, ``..``, and slashes that mean nothing."""
+    """Normalize a path: removes ``.``, ``..`` and redundant slashes."""
     return "/" + posixpath.normpath(path).lstrip("/")
 
 
 async def beginning(ctx: ToolContext, path: str) -> bytes:
-    return b"".join([chunk async for chunk in ctx.machine.read_file(path, 0, _BEGINNING, user=ctx.user)])
+    return b"".join([chunk async for chunk in ctx.machine.read_file(path, 0, _BEGINNING_BYTES, user=ctx.user)])
 
 
 def picture_type(begin: bytes) -> str | None:
@@ -56,7 +56,7 @@ async def picture(ctx: ToolContext, info: FileInfo, path: str) -> bytes:
 
 
 async def lines(ctx: ToolContext, path: str, offset: int, limit: int) -> TextPage:
-    """From line ``offset`` on, as many as are asked for and fit; all others are counted only."""
+    """Lines from ``offset`` on, as many as requested and fit; the others are only counted."""
     page, counter = TextPage(), _Lines(offset, limit, ctx.inline)
     async for chunk in ctx.machine.read_file(path, user=ctx.user):
         counter.feed(chunk)
@@ -72,14 +72,14 @@ async def lines(ctx: ToolContext, path: str, offset: int, limit: int) -> TextPag
 
 
 class _Lines:
-    """Takes a file apart without holding more of it than the lines that are wanted."""
+    """Splits a file into lines, and keeps only the requested ones in memory."""
 
     def __init__(self, offset: int, limit: int, room: int) -> None:
         self._offset, self._limit, self._room = offset, limit, room
         self._line = bytearray()
         self._length = 0
         self.number = 0
-        """Of lines that have ended."""
+        """Number of complete lines so far."""
         self.seen = 0
         self.full = False
         self.taken: list[str] = []
@@ -103,11 +103,11 @@ class _Lines:
             self._finish(b"")
 
     def _wanted_in(self, chunk: bytes) -> bool:
-        """Whether a line of this chunk may be one of those that are asked for."""
+        """Whether a line of this chunk may be requested."""
         return not self.full and self.number + chunk.count(b"\n") + 1 >= self._offset
 
     def _add(self, part: bytes) -> None:
-        # Four bytes are the longest that a character has; what is cut later can be cut here.
+        # A character has at most four bytes; what will be cut later can be cut here.
         self._line += part[: max(0, 4 * MAX_LINE + 8 - len(self._line))]
         self._length += len(part)
 

@@ -72,7 +72,7 @@ def _tool(tool: Tool) -> str:
 
 
 def _prose(description: str) -> str:
-    """Line breaks that mean something stay: those of an indented or marked block."""
+    """Keep significant line breaks: those of an indented or marked block."""
     if "*** Begin Patch" not in description:
         return description
     before, form = description.split("\n*** Begin Patch", 1)

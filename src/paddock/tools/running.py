@@ -1,4 +1,4 @@
-"""Running programs for tools: in the environment that the sandbox's user has, with news while it takes long."""
+"""Runs programs for tools, in the environment of the sandbox's user, with progress reports while they run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from paddock.tools.context import ToolContext
 from paddock.tools.tool import ToolFailed
 
 BEAT = 3.0
-"""Seconds between two words to whoever waits."""
+"""Seconds between two progress reports."""
 LABEL = "paddock tool: "
-"""How the label of a process begins that a tool runs for itself; no task of the model's."""
+"""Label prefix of processes that a tool runs for itself, which are not tasks of the model."""
 NOT_FOUND = 127
 
-_READ = 1 << 18
-_DECODED = 1 << 20
-"""Bytes at a time; others have their turn in between."""
+_READ_BYTES = 1 << 18
+_DECODED_BYTES = 1 << 20
+"""Bytes decoded at once; other tasks run in between."""
 _EXEC = '[ -r "$0" ] && . "$0"; exec "$@"'
 _SHELL = (
     '[ -r "$0" ] && . "$0"; [ -x /bin/bash ] && exec /bin/bash -c "$1"; '
@@ -52,12 +52,12 @@ class ProgramResult:
 
 
 def program(ctx: ToolContext, argv: Sequence[str]) -> list[str]:
-    """The command line of a program in the remembered environment."""
+    """The command line of a program in the persistent environment."""
     return ["/bin/sh", "-c", _EXEC, environment.file(ctx), *argv]
 
 
 def shell(ctx: ToolContext, command: str) -> list[str]:
-    """The same for a command of bash, or of sh where there is no bash."""
+    """The same for a command of bash, or of sh if there is no bash."""
     return ["/bin/sh", "-c", _SHELL, environment.file(ctx), command]
 
 
@@ -72,7 +72,7 @@ async def run(
     limit: int = 4 << 20,
     stdin: bytes | None = None,
 ) -> ProgramResult:
-    """A program that a tool needs, to its end. One that takes longer is ended, and so is one whose caller leaves."""
+    """Run a program until it ends. It is killed at the timeout, or if the caller is cancelled."""
     spec = ProcessSpec(
         process_id=new_process_id(),
         argv=program(ctx, argv),
@@ -80,14 +80,14 @@ async def run(
         env=environment.given(env or {}),
         user=ctx.user,
         stdin=stdin is not None,
-        hard_timeout=seconds + 30,  # should this server go away in the middle
+        hard_timeout=seconds + 30,  # in case this server dies meanwhile
         label=f"{LABEL}{what}",
     )
     machine = ctx.machine
     try:
         if stdin is not None:
             await machine.spawn(spec)
-            with suppress(errors.ProcessEnded):  # it may not care for it
+            with suppress(errors.ProcessEnded):  # the program may not read its input
                 await machine.write_stdin(spec.process_id, stdin)
                 await machine.close_stdin(spec.process_id)
         info, stdout, stderr = await machine.run(spec, min(BEAT, seconds), limit)
@@ -105,7 +105,8 @@ async def run(
 
 
 async def wait(ctx: ToolContext, info: ProcessInfo, seconds: float, what: str) -> ProcessInfo:
-    """One that has run for a beat already, at its end or when the time is over. Says every few seconds how it goes."""
+    """Wait for a process that has run for a beat already, until its end or the timeout. Reports progress every few
+    seconds."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     deadline = begun + seconds
@@ -119,14 +120,14 @@ async def wait(ctx: ToolContext, info: ProcessInfo, seconds: float, what: str) -
 async def output(
     ctx: ToolContext, process_id: str, offset: int = 0, seconds: float | None = None, stderr_offset: int = 0
 ) -> AsyncGenerator[OutputChunk | None, None]:
-    """Its output as it comes, until it has ended or the time is over. None when nothing came for a while."""
+    """A process's output as it is written, until its end or the timeout. None if nothing came for a while."""
     loop = asyncio.get_running_loop()
     deadline = None if seconds is None else loop.time() + seconds
     chunks = ctx.machine.follow(process_id, offset, stderr_offset)
     step: asyncio.Future[OutputChunk | None] | None = None
     try:
         while deadline is None or loop.time() < deadline:
-            # A task, because a timeout must not end the step itself: what it was about to bring would be lost.
+            # A task, because a timeout must not cancel the step: its result would be lost.
             step = step or asyncio.ensure_future(_next(chunks))
             await asyncio.wait({step}, timeout=BEAT if deadline is None else min(BEAT, deadline - loop.time()))
             if not step.done():
@@ -159,10 +160,10 @@ async def last_line(ctx: ToolContext, info: ProcessInfo) -> str:
 
 
 async def read(ctx: ToolContext, info: ProcessInfo, stream: Stream, offset: int, limit: int) -> OutputChunk:
-    """From there on, as far as it goes without a gap; where the spool has dropped the first of it, what comes after."""
+    """Output from ``offset`` on, up to the first gap; if the spool has dropped the beginning, what comes after it."""
     begin, data = offset, bytearray()
     while len(data) < limit:
-        wanted = min(_READ, limit - len(data))
+        wanted = min(_READ_BYTES, limit - len(data))
         chunk = await ctx.machine.read_output(info.process_id, stream, begin + len(data), wanted)
         if data and chunk.skipped:
             break
@@ -174,11 +175,11 @@ async def read(ctx: ToolContext, info: ProcessInfo, stream: Stream, offset: int,
 
 
 async def whole_characters(chunk: OutputChunk, ended: bool) -> tuple[str, int]:
-    """As text, and where to read on: a character whose rest has not come yet is left for the next time."""
+    """The chunk as text, and the offset to continue at: an incomplete trailing character is left for the next read."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     texts = []
-    for at in range(0, len(chunk.data), _DECODED):
-        texts.append(decoder.decode(chunk.data[at : at + _DECODED]))
+    for at in range(0, len(chunk.data), _DECODED_BYTES):
+        texts.append(decoder.decode(chunk.data[at : at + _DECODED_BYTES]))
         await asyncio.sleep(0)
     left = len(decoder.getstate()[0])
     texts.append(decoder.decode(b"", final=ended))
@@ -186,7 +187,7 @@ async def whole_characters(chunk: OutputChunk, ended: bool) -> tuple[str, int]:
 
 
 def needs(ran: ProgramResult, name: str, how: str) -> None:
-    """Raises when the program is not there at all."""
+    """Raise if the program is not installed."""
     if ran.info.exit_code == NOT_FOUND:
         raise ToolFailed(f"{name} is not installed in this sandbox. {how}")
 

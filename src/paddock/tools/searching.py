@@ -1,6 +1,6 @@
-"""Finding files and lines in them: with ripgrep where the sandbox has it, else with find and grep.
+"""Finds files, and lines in them: with ripgrep if the sandbox has it, else with find and grep.
 
-Both see the same files: not those in ``.git``, ``node_modules`` and their like unless asked for, and no binary ones.
+Both search the same files: not those in ``.git``, ``node_modules`` and the like unless requested, and no binary files.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from paddock.tools.globs import compile_glob, without_sets
 from paddock.tools.tool import ToolFailed
 
 PRUNED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache", ".pytest_cache")
-"""Directories that are searched only when the path or the pattern names them."""
+"""Directories that are searched only if the path or the pattern names them."""
 MAX_LINE = 500
-_SECONDS = 60.0
-_LIMIT = 8 << 20
-"""Bytes of what a search finds that are read."""
+_SEARCH_TIMEOUT_S = 60.0
+_MAX_OUTPUT_BYTES = 8 << 20
+"""Maximum bytes of a search's output."""
 _SPECIAL = frozenset(r"\.^$*+?{}[]|()")
 _NUMBERED = re.compile(r"(\d{1,12})([:-])")
 
@@ -53,16 +53,16 @@ class MatchLine:
     number: int
     text: str
     matches: bool
-    """Rather than stands beside one that does."""
+    """Whether it matches, or is a context line."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchReport:
-    """What was found, of which only the part that was asked for is here."""
+    """The requested page of the results, with totals of all."""
 
     lines: list[MatchLine]
     files: list[tuple[str, int]]
-    """With the number of lines that match."""
+    """With the number of matching lines."""
     total_lines: int
     total_files: int
     total_matches: int
@@ -70,19 +70,23 @@ class SearchReport:
 
 @dataclass(frozen=True, slots=True)
 class ResultPage:
-    """Which of the lines, and which of the files, are wanted."""
+    """The requested range of lines and of files."""
 
     offset: int
     limit: int
 
 
 async def find(ctx: ToolContext, folder: str, pattern: str, having: str = "") -> list[str]:
-    """Paths below a folder that fit, sorted. ``having``: only those whose name has this text, whatever the case."""
-    compile_glob(pattern)  # what is no pattern is said before anything is searched
+    """Matching paths below a directory, sorted. ``having``: only those whose name contains this text, ignoring case."""
+    compile_glob(pattern)  # report an invalid pattern before searching
     pruned = [name for name in PRUNED if name not in pattern and f"/{name}" not in f"{folder}/"]
     names = [word for name in pruned for word in ("-o", "-name", name)][1:]
     ran = await running.run(
-        ctx, ["/bin/sh", "-c", _FIND, "sh", folder, *names], what="find files", seconds=_SECONDS, limit=_LIMIT
+        ctx,
+        ["/bin/sh", "-c", _FIND, "sh", folder, *names],
+        what="find files",
+        seconds=_SEARCH_TIMEOUT_S,
+        limit=_MAX_OUTPUT_BYTES,
     )
     if not ran.ok:
         raise ToolFailed(f"{folder} could not be searched: {ran.err.strip()[:300]}")
@@ -90,7 +94,7 @@ async def find(ctx: ToolContext, folder: str, pattern: str, having: str = "") ->
 
 
 def fitting(output: bytes, pattern: str, having: str = "") -> list[str]:
-    """Of what ``find`` printed."""
+    """Filter the output of ``find``."""
     glob, having = compile_glob(pattern), having.lower()
     found = (line[2:] for line in output.decode(errors="replace").splitlines() if line.startswith("./"))
     return sorted(path for path in found if having in path.rsplit("/", 1)[-1].lower() and glob.matches(path))
@@ -108,9 +112,9 @@ async def grep(
     context: int,
     multiline: bool,
 ) -> SearchReport:
-    """Files with lines that fit, sorted by path."""
+    """Files with matching lines, sorted by path."""
     if glob:
-        compile_glob(glob)  # what is no pattern is said before anything is searched
+        compile_glob(glob)  # report an invalid pattern before searching
     info = await ctx.machine.stat(path, follow=True, user=ctx.user)
     folder, one = (path, None) if info.type is FileType.DIRECTORY else path.rsplit("/", 1)
     folder = folder or "/"
@@ -132,7 +136,7 @@ def report(
     part: ResultPage,
     glob: str | None = None,
 ) -> SearchReport:
-    """Of what a search printed, if the file fits."""
+    """Build the report from a search's output, filtered by file pattern."""
     by_path: dict[str, list[MatchLine]] = {}
     for line in read(folder, output.decode(errors="replace")):
         by_path.setdefault(line.path, []).append(line)
@@ -174,7 +178,7 @@ async def _ripgrep(
     argv += [f"--context={context}"] if context else []
     script = 'command -v rg >/dev/null || exit 127; "$@" | head -c 8388608; exit 0'
     if not literal:
-        # The pipe hides how rg ended; a pattern that is none must be heard of.
+        # The pipe hides rg's exit code, so an invalid pattern is checked for first.
         script = (
             "command -v rg >/dev/null || exit 127; "
             'printf "" | rg --no-config -e "$0" - >/dev/null; [ $? -gt 1 ] && exit 2; "$@" | head -c 8388608; exit 0'
@@ -184,8 +188,8 @@ async def _ripgrep(
         ["/bin/sh", "-c", script, pattern, *argv, "-e", pattern, "--", one or "."],
         what="search",
         cwd=folder,
-        seconds=_SECONDS,
-        limit=_LIMIT,
+        seconds=_SEARCH_TIMEOUT_S,
+        limit=_MAX_OUTPUT_BYTES,
     )
 
 
@@ -226,8 +230,8 @@ async def _plain(
             *(["-I"] if await _knows_binaries(ctx) else []),
         ],
         what="search",
-        seconds=_SECONDS,
-        limit=_LIMIT,
+        seconds=_SEARCH_TIMEOUT_S,
+        limit=_MAX_OUTPUT_BYTES,
         stdin="\0".join(["./" + name for name in files] + [""]).encode(errors="surrogateescape") if files else b"",
     )  # fmt: skip
     if not ran.ok:
@@ -250,12 +254,12 @@ async def _knows_binaries(ctx: ToolContext) -> bool:
 
 
 def _posix(pattern: str) -> str:
-    """What models write most, in the words of POSIX: grep -E knows no \\d, and no groups without a number."""
+    """Translate common syntax to POSIX: grep -E knows neither \\d nor non-capturing groups."""
     return pattern.replace(r"\d", "[0-9]").replace(r"\D", "[^0-9]").replace("(?:", "(")
 
 
 def _line(path: str, text: str) -> MatchLine | None:
-    """``12:a line that matches``, ``12-one beside it``."""
+    """Parse ``12:a matching line`` or ``12-a context line``."""
     found = _NUMBERED.match(text)
     if found is None:
         return None

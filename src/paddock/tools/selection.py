@@ -1,6 +1,6 @@
-"""Which tools an MCP client is shown: what is installed, a small set, everything, or what it names.
+"""Which tools an MCP client is shown: those that are installed, a small set, all, or those that it names.
 
-Every tool stays callable whatever is shown: a list is read by a model in each conversation, a name costs nothing.
+Every tool stays callable whatever is shown: a model reads the list in each conversation, which costs tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MINIMAL_TOOLS = frozenset(
     ("read_file", "write_file", "edit_file", "list_directory", "search_files", "run_command", "task_output")
 )
 GROUPS = {"shell": ("commands", "shells"), "code": ("python",), "web": ("network", "browser")}
-"""Words for kits that people try first."""
+"""Aliases of kits that users try first."""
 USERS = "mcp"
 """The tools of the user's own MCP servers."""
 _MAX_WORDS = 100
@@ -30,8 +30,7 @@ class Selection:
 
     @classmethod
     def parse(cls, text: str) -> Selection:
-        """``files,shell``: profiles, kits, names of tools, patterns with ``*``; one that begins with ``-`` is left
-        out."""
+        """Parse ``files,shell``: profiles, kits, tool names, patterns with ``*``; a leading ``-`` excludes."""
         words = tuple(dict.fromkeys(word for part in text.split(",") if (word := part.strip().lower())))
         if len(words) > _MAX_WORDS:
             raise errors.Invalid(f"`tools` may name {_MAX_WORDS} things.")
@@ -41,11 +40,11 @@ class Selection:
 
     @property
     def needs_look(self) -> bool:
-        """Whether it matters what is installed."""
+        """Whether the selection depends on what is installed."""
         return DEFAULT in self.words
 
     def of(self, tools: Sequence[Tool], not_installed: Collection[str] = ()) -> list[Tool]:
-        """The tools that it shows. Raises where a word means none."""
+        """The selected tools. Raises if a word matches none."""
         wanted: set[str] = set()
         for word in self.words:
             name = word.removeprefix("-")

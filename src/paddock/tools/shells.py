@@ -1,8 +1,8 @@
-"""Shells that last: one bash on a terminal per name, which keeps its directory, variables and programs between calls.
+"""Persistent shells: one bash on a terminal per name, which keeps its directory, variables and programs between calls.
 
 The shell marks in its output where each command begins (its number) and, by its prompt, where it ended (number, exit
-code, directory). So whoever looks at the output knows what belongs to which command and whether the shell is free,
-and no server has to remember anything.
+code, directory). The output alone thus shows what belongs to which command and whether the shell is free, so no server
+needs to keep state.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from paddock.tools.tool import ToolFailed
 
 _SIZE = TerminalSize(rows=50, cols=200)
 _LABEL = re.compile(r"shell (\S+) #(\d{1,9})")
-_TAIL = 1 << 16
-_READY_SECONDS = 60.0
-_GATHERED = 8 << 20
-_LONGEST_MARK = 8192
-"""Bytes: a number, an exit code, and the path of a directory."""
+_TAIL_BYTES = 1 << 16
+_READY_TIMEOUT_S = 60.0
+_MAX_OUTPUT_BYTES = 8 << 20
+_MAX_MARK_BYTES = 8192
+"""In bytes: a number, an exit code, and the path of a directory."""
 
 _MARK = re.compile(r"\x1e(?:B([0-9a-f]+)|E([0-9a-f]*);(\d{1,9});([^\x1e]*))\x1e")
 _PROMPT = re.compile(r"\x1eE[^\x1e]*\x1e$")
@@ -49,11 +49,11 @@ _START = (
 
 @dataclass(frozen=True, slots=True)
 class CommandView:
-    """What came of one command so far."""
+    """What one command has produced so far."""
 
     output: str
     exit_code: int | None
-    """None while it runs, or when the shell itself has ended."""
+    """None while it runs, or if the shell itself has ended."""
     cwd: str | None
     shell_ended: bool = False
 
@@ -62,7 +62,7 @@ class CommandView:
 class ShellStatus:
     info: ProcessInfo
     tail: str
-    """The last of its output, with marks."""
+    """The end of its output, with marks."""
 
     @property
     def free(self) -> bool:
@@ -117,27 +117,27 @@ async def opened(ctx: ToolContext, name: str, cwd: str) -> tuple[ProcessInfo, bo
         label=f"shell {name} #{number}",
     )
     info = await ctx.machine.spawn(spec)
-    await _follow(ctx, info, 0, _READY_SECONDS, lambda news: _MARK.search(news) is not None)
+    await _follow(ctx, info, 0, _READY_TIMEOUT_S, lambda news: _MARK.search(news) is not None)
     return info, True
 
 
 async def state(ctx: ToolContext, info: ProcessInfo) -> ShellStatus:
     now = await ctx.machine.process(info.process_id)
-    chunk = await running.read(ctx, now, Stream.STDOUT, max(0, now.stdout_size - _TAIL), _TAIL)
+    chunk = await running.read(ctx, now, Stream.STDOUT, max(0, now.stdout_size - _TAIL_BYTES), _TAIL_BYTES)
     return ShellStatus(now, chunk.data.decode(errors="replace"))
 
 
 async def begin(ctx: ToolContext, info: ProcessInfo, command: str) -> tuple[str, int]:
-    """Give it a command. Answers with the command's number, and where its output begins."""
+    """Start a command in the shell. Returns its number, and the offset of its output."""
     number = secrets.token_hex(6)
     path = f"{ctx.folder}/shells/{number}.sh"
     await ctx.machine.write_file(path, once(f"{command}\n".encode()), user=ctx.user)
     offset = (await ctx.machine.process(info.process_id)).stdout_size
-    # By a file, because a command may be longer than a terminal's line and have quotes of every kind.
+    # From a file, because a command may exceed a terminal's line length and contain any quotes.
     line = f"paddock_command={number}; printf '\\036B%s\\036' {number}; . {shlex.quote(path)}\n"
     await send(ctx, info, line.encode())
-    # Not before it has taken the line: what is typed next must not be read by this command.
-    await _follow(ctx, info, offset, _READY_SECONDS, lambda news: f"\x1eB{number}\x1e" in news)
+    # Wait until the shell has read the line: input sent next must not be read as part of it.
+    await _follow(ctx, info, offset, _READY_TIMEOUT_S, lambda news: f"\x1eB{number}\x1e" in news)
     return number, offset
 
 
@@ -161,13 +161,13 @@ async def until_done(ctx: ToolContext, info: ProcessInfo, number: str, offset: i
 
 
 async def until_quiet(ctx: ToolContext, info: ProcessInfo, offset: int, seconds: float) -> str:
-    """What it writes from there on until it waits for a command again, or the time is over."""
+    """Output from this offset on, until the shell waits for a command again or the timeout."""
     text = await _follow(ctx, info, offset, seconds, lambda news: _PROMPT.search(news) is not None)
     return await ctx.workers.call(len(text), plain, text)
 
 
 def plain(text: str) -> str:
-    """Without marks, colours and what only a terminal understands."""
+    """Remove marks, colours and terminal control sequences."""
     text = _ESCAPES.sub("", _MARK.sub("", text)).replace("\r\n", "\n")
     if "\r" in text:
         text = "\n".join(_overwritten(line) for line in text.split("\n"))
@@ -175,12 +175,12 @@ def plain(text: str) -> str:
 
 
 def _overwritten(line: str) -> str:
-    """What is left of a line whose writer went back to its beginning: what came after the last return."""
+    """What is visible of a line with carriage returns: the text after the last one."""
     return line[line.rfind("\r", 0, len(line) - 1) + 1 :] if line else line
 
 
 def _said(text: str, number: str) -> CommandView:
-    """Of one command, by its number."""
+    """The view of one command, by its number."""
     begun = text.find(f"\x1eB{number}\x1e")
     if begun >= 0:
         for mark in _MARK.finditer(text, begun):
@@ -190,10 +190,10 @@ def _said(text: str, number: str) -> CommandView:
 
 
 async def _follow(ctx: ToolContext, info: ProcessInfo, offset: int, seconds: float, done: Callable[[str], bool]) -> str:
-    """The output from there on, until it is what is waited for, the shell has ended, or the time is over.
+    """Output from this offset on, until ``done``, the shell's end or the timeout.
 
-    ``done`` is asked about what is new, and as much before it as a mark may have: looking at everything whenever
-    something comes would cost the square of it.
+    ``done`` is called with new output and as much before it as a mark may take: checking all output at every chunk
+    would cost quadratic time.
     """
     loop = asyncio.get_running_loop()
     begun = told = loop.time()
@@ -202,8 +202,8 @@ async def _follow(ctx: ToolContext, info: ProcessInfo, offset: int, seconds: flo
         async for chunk in chunks:
             if chunk is not None:
                 data += chunk.data
-                del data[: max(0, len(data) - _GATHERED)]
-                news = data[-len(chunk.data) - _LONGEST_MARK :] if b"\x1e" in chunk.data else b""
+                del data[: max(0, len(data) - _MAX_OUTPUT_BYTES)]
+                news = data[-len(chunk.data) - _MAX_MARK_BYTES :] if b"\x1e" in chunk.data else b""
                 if news and done(news.decode(errors="replace")):
                     break
             if loop.time() - told >= running.BEAT:
@@ -213,6 +213,6 @@ async def _follow(ctx: ToolContext, info: ProcessInfo, offset: int, seconds: flo
 
 
 def _process_id(ctx: ToolContext, name: str, number: int) -> str:
-    """A machine starts no second process under one id: two calls at once open one shell."""
+    """Deterministic: a machine starts no second process with the same id, so concurrent calls open one shell."""
     named = f"shell\n{ctx.machine.sandbox_id}\n{name}\n{number}"
     return "p_" + hashlib.sha256(named.encode()).hexdigest()[:16]

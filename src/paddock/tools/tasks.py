@@ -1,4 +1,4 @@
-"""Tasks: commands as a model sees them, while they run and at their end."""
+"""Tasks: commands as a model sees them, while they run and when they have ended."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from paddock.tools.context import ToolContext
 from paddock.tools.excerpt import cut, keep
 from paddock.tools.tool import ToolFailed
 
-_GATHERED = 16 << 20
-"""Bytes of one stream that are read at most for one answer."""
+_MAX_READ_BYTES = 16 << 20
+"""Maximum bytes of one stream that are read for one reply."""
 
 
 class Task(BaseModel):
@@ -41,9 +41,9 @@ async def find(ctx: ToolContext, task_id: str) -> ProcessInfo:
 
 
 async def look(ctx: ToolContext, info: ProcessInfo, stdout_offset: int, stderr_offset: int) -> Task:
-    """What was written from these offsets on, within what an answer may hold."""
-    out = await running.read(ctx, info, Stream.STDOUT, stdout_offset, _GATHERED)
-    err = await running.read(ctx, info, Stream.STDERR, stderr_offset, _GATHERED)
+    """Output from these offsets on, as much as a reply may hold."""
+    out = await running.read(ctx, info, Stream.STDOUT, stdout_offset, _MAX_READ_BYTES)
+    err = await running.read(ctx, info, Stream.STDERR, stderr_offset, _MAX_READ_BYTES)
     stdout, out_end = await running.whole_characters(out, not info.running)
     stderr, err_end = await running.whole_characters(err, not info.running)
     err_room = max(ctx.inline // 3, ctx.inline - len(stdout))
@@ -71,7 +71,7 @@ async def look(ctx: ToolContext, info: ProcessInfo, stdout_offset: int, stderr_o
 
 
 def tell(task: Task) -> str:
-    """As text for a model: output, errors, and how it ended or how to go on."""
+    """As text for a model: output, errors, and how it ended or how to continue."""
     parts = [
         f"[{skipped} bytes of {name} before this are kept no more; write that much to a file]"
         for name, skipped in (("stdout", task.stdout_skipped), ("stderr", task.stderr_skipped))

@@ -1,8 +1,8 @@
-"""A tool: one typed function, with what a model must know to use it and what a program must know to call it.
+"""A tool: one typed function, with the metadata that models and programs need to use it.
 
 The function's first parameter is the :class:`~paddock.tools.context.ToolContext`; the others, annotated with a
-``Field`` and its description, are the arguments, and its docstring is the description. It answers with a
-:class:`ToolReply`, or raises :class:`ToolFailed` with the next step in the message.
+``Field`` and its description, are the arguments, and its docstring is the description. It returns a :class:`ToolReply`,
+or raises :class:`ToolFailed` with the next step in the message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from paddock.tools.context import ToolContext
 Data = TypeVar("Data", bound=BaseModel)
 Function = Callable[..., Awaitable["ToolReply[Any]"]]
 
-_TOLD = (
+_REPORTED_ERRORS = (
     errors.NotFound,
     errors.Conflict,
     errors.Invalid,
@@ -30,9 +30,9 @@ _TOLD = (
     errors.PayloadTooLarge,
     errors.Unsupported,
 )
-"""What can go wrong inside a sandbox is news for the model, not a failure of the call."""
-_NOT_TOLD = (errors.SandboxNotFound, errors.SandboxGone, errors.SandboxFailed, errors.SandboxBusy, errors.Asleep)
-"""That the sandbox itself cannot be had is."""
+"""Errors inside a sandbox, which are reported to the model and do not fail the call."""
+_RAISED_ERRORS = (errors.SandboxNotFound, errors.SandboxGone, errors.SandboxFailed, errors.SandboxBusy, errors.Asleep)
+"""Errors about the sandbox itself, which fail the call."""
 _OTHER_NAMES = {
     "file": "path",
     "file_path": "path",
@@ -41,8 +41,8 @@ _OTHER_NAMES = {
     "cmd": "command",
     "pattern": "glob",
 }
-"""Arguments by the names that other tool servers gave them: taken where a tool has no argument of that name itself."""
-_LOOK = "list_directory shows what is there; glob_files finds a file by its name."
+"""Argument names of other tool servers, accepted if the tool has no argument of that name itself."""
+_PATH_HINT = "list_directory shows what is there; glob_files finds a file by its name."
 
 
 class ToolFailed(errors.PaddockError):
@@ -60,7 +60,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class ToolReply(Generic[Data]):
-    """What a tool answers: a short text for the model, the same as data for programs, and pictures."""
+    """A tool's reply: a short text for the model, the same as data for programs, and images."""
 
     text: str
     data: Data
@@ -69,7 +69,7 @@ class ToolReply(Generic[Data]):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """One call at its end, as every view shows it."""
+    """The result of one call, as shown by every view."""
 
     text: str
     data: Mapping[str, Any] | None = None
@@ -84,15 +84,15 @@ class Tool:
     title: str
     function: Function
     langchain: str | None = None
-    """Its name among LangChain's tools, where that is another."""
+    """Its LangChain name, if different."""
     read_only: bool = False
     destructive: bool = False
-    """May overwrite or end something that cannot be had back."""
+    """May overwrite or end something that cannot be restored."""
     idempotent: bool = False
     open_world: bool = False
     """Reaches beyond the sandbox."""
     kit: str = "files"
-    """Under which heading it is listed."""
+    """Heading under which it is listed."""
 
     @property
     def langchain_name(self) -> str:
@@ -122,7 +122,7 @@ class Tool:
         return dict(_plain(data.model_json_schema(mode="serialization")))
 
     async def call(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutcome:
-        """Raises only what is not the tool's own business: arguments that do not fit, a sandbox out of reach."""
+        """Raises only errors outside the tool: invalid arguments, or an unavailable sandbox."""
         try:
             given = self.arguments.model_validate(self._renamed(arguments))
         except ValidationError as problem:
@@ -130,11 +130,11 @@ class Tool:
         values = {name: getattr(given, name) for name in type(given).model_fields}
         try:
             reply = await self.function(ctx, **values)
-        except _NOT_TOLD:
+        except _RAISED_ERRORS:
             raise
         except errors.PathNotFound as problem:
-            return ToolOutcome(f"{problem.message} {_LOOK}", failed=True)
-        except (ToolFailed, *_TOLD) as problem:
+            return ToolOutcome(f"{problem.message} {_PATH_HINT}", failed=True)
+        except (ToolFailed, *_REPORTED_ERRORS) as problem:
             return ToolOutcome(problem.message, failed=True)
         return ToolOutcome(reply.text, reply.data.model_dump(mode="json"), reply.pictures)
 
@@ -149,7 +149,7 @@ class Tool:
 
 @dataclass
 class ToolKit:
-    """Tools that belong together, in the order in which they are written."""
+    """Tools that belong together, in order of definition."""
 
     name: str
     tools: list[Tool] = field(default_factory=list)
@@ -163,7 +163,7 @@ class ToolKit:
 
 
 def _plain(schema: Any) -> Any:
-    """Without the titles that pydantic makes up: they tell a model nothing and cost it tokens."""
+    """Remove titles generated by pydantic: they do not help a model and cost tokens."""
     if isinstance(schema, dict):
         return {
             name: {key: _plain(each) for key, each in value.items()} if name == "properties" else _plain(value)

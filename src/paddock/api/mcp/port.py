@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from paddock import errors, ids
 from paddock.api.auth import RateLimiter
-from paddock.api.in_flight import holding_of
+from paddock.api.byte_accounting import holding_of
 from paddock.gateway.address import Destination
 from paddock.gateway.asgi_extensions import prove
 from paddock.mcp.app import AdmittedClient, McpApp, bearer

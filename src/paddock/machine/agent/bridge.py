@@ -1,7 +1,7 @@
-"""The way to an agent over a network: WebSockets to the bridge inside, each handed out as one end of a pair of sockets.
+"""Transport to an agent over a network: WebSockets to the agent's bridge, each presented as one end of a socket pair.
 
-So whoever speaks to an agent, or to a port, need not know that it is far away. Half-close and back-pressure are kept:
-the message ``end`` stands for the one, and nothing is read ahead of what the other end takes.
+Code that talks to the agent, or to a port, therefore need not know that it is remote. Half-close is carried by the
+message ``end``, and back-pressure is kept, because nothing is read beyond what the other end consumes.
 """
 
 from __future__ import annotations
@@ -24,30 +24,31 @@ from paddock.machine.agent.wire import ProtocolError
 
 TOKEN_HEADER = "X-Paddock-Token"  # noqa: S105 - the header's name, not a token
 _PREFIX = "/paddock/v1"
-_PIECE = 64 * 1024
-_LARGEST_MESSAGE = 1 << 20
-_AHEAD = 4
-"""Messages read before somebody takes them."""
-_OPEN_SECONDS = 30.0
+_READ_BYTES = 64 * 1024
+_MAX_MESSAGE_BYTES = 1 << 20
+_MAX_BUFFERED_MESSAGES = 4
+"""Messages buffered before they are consumed."""
+_OPEN_TIMEOUT_S = 30.0
 _CLOSE_SECONDS = 5.0
 _PING_SECONDS = 20.0
-_PONG_SECONDS = 60.0
-_LOOK_SECONDS = 1.0
-_LARGEST_ERRNO = 4095
+_PONG_TIMEOUT_S = 60.0
+_POLL_INTERVAL_S = 1.0
+_MAX_ERRNO = 4095
 
 
 @dataclass(frozen=True, slots=True)
 class BridgeEndpoint:
-    """Where the bridge is: ``ws://`` or ``wss://``, and what its front doors ask to be shown."""
+    """Address of the bridge, ``ws://`` or ``wss://``, and the headers that the proxies in front of it require."""
 
     url: str
     headers: Mapping[str, str]
     connect: Callable[[], Awaitable[socket.socket]] | None = None
-    """Where it is not found by its address: gives a connected stream socket, which is the bridge's from then on."""
+    """For a bridge that is not reachable by address: returns a connected stream socket, owned by the bridge from then
+    on."""
 
 
 class BridgeRefused(errors.ProviderUnavailable):
-    """Whoever answers there will not let us in: no bridge, another token, or a proxy that knows of no such machine."""
+    """The connection was refused: there is no bridge, the token is wrong, or a proxy does not know the machine."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -60,28 +61,28 @@ class AgentBridge:
         self._relays: dict[asyncio.Task[None], ClientConnection] = {}
 
     async def link(self) -> socket.socket:
-        """A new connection to the agent, to speak frames over."""
-        return self._relayed(await self._open("/link", _OPEN_SECONDS))
+        """A new connection to the agent, for protocol frames."""
+        return self._relayed(await self._open("/link", _OPEN_TIMEOUT_S))
 
     async def dial(self, port: int) -> socket.socket:
-        """Connected to a port inside; a :class:`AgentRefusal` where nothing listens."""
-        return self._relayed(await self._open(f"/dial/{port}", _OPEN_SECONDS))
+        """A connection to a port inside. Raises :class:`AgentRefusal` if nothing listens there."""
+        return self._relayed(await self._open(f"/dial/{port}", _OPEN_TIMEOUT_S))
 
     async def accept(self, port: int, kind: int, waits: Callable[[], None] = lambda: None) -> ClientConnection:
-        """The next connection that somebody inside makes to this port, whenever that is. To be given to ``serve``.
+        """The next connection made inside the sandbox to this port, whenever that is. Pass it to ``serve``.
 
-        ``waits`` is called when the agent says that it listens.
+        ``waits`` is called when the agent reports that it is listening.
         """
         return await self._open(f"/accept/{port}/{kind}", None, waits)
 
     def serve(self, channel: ClientConnection, end: socket.socket) -> None:
-        """Carry bytes between an opened channel and this socket, which is the bridge's from now on."""
+        """Relay bytes between an opened channel and this socket, which the bridge owns from now on."""
         task = asyncio.create_task(_Relay(channel, end).run())
         self._relays[task] = channel
         task.add_done_callback(self._relays.pop)
 
     async def cut(self) -> None:
-        """Close everything without a word to an agent that is asleep: it would not answer."""
+        """Abort all channels without a closing handshake, as a frozen agent would not answer one."""
         for channel in self._relays.values():
             channel.transport.abort()
         await self.close()
@@ -101,7 +102,7 @@ class AgentBridge:
     async def _open(
         self, path: str, patience: float | None, waits: Callable[[], None] | None = None
     ) -> ClientConnection:
-        """Through the handshake, and the agent's own word that the way is open."""
+        """Connect and wait until the agent reports the channel as open."""
         channel = await self._connect(path)
         try:
             async with asyncio.timeout(patience):
@@ -126,14 +127,14 @@ class AgentBridge:
                 additional_headers=dict(endpoint.headers),
                 user_agent_header=None,
                 compression=None,
-                open_timeout=_OPEN_SECONDS,
+                open_timeout=_OPEN_TIMEOUT_S,
                 close_timeout=_CLOSE_SECONDS,
-                # On this host the kernel tells of an end, and one that is frozen is not gone.
+                # On this host the kernel reports a closed connection, and a frozen peer must not count as gone.
                 ping_interval=None if endpoint.connect is not None else _PING_SECONDS,
-                ping_timeout=_PONG_SECONDS,
-                max_size=_LARGEST_MESSAGE,
-                max_queue=_AHEAD,
-                **await _way(endpoint),
+                ping_timeout=_PONG_TIMEOUT_S,
+                max_size=_MAX_MESSAGE_BYTES,
+                max_queue=_MAX_BUFFERED_MESSAGES,
+                **await _connect_options(endpoint),
             )
         except InvalidStatus as error:
             status = error.response.status_code
@@ -143,7 +144,7 @@ class AgentBridge:
 
 
 class _Relay:
-    """One channel and one socket, until both directions are over or either end is gone."""
+    """One channel and one socket, until both directions have ended or either end is gone."""
 
     def __init__(self, channel: ClientConnection, end: socket.socket) -> None:
         self._channel = channel
@@ -158,7 +159,8 @@ class _Relay:
                 done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
                 if not all(task.result() for task in done):
                     return
-                # The end of one direction also was the way to hear that all is over: from now on somebody looks.
+                # After one direction has ended nothing reads it any more, so the end of the connection has to be
+                # watched for.
                 left.add(asyncio.create_task(self._near_end_gone() if inward in done else self._far_end_gone()))
         finally:
             for task in left:
@@ -168,9 +170,9 @@ class _Relay:
             await asyncio.shield(_hang_up(self._channel))
 
     async def _inward(self) -> bool:
-        """True when this direction ended as it should, and the other may go on."""
+        """True if this direction ended in order, so that the other may continue."""
         with suppress(OSError, ConnectionClosed):
-            while data := await self._loop.sock_recv(self._end, _PIECE):
+            while data := await self._loop.sock_recv(self._end, _READ_BYTES):
                 await self._channel.send(data)
             if not self._gone():
                 await self._channel.send("end")
@@ -190,8 +192,8 @@ class _Relay:
         return False
 
     async def _near_end_gone(self) -> bool:
-        while not self._gone():  # noqa: ASYNC110 - of a socket that is half closed already, nothing but a look tells
-            await asyncio.sleep(_LOOK_SECONDS)
+        while not self._gone():  # noqa: ASYNC110 - only polling shows the end of a half-closed socket
+            await asyncio.sleep(_POLL_INTERVAL_S)
         return False
 
     async def _far_end_gone(self) -> bool:
@@ -200,12 +202,12 @@ class _Relay:
 
     def _gone(self) -> bool:
         poll = select.poll()
-        poll.register(self._end, 0)  # a hang-up is told without being asked for
+        poll.register(self._end, 0)  # POLLHUP is always reported
         return bool(poll.poll(0))
 
 
-async def _way(endpoint: BridgeEndpoint) -> dict[str, Any]:
-    """How the connection below the WebSocket is made."""
+async def _connect_options(endpoint: BridgeEndpoint) -> dict[str, Any]:
+    """Arguments for the connection below the WebSocket."""
     if endpoint.connect is not None:
         return {"unix": True, "sock": await endpoint.connect()}
     host = urlsplit(endpoint.url).hostname or ""
@@ -217,7 +219,7 @@ def _check_open(word: str | bytes) -> None:
     if word == "open":
         return
     kind, _, number = word.partition(" ") if isinstance(word, str) else ("", "", "")
-    if kind == "error" and number.isascii() and number.isdigit() and 0 < int(number[:5]) <= _LARGEST_ERRNO:
+    if kind == "error" and number.isascii() and number.isdigit() and 0 < int(number[:5]) <= _MAX_ERRNO:
         raise AgentRefusal(int(number), "")
     raise ProtocolError("The sandbox's agent opens a way with words that it must not use.")
 

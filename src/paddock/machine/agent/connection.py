@@ -1,4 +1,4 @@
-"""The way to one sandbox's agent: connected at the first use, and again when the link was lost."""
+"""The connection to one sandbox's agent: opened at first use, and again after the link was lost."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Connect = Callable[[], Awaitable[socket.socket]]
 T = TypeVar("T")
 
 REPLY_SECONDS = 30.0
-"""For what the agent does at once."""
+"""Timeout for requests that the agent answers at once."""
 WORK_SECONDS = 600.0
-"""For what takes as long as a tree is large."""
+"""Timeout for requests that take as long as a directory tree is large."""
 
 
 class AgentConnection:
@@ -32,7 +32,7 @@ class AgentConnection:
         *,
         descriptors: bool = True,
     ) -> None:
-        """``ready`` raises where the machine cannot answer now, because it is frozen or gone."""
+        """``ready`` raises if the machine cannot answer now, because it is frozen or gone."""
         self._descriptors = descriptors
         self.reply_seconds = reply_seconds
         self._ready = ready
@@ -43,7 +43,7 @@ class AgentConnection:
         self._closed = False
 
     async def link(self) -> AgentLink:
-        """The link that lives, or a new one. All who need one wait for the same."""
+        """The live link, or a new one. Concurrent callers wait for the same attempt."""
         self._ready()
         if self._link is not None and self._link.alive:
             return self._link
@@ -62,9 +62,10 @@ class AgentConnection:
             raise
 
     async def ask(self, action: Callable[[AgentLink], Awaitable[T]], *, again: bool) -> T:
-        """Do this on a link. Once more when that was lost before the request went out; else only if ``again`` allows.
+        """Run ``action`` on a link. Retried once if the link was lost before the request was sent; otherwise only if
+        ``again``.
 
-        ``again`` is for what has the same outcome however often it is done.
+        ``again``: the action is idempotent.
         """
         try:
             return await action(await self.link())
@@ -82,7 +83,7 @@ class AgentConnection:
         again: bool,
         seconds: float | None = None,
     ) -> T:
-        """One request, one answer, within ``seconds`` (of this line's own if not given)."""
+        """One request and its reply, within ``seconds`` (default: this connection's timeout)."""
         limit = self.reply_seconds if seconds is None else seconds
         return await self.ask(lambda link: link.call(kind, payload, exchange(), limit), again=again)
 

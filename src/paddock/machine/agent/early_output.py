@@ -1,7 +1,7 @@
-"""The output of commands as it arrives with their start, kept for a moment: a short command costs one round trip.
+"""Keeps the output of commands that arrives with their start, so that a short command costs one round trip.
 
-What is kept is exactly what the agent sent, from the first byte on and without a gap; where it is not, nothing is kept
-and the agent is asked. All of it is bounded: per stream, per machine, in number and in time.
+Only a complete prefix of what the agent sent is kept; as soon as there is a gap nothing is kept, and readers ask the
+agent. Memory is limited per stream, per machine, in number and in time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paddock.machine.agent.wire import ProtocolError, Reader, ReplyKind
 from paddock.machine.base import OutputChunk, ProcessInfo, Stream
 
 STREAM_LIMIT = 1 << 20
-"""Kept of each stream of a process."""
+"""Bytes kept of each stream of a process."""
 _TOTAL_LIMIT = 16 << 20
 _MAX_RUNNING = 256
 _MAX_ENDED = 64
@@ -26,7 +26,7 @@ _KEEP_RUNNING = 30.0
 
 
 class EarlyOutput(PendingRequest):
-    """SPAWN that follows: the process, what it writes, its end."""
+    """A SPAWN request that follows: the process, its output, its end."""
 
     open_ended = True
 
@@ -42,7 +42,7 @@ class EarlyOutput(PendingRequest):
         self._pieces: dict[Stream, list[bytes]] = {Stream.STDOUT: [], Stream.STDERR: []}
         self._sizes = {Stream.STDOUT: 0, Stream.STDERR: 0}
         self.followed = True
-        """False: nothing more is kept, and nothing more will be known here."""
+        """False: no output is kept any more, and the end will not be reported here."""
 
     async def start(self, seconds: float) -> ProcessInfo:
         """The process, once it runs."""
@@ -58,7 +58,7 @@ class EarlyOutput(PendingRequest):
             timer.cancel()
 
     async def end(self, seconds: float | None) -> ProcessInfo | None:
-        """The process at its end. None when the time is over, or when it has to be asked for."""
+        """The process at its end. None if the timeout has passed, or if the agent has to be asked."""
         if self.ended is None and self.followed and (seconds is None or seconds > 0):
             loop = asyncio.get_running_loop()
             waiter: asyncio.Future[None] = loop.create_future()
@@ -73,7 +73,7 @@ class EarlyOutput(PendingRequest):
         return self.ended
 
     def read(self, stream: Stream, offset: int, limit: int) -> OutputChunk | None:
-        """Of one that has ended. None when there is not surely all of it here."""
+        """Output of a process that has ended. None unless all of it is certain to be here."""
         if self.ended is None or not self.followed:
             return None
         size = self.ended.stdout_size if stream is Stream.STDOUT else self.ended.stderr_size
@@ -90,7 +90,7 @@ class EarlyOutput(PendingRequest):
         return self._sizes[Stream.STDOUT] + self._sizes[Stream.STDERR]
 
     def drop(self) -> None:
-        """Keep nothing more. Whoever waits has to ask the agent."""
+        """Discard what is kept. Waiters then have to ask the agent."""
         if not self.followed:
             return
         self.followed = False
@@ -100,7 +100,7 @@ class EarlyOutput(PendingRequest):
         self.stop()
         self._wake()
 
-    # From the link
+    # Called by the link
 
     def receive(self, kind: ReplyKind, body: Reader, descriptor: int | None) -> bool:
         match kind:
@@ -165,10 +165,10 @@ class EarlyOutput(PendingRequest):
 
 
 class EarlyOutputs:
-    """Those of one machine."""
+    """The early outputs of one machine."""
 
     def __init__(self, spool_limit: int) -> None:
-        # The agent's spool keeps at least half of its limit: below that it has dropped nothing that is kept here.
+        # The agent's spool keeps at least half of its limit, so below that it still has everything kept here.
         self.stream_limit = min(STREAM_LIMIT, spool_limit // 2)
         self._running: dict[str, EarlyOutput] = {}
         self._ended: OrderedDict[str, EarlyOutput] = OrderedDict()
@@ -181,7 +181,7 @@ class EarlyOutputs:
         return tail
 
     def begin(self, process_id: str) -> EarlyOutput | None:
-        """A new one. None when there is one already, or too many."""
+        """A new one. None if there is one with this id, or too many."""
         if process_id in self._running or process_id in self._ended or len(self._running) >= _MAX_RUNNING:
             return None
         tail = self._running[process_id] = EarlyOutput(process_id, self)

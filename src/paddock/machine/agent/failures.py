@@ -1,4 +1,4 @@
-"""What the agent refused, and what the kernel says of a descriptor that it gave, as errors of our own tree."""
+"""Translates the agent's errors, and errno values of descriptors it passed, into Paddock's errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONFLICTS = {
     errno.EFBIG: "the file would be too large",
 }
 _FULL = {errno.ENOSPC: "there is no space left on the disk", errno.EDQUOT: "the disk quota is used up"}
-_TOO_MANY_WATCHES = "too many directories to watch"  # agent/src/watch.c: the kernel says ENOSPC for it, too
+_TOO_MANY_WATCHES = "too many directories to watch"  # agent/src/watch.c: the kernel's errno is ENOSPC for it, too
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _UNUSABLE = (errno.ENAMETOOLONG, errno.EINVAL)
 _EXHAUSTED = {
@@ -33,7 +33,8 @@ _EXHAUSTED = {
 
 
 class LinkLost(errors.ProviderUnavailable):
-    """The connection to the agent is over. What was not sent was not done; of the rest nothing is known."""
+    """The connection to the agent is lost. An unsent request was not carried out; the outcome of a sent one is
+    unknown."""
 
     def __init__(self, message: str, *, sent: bool = False) -> None:
         super().__init__(message)
@@ -41,7 +42,7 @@ class LinkLost(errors.ProviderUnavailable):
 
 
 class AgentRefusal(Exception):
-    """The agent's ERROR. It never leaves this package: whoever asked knows what it means there."""
+    """An ERROR reply of the agent. It does not leave this package: each caller translates it."""
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
@@ -84,7 +85,8 @@ def of_process(failure: AgentRefusal, process_id: str) -> errors.PaddockError:
 
 
 def of_spawn(failure: AgentRefusal, cwd: str) -> errors.PaddockError:
-    """A command that was not started. A program that is missing is no refusal: it ends with 127, as in a shell."""
+    """For a command that was not started. A missing program is not a refusal: it ends with exit code 127, as in a
+    shell."""
     if full := _full(failure, failure.number, "The sandbox cannot start the command: ", {}):
         return full
     if reason := _EXHAUSTED.get(failure.number):
@@ -110,7 +112,7 @@ def of_port(failure: AgentRefusal, port: int) -> errors.PaddockError:
 
 
 def of_request(failure: AgentRefusal) -> errors.PaddockError:
-    """Where there is neither a path nor a process nor a port to blame."""
+    """For requests without a path, process or port that the error could be about."""
     return _of_machine(failure, failure.number, {})
 
 

@@ -1,4 +1,5 @@
-"""Files over the agent, with the rights of a user of the sandbox. An answer is about the path that was asked for."""
+"""Files over the agent, with the permissions of a user of the sandbox. Each reply is checked to be about the requested
+path."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from paddock import errors
 from paddock.machine.agent import failures
 from paddock.machine.agent.connection import WORK_SECONDS, AgentConnection
 from paddock.machine.agent.failures import AgentRefusal
-from paddock.machine.agent.flows import Watching
+from paddock.machine.agent.flows import WatchCall
 from paddock.machine.agent.link import AgentLink
 from paddock.machine.agent.paths import plain
 from paddock.machine.agent.pending import ListCall, PendingCall
@@ -22,17 +23,17 @@ from paddock.sorting import sorted_in_slices
 
 MAX_ENTRIES = 100_000
 _NEW_DIRECTORY = 0o755
-_OF_THE_SOURCE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
+_MAYBE_SOURCE_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 _BATCH = 128
-"""Files whose attributes are asked for at once; the agent takes no more."""
-_AT_ONCE = 16
-"""Long works of ours at the same time; the agent has 32 workers for everyone."""
+"""Files per request for attributes; the agent accepts no more."""
+_MAX_LONG_REQUESTS = 16
+"""Long-running requests at the same time; the agent has 32 workers for all clients."""
 
 
 class AgentFiles:
     def __init__(self, line: AgentConnection) -> None:
         self._connection = line
-        self._working = asyncio.Semaphore(_AT_ONCE)
+        self._working = asyncio.Semaphore(_MAX_LONG_REQUESTS)
 
     async def stat(self, path: str, follow: bool, user: str) -> FileInfo:
         path = plain(path)
@@ -125,8 +126,8 @@ class AgentFiles:
         except AgentRefusal as refusal:
             if refusal.number == errno.EINVAL:
                 raise errors.Invalid(f"{source!r} cannot be moved to {destination!r}: {refusal.message}.") from None
-            if refusal.number in _OF_THE_SOURCE:
-                await self.stat(source, False, user)  # raises when it is the source that is missing
+            if refusal.number in _MAYBE_SOURCE_ERRORS:
+                await self.stat(source, False, user)  # raises if it is the source that is missing
             raise failures.of_path(refusal, destination) from None
 
     async def remove(self, path: str, recursive: bool, user: str) -> None:
@@ -167,11 +168,11 @@ class _Watch(Watch):
         self._connection = line
         self._path = path
         self._payload = _about(user, path).u8(recursive)
-        self._flow: Watching | None = None
+        self._flow: WatchCall | None = None
 
     async def arm(self) -> None:
-        async def begin(link: AgentLink) -> Watching:
-            flow = Watching(encoded(self._path))
+        async def begin(link: AgentLink) -> WatchCall:
+            flow = WatchCall(encoded(self._path))
             link.begin(RequestKind.WATCH, self._payload, flow)
             await flow.arm(self._connection.reply_seconds)
             return flow
@@ -195,7 +196,7 @@ class _Watch(Watch):
         return await self._again()
 
     async def settled(self) -> list[FileEvent]:
-        """The agent tells what it has seen before it answers to a PING, and its answers come in order."""
+        """The agent sends all events it has seen before it replies to a PING, and its replies are ordered."""
         flow = self._flow
         if flow is None:
             return []
@@ -210,7 +211,7 @@ class _Watch(Watch):
         return [*found, await self._again()] if flow.overflowed else found
 
     async def _again(self) -> FileEvent:
-        """Events were lost: from here on they are not, and of what was lost this tells."""
+        """Events were lost: watch again, and report the directory itself as modified."""
         await self.arm()
         return FileEvent(encoded(self._path).decode(errors="replace"), FileChange.MODIFIED)
 
@@ -221,7 +222,7 @@ class _Watch(Watch):
 
 
 def entry_of(path: str) -> Callable[[Reader], FileInfo]:
-    """Reads an entry that must be the one of this path."""
+    """A decoder for an entry that must be the one of this path."""
     expected = encoded(path)
 
     def decode(body: Reader) -> FileInfo:
@@ -253,4 +254,4 @@ def _entries(body: Reader, below: bytes) -> list[FileEntry]:
 
 
 def _nothing(body: Reader) -> None:
-    """An answer that says nothing but that it was done."""
+    """Decodes an empty reply."""

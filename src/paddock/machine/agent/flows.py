@@ -1,4 +1,5 @@
-"""The two endless answers: a process's output as it comes, and changes of files. A slow consumer costs no memory."""
+"""The two streaming replies: output of a process, and file changes. A slow consumer costs a bounded amount of
+memory."""
 
 from __future__ import annotations
 
@@ -14,33 +15,33 @@ from paddock.machine.agent.wire import MAX_DATA, ProtocolError, Reader, ReplyKin
 from paddock.machine.base import FileChange, FileEvent, OutputChunk, ProcessInfo, Stream
 
 WINDOW = 128 * 1024
-"""Bytes that one follower holds here at most."""
+"""Maximum bytes buffered here per follower."""
 _MAX_BYTES = 1 << 20
-"""The same for an agent that knows no windows."""
+"""The same for an agent without windows."""
 _MAX_EVENTS = 10_000
 _MAX_EVENTS_BYTES = 512 * 1024
-"""That the events hold here which nobody has taken yet: a path may have four kilobytes."""
+"""Maximum bytes of events buffered here; a path may have four kilobytes."""
 _EVENT_BYTES = 100
-"""Of an event, beside its path."""
+"""Size of an event without its path."""
 
 
-class Following(StreamCall[OutputChunk]):
-    """FOLLOW. The agent sends no more than a window ahead of what was taken.
+class FollowCall(StreamCall[OutputChunk]):
+    """A FOLLOW request. The agent sends at most one window ahead of what was consumed.
 
-    One that knows no windows sends whatever there is: with too much waiting to be taken the request is cancelled, and
-    the consumer begins a new one where it has come to.
+    An agent without windows sends everything at once: when too much is buffered the request is cancelled, and the
+    consumer starts a new one at the offset it has reached.
     """
 
     def __init__(self, process_id: str, stdout_offset: int, stderr_offset: int, *, windowed: bool) -> None:
         super().__init__()
         self.ended: ProcessInfo | None = None
-        """The process that has ended, when this was all of its output. None: another flow must go on."""
+        """The ended process, if all of its output was delivered. None: another flow has to continue."""
         self._process_id = process_id
         self._reached = {Stream.STDOUT: stdout_offset, Stream.STDERR: stderr_offset}
         self._windowed = windowed
         self._waiting = 0
         self._taken = 0
-        """Bytes of the window that the agent was not told of yet."""
+        """Consumed bytes of the window that the agent was not told of yet."""
 
     async def take(self) -> OutputChunk | None:
         chunk = await super().take()
@@ -54,7 +55,7 @@ class Following(StreamCall[OutputChunk]):
         return chunk
 
     def _joined(self, first: OutputChunk) -> OutputChunk:
-        """With what waits right behind it: a consumer that is slower than the process gets few large pieces."""
+        """Merge consecutive buffered chunks: a consumer slower than the process gets few large ones."""
         pieces, size = [first.data], len(first.data)
         while self._items:
             following = self._items[0]
@@ -100,8 +101,8 @@ class Following(StreamCall[OutputChunk]):
             self.stop()
 
 
-class Beginning(Following):
-    """SPAWN that follows: before the output comes the process itself."""
+class SpawnCall(FollowCall):
+    """A SPAWN request that follows: the process comes before its output."""
 
     def __init__(self, process_id: str, *, windowed: bool) -> None:
         super().__init__(process_id, 0, 0, windowed=windowed)
@@ -144,8 +145,8 @@ class Beginning(Following):
             self.leave()
 
 
-class Watching(StreamCall[FileEvent]):
-    """WATCH. Too many events that nobody takes become one: the directory itself was changed, look again."""
+class WatchCall(StreamCall[FileEvent]):
+    """A WATCH request. If too many events are buffered, they become one: the directory itself was changed."""
 
     def __init__(self, path: bytes) -> None:
         super().__init__()
@@ -157,7 +158,7 @@ class Watching(StreamCall[FileEvent]):
         self._below = path.rstrip(b"/") + b"/"
         self._held = 0
         self._lost = False
-        """Whether more came than is held, of which there is one event at the end."""
+        """Whether events were dropped; they are replaced by a single one at the end."""
 
     def receive(self, kind: ReplyKind, body: Reader, descriptor: int | None) -> bool:
         match kind:

@@ -1,4 +1,4 @@
-"""File contents in and out where no descriptor can travel: in pieces over the link, a few of them under way at once."""
+"""File contents over links that cannot pass descriptors: in chunks over the link, several in flight at once."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from paddock.machine.agent.transfer import IN_PLACE, MODE_AS_IT_IS, READ, REPLAC
 from paddock.machine.agent.wire import Reader, ReplyKind, RequestKind, Writer
 from paddock.machine.base import FileInfo
 
-_PIECE = 256 * 1024
-_AHEAD = 8
-"""Pieces of one file under way: enough for a long way, little enough to hold in memory."""
-_ALL_AHEAD = 16
-"""Of all files of a sandbox: what waits to be sent is bounded, and small requests shall pass between."""
+_CHUNK_BYTES = 256 * 1024
+_MAX_CHUNKS_IN_FLIGHT = 8
+"""Chunks of one file in flight: enough for a high latency, few enough to hold in memory."""
+_MAX_ALL_CHUNKS_IN_FLIGHT = 16
+"""Chunks in flight for all files of a sandbox, so that the send queue stays bounded and small requests get through."""
 
 
 class InlineTransfer:
-    """What :class:`~paddock.machine.agent.transfer.Transfer` does, over any link."""
+    """Implements :class:`~paddock.machine.agent.transfer.Transfer` over any link."""
 
     def __init__(self, line: AgentConnection, files: AgentFiles) -> None:
         self._connection = line
         self._files = files
-        self._room = asyncio.Semaphore(_ALL_AHEAD)
+        self._room = asyncio.Semaphore(_MAX_ALL_CHUNKS_IN_FLIGHT)
 
     async def read(self, path: str, offset: int, limit: int | None, user: str) -> AsyncIterator[bytes]:
         if offset < 0 or (limit is not None and limit < 0):
@@ -44,7 +44,7 @@ class InlineTransfer:
         try:
             while True:
                 while len(ahead) < wanted and (end is None or offset < end):
-                    size = _PIECE if end is None else min(_PIECE, end - offset)
+                    size = _CHUNK_BYTES if end is None else min(_CHUNK_BYTES, end - offset)
                     ahead.append(_Asked(offset, size, asyncio.create_task(self._read(opened, offset, size))))
                     offset += size
                 if not ahead:
@@ -54,8 +54,8 @@ class InlineTransfer:
                 if not data:
                     return
                 yield data
-                wanted = min(wanted + 1, _AHEAD)
-                if len(data) < asked.size:  # its end, or a file that gives what it has: go on from there
+                wanted = min(wanted + 1, _MAX_CHUNKS_IN_FLIGHT)
+                if len(data) < asked.size:  # end of file, or a file that returns short reads: continue from there
                     await _drop(ahead)
                     offset, wanted = asked.offset + len(data), 1
         except AgentRefusal as refusal:
@@ -95,7 +95,7 @@ class InlineTransfer:
         offset = 0
         try:
             async for piece in _pieces(chunks):
-                if len(under_way) >= _AHEAD:
+                if len(under_way) >= _MAX_CHUNKS_IN_FLIGHT:
                     await under_way.popleft()
                 under_way.append(asyncio.create_task(self._write(opened, offset, piece)))
                 offset += len(piece)
@@ -141,12 +141,12 @@ class InlineTransfer:
 
 
 class _Opened(PendingCall[int]):
-    """An open file; one that nobody waits for any more is closed."""
+    """A request to open a file; if its caller has given up, the file is closed again."""
 
     def __init__(self, home: AgentLink, path: str) -> None:
         super().__init__(ReplyKind.OPENED, self._read)
         self.home = home
-        """Where its token is good for."""
+        """The link on which its token is valid."""
         self.token = 0
         self._entry = entry_of(path)
 
@@ -167,13 +167,13 @@ class _Asked:
 
 
 async def _pieces(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes in pieces that fit a frame, none of them needlessly small."""
+    """The same bytes in chunks that fit a frame, as large as possible."""
     held = bytearray()
     async for chunk in chunks:
         held += chunk
-        while len(held) >= _PIECE:
-            yield bytes(held[:_PIECE])
-            del held[:_PIECE]
+        while len(held) >= _CHUNK_BYTES:
+            yield bytes(held[:_CHUNK_BYTES])
+            del held[:_CHUNK_BYTES]
     if held:
         yield bytes(held)
 
@@ -190,4 +190,4 @@ async def _cancel(tasks: deque[asyncio.Task[None]] | deque[asyncio.Task[bytes]])
 
 
 def _nothing(body: Reader) -> None:
-    """An answer that says nothing but that it was done."""
+    """Decodes an empty reply."""

@@ -1,7 +1,7 @@
-"""One connection to an agent: many requests at once over one socket, and the descriptors that come back.
+"""One connection to an agent: concurrent requests over one socket, and the descriptors that come back.
 
-It works on the event loop's readiness calls alone: a request is sent at once where the socket takes it, and an answer
-goes from the buffer to the future that waits for it, with no task or stream between.
+It uses the event loop's readiness callbacks only: a request is written at once if the socket accepts it, and a reply
+goes from the buffer to the waiting future, without tasks or streams in between.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from paddock.machine.agent.wire import (
     PASSES_DESCRIPTORS,
     VERSION,
     Frame,
+    FrameSplitter,
     ProtocolError,
     Reader,
     ReplyKind,
     RequestKind,
-    Splitter,
     Writer,
 )
 
-_ROOM = 64 * 1024
+_RECEIVE_BYTES = 64 * 1024
 _DESCRIPTOR_ROOM = socket.CMSG_SPACE(4 * array.array("i").itemsize)
-"""For more than a frame may bring, so that too many are seen. The kernel itself closes those beyond it."""
-# Plain numbers: combining the socket module's flags anew for every call costs more than some of the calls.
+"""Larger than a frame may need, so that surplus descriptors are noticed. The kernel closes those beyond it."""
+# Plain integers: combining the socket module's enum flags for every call costs more than some of the calls.
 _RECEIVE = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
 _SEND = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _TRUNCATED = int(socket.MSG_CTRUNC)
@@ -45,19 +45,20 @@ _MAX_BUILD = 256
 
 
 class AgentLink:
-    """Made by :meth:`open`. It ends when the agent closes it, lies, or by :meth:`close`; then every request fails."""
+    """Created by :meth:`open`. Ends when the agent closes it or violates the protocol, or by :meth:`close`; then all
+    requests fail."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self.details = False
-        """The agent knows what was added to the first version of the protocol."""
+        """Whether the agent supports the additions to the first protocol version."""
         self.shortcuts = False
-        """It can run plain words without the shell that they are meant for."""
+        """Whether it can run simple commands without their shell."""
         self.windows = False
-        """It sends a follower no more than that takes, and lets the process wait meanwhile."""
+        """Whether it sends a follower only what it consumes, and blocks the process meanwhile."""
         self._socket = connection
         self._loop = asyncio.get_running_loop()
-        self._splitter = Splitter()
+        self._splitter = FrameSplitter()
         self._descriptors: deque[int] = deque()
         self._open: dict[int, PendingRequest] = {}
         self._last = 0
@@ -68,7 +69,8 @@ class AgentLink:
 
     @classmethod
     async def open(cls, connection: socket.socket, seconds: float, *, descriptors: bool = True) -> AgentLink:
-        """Over a connected unix socket, which is the link's from now on. ``descriptors``: they can travel over it."""
+        """Handshake over a connected unix socket, owned by the link from now on. ``descriptors``: whether it can pass
+        them."""
         link = cls(connection)
         offered = KNOWS_DETAILS | KNOWS_SHORTCUTS | KNOWS_WINDOWS | (PASSES_DESCRIPTORS if descriptors else 0)
         try:
@@ -98,12 +100,12 @@ class AgentLink:
         return await exchange.answer(seconds)
 
     def tell(self, kind: RequestKind, payload: Writer) -> None:
-        """Ask for something that the link's end would do too. It never raises: a caller may be on its way out."""
+        """Send a request whose effect the end of the link would have too. Never raises: a caller may be cleaning up."""
         with suppress(errors.ProviderUnavailable):
             self.begin(kind, payload, IgnoredReply())
 
     def begin(self, kind: RequestKind, payload: Writer, exchange: PendingRequest) -> None:
-        """Send a request; its answers go to ``exchange``. Raises when it cannot have been sent."""
+        """Send a request; its replies go to ``exchange``. Raises if it cannot have been sent."""
         if self._ended is not None:
             raise self._loss(sent=False)
         if len(self._open) >= _MAX_OPEN:
@@ -115,13 +117,13 @@ class AgentLink:
         self._open[number] = exchange
 
     def cancel(self, exchange: PendingRequest) -> None:
-        """Tell the agent to end this request. It stays open, and its answers are dropped, until it says that it has."""
+        """Tell the agent to end this request. It stays open, and its replies are dropped, until the agent confirms."""
         if self.alive and exchange.link is self:
             with suppress(LinkLost):
                 self._send(Writer().u32(exchange.number).frame(RequestKind.CANCEL, self._next_number()), None)
 
     def widen(self, exchange: PendingRequest, size: int) -> None:
-        """So many bytes of a follower's window were taken."""
+        """Report that ``size`` bytes of a follower's window were consumed."""
         if self.alive and exchange.link is self:
             with suppress(LinkLost):
                 payload = Writer().u32(exchange.number).u32(size)
@@ -182,7 +184,7 @@ class AgentLink:
 
     def _read(self) -> None:
         try:
-            data, ancillary, flags, _ = self._socket.recvmsg(_ROOM, _DESCRIPTOR_ROOM, _RECEIVE)
+            data, ancillary, flags, _ = self._socket.recvmsg(_RECEIVE_BYTES, _DESCRIPTOR_ROOM, _RECEIVE)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -201,7 +203,7 @@ class AgentLink:
                 self._dispatch(frame)
                 if self._ended is not None:
                     return
-            # The descriptor of a frame comes with its first byte: without a frame begun there is none to wait for.
+            # A frame's descriptor comes with its first byte: unless a frame has begun, none can be pending.
             if len(self._descriptors) > (1 if self._splitter.inside_a_frame else 0):
                 raise ProtocolError("The sandbox's agent sent descriptors that belong to nothing.")
         except ProtocolError as error:
@@ -220,7 +222,7 @@ class AgentLink:
             self._open.pop(frame.number, None)
             exchange.link = None
 
-    # The end
+    # End
 
     def _end(self, error: ProtocolError | LinkLost) -> None:
         if self._ended is not None:
@@ -240,7 +242,7 @@ class AgentLink:
             exchange.fail(self._loss(sent=exchange.sent))
 
     def _loss(self, *, sent: bool) -> ProtocolError | LinkLost:
-        """A new one for each who asked: a raised error gathers the trace of whoever raised it."""
+        """A new exception per request: a raised one accumulates tracebacks."""
         if isinstance(self._ended, ProtocolError):
             return ProtocolError(self._ended.message)
         return LinkLost(str(self._ended), sent=sent)
@@ -253,7 +255,7 @@ def _descriptors(content: bytes) -> array.array[int]:
 
 
 def _read_hello(body: Reader) -> int:
-    """What else the agent can do."""
+    """The agent's feature flags."""
     version, features, _ = body.u32(), body.u32(), body.text(_MAX_BUILD)
     if version != VERSION:
         raise ProtocolError(f"The sandbox's agent speaks version {version} of the protocol, this server {VERSION}.")

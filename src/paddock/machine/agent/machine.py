@@ -1,4 +1,4 @@
-"""A sandbox whose PID 1 is the agent, from the inside. The provider gets the machine; this acts in it."""
+"""The Machine of a sandbox whose PID 1 is the agent. The provider starts the machine; this class operates inside it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class AgentMachine(Machine):
-    """Connects at its first use and keeps one link. To be closed when it is let go of; the sandbox lives on."""
+    """Connects at first use and keeps one link. Close it when detaching; the sandbox keeps running."""
 
     def __init__(
         self,
@@ -56,9 +56,10 @@ class AgentMachine(Machine):
         ready: Callable[[], None] = lambda: None,
         bridge: AgentBridge | None = None,
     ) -> None:
-        """``ready`` raises where the machine cannot answer now, because it is frozen or gone.
+        """``ready`` raises if the machine cannot answer now, because it is frozen or gone.
 
-        ``bridge``: the agent is behind a network, which descriptors do not pass, and ports are reached this way.
+        ``bridge``: the agent is behind a network, which cannot pass descriptors; ports are then reached through the
+        bridge.
         """
         self.sandbox_id = sandbox_id
         self._connection = AgentConnection(sandbox_id, connect, reply_seconds, ready, descriptors=bridge is None)
@@ -69,7 +70,7 @@ class AgentMachine(Machine):
         if bridge is None:
             self._transfer, self._ports = Transfer(self._connection, self._files), AgentPorts(self._connection)
         else:
-            # What no sandbox on this host needs is not loaded for it.
+            # Imported only for remote sandboxes.
             from paddock.machine.agent.inline_transfer import InlineTransfer
             from paddock.machine.agent.remote_ports import RemotePorts
 
@@ -133,15 +134,16 @@ class AgentMachine(Machine):
         await self._processes.resize(process_id, size)
 
     async def stop_all(self) -> int:
-        """Stop every process but the agent, where there is no freezer; answers how many."""
+        """Stop every process except the agent, where there is no freezer; returns how many."""
         return await self._count(RequestKind.STOP_ALL)
 
     async def continue_all(self) -> int:
-        """Let those go on that ``stop_all`` has stopped."""
+        """Continue the processes that ``stop_all`` has stopped."""
         return await self._count(RequestKind.CONTINUE_ALL)
 
     async def kill_all(self) -> int:
-        """Kill every process but the agent, at once; answers how many. Unsupported by an agent without a namespace."""
+        """Kill every process except the agent at once; returns how many. Unsupported by an agent without a PID
+        namespace."""
         return await self._count(RequestKind.KILL_ALL)
 
     # Files
@@ -199,18 +201,18 @@ class AgentMachine(Machine):
         return SocketConnection(await self._ports.dial(port))
 
     async def dial_socket(self, port: int) -> socket.socket:
-        """A socket connected to ``port`` inside, checked and non-blocking. The caller closes it.
+        """A validated, non-blocking socket connected to ``port`` inside. The caller closes it.
 
-        The agent may hold it too and make it block again: who uses it on an event loop must say ``MSG_DONTWAIT``.
+        The agent may hold the same open file and make it blocking again: on an event loop always pass ``MSG_DONTWAIT``.
         """
         return await self._ports.dial(port)
 
     async def listen_socket(self, port: int, kind: ListenerKind = ListenerKind.STREAM) -> socket.socket:
-        """A socket that listens on ``port`` inside, checked and non-blocking; the same one for every server."""
+        """A validated, non-blocking socket that listens on ``port`` inside; all servers get the same one."""
         return await self._ports.listen(port, kind)
 
     async def usage(self) -> AgentUsage:
-        """What the agent itself can count, for providers that know the rest."""
+        """Usage as counted by the agent itself, for providers that know the rest."""
         try:
             return await self._connection.call(
                 RequestKind.STATS, Writer(), lambda: PendingCall(ReplyKind.STATS_OK, read_usage), again=True
@@ -219,7 +221,7 @@ class AgentMachine(Machine):
             raise failures.of_request(refusal) from None
 
     async def stats(self) -> MachineStats:
-        """The provider's own numbers where it has some; else the agent's, with the limits of the host."""
+        """The provider's own numbers if it has any; else the agent's, with the limits of the host."""
         if self._measure is not None:
             return await self._measure()
         usage = await self.usage()

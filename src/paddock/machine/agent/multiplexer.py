@@ -1,7 +1,8 @@
-"""Many connections to an agent over one pair of byte streams, whatever carries those: the outer end of its trunk.
+"""Multiplexes connections to an agent over one pair of byte streams, whatever transports those: the outer end.
 
-Each connection is handed out as one of a pair of sockets. It has a window of bytes under way in each direction, so one
-that nobody reads holds up no other. A trunk that is cut takes all of them with it; whoever needs one makes a new trunk.
+Each connection is presented as one end of a socket pair. It has a flow-control window in each direction, so a
+connection that is not read does not block the others. If the streams are cut all connections end; callers then make a
+new multiplexer.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ class ChannelKind(IntEnum):
 
 
 class BytePipe(Protocol):
-    """The two streams. What is read is in pieces of any size."""
+    """The two byte streams. Reads return chunks of any size."""
 
     async def read(self) -> bytes:
-        """Empty at the end, whatever brought that about."""
+        """Empty at the end, for any reason."""
 
     async def write(self, data: bytes) -> None:
-        """Returns when more may be written; raises an :class:`OSError` when nothing can be any more."""
+        """Returns when more may be written; raises an :class:`OSError` if nothing can be written any more."""
 
     async def close(self) -> None: ...
 
 
 class Multiplexer:
-    """Usable after ``start``, until it is not ``alive``."""
+    """Usable after ``start``, as long as it is ``alive``."""
 
     def __init__(self, pipe: BytePipe) -> None:
         self._pipe = pipe
@@ -63,7 +64,7 @@ class Multiplexer:
         self.alive = False
 
     async def start(self) -> None:
-        """Raises where nobody answers as the inner end does."""
+        """Raises if no inner end answers."""
         try:
             async with asyncio.timeout(_HELLO_SECONDS):
                 number, kind, body = await self._frame()
@@ -81,7 +82,7 @@ class Multiplexer:
         self.run(self._ping())
 
     async def connect(self) -> socket.socket:
-        """A new connection, to be closed by whoever has it. One that is refused inside is closed at once."""
+        """A new connection, which the caller closes. If it is refused inside, it is closed at once."""
         if not self.alive:
             raise errors.ProviderUnavailable("The way to the sandbox's agent was cut.")
         if not self._free:
@@ -102,7 +103,7 @@ class Multiplexer:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._pipe.close()
 
-    # For channels
+    # Called by channels
 
     async def send(self, number: int, kind: ChannelKind, data: bytes = b"") -> None:
         async with self._turn_to_write:
@@ -121,11 +122,11 @@ class Multiplexer:
         return task
 
     def left(self, number: int) -> None:
-        """Closed from here; its number is free when the other end has closed it, too."""
+        """The channel is closed here; its number is free once the other end has closed it, too."""
         if self._channels.pop(number, None) is not None:
             self._leaving.add(number)
 
-    # The other end
+    # From the other end
 
     async def _read(self) -> None:
         try:
@@ -179,7 +180,7 @@ class Multiplexer:
             raise ProtocolError("The sandbox's trunk closes a connection that is not there.")
 
     def freed(self, number: int) -> None:
-        """Closed by the other end first, and now from here."""
+        """The channel was closed by the other end first, and now here."""
         self._free.append(number)
 
     def _cut(self) -> None:
@@ -190,7 +191,7 @@ class Multiplexer:
 
 
 class _Channel:
-    """Carries bytes between a number of the trunk and a socket here."""
+    """Relays bytes between a channel number and a local socket."""
 
     def __init__(self, multiplexer: Multiplexer, number: int, end: socket.socket) -> None:
         self._multiplexer = multiplexer
@@ -199,7 +200,7 @@ class _Channel:
         self._loop = asyncio.get_running_loop()
         self._credit = self._allowed = WINDOW
         self._news = asyncio.Event()
-        """More credit, or more to hand out."""
+        """Set when there is more credit, or more data to deliver."""
         self._room = asyncio.Event()
         self._held = bytearray()
         self._ended = False
@@ -220,7 +221,7 @@ class _Channel:
             raise ProtocolError("The sandbox's trunk breaks the rules of a connection.")
 
     def closed_inside(self) -> None:
-        """What came before that is still handed out."""
+        """Data received before is still delivered."""
         self._ended = True
         for event in (self._over, self._news, self._room):
             event.set()
@@ -238,7 +239,7 @@ class _Channel:
         try:
             while left and not self._over.is_set():
                 done, _ = await asyncio.wait({*left, over}, return_when=asyncio.FIRST_COMPLETED)
-                # A direction that broke off ends both; one that is whole leaves the other its time.
+                # A broken direction ends both; one that ended in order lets the other finish.
                 if not all(task.result() for task in done):
                     return
                 left -= done

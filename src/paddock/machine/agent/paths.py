@@ -1,4 +1,4 @@
-"""Paths as the agent gets them: absolute, plain, and nothing in them that must be guessed."""
+"""Paths as the agent expects them: absolute and normalized."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MAX_PART = 255
 
 
 def plain(path: str) -> str:
-    """The same path without needless slashes and dots; refused when what it names is not plain from reading it."""
+    """Normalize a path: removes redundant slashes and dots. Raises Invalid for relative paths and for '..'."""
     if not path.startswith("/"):
         raise errors.Invalid(f"{path[:200]!r} must be absolute, for example /workspace/notes.txt.")
     if "\0" in path:

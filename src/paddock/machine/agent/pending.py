@@ -1,4 +1,4 @@
-"""One open request each: what answers it expects, who waits for them, and what becomes of them when nobody does."""
+"""Pending requests: which replies each expects, who waits for them, and what happens to replies without a waiter."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ Item = TypeVar("Item")
 
 
 class PendingRequest(ABC):
-    """A request from its frame to its last answer. Everything happens on the event loop, in the link's hands."""
+    """A request from its frame to its last reply. All methods run on the event loop, called by the link."""
 
     takes_descriptor = False
     open_ended = False
-    """It may be answered late or never, so whoever stops waiting says so to the agent."""
+    """The reply may come late or never, so a cancelled waiter cancels the request at the agent."""
 
     def __init__(self) -> None:
         self.link: AgentLink | None = None
-        """While it is open."""
+        """Set while the request is open."""
         self.number = 0
         self.sent = False
 
     @abstractmethod
     def receive(self, kind: ReplyKind, body: Reader, descriptor: int | None) -> bool:
-        """One answer, and its descriptor to own. True when it was the last one."""
+        """Handle one reply, taking ownership of its descriptor. True if it was the last one."""
 
     @abstractmethod
     def fail(self, error: errors.PaddockError) -> None:
-        """No more answers will come."""
+        """No more replies will come."""
 
     def stop(self) -> None:
-        """Nobody waits any more; answers that still come are dropped."""
+        """There is no waiter any more; further replies are dropped."""
         if self.link is not None and self.open_ended:
             self.link.cancel(self)
 
 
 class SingleReply(PendingRequest, Generic[Result]):
-    """A request with one answer.
+    """A request with one reply.
 
-    A subclass reads it in a method. One that kept a bound method of its own would be a cycle: what a large answer held
-    would then be freed all at once by the garbage collector, for which the event loop stands still.
+    Subclasses decode it in a method. Storing a bound method of its own would create a reference cycle: large replies
+    would then be freed by the garbage collector, all at once, which blocks the event loop.
     """
 
     def __init__(self, expected: ReplyKind) -> None:
@@ -77,7 +77,7 @@ class SingleReply(PendingRequest, Generic[Result]):
         self._raise(error)
 
     async def answer(self, seconds: float | None) -> Result:
-        """The answer, or ProviderTimeout. Cancelled, it leaves nothing behind."""
+        """The reply, or ProviderTimeout. Leaves nothing behind if cancelled."""
         timer = None
         if seconds is not None:
             timer = asyncio.get_running_loop().call_later(seconds, self._expire)
@@ -101,7 +101,7 @@ class SingleReply(PendingRequest, Generic[Result]):
             self._future.set_exception(error)
 
     def _dispose(self, result: Result) -> None:
-        """Of an answer that nobody waits for any more."""
+        """Clean up a reply without a waiter."""
 
     def _expire(self) -> None:
         if not self._future.done():
@@ -112,12 +112,12 @@ class SingleReply(PendingRequest, Generic[Result]):
         future = self._future
         if future.cancelled() or not future.done():
             self.stop()
-        elif future.exception() is None:  # the answer and the cancellation came in the same moment
+        elif future.exception() is None:  # the reply and the cancellation came in the same loop iteration
             self._dispose(future.result())
 
 
 class PendingCall(SingleReply[Result]):
-    """One that a function reads."""
+    """A request whose reply is decoded by a function."""
 
     def __init__(self, expected: ReplyKind, read: Callable[[Reader], Result]) -> None:
         super().__init__(expected)
@@ -128,7 +128,7 @@ class PendingCall(SingleReply[Result]):
 
 
 class PatientCall(PendingCall[Result]):
-    """A call whose answer comes when something happens inside."""
+    """A call whose reply comes when something happens inside."""
 
     open_ended = True
 
@@ -137,11 +137,11 @@ class HandedDescriptors(NamedTuple, Generic[Result]):
     value: Result
     descriptor: int
     link: AgentLink
-    """Where a token of this answer is good for."""
+    """The link on which a token in this reply is valid."""
 
 
 class DescriptorCall(SingleReply[HandedDescriptors[Result]]):
-    """A call whose answer brings a descriptor. It is closed unless somebody gets it."""
+    """A call whose reply brings a descriptor, which is closed if there is no waiter."""
 
     takes_descriptor = True
 
@@ -151,7 +151,7 @@ class DescriptorCall(SingleReply[HandedDescriptors[Result]]):
         decode: Callable[[Reader, int], Result],
         release: Callable[[AgentLink, Result], None] | None = None,
     ) -> None:
-        """``decode`` also looks at the descriptor; ``release`` is for what else an answer that nobody wants holds."""
+        """``decode`` also gets the descriptor; ``release`` frees what else a reply without a waiter holds."""
         super().__init__(expected)
         self._decode_with = decode
         self._release = release
@@ -184,7 +184,7 @@ class DescriptorCall(SingleReply[HandedDescriptors[Result]]):
 
 
 class IgnoredReply(PendingRequest):
-    """A request whose answer changes nothing, whatever it is."""
+    """A request whose reply is ignored."""
 
     def receive(self, kind: ReplyKind, body: Reader, descriptor: int | None) -> bool:
         if kind not in (ReplyKind.OK, ReplyKind.ERROR):
@@ -201,7 +201,7 @@ class ListPage(NamedTuple):
 
 
 class ListCall(SingleReply[ListPage]):
-    """LIST_DIR: entries in several frames, within the bounds that were asked for."""
+    """A LIST_DIR request: entries in several frames, within the requested limits."""
 
     open_ended = True
     max_bytes = 64 << 20
@@ -233,7 +233,7 @@ class ListCall(SingleReply[ListPage]):
 
 
 class StreamCall(PendingRequest, Generic[Item]):
-    """A request with many answers, taken one by one by one consumer."""
+    """A request with many replies, consumed one by one by a single consumer."""
 
     open_ended = True
 
@@ -245,7 +245,7 @@ class StreamCall(PendingRequest, Generic[Item]):
         self._waiter: asyncio.Future[None] | None = None
 
     async def take(self) -> Item | None:
-        """The next one; None at the end."""
+        """The next item; None at the end."""
         while not self._items:
             if self._error is not None:
                 raise self._error
@@ -259,7 +259,7 @@ class StreamCall(PendingRequest, Generic[Item]):
         return self._items.popleft()
 
     def taken(self) -> list[Item]:
-        """All that has come and was not taken yet."""
+        """All buffered items."""
         found = list(self._items)
         self._items.clear()
         if not found and self._error is not None:
@@ -267,7 +267,7 @@ class StreamCall(PendingRequest, Generic[Item]):
         return found
 
     def leave(self) -> None:
-        """The consumer takes no more."""
+        """The consumer stops."""
         self._over = True
         self._items.clear()
         self.stop()

@@ -1,4 +1,5 @@
-"""Ports of a sandbox as sockets from inside it. A socket is checked before it is used, and never waited on blindly."""
+"""Ports of a sandbox as sockets from inside its network namespace. Sockets are validated before use, and never
+block."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ from paddock.machine.agent.failures import AgentRefusal
 from paddock.machine.agent.pending import DescriptorCall
 from paddock.machine.agent.wire import ProtocolError, Reader, ReplyKind, RequestKind, Writer
 
-_NOW = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+_NO_WAIT = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
 
 class ListenerKind(IntEnum):
-    """Where and how to listen: bit 0 stands for ``::1`` instead of ``127.0.0.1``, bit 1 for UDP."""
+    """Address and type of a listener: bit 0 selects ``::1`` instead of ``127.0.0.1``, bit 1 selects UDP."""
 
     STREAM = 0
     STREAM6 = 1
@@ -50,7 +51,7 @@ class AgentPorts:
         return await self._ask(RequestKind.LISTEN_ON, Writer().u16(port).u8(kind), port, kind)
 
     async def close(self) -> None:
-        """Sockets are their users'; there is nothing else to let go of."""
+        """Nothing to close: sockets belong to their users."""
 
     async def _ask(self, request: RequestKind, payload: Writer, port: int, kind: ListenerKind | None) -> socket.socket:
         if not 0 < port < 1 << 16:
@@ -73,10 +74,10 @@ class AgentPorts:
 
 
 class SocketConnection:
-    """A byte stream over a socket that the agent may still hold too.
+    """A byte stream over a socket that the agent may still hold, too.
 
-    It could make such a socket block, since that is a property of the open file and not of our descriptor of it. So
-    every call says for itself that it does not want to wait.
+    The agent could make it blocking, since O_NONBLOCK belongs to the open file and not to the descriptor. Therefore
+    every call passes MSG_DONTWAIT.
     """
 
     def __init__(self, connected: socket.socket) -> None:
@@ -93,7 +94,7 @@ class SocketConnection:
         async with self._turn_to_read:
             while not self._closed:
                 try:
-                    return self._socket.recv(limit, _NOW)
+                    return self._socket.recv(limit, _NO_WAIT)
                 except (BlockingIOError, InterruptedError):
                     await self._readable()
                 except OSError:
@@ -108,7 +109,7 @@ class SocketConnection:
                 if self._closed:
                     raise errors.Conflict("The connection to the sandbox was closed.")
                 try:
-                    rest = rest[self._socket.send(rest, _NOW) :]
+                    rest = rest[self._socket.send(rest, _NO_WAIT) :]
                 except (BlockingIOError, InterruptedError):
                     await self._writable()
                 except OSError as error:
@@ -119,7 +120,7 @@ class SocketConnection:
             if not self._closed:
                 try:
                     self._socket.shutdown(socket.SHUT_WR)
-                except OSError:  # the other end was faster
+                except OSError:  # the other end closed first
                     return
 
     async def close(self) -> None:
@@ -161,7 +162,7 @@ def _wake(waiting: asyncio.Future[None] | None) -> None:
 
 
 def _check(descriptor: int, kind: ListenerKind | None) -> None:
-    """The kind of socket that was asked for: connected, or listening as ``kind`` says."""
+    """Check that the socket is of the requested kind: connected, or listening as ``kind`` says."""
     if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
         raise ProtocolError("The sandbox's agent gave something for a socket that is none.")
     try:
@@ -179,7 +180,7 @@ def _check(descriptor: int, kind: ListenerKind | None) -> None:
 
 
 def _connected(given: socket.socket) -> bool:
-    """What listened may have ended in the moment between: then there is nobody at the other end any more."""
+    """False if the listener ended in the meantime, so that there is no peer any more."""
     try:
         given.getpeername()
     except OSError:

@@ -1,4 +1,4 @@
-"""Commands and processes over the agent: started once, followed from any offset, waited for without asking again."""
+"""Commands and processes over the agent: started once, followed from any offset, awaited without polling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paddock.machine.agent.connection import AgentConnection
 from paddock.machine.agent.direct_exec import undisturbed
 from paddock.machine.agent.early_output import EarlyOutput, EarlyOutputs
 from paddock.machine.agent.failures import AgentRefusal, LinkLost
-from paddock.machine.agent.flows import WINDOW, Beginning, Following
+from paddock.machine.agent.flows import WINDOW, FollowCall, SpawnCall
 from paddock.machine.agent.link import AgentLink
 from paddock.machine.agent.paths import plain
 from paddock.machine.agent.pending import PatientCall, PendingCall
@@ -25,9 +25,9 @@ from paddock.machine.base import MAX_NOTE, OutputChunk, OutputLimits, ProcessInf
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
 _STDIN, _TERMINAL, _FOLLOW, _FOLLOW_ALL, _STRICT, _NOTE, _SHORTCUT, _WINDOW = 1, 2, 4, 8, 16, 32, 64, 128
-_STDIN_PIECE = 64 * 1024
+_STDIN_CHUNK_BYTES = 64 * 1024
 _LABEL_BYTES = 1024
-_LONGEST = 1 << 62
+_MAX_TIMEOUT_MS = 1 << 62
 _MAX_HOLD_SECONDS = 1_000_000.0
 _DEFAULT_TERM = "xterm-256color"
 
@@ -44,7 +44,7 @@ class AgentProcesses:
     def close(self) -> None:
         self._tails.close()
 
-    # Beginning
+    # Starting
 
     async def spawn(self, spec: ProcessSpec) -> ProcessInfo:
         return (await self._begin(spec))[0]
@@ -52,7 +52,7 @@ class AgentProcesses:
     async def run(
         self, spec: ProcessSpec, timeout: float | None
     ) -> tuple[ProcessInfo, Callable[[Stream, int], OutputChunk | None]]:
-        """The process when it has ended or the time is over, and its output as far as it is at hand."""
+        """The process when it has ended or the timeout has passed, and a reader of output that is already here."""
         info, tail = await self._begin(spec)
         if info.running:
             info = await self._end_of(tail or self._tails.get(spec.process_id), spec.process_id, timeout)
@@ -85,8 +85,8 @@ class AgentProcesses:
         _check(spec)
         environment = {**packages.variables(spec.user), **self._environment(), **spec.env}
 
-        async def launch(link: AgentLink) -> tuple[ProcessInfo, Beginning]:
-            flow = Beginning(spec.process_id, windowed=link.windows)
+        async def launch(link: AgentLink) -> tuple[ProcessInfo, SpawnCall]:
+            flow = SpawnCall(spec.process_id, windowed=link.windows)
             flags = _FOLLOW | (_FOLLOW_ALL if linger else 0) | (_WINDOW if link.windows else 0)
             link.begin(RequestKind.SPAWN, self._payload(link, spec, environment, flags), flow)
             return await flow.start(self._connection.reply_seconds), flow
@@ -118,8 +118,8 @@ class AgentProcesses:
         if spec.terminal:
             flags |= _TERMINAL
             environment = {"TERM": _DEFAULT_TERM, **environment}
-        # A limit that rounds to nothing must not become none.
-        timeout = 0 if spec.hard_timeout is None else max(1, round(min(_LONGEST, spec.hard_timeout * 1000)))
+        # A timeout that rounds to zero must not become "no timeout".
+        timeout = 0 if spec.hard_timeout is None else max(1, round(min(_MAX_TIMEOUT_MS, spec.hard_timeout * 1000)))
         label = spec.label.encode(errors="replace")[:_LABEL_BYTES].decode(errors="ignore").replace("\0", " ")
         payload = (
             Writer()
@@ -146,7 +146,7 @@ class AgentProcesses:
     def _write_window(self, payload: Writer) -> None:
         payload.u32(WINDOW).u32(round(min(_MAX_HOLD_SECONDS, self._limits.hold_seconds) * 1000))
 
-    # Looking and waiting
+    # Queries and waiting
 
     async def processes(self) -> list[ProcessInfo]:
         try:
@@ -188,7 +188,7 @@ class AgentProcesses:
         if tail is not None:
             if (ended := await tail.end(timeout)) is not None:
                 return ended
-            if tail.followed:  # so it was the time that is over
+            if tail.followed:  # so the timeout has passed
                 return await self.process(process_id)
         if timeout is not None and timeout <= 0:
             return await self.process(process_id)
@@ -212,7 +212,7 @@ class AgentProcesses:
         if offset < 0 or limit < 0:
             raise errors.Invalid("offset and limit must not be negative")
         tail = self._tails.get(process_id)
-        # At the end of what is kept the agent is asked all the same: a child may have written since.
+        # At the end of the kept output the agent is asked anyway: a child may have written since.
         if tail is not None and (kept := tail.read(stream, offset, limit)) is not None and kept.data:
             return kept
         limit = min(limit, MAX_BULK)
@@ -239,7 +239,7 @@ class AgentProcesses:
         if stdout_offset < 0 or stderr_offset < 0:
             raise errors.Invalid("offsets must not be negative")
         if (tail := self._tails.get(process_id)) is not None and tail.ended is None:
-            tail.drop()  # one who follows gets it all; it need not come twice
+            tail.drop()  # a follower gets all output; it need not be sent twice
         flow = await self._begin_following(process_id, stdout_offset, stderr_offset, linger)
         async with aclosing(self._lasting(process_id, flow, stdout_offset, stderr_offset, linger=linger)) as chunks:
             async for chunk in chunks:
@@ -247,9 +247,9 @@ class AgentProcesses:
                     yield chunk
 
     async def _lasting(
-        self, process_id: str, flow: Following, stdout_offset: int, stderr_offset: int, *, linger: bool
+        self, process_id: str, flow: FollowCall, stdout_offset: int, stderr_offset: int, *, linger: bool
     ) -> AsyncGenerator[OutputChunk | ProcessInfo, None]:
-        """The chunks of this flow, and of others that go on where it stopped; at last the process."""
+        """The chunks of this flow, and of further flows that continue where it stopped; finally the process."""
         reached = {Stream.STDOUT: stdout_offset, Stream.STDERR: stderr_offset}
         losses = 0
         while True:
@@ -269,7 +269,7 @@ class AgentProcesses:
                 flow.leave()
             if flow.ended:
                 for stream, size in ((Stream.STDOUT, flow.ended.stdout_size), (Stream.STDERR, flow.ended.stderr_size)):
-                    if reached[stream] < size:  # what the sandbox's disk did not take
+                    if reached[stream] < size:  # output that the sandbox's disk had no room for
                         yield OutputChunk(stream, size, b"", size - reached[stream])
                 yield flow.ended
                 return
@@ -277,9 +277,9 @@ class AgentProcesses:
 
     async def _begin_following(
         self, process_id: str, stdout_offset: int, stderr_offset: int, linger: bool
-    ) -> Following:
-        async def begin(link: AgentLink) -> Following:
-            flow = Following(process_id, stdout_offset, stderr_offset, windowed=link.windows)
+    ) -> FollowCall:
+        async def begin(link: AgentLink) -> FollowCall:
+            flow = FollowCall(process_id, stdout_offset, stderr_offset, windowed=link.windows)
             payload = Writer().text(process_id).u64(stdout_offset).u64(stderr_offset)
             if link.windows:
                 self._write_window(payload.u8(linger))
@@ -290,12 +290,12 @@ class AgentProcesses:
 
         return await self._connection.ask(begin, again=True)
 
-    # Acting on one
+    # Actions
 
     async def write_stdin(self, process_id: str, data: bytes) -> None:
-        """Waits as long as the process does not read; who stops waiting may have written a part."""
-        for begin in range(0, len(data), _STDIN_PIECE):
-            payload = Writer().text(process_id).blob(data[begin : begin + _STDIN_PIECE])
+        """Waits as long as the process does not read; if cancelled, a part may have been written."""
+        for begin in range(0, len(data), _STDIN_CHUNK_BYTES):
+            payload = Writer().text(process_id).blob(data[begin : begin + _STDIN_CHUNK_BYTES])
             await self._act(process_id, RequestKind.STDIN, payload, again=False, patient=True)
 
     async def close_stdin(self, process_id: str) -> None:
@@ -341,7 +341,7 @@ def _ended(body: Reader, process_id: str) -> ProcessInfo:
 
 
 def _nothing(body: Reader) -> None:
-    """An answer that says nothing but that it was done."""
+    """Decodes an empty reply."""
 
 
 def _check_id(process_id: str) -> None:

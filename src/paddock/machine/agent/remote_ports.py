@@ -1,4 +1,4 @@
-"""Ports of a sandbox behind a network as sockets here: one of a pair each, or a listener in a private folder."""
+"""Ports of a remote sandbox as local sockets: one end of a socket pair each, or a listener in a private directory."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from paddock.machine.agent.connection import AgentConnection
 from paddock.machine.agent.failures import AgentRefusal
 from paddock.machine.agent.ports import ListenerKind
 
-_WAITING = 2
-"""Who waits for the next connection inside, so that one can come while another is taken."""
+_WAITING_CHANNELS = 2
+"""Channels that wait for the next connection inside, so that one can arrive while another is being handled."""
 _BACKLOG = 128
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_MIN_RETRY_S, _MAX_RETRY_S = 0.5, 30.0
 
 
 class RemotePorts:
-    """What :class:`~paddock.machine.agent.ports.Ports` does, over a bridge."""
+    """Implements :class:`~paddock.machine.agent.ports.AgentPorts` over a bridge."""
 
     def __init__(self, line: AgentConnection, bridge: AgentBridge) -> None:
         self._connection = line
         self._bridge = bridge
-        self._doors: dict[tuple[int, ListenerKind], _Door] = {}
+        self._doors: dict[tuple[int, ListenerKind], _RemoteListener] = {}
 
     async def dial(self, port: int) -> socket.socket:
         _check(port)
-        await self._connection.link()  # whether the machine can be reached at all, and its agent runs
+        await self._connection.link()  # raises if the machine cannot be reached, or its agent does not run
         try:
             return await self._bridge.dial(port)
         except AgentRefusal as refusal:
             raise failures.of_port(refusal, port) from None
 
     async def listen(self, port: int, kind: ListenerKind = ListenerKind.STREAM) -> socket.socket:
-        """A listener that stands for the one inside; the same one as long as this machine is held."""
+        """A local listener that stands for the one inside; the same one for the lifetime of this object."""
         _check(port)
         if kind.datagrams:
             raise errors.Unsupported("Datagrams cannot be received from a sandbox at another provider.")
         door = self._doors.get((port, kind))
         if door is None:
             await self._connection.link()
-            door = _Door(self._bridge, port, kind)
+            door = _RemoteListener(self._bridge, port, kind)
             try:
                 await door.open()
             except AgentRefusal as refusal:
@@ -66,13 +66,13 @@ class RemotePorts:
             await door.close()
 
 
-class _Door:
-    """Brings connections that are made inside to a listener here, one waiting channel each."""
+class _RemoteListener:
+    """Forwards connections made inside to a local listener; keeps a few channels waiting for them."""
 
     def __init__(self, bridge: AgentBridge, port: int, kind: ListenerKind) -> None:
         self._bridge = bridge
         self._port, self._kind = port, kind
-        self._folder = Path(tempfile.mkdtemp(prefix="paddock-port-"))  # nobody else may enter it
+        self._folder = Path(tempfile.mkdtemp(prefix="paddock-port-"))  # mode 0700: no other user can connect
         self._path = str(self._folder / "door")
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.setblocking(False)
@@ -81,12 +81,12 @@ class _Door:
         self._waiting: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Raises what the first channel is refused with; the agent says at once whether it can listen."""
+        """Raises the error of the first channel if it is refused; the agent reports at once whether it can listen."""
         listens = asyncio.Event()
         first = asyncio.create_task(self._bridge.accept(self._port, self._kind, listens.set))
         said = asyncio.create_task(listens.wait())
-        try:  # an older agent only speaks up when it cannot
-            await asyncio.wait([first, said], timeout=_FIRST_PAUSE, return_when=asyncio.FIRST_COMPLETED)
+        try:  # an older agent reports only failures
+            await asyncio.wait([first, said], timeout=_MIN_RETRY_S, return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
             first.cancel()
             raise
@@ -94,7 +94,9 @@ class _Door:
             said.cancel()
         if first.done():
             first.result()
-        self._waiting = [asyncio.create_task(self._keep(first if not number else None)) for number in range(_WAITING)]
+        self._waiting = [
+            asyncio.create_task(self._keep(first if not number else None)) for number in range(_WAITING_CHANNELS)
+        ]
 
     async def close(self) -> None:
         for task in self._waiting:
@@ -104,15 +106,16 @@ class _Door:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _keep(self, begun: asyncio.Task[ClientConnection] | None) -> None:
-        pause = _FIRST_PAUSE
+        pause = _MIN_RETRY_S
         while True:
             try:
                 channel = await (begun or self._bridge.accept(self._port, self._kind))
                 await self._bring(channel)
-                pause = _FIRST_PAUSE
-            except (errors.PaddockError, AgentRefusal):  # the machine sleeps, or the way to it is cut: it may come back
+                pause = _MIN_RETRY_S
+            # the machine is paused, or the connection is lost: it may come back
+            except (errors.PaddockError, AgentRefusal):
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                pause = min(2 * pause, _MAX_RETRY_S)
             finally:
                 if begun is not None:
                     begun.cancel()
@@ -123,7 +126,7 @@ class _Door:
         end.setblocking(False)
         try:
             await asyncio.get_running_loop().sock_connect(end, self._path)
-        except OSError:  # nobody takes connections any more
+        except OSError:  # the listener was closed
             end.close()
             with suppress(OSError):
                 await channel.close()

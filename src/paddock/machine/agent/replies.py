@@ -1,4 +1,4 @@
-"""What the agent's answers say, in the words of :mod:`paddock.machine.base`; every value is checked on the way."""
+"""Decodes the agent's replies into the types of :mod:`paddock.machine.base`; every value is validated."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _CHANGES: Final = {
 }
 
 MAX_PATH: Final = 64 * 1024
-"""Below a directory paths may be longer than the kernel takes in one call."""
+"""Paths below a directory may be longer than the kernel accepts in one call."""
 SMALLEST_PROCESS: Final = 50
 SMALLEST_ENTRY: Final = 45
 _STATE = struct.Struct("<Bii")
@@ -53,11 +53,11 @@ _SMALLEST_COUNT = 4
 _SMALLEST_ATTRIBUTE = 8
 _NO_SIZE = 1 << 63
 _LAST_DAY = 253_402_214_400 * 1_000_000
-"""The last day of the year 9999: a file may claim to be younger, but no calendar has a date for it."""
+"""The last day of the year 9999: file times may be later, but dates in responses cannot."""
 
 
 class FileEntry(NamedTuple):
-    """A file as the agent describes it, with its path still in bytes."""
+    """A file as reported by the agent, with its path as bytes."""
 
     path: bytes
     info: FileInfo
@@ -78,7 +78,7 @@ def read_refusal(body: Reader) -> AgentRefusal:
 
 
 def read_process(body: Reader, process_id: str | None = None) -> ProcessInfo:
-    """Of the process that was asked for; any when None."""
+    """A process; must be the one with this id, unless None."""
     found = body.text(_MAX_ID)
     if process_id is not None and found != process_id:
         raise ProtocolError("The sandbox's agent answered about another process than asked for.")
@@ -108,7 +108,7 @@ def read_processes(body: Reader) -> list[ProcessInfo]:
 
 
 def read_data(body: Reader) -> OutputChunk:
-    """Of a DATA frame, to its end."""
+    """A whole DATA frame."""
     stream = _STREAMS.get(body.u8())
     offset, data = _size(body), body.blob(MAX_DATA)
     body.end()
@@ -125,7 +125,7 @@ def read_entry(body: Reader) -> FileEntry:
     path = body.name(MAX_PATH)
     kind = _TYPES.get(body.u8())
     size, mode = _size(body), body.u32()
-    body.u32(), body.u32()  # uid and gid: people are shown the names
+    body.u32(), body.u32()  # uid and gid: only the names are shown
     owner, group = body.text(_MAX_NAME), body.text(_MAX_NAME)
     modified, target = body.u64(), body.text(MAX_PATH)
     if kind is None or not path.startswith(b"/") or mode > 0o7777:
@@ -155,7 +155,7 @@ def read_event(body: Reader) -> tuple[bytes, FileEvent]:
 
 
 def read_attributes(body: Reader) -> list[dict[str, str]]:
-    """Of several files, in the order in which they were asked for; their names without what all begin with."""
+    """Attributes of several files, in the order of the request; names without the common prefix."""
     return [_attributes_of_one(body) for _ in range(body.count(_SMALLEST_COUNT))]
 
 
@@ -181,7 +181,7 @@ def _size(body: Reader) -> int:
 
 
 def _seconds(microseconds: int) -> float:
-    """Since the epoch. Files may claim any time, also one before it, which arrives here as a huge number."""
+    """Seconds since the epoch. A file time before the epoch arrives as a huge number and becomes 0."""
     if microseconds >= _NO_SIZE:
         return 0.0
     return min(microseconds, _LAST_DAY) / 1e6

@@ -1,4 +1,4 @@
-"""File contents in and out through descriptors that the agent hands over: large pieces, in threads, memory flat."""
+"""File contents through descriptors passed by the agent: large chunks, in threads, with constant memory."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from paddock.machine.threads import in_thread
 
 READ, REPLACE, IN_PLACE = 0, 1, 2
 MODE_AS_IT_IS = 0xFFFFFFFF
-_PIECE = 1 << 20
-_SMALL = 256 * 1024
-_MAX_PIECES = 512
+_WRITE_BYTES = 1 << 20
+_INLINE_READ_BYTES = 256 * 1024
+_MAX_GATHERED_CHUNKS = 512
 
 
 class Transfer:
@@ -44,7 +44,7 @@ class Transfer:
             size = os.fstat(fd).st_size
             left = limit
             while left is None or left > 0:
-                data = await _read(fd, _PIECE if left is None else min(_PIECE, left), offset, size, path)
+                data = await _read(fd, _WRITE_BYTES if left is None else min(_WRITE_BYTES, left), offset, size, path)
                 if not data:
                     return
                 offset += len(data)
@@ -71,7 +71,7 @@ class Transfer:
             try:
                 await _pour(fd, chunks, path)
             finally:
-                # Before the file is in its place: a program that is open for writing cannot be run.
+                # Closed before the file is put in place: a program that is open for writing cannot be executed.
                 os.close(fd)
             call = PendingCall(ReplyKind.ENTRY, entry_of(path))
             return await link.call(RequestKind.COMMIT, Writer().u32(token), call, self._connection.reply_seconds)
@@ -123,7 +123,8 @@ def open_request(
 
 
 async def blame_the_kind(refusal: AgentRefusal, files: AgentFiles, path: str, user: str) -> None:
-    """The agent says EINVAL both of an unknown user and of a FIFO or a device: raise if it is the latter."""
+    """The agent reports EINVAL both for an unknown user and for a FIFO or device: raise PathConflict if it is the
+    latter."""
     if refusal.number != errno.EINVAL:
         return
     try:
@@ -139,7 +140,7 @@ def release(link: AgentLink, token: int) -> None:
 
 
 def _check(fd: int, access: int) -> None:
-    """What the agent gave must be a regular file that is open for just this."""
+    """The agent's descriptor must be a regular file, opened for the requested access only."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         raise ProtocolError("The sandbox's agent gave something for a file that is none.")
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
@@ -158,19 +159,19 @@ async def _read(fd: int, size: int, offset: int, file_size: int, path: str) -> b
 
 
 def _read_now(fd: int, size: int, offset: int, file_size: int) -> bytes | None:
-    """A small file at once, if the kernel has it in memory; None when one would have to wait for it."""
-    if not 0 < file_size <= _SMALL:
+    """Read a small file at once if it is in the page cache; None if the read would block."""
+    if not 0 < file_size <= _INLINE_READ_BYTES:
         return None
     room = bytearray(min(size, max(file_size - offset, 0) + 1))
     try:
         got = os.preadv(fd, [room], offset, os.RWF_NOWAIT)
-    except OSError:  # not there yet, or a file system that cannot tell: a thread can wait
+    except OSError:  # not in the page cache, or not supported by the file system: use a thread
         return None
     return bytes(memoryview(room)[:got])
 
 
 async def _pour(fd: int, chunks: AsyncIterator[bytes], path: str) -> None:
-    """By the kernel where that can be; else small chunks are gathered, so that a thread is not woken for each."""
+    """Copied by the kernel if possible; else small chunks are gathered, so that not each one wakes a thread."""
     try:
         if isinstance(chunks, ByteSource) and await chunks.pour(fd) is not None:
             return
@@ -182,7 +183,7 @@ async def _pour(fd: int, chunks: AsyncIterator[bytes], path: str) -> None:
         if chunk:
             gathered.append(chunk)
             size += len(chunk)
-        if size >= _PIECE or len(gathered) >= _MAX_PIECES:
+        if size >= _WRITE_BYTES or len(gathered) >= _MAX_GATHERED_CHUNKS:
             await _write(fd, gathered, path)
             gathered, size = [], 0
     if gathered:

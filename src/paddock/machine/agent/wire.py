@@ -1,4 +1,4 @@
-"""The frames of the agent protocol: written within its bounds, and read without any trust in what is written there."""
+"""Frames of the agent protocol: written within its limits, and read without trusting the sender."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from paddock import errors
 VERSION: Final = 1
 PASSES_DESCRIPTORS: Final = 1
 KNOWS_DETAILS: Final = 2
-"""Notes, owners, attributes, signals to one process, following to the last byte, and six kinds of changes."""
+"""Notes, owners, attributes, signals to one process, following to the last byte, and six kinds of file changes."""
 KNOWS_SHORTCUTS: Final = 4
-"""Commands of plain words that need no shell."""
+"""Simple commands without a shell."""
 KNOWS_WINDOWS: Final = 8
-"""Followers that are sent no more than they take, and that a process waits for."""
+"""Flow control for followers: the agent sends only what they consume, and blocks the process meanwhile."""
 MAX_PAYLOAD: Final = 1_114_112
 MAX_DATA: Final = 64 * 1024
 """Of one DATA frame."""
 MAX_BULK: Final = 1 << 20
-"""Of one answer to READ_OUTPUT."""
+"""Of one reply to READ_OUTPUT."""
 
 HEADER: Final = struct.Struct("<IBBHI")
 _U8, _U16, _U32, _U64 = (struct.Struct(f"<{code}") for code in "BHIQ")
@@ -30,7 +30,7 @@ _MAX_DESCRIPTORS = 1
 
 
 class ProtocolError(errors.ProviderUnavailable):
-    """The agent said something that it must not say. Its connection is over; the sandbox's state is unknown."""
+    """The agent violated the protocol. Its connection is closed; the sandbox's state is unknown."""
 
 
 class RequestKind(IntEnum):
@@ -109,8 +109,8 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-class Splitter:
-    """Cuts a byte stream into frames. What is not a whole frame yet is kept, never more than one frame of it."""
+class FrameSplitter:
+    """Splits a byte stream into frames. Buffers at most one incomplete frame."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -145,7 +145,7 @@ class Splitter:
 
 
 class Writer:
-    """A request's payload. What does not fit the protocol is the caller's mistake: ``Invalid``."""
+    """Builds a request's payload. Values that do not fit the protocol raise ``Invalid``."""
 
     __slots__ = ("_parts", "_size")
 
@@ -200,7 +200,7 @@ class Writer:
 
 
 def encoded(text: str) -> bytes:
-    """As bytes; what came from bytes that were no UTF-8 (surrogate escapes) goes back to the same bytes."""
+    """Encode to UTF-8; surrogate escapes become the original bytes."""
     if "\0" in text:
         raise errors.Invalid("Commands, paths and variables must not contain a NUL character.")
     try:
@@ -210,7 +210,7 @@ def encoded(text: str) -> bytes:
 
 
 class Reader:
-    """An answer's payload. Whatever it is not made of, down to the last byte, is a :class:`ProtocolError`."""
+    """Reads a reply's payload. Anything unexpected, down to the last byte, raises :class:`ProtocolError`."""
 
     __slots__ = ("_at", "_data")
 
@@ -252,18 +252,18 @@ class Reader:
         return self._data[begin:end]
 
     def name(self, at_most: int) -> bytes:
-        """Bytes of any encoding, but no NUL."""
+        """Bytes of any encoding, without NUL."""
         found = self.blob(at_most)
         if b"\0" in found:
             raise ProtocolError("The sandbox's agent sent a NUL character in a text.")
         return found
 
     def text(self, at_most: int) -> str:
-        """For people: what is not UTF-8 is shown as such."""
+        """Text for display: invalid UTF-8 is replaced."""
         return self.name(at_most).decode(errors="replace")
 
     def count(self, smallest: int) -> int:
-        """Of things that take at least so many bytes each: one that cannot fit here is refused before it is used."""
+        """The number of following elements, each of at least ``smallest`` bytes; a count that cannot fit is refused."""
         found = self._number(_U32)
         if found * smallest > self.left:
             raise ProtocolError("The sandbox's agent sent a count that cannot be true.")
@@ -274,7 +274,7 @@ class Reader:
             raise ProtocolError(f"The sandbox's agent sent {self.left} bytes too many.")
 
     def numbers(self, form: struct.Struct) -> tuple[int, ...]:
-        """Several at once, for what is read all the time."""
+        """Several numbers at once, for frequently read structures."""
         try:
             found = form.unpack_from(self._data, self._at)
         except struct.error:

@@ -1,4 +1,4 @@
-"""How one server is started or reached, with what the sandbox's environment says in the place of ``${NAME}``."""
+"""How one server is started or reached, with ``${NAME}`` replaced by variables of the sandbox's environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paddock.models.mcp import McpDocument, McpServer, McpTransport
 from paddock.tools.agents import HOMES
 
 _INSTALLED = HOMES + 'command -v "$1" >/dev/null || { echo "$1 is not installed here." >&2; exit 127; }; '
-# A Codex without that command takes its name for a prompt, and says nothing of use.
+# A Codex without this command takes its name for a prompt, and gives no useful error.
 _HAS_SERVER = (
     '"$@" --help 2>/dev/null | grep -q "codex mcp-server" || { echo "$(codex --version) has no MCP server: 0.154.0 '
     'took it out. Install @openai/codex@0.153.4, or use the tool codex, which needs none." >&2; exit 1; }; '
@@ -31,16 +31,16 @@ FILE = ".mcp.json"
 """In the workspace."""
 
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-"""From behind its ``${`` on."""
-_TELLING = re.compile(r"key|token|secret|passw|auth|credential", re.IGNORECASE)
+"""Matches after the ``${``."""
+_SECRET_NAME = re.compile(r"key|token|secret|passw|auth|credential", re.IGNORECASE)
 _HIDDEN = "***"
 MAX_FILLED = 256 * 1024
-"""Characters of a server with its variables filled in: a short text can name a long variable many times."""
+"""Maximum characters of a server after substitution: a short text can repeat a long variable many times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A server as it is meant, after its variables were filled in. Holds secrets: never to be shown or logged."""
+    """A server's definition after substitution. Holds secrets: must not be shown or logged."""
 
     transport: McpTransport
     argv: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Definition:
 
     @property
     def fingerprint(self) -> str:
-        """What makes it another server than before."""
+        """Identifies the definition: if it changes, it is another server."""
         said = [self.transport.value, self.argv, sorted(self.env.items()), self.cwd, self.user, self.url]
         return hashlib.sha256(json.dumps([*said, sorted(self.headers.items())]).encode()).hexdigest()
 
@@ -60,7 +60,7 @@ class Definition:
 def define(
     server: McpServer, env: Mapping[str, str], *, workspace: str = WORKSPACE, user: str = DEFAULT_USER
 ) -> Definition:
-    """Raises Invalid where a variable has no value: half an address or an empty secret helps nobody."""
+    """Substitute variables. Raises Invalid if one has no value, since half an address or an empty secret is useless."""
     left = MAX_FILLED
 
     def counted(text: str) -> str:
@@ -92,7 +92,7 @@ def define(
 
 
 def read_document(text: bytes, where: str = FILE) -> dict[str, McpServer]:
-    """The servers that a document names. Raises Invalid with what is wrong in it."""
+    """The servers that a document defines. Raises Invalid with its first error."""
     json_limits.check(text)
     try:
         return McpDocument.model_validate_json(text).servers
@@ -103,7 +103,7 @@ def read_document(text: bytes, where: str = FILE) -> dict[str, McpServer]:
 
 
 def masked(server: McpServer) -> dict[str, Any]:
-    """To be shown: what may be a secret is hidden, a ``${NAME}`` that stands for one is not."""
+    """For display: possible secrets are hidden; a ``${NAME}`` that stands for one is not."""
     args = [_hide_argument(arg, server.args[number - 1] if number else "") for number, arg in enumerate(server.args)]
     return {
         "type": server.transport,
@@ -119,7 +119,7 @@ def masked(server: McpServer) -> dict[str, Any]:
 
 
 def _replace_variables(text: str, value: Callable[[re.Match[str]], str]) -> str:
-    """Looks once for each closing brace, however many beginnings there are before it: what is long is read once."""
+    """Searches once per closing brace, however many openings precede it, so the run time is linear."""
     done: list[str] = []
     at, begin = 0, text.find("${")
     while begin >= 0 and (end := text.find("}", begin)) >= 0:
@@ -142,16 +142,16 @@ def _value(found: re.Match[str], env: Mapping[str, str]) -> str:
 
 
 def _hide(value: str) -> str:
-    """Only what no secret can be in: a text of nothing but variables and the word that says how a header is meant."""
+    """Shows only what cannot contain a secret: variables, and the scheme of an authorization header."""
     rest = _replace_variables(value, lambda found: "") if ":-" not in value else value
     return value if rest.strip() in ("", "Bearer", "Basic", "token") and rest != value else _HIDDEN if value else ""
 
 
 def _hide_argument(arg: str, before: str) -> str:
     name, equals, value = arg.partition("=")
-    if equals and _TELLING.search(name):
+    if equals and _SECRET_NAME.search(name):
         return f"{name}={_hide(value)}"
-    return _hide(arg) if before.startswith("-") and "=" not in before and _TELLING.search(before) else arg
+    return _hide(arg) if before.startswith("-") and "=" not in before and _SECRET_NAME.search(before) else arg
 
 
 def _hide_in_url(url: str) -> str:

@@ -1,8 +1,7 @@
-"""What a user's server may say at once: bytes and values, counted before the SDK reads them.
+"""Limits for messages of a user's server: bytes and values, counted before the SDK parses them.
 
-The SDK reads a message as a whole, on the event loop, and its only limit is one on events. So what is too large, or
-too much for what its user may hold of this server's memory, is replaced by an error in the protocol's own words, which
-ends the one request that it was to answer.
+The SDK parses a message as a whole, on the event loop, and limits only the size of events. A message that is too large,
+or exceeds the user's memory budget, is replaced by a JSON-RPC error, which ends only the request that it answers.
 """
 
 from __future__ import annotations
@@ -18,22 +17,23 @@ from paddock.machine.lines import LineBuffer
 from paddock.memory import MemoryReservation
 
 LONG: Final = frozenset({"tools/call", "tools/list"})
-"""Requests that may be answered at length."""
+"""Requests whose responses may be large."""
 MAX_ANSWER: Final = 8 << 20
-"""Bytes of the answer to one of them."""
+"""Maximum bytes of such a response."""
 MAX_OTHER: Final = 1 << 20
-"""Bytes of every other message. What a server says of itself is kept for as long as it is connected."""
+"""Maximum bytes of every other message. What a server reports about itself is kept as long as it is connected."""
 MAX_VALUES: Final = 50_000
-"""Of one message. The SDK makes objects of them, twice, which takes a tenth of a second at this number."""
+"""Maximum values per message. The SDK creates objects for them, twice, which takes a tenth of a second at this
+number."""
 COPIES: Final = 3
-"""Of a message: as it came, as text, and as what it means."""
+"""Copies of a message in memory: as received, as text, and parsed."""
 MAX_EVENT_LINES: Final = 10_000
 _MAX_RETRY_DIGITS = 6
 _INTERNAL_ERROR = -32603
 
 
 async def check(message: bytes) -> None:
-    """Raises Invalid for one that has too many values."""
+    """Raises Invalid if the message has too many values."""
     await json_limits.check_large(message, MAX_VALUES)
 
 
@@ -42,7 +42,7 @@ def too_large(most: int) -> errors.PayloadTooLarge:
 
 
 def refusal(problem: errors.PaddockError) -> bytes:
-    """An answer in place of the one that was refused, to whichever request it was for."""
+    """An error response in place of the refused message, without a request id."""
     error = {"code": _INTERNAL_ERROR, "message": problem.message}
     return json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
 
@@ -58,7 +58,7 @@ async def whole(parts: AsyncIterator[bytes], most: int, memory: MemoryReservatio
 
 
 async def events(parts: AsyncIterator[bytes], most: int, memory: MemoryReservation) -> AsyncIterator[bytes]:
-    """The same server-sent events, each when it is complete. After one that is refused there are no more."""
+    """The same server-sent events, each when it is complete. After a refused one the stream ends."""
     reader = _EventReader(most, memory)
     try:
         async for part in _and_end(parts):
@@ -77,20 +77,20 @@ async def _and_end(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 class _EventReader:
-    """https://html.spec.whatwg.org/multipage/server-sent-events.html, as the SDK reads it."""
+    """https://html.spec.whatwg.org/multipage/server-sent-events.html, as read by the SDK."""
 
     def __init__(self, most: int, memory: MemoryReservation) -> None:
         self._most = most
         self._memory = memory
         self._lines = LineBuffer()
         self._return = b""
-        """A carriage return at the end of a part, which may be half of a line's end."""
+        """A carriage return at the end of a part, which may be the first half of a line end."""
         self._data: list[bytes] = []
         self._fields: dict[bytes, bytes] = {}
         self._size = 0
 
     async def feed(self, part: bytes) -> AsyncGenerator[bytes, None]:
-        """An empty part is the end."""
+        """An empty part marks the end."""
         text = self._return + part
         self._return = b"\r" if part.endswith(b"\r") else b""
         if self._return:
@@ -101,7 +101,7 @@ class _EventReader:
                 self._take(line)
             elif self._data or self._fields:
                 yield await self._event()
-                self._memory.release()  # whoever asks for the next has read this one
+                self._memory.release()  # the consumer has processed the previous event when it asks for the next
         self._count(len(self._lines))
 
     def _take(self, line: bytes) -> None:
@@ -122,7 +122,7 @@ class _EventReader:
         self._memory.reserve(COPIES * size)
 
     async def _event(self) -> bytes:
-        # JSON's strings have no line ends, so that in JSON a space does as well; and one line costs the SDK less.
+        # JSON strings contain no line ends, so a space is equivalent; and the SDK reads a single line faster.
         data, fields = b" ".join(self._data), self._fields
         self._data, self._fields, self._size = [], {}, 0
         await check(data)

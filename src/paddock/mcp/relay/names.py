@@ -1,4 +1,4 @@
-"""What the tools of a user's servers are called here: ``mcp_<server>_<tool>``, whatever the server calls them."""
+"""Names of relayed tools: ``mcp_<server>_<tool>``, whatever their servers call them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 
 PREFIX = "mcp_"
 LONGEST = 64
-"""What every model takes for the name of a tool."""
+"""Maximum length of a tool name that every model accepts."""
 
-_STRANGE = re.compile(r"[^A-Za-z0-9_-]")
+_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def is_relayed(name: str) -> bool:
@@ -17,8 +17,9 @@ def is_relayed(name: str) -> bool:
 
 
 def tool_name(server: str, tool: str) -> str:
-    """The same each time; two tools share one only where a server has two that differ in characters no model takes."""
-    plain = f"{PREFIX}{_STRANGE.sub('_', server)}_{_STRANGE.sub('_', tool)}"
+    """Deterministic. Two tools of a server get the same name only if they differ just in characters that no model
+    accepts."""
+    plain = f"{PREFIX}{_INVALID_CHARACTER.sub('_', server)}_{_INVALID_CHARACTER.sub('_', tool)}"
     if len(plain) <= LONGEST:
         return plain
     digest = hashlib.sha256(f"{server}\0{tool}".encode()).hexdigest()[:8]

@@ -1,7 +1,7 @@
-"""The relay: one of the user's servers, kept connected while it is used.
+"""The relay: keeps the connection to one of the user's servers while it is in use.
 
-What fails is tried again after a while, each time a longer one, and never troubles its neighbours. One that nobody uses
-is let go of; its process goes on, and is taken up again by the next use.
+A failed server is retried with growing delays and does not affect others. An unused one is disconnected; its process
+keeps running, and is adopted at the next use.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ START_SECONDS = 60.0
 CALL_SECONDS = 3600.0
 IDLE_SECONDS = 600.0
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-_LEARN_SECONDS = 1.0
-"""A server that says all the time that its tools have changed is asked no more often, for each answer is stored."""
-_WELL = 60.0
-"""One that lived for so long may be started again at once when it dies."""
+_MIN_LEARN_INTERVAL_S = 1.0
+"""Minimum interval for reading the tools of a server that keeps reporting changes, since each result is stored."""
+_STABLE_AFTER_S = 60.0
+"""A server that has run for this long is restarted without a growing delay."""
 
 log = structlog.get_logger(__name__)
 
@@ -50,8 +50,8 @@ class Relay:
         learned: Callable[[Sequence[KnownTool]], Awaitable[None]] | None = None,
         hold: Hold = unlimited,
     ) -> None:
-        """``attach`` gives the machine, or None where it does not run now; ``learned`` hears what tools it has;
-        ``hold`` is where the memory that its messages take is counted."""
+        """``attach`` returns the machine, or None if it is not running; ``learned`` is called with the server's tools;
+        ``hold`` reserves memory for its messages."""
         self.name = name
         self.definition = definition
         self.status = McpServerStatus.IDLE
@@ -72,28 +72,28 @@ class Relay:
         return [relayed(self.name, known, self.call) for known in self.known]
 
     def start(self) -> None:
-        """Have it run, if it does not; something wants it."""
+        """Start the relay if it is not running, and mark it as used."""
         self._used = asyncio.get_running_loop().time()
         if self._task is None or self._task.done():
-            self._be(McpServerStatus.STARTING)
+            self._set_status(McpServerStatus.STARTING)
             self._task = asyncio.create_task(self._run(), name=f"mcp server {self.name}")
 
     async def settled(self, seconds: float) -> None:
-        """Returns when it is ready, has failed, or the time is over."""
+        """Returns when the server is ready or has failed, or after ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self.status is McpServerStatus.STARTING:
                     await self._news.wait()
 
     async def stop(self) -> None:
-        """Let go of it. Its process lives on."""
+        """Disconnect. The server's process keeps running."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
     async def end(self) -> None:
-        """And end its process, where it has one and its machine runs."""
+        """Disconnect and end the server's process, if it has one and its machine is running."""
         await self.stop()
         machine = await self._attach()
         if machine is None or not self.definition.argv:
@@ -121,19 +121,19 @@ class Relay:
             if not calling.done():
                 raise errors.ServiceFailed("it ended during the call, and is being restarted.")
             return await calling
-        except Exception as problem:  # noqa: BLE001 - whatever a foreign server does is an answer
+        except Exception as problem:  # noqa: BLE001 - any failure of a foreign server is a result
             return ToolOutcome(f"The MCP server {self.name!r} failed: {problem or type(problem).__name__}", failed=True)
         finally:
             self._calls -= 1
             if session.ended.is_set() and self._session is session:
                 self._session = None
-                self._be(McpServerStatus.STARTING)
+                self._set_status(McpServerStatus.STARTING)
             self._used = asyncio.get_running_loop().time()
             for task in (calling, gone):
                 task.cancel()
             await asyncio.gather(calling, gone, return_exceptions=True)
 
-    # Its life
+    # Running
 
     async def _run(self) -> None:
         pause = FIRST_PAUSE
@@ -141,10 +141,10 @@ class Relay:
         while True:
             began = loop.time()
             try:
-                idle = await self._live()
+                idle = await self._run_connection()
             except errors.PaddockError as problem:
                 idle, why = False, problem.message
-            except Exception as problem:  # noqa: BLE001 - a foreign server's trouble stays its own
+            except Exception as problem:  # noqa: BLE001 - a foreign server's failure stays its own
                 idle, why = False, str(problem) or type(problem).__name__
                 if said := getattr(problem, "said", ""):
                     why = f"{why} It said last: {said}"
@@ -153,19 +153,19 @@ class Relay:
             finally:
                 self._session = None
             if idle:
-                self._be(McpServerStatus.IDLE)
+                self._set_status(McpServerStatus.IDLE)
                 return
-            self._be(McpServerStatus.FAILED, why)
+            self._set_status(McpServerStatus.FAILED, why)
             log.info("an MCP server of a user failed", server=self.name, again_in=pause)
-            if loop.time() - began > _WELL:
+            if loop.time() - began > _STABLE_AFTER_S:
                 pause = FIRST_PAUSE
             await asyncio.sleep(pause)
             if loop.time() - self._used > IDLE_SECONDS:
                 return
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _live(self) -> bool:
-        """Until it ends; True when nobody wants it any more, or its machine does not run."""
+    async def _run_connection(self) -> bool:
+        """Run one connection until it ends; True if it is no longer needed, or its machine is not running."""
         machine = await self._attach()
         if machine is None:
             return True
@@ -175,7 +175,7 @@ class Relay:
             async with asyncio.timeout(START_SECONDS):
                 await self._learn(session)
             self._session = session
-            self._be(McpServerStatus.READY)
+            self._set_status(McpServerStatus.READY)
             return await self._watch(session, said)
 
     async def _watch(self, session: Any, said: Callable[[], str]) -> bool:
@@ -191,7 +191,7 @@ class Relay:
             if session.changed.is_set():
                 session.changed.clear()
                 await self._learn(session)
-                await asyncio.sleep(_LEARN_SECONDS)
+                await asyncio.sleep(_MIN_LEARN_INTERVAL_S)
             elif not self._calls and loop.time() - self._used > IDLE_SECONDS:
                 return True
         if words := said():
@@ -205,7 +205,7 @@ class Relay:
             if self._learned is not None:
                 await self._learned(known)
 
-    def _be(self, status: McpServerStatus, reason: str | None = None) -> None:
+    def _set_status(self, status: McpServerStatus, reason: str | None = None) -> None:
         self.status, self.reason = status, reason
         news, self._news = self._news, asyncio.Event()
         news.set()

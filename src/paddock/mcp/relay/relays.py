@@ -1,4 +1,4 @@
-"""The relays of one sandbox: kept as they were declared, by the API or by the file in its workspace."""
+"""The relays of one sandbox: kept in line with the servers declared by the API or by the file in its workspace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LARGEST_FILE = 256 * 1024
 class Declared:
     server: McpServer
     tools: Sequence[Mapping[str, Any]] | None = None
-    """What is remembered of them."""
+    """Tools as last stored."""
     from_file: bool = False
 
     @property
@@ -46,7 +46,7 @@ class Relays:
         workspace: str = WORKSPACE,
         user: str = DEFAULT_USER,
     ) -> None:
-        """``most``: how many servers there may be, those that were registered before those of the file."""
+        """``most``: maximum number of servers; registered ones come before those of the file."""
         self._env = env
         self._make = make
         self._most = most
@@ -54,9 +54,9 @@ class Relays:
         self._user = user
         self._relays: dict[str, Relay] = {}
         self._refused: dict[str, str] = {}
-        """Servers that cannot be, and why."""
+        """Servers that cannot be used, and why."""
         self._defined: dict[str, tuple[McpServer, Definition]] = {}
-        """What was made of each at the last look, so that one that is as it was costs a comparison."""
+        """Definitions from the previous call, so that an unchanged server costs only a comparison."""
         self._registered: frozenset[str] = frozenset()
         self._file: dict[str, McpServer] = {}
         self._stamp: tuple[float, int] | None = None
@@ -68,7 +68,7 @@ class Relays:
         return not (self._relays or self._refused or self._file or self.problem)
 
     async def sync(self, machine: Machine, registered: Mapping[str, Declared]) -> None:
-        """Have just those that are declared now. One that was changed is another one."""
+        """Keep exactly the relays that are declared now. A changed definition is a new server."""
         async with self._turn:
             await self._read_file(machine)
             file = {name: Declared(server, from_file=True) for name, server in self._file.items()}
@@ -98,7 +98,7 @@ class Relays:
         return define(server, self._env, workspace=self._workspace, user=self._user)
 
     async def _leave_out(self, wanted: dict[str, Declared]) -> None:
-        """Those that are too many: a file in the workspace has no bound of its own."""
+        """Drop servers above the maximum: a file in the workspace has no limit of its own."""
         if self._most is None or not wanted or len(wanted) <= (most := await self._most()):
             return
         for name in list(wanted)[most:]:
@@ -110,12 +110,12 @@ class Relays:
             relay.start()
 
     async def settled(self, seconds: float) -> None:
-        """Those that have never said what they have are waited for, all at once."""
+        """Wait for servers whose tools are not known yet, all at once."""
         new = [relay for relay in self._relays.values() if not relay.known]
         await asyncio.gather(*(relay.settled(seconds) for relay in new))
 
     def tools(self) -> list[Tool]:
-        """Each name once; where two servers come to the same name, the first has it."""
+        """Each name once; if two servers produce the same name, the first one has it."""
         found: dict[str, Tool] = {}
         for name in sorted(self._relays):
             for tool in self._relays[name].tools:
@@ -141,14 +141,15 @@ class Relays:
         return relay.status, relay.reason, [tool.name for tool in relay.tools]
 
     def from_file(self) -> list[tuple[str, McpServer]]:
-        """Those that nobody registered by the API."""
+        """Servers of the file that are not also registered by the API."""
         return [(name, server) for name, server in self._file.items() if name not in self._registered]
 
     async def close(self) -> None:
         await asyncio.gather(*(relay.stop() for relay in self._relays.values()))
 
     async def _read_file(self, machine: Machine) -> None:
-        """Once each time that it changes. One that cannot be understood leaves things as they are, and says so."""
+        """Read the file if it has changed. An invalid file leaves the servers as they are, and its error is
+        reported."""
         path = f"{self._workspace}/{FILE}"
         try:
             info = await machine.stat(path, follow=True, user=self._user)

@@ -1,7 +1,7 @@
-"""A server that is reached over HTTP. Every connection to it is made in the sandbox's stead, under its egress rules.
+"""Connections to a server over HTTP, each made on behalf of the sandbox and under its egress rules.
 
-There is no other way out of the client that is made here: names are resolved and judged where the connection is
-made, redirects and new connections alike, and no proxy or credential of this process's environment is used.
+The client created here has no other route out: names are resolved and judged where the connection is made, for
+redirects as well, and no proxy settings or credentials of this process's environment are used.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from paddock.mcp.relay import incoming
 from paddock.memory import Hold, MemoryReservation
 
 CONNECT_SECONDS = 20.0
-_READ_SECONDS = 300.0
-_PIECE = 16 * 1024
-"""What is parsed at once: an answer may begin with interim responses without end."""
+_READ_TIMEOUT_S = 300.0
+_READ_BYTES = 16 * 1024
+"""Bytes parsed at once: a response may begin with an endless number of interim responses."""
 _EVENTS = "text/event-stream"
 _JSON = "application/json"
 _SMALL_REQUEST = 64 << 10
-"""What is larger has arguments in it: a call."""
-_BY_THE_BODY = frozenset({b"content-type", b"content-length", b"content-encoding", b"transfer-encoding"})
-"""Headers that say how the body came, which is another when it is passed on."""
+"""A larger request has arguments in it, so it is a call."""
+_BODY_HEADERS = frozenset({b"content-type", b"content-length", b"content-encoding", b"transfer-encoding"})
+"""Headers that describe the body's encoding, which changes here."""
 
 
 class Outgoing(Protocol):
@@ -42,21 +42,21 @@ class Outgoing(Protocol):
 
 
 Dial = Callable[[str, int, float], Awaitable[Outgoing]]
-"""Host, port, seconds. Raises what :mod:`paddock.errors` has for a host that may not be reached, or does not answer."""
+"""Host, port, seconds. Raises errors of :mod:`paddock.errors` for a host that is not allowed or does not answer."""
 
 
 def client(dial: Dial | None, headers: Mapping[str, str], hold: Hold) -> httpx2.AsyncClient:
-    """``dial``: None where this process is in the sandbox itself, and may connect by itself. ``hold``: where each
-    answer is counted."""
+    """``dial``: None if this process is in the sandbox itself, and may connect directly. ``hold``: reserves memory for
+    each response."""
     context = httpx2.create_ssl_context(trust_env=False)
     backend = AnyIOBackend() if dial is None else Guarded(dial)
     sent = httpx2.Headers(dict(headers))
-    sent["Accept-Encoding"] = "identity"  # a few bytes on the way may be many here
+    sent["Accept-Encoding"] = "identity"  # a small compressed body may expand to a large one
     return httpx2.AsyncClient(
         transport=_Transport(backend, context, hold),
         headers=sent,
         trust_env=False,
-        timeout=httpx2.Timeout(CONNECT_SECONDS, read=_READ_SECONDS),
+        timeout=httpx2.Timeout(CONNECT_SECONDS, read=_READ_TIMEOUT_S),
     )
 
 
@@ -93,7 +93,7 @@ class Guarded(httpcore2.AsyncNetworkBackend):
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
-    """The bytes of one connection, which is over in the sandbox's ledger when it is closed."""
+    """The byte stream of one connection; closing it ends its entry in the sandbox's ledger."""
 
     def __init__(self, stream: ByteStream, outgoing: Outgoing) -> None:
         self._stream = stream
@@ -102,7 +102,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         with _as(httpcore2.ReadTimeout, httpcore2.ReadError), anyio.fail_after(timeout):
             try:
-                return await self._stream.receive(min(max_bytes, _PIECE))
+                return await self._stream.receive(min(max_bytes, _READ_BYTES))
             except anyio.EndOfStream:
                 return b""
 
@@ -135,7 +135,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
 
 
 class _Transport(httpx2.AsyncBaseTransport):
-    """httpx over a pool whose only way to the network is the given one, with answers that are safe to read."""
+    """httpx over a connection pool with the given network backend, whose responses are checked."""
 
     def __init__(self, backend: httpcore2.AsyncNetworkBackend, context: ssl.SSLContext, hold: Hold) -> None:
         self._pool = httpcore2.AsyncConnectionPool(ssl_context=context, network_backend=backend)
@@ -159,7 +159,7 @@ class _Transport(httpx2.AsyncBaseTransport):
             await body.aclose()
             if request.method != "POST":
                 raise httpx2.ReadError(problem.message) from problem
-            # Where it was an error already, its status says enough; else the request learns what was wrong.
+            # For an error response the status is enough; otherwise the request gets the reason.
             status, content = (answer.status, b"") if answer.status >= 300 else (502, incoming.refusal(problem))
             return httpx2.Response(status, headers={"Content-Type": _JSON}, content=content)
         except BaseException:
@@ -171,7 +171,7 @@ class _Transport(httpx2.AsyncBaseTransport):
 
 
 class _Body(httpx2.AsyncByteStream):
-    """The bytes of an answer as they come, and the memory that what is made of them takes."""
+    """The body of a response, and the memory reserved for what is built from it."""
 
     def __init__(self, stream: Any, memory: MemoryReservation) -> None:
         self._stream = stream
@@ -188,7 +188,7 @@ class _Body(httpx2.AsyncByteStream):
 
 
 class _Checked(httpx2.AsyncByteStream):
-    """What an answer was turned into; closing it closes the answer."""
+    """A transformed body; closing it closes the original response."""
 
     def __init__(self, parts: AsyncIterator[bytes], body: _Body) -> None:
         self._parts = parts
@@ -203,11 +203,11 @@ class _Checked(httpx2.AsyncByteStream):
 
 
 async def _readable(answer: httpcore2.Response, body: _Body, most: int) -> httpx2.Response:
-    """The answer with a body that the SDK may read. Raises for one that it may not."""
+    """The response with a body that the SDK may parse. Raises for one that it may not."""
     kind, coding = _header(answer, b"content-type"), _header(answer, b"content-encoding")
     if coding not in ("", "identity"):
         raise errors.Invalid(f"The MCP server answers in the encoding {coding[:40]!r}, which it was not asked for.")
-    kind = kind.partition(";")[0].strip()  # without a charset, which would have other bytes mean the same
+    kind = kind.partition(";")[0].strip()  # without a charset, which would change the meaning of the bytes
     if kind == _EVENTS:
         parts = incoming.events(aiter(body), most, body.memory)
     else:
@@ -215,14 +215,14 @@ async def _readable(answer: httpcore2.Response, body: _Body, most: int) -> httpx
         if kind == _JSON:
             await incoming.check(content)
         parts = _one(content)
-    headers = [(name, value) for name, value in answer.headers if name.lower() not in _BY_THE_BODY]
+    headers = [(name, value) for name, value in answer.headers if name.lower() not in _BODY_HEADERS]
     if kind:
         headers.append((b"Content-Type", kind.encode()))
     return httpx2.Response(answer.status, headers=headers, stream=_Checked(parts, body), extensions=answer.extensions)
 
 
 def _most(request: httpx2.Request) -> int:
-    """Bytes of one message in the answer."""
+    """Maximum bytes of one message in the response."""
     if request.method != "POST":
         return incoming.MAX_OTHER
     content = request.content

@@ -1,4 +1,4 @@
-"""One connection to a user's server, whichever era of the protocol it speaks. Loaded late: it needs the SDK."""
+"""One session with a user's server, of either generation of the protocol. Imported late, because it needs the SDK."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from paddock.tools.tool import Picture, ToolOutcome
 MOST_TOOLS = 500
 LONGEST_SCHEMA = 64 * 1024
 MAX_TOOLS_CHARACTERS = 512 * 1024
-"""Of all tools of one server, as JSON: they are stored, and read again at each use."""
-_LONGEST_NAME = 256
-_PAGES = 50
+"""Of all tools of one server, as JSON: they are stored, and read at each use."""
+_MAX_NAME_LENGTH = 256
+_MAX_PAGES = 50
 _MAX_NAMES = 1 << 20
-"""Characters of the names of all tools that one session has ever listed, which the SDK keeps. Then another begins."""
-_LONGEST_WHY = 2000
+"""Total characters of tool names listed in one session, which the SDK keeps. Above that a new session is started."""
+_MAX_REASON_LENGTH = 2000
 _MAX_DATA_VALUES = 20_000
 _MAX_DATA_CHARACTERS = 1 << 20
 _TOO_MUCH_DATA = (
@@ -43,7 +43,7 @@ _TOO_MUCH_DATA = (
     "and is left out]"
 )
 _SESSION_LOST = "Session terminated"
-"""What the SDK says when a server does not know its own session any more, because it was restarted."""
+"""The SDK's message if a server no longer knows its session, because it was restarted."""
 _REFUSALS = {
     401: "Give it the headers that it wants.",
     403: "Give it the headers that it wants.",
@@ -58,14 +58,14 @@ class UpstreamSession:
         self._names: set[str] = set()
         self._name_characters = 0
         self.ended = ended
-        """Set when there is nobody at the other end any more."""
+        """Set when the connection is lost."""
         self.changed = changed
-        """Set when it has other tools than before."""
+        """Set when the server reports changed tools."""
 
     async def tools(self) -> list[KnownTool]:
         found: list[KnownTool] = []
         cursor, left = None, MAX_TOOLS_CHARACTERS
-        for _ in range(_PAGES):
+        for _ in range(_MAX_PAGES):
             page = await self._client.list_tools(cursor=cursor)
             fitting, left = _fitting(page.tools[: MOST_TOOLS - len(found)], left)
             found += fitting
@@ -76,7 +76,7 @@ class UpstreamSession:
         return found
 
     def _lighten(self, listed: Iterable[types.Tool]) -> None:
-        """The SDK keeps names and output schemas of all tools that were ever listed; the schemas for nothing here."""
+        """The SDK keeps names and output schemas of all tools ever listed; the schemas are not needed here."""
         for tool in listed:
             if tool.output_schema is not None:
                 tool.output_schema.clear()
@@ -89,7 +89,7 @@ class UpstreamSession:
     async def call(self, name: str, arguments: Mapping[str, Any], hear: Progress, seconds: float) -> ToolOutcome:
         async def tell(progress: float, total: float | None, message: str | None) -> None:
             told = message or (f"{progress:g}" if total is None else f"{progress:g} of {total:g}")
-            await hear(told[:_LONGEST_WHY])
+            await hear(told[:_MAX_REASON_LENGTH])
 
         try:
             answer = await self._client.call_tool(
@@ -102,7 +102,7 @@ class UpstreamSession:
             return ToolOutcome(problem.error.message, failed=True)
         except httpx2.HTTPError as problem:
             return ToolOutcome(_why(problem, seconds), failed=True)
-        except RuntimeError as problem:  # it wants to be given more first, which nobody here can
+        except RuntimeError as problem:  # the server requires input that cannot be given here
             return ToolOutcome(str(problem), failed=True)
         return _outcome(answer)
 
@@ -116,7 +116,7 @@ async def connect(
     start_seconds: float,
     hold: Hold = unlimited,
 ) -> AsyncIterator[tuple[UpstreamSession, Callable[[], str]]]:
-    """A session, and what the server said last on its standard error. Raises when it is not there in time."""
+    """A session, and a function that returns the server's latest standard error. Raises if it is not ready in time."""
     changed = asyncio.Event()
 
     async def heard(message: Any) -> None:
@@ -145,13 +145,14 @@ async def connect(
                 await stack.enter_async_context(_until_ended(client, ended))
         except Exception as problem:
             raise UpstreamFailed(_why(problem, start_seconds), said()) from problem
-        # Schemas are the server's own, and patterns in them may take for ever. Whoever asked can judge the answer.
+        # Schemas come from the server, and their patterns may take for ever to evaluate. Results are left to the caller
+        # to judge.
         client.session.validate_tool_result = _not_judged  # type: ignore[method-assign]
         yield UpstreamSession(client, ended, changed), said
 
 
 class UpstreamFailed(Exception):
-    """It could not be started or reached. ``said``: what it wrote to its standard error."""
+    """The server could not be started or reached. ``said``: what it wrote to its standard error."""
 
     def __init__(self, why: str, said: str = "") -> None:
         super().__init__(why)
@@ -160,7 +161,7 @@ class UpstreamFailed(Exception):
 
 @asynccontextmanager
 async def _until_ended(client: Client, ended: asyncio.Event) -> AsyncIterator[None]:
-    """The handshake, given up when the program ends instead of answering."""
+    """The handshake, cancelled if the program ends instead of answering."""
     entering = asyncio.current_task()
     gone: list[bool] = []
 
@@ -201,7 +202,7 @@ async def _over_http(definition: Definition, dial: remote.Dial | None, hold: Hol
 async def _over_events(
     definition: Definition, dial: remote.Dial | None, ended: asyncio.Event, hold: Hold
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """The older kind: all that the server says comes in one stream, whose end is its own."""
+    """The older transport: all messages of the server come in one stream, whose end is the end of the session."""
 
     def guarded(headers: Any = None, timeout: Any = None, auth: Any = None) -> Any:
         return remote.client(dial, definition.headers, hold)
@@ -227,17 +228,17 @@ async def _over_events(
 
 
 def _why(problem: BaseException, seconds: float) -> str:
-    """The first plain words in what may be a group of groups."""
+    """The message of the first error in possibly nested exception groups."""
     while isinstance(problem, BaseExceptionGroup):
         problem = problem.exceptions[0]
     if isinstance(problem, TimeoutError):
         return f"It did not answer within {seconds:g} s."
     if isinstance(problem, MCPError):
-        return problem.error.message[:_LONGEST_WHY]
+        return problem.error.message[:_MAX_REASON_LENGTH]
     if isinstance(problem, httpx2.HTTPStatusError):
-        status = problem.response.status_code  # its own words have the whole address in them, with what is secret there
+        status = problem.response.status_code  # the error's own text contains the full URL, with any secrets in it
         return f"It answered with HTTP {status}. {_REFUSALS.get(status, '')}".rstrip()
-    return str(problem)[:_LONGEST_WHY] or type(problem).__name__
+    return str(problem)[:_MAX_REASON_LENGTH] or type(problem).__name__
 
 
 def _known(tool: types.Tool) -> KnownTool:
@@ -248,7 +249,7 @@ def _known(tool: types.Tool) -> KnownTool:
     read_only = bool(hints.read_only_hint)
     return KnownTool(
         name=tool.name,
-        title=(tool.title or hints.title or tool.name)[:_LONGEST_NAME],
+        title=(tool.title or hints.title or tool.name)[:_MAX_NAME_LENGTH],
         description=(tool.description or "")[:LONGEST_DESCRIPTION],
         input_schema=_capped(tool.input_schema) or {"type": "object"},
         output_schema=None if schema is None else _capped(schema),
@@ -259,11 +260,10 @@ def _known(tool: types.Tool) -> KnownTool:
 
 
 def _fitting(tools: Iterable[types.Tool], left: int) -> tuple[list[KnownTool], int]:
-    """The first ones, as many as there is room for, and how many characters are left; less than none where that was
-    not all."""
+    """The first tools that fit in ``left`` characters, and how many are left; negative if not all fit."""
     found = []
     for tool in tools:
-        if len(tool.name) > _LONGEST_NAME:
+        if len(tool.name) > _MAX_NAME_LENGTH:
             continue
         known = _known(tool)
         left -= len(json.dumps(known.stored()))
@@ -274,7 +274,7 @@ def _fitting(tools: Iterable[types.Tool], left: int) -> tuple[list[KnownTool], i
 
 
 def _capped(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """A copy, without those that would drown everything else in a listing."""
+    """A copy; None if the schema is too long for a listing."""
     written = json.dumps(schema)
     return json.loads(written) if len(written) <= LONGEST_SCHEMA else None
 
@@ -304,7 +304,7 @@ def _outcome(answer: types.CallToolResult) -> ToolOutcome:
 
 
 def _is_moderate(data: Any) -> bool:
-    """It is shown, checked and written more than once from here on."""
+    """Whether data is small enough: it is shown, validated and serialized more than once."""
     values, characters, left = 0, 0, [data]
     while left:
         each = left.pop()

@@ -1,8 +1,8 @@
-"""A server that runs in the sandbox, spoken to over its standard input and output.
+"""A server that runs in the sandbox and is used over its standard input and output.
 
-Its process belongs to the machine, so it lives on when this server stops, and whoever comes next takes it up again:
-its id is computed from what it is. Requests carry ids of this session, because an answer that comes late may be for a
-session before it. Lines that are no message, which some servers write to their output, are passed over.
+Its process belongs to the machine: it keeps running when this server stops, and the next one adopts it, because its id
+is derived from its definition. Request ids include a session id, because a late response may belong to an earlier
+session. Output lines that are not messages are ignored.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from paddock.memory import MemoryReservation
 
 log = structlog.get_logger(__name__)
 
-_TAIL = 2000
-_LONGEST_ID = 64
-"""Of a request of ours, as it comes back."""
+_ERROR_TAIL_BYTES = 2000
+_MAX_ID_LENGTH = 64
+"""Of one of this session's requests, as returned."""
 _UV = " It comes with uv: run `pip install uv` in the sandbox; the server is then started by itself."
 _NODE = (
     " It comes with Node.js: run `sudo apt-get install -y nodejs npm` in the sandbox, or use a template that has it."
 )
 _HINTS = {"uv": _UV, "uvx": _UV, "node": _NODE, "npm": _NODE, "npx": _NODE}
-"""What to install where the launcher of so many published servers is missing."""
+"""What to install if the launcher of many published servers is missing."""
 _LABEL = re.compile(r"mcp server (\S+) #(\d{1,9}): ")
 
 
 class ServerExited(errors.Conflict):
-    """Its process is no more, or cannot be spoken to."""
+    """The process has ended, or cannot be used."""
 
 
 async def start(machine: Machine, name: str, definition: Definition) -> ProcessInfo:
-    """The process that runs already, or a new one. A program that is not there is an error at once."""
+    """The running process, or a new one. A missing program raises an error at once."""
     number, process = await latest(machine, name, definition)
     if process is not None and process.running:
         return process
@@ -70,7 +70,8 @@ async def start(machine: Machine, name: str, definition: Definition) -> ProcessI
 
 
 async def latest(machine: Machine, name: str, definition: Definition) -> tuple[int, ProcessInfo | None]:
-    """A label alone proves nothing, since anybody may give a process any label; the id does."""
+    """The number and process of its latest start. The process id is checked, because any process may be given the
+    label."""
     found: tuple[int, ProcessInfo | None] = (0, None)
     for process in await machine.processes():
         label = _LABEL.match(process.label)
@@ -82,14 +83,14 @@ async def latest(machine: Machine, name: str, definition: Definition) -> tuple[i
 
 
 class StdioWire:
-    """One session with the process. ``last_words`` is what it wrote to its standard error."""
+    """One session with the process. ``last_words`` is its latest standard error."""
 
     def __init__(self, machine: Machine, process: ProcessInfo, memory: MemoryReservation) -> None:
         self._machine = machine
         self._process = process
         self._memory = memory
         self._long: set[str] = set()
-        """Requests without an answer yet that may be answered at length."""
+        """Pending requests whose responses may be large."""
         self._session = secrets.token_hex(4)
         self._error = b""
         self.ended = asyncio.Event()
@@ -100,7 +101,7 @@ class StdioWire:
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
-        """The streams that the SDK's client wants."""
+        """The streams for the SDK's client."""
         to_client, received = anyio.create_memory_object_stream[SessionMessage | Exception](16)
         from_client, sent = anyio.create_memory_object_stream[SessionMessage](16)
         reading = asyncio.create_task(self._read(to_client), name="mcp server's output")
@@ -120,7 +121,7 @@ class StdioWire:
         try:
             async for chunk in self._machine.follow(process.process_id, process.stdout_size, process.stderr_size):
                 if chunk.stream is Stream.STDERR:
-                    self._error = (self._error + chunk.data)[-_TAIL:]
+                    self._error = (self._error + chunk.data)[-_ERROR_TAIL_BYTES:]
                     continue
                 for each in lines.feed(chunk.data):
                     await give_turn()
@@ -132,7 +133,7 @@ class StdioWire:
                 self._memory.reserve(incoming.COPIES * len(lines))
         except (ServerExited, errors.TooManyBytes, errors.Overloaded) as problem:
             self._error = problem.message.encode()
-        except errors.PaddockError:  # the machine is gone, or paused; whoever looks next will see
+        except errors.PaddockError:  # the machine is gone or paused; the next use reports it
             pass
         finally:
             self._memory.release()
@@ -152,7 +153,7 @@ class StdioWire:
             try:
                 await self._machine.write_stdin(self._process.process_id, json.dumps(document).encode() + b"\n")
             except errors.PaddockError:
-                self.ended.set()  # nobody reads it any more
+                self.ended.set()  # the process has closed its input
                 return
 
     def _ours(self, given: Any) -> str:
@@ -175,29 +176,29 @@ class StdioWire:
                     return None
                 self._long.discard(str(message.id))
                 message = message.model_copy(update={"id": json.loads(given)})
-        except ValueError:  # pydantic's and json's alike
+        except ValueError:  # of pydantic or json
             return None
         return SessionMessage(message)
 
     async def _check(self, line: bytes, most: int) -> None:
-        """Raises for what the SDK should not read."""
+        """Raises for a message that the SDK must not parse."""
         if len(line) > most:
             raise incoming.too_large(most)
         self._memory.reserve(incoming.COPIES * len(line))
         await incoming.check(line)
 
     def _asked(self, line: bytes) -> str | None:
-        """Which of this session's requests the line answers, found without reading all of it."""
+        """The request of this session that the line answers, found without parsing all of it."""
         sign, found = b'"%b:' % self._session.encode(), None
-        for begin in {line.find(sign), line.rfind(sign)} - {-1}:  # an answer may quote its request
-            end = line.find(b'"', begin + 1, begin + _LONGEST_ID)
+        for begin in {line.find(sign), line.rfind(sign)} - {-1}:  # a response may quote its request
+            end = line.find(b'"', begin + 1, begin + _MAX_ID_LENGTH)
             found = line[begin + 1 : end].decode(errors="replace") if end >= 0 else found
             if found in self._long:
                 break
         return found
 
     def _refusal(self, asked: str | None, problem: errors.PaddockError) -> SessionMessage | None:
-        """So that whoever waits for the answer does not wait any longer."""
+        """An error response, so that the waiting request ends."""
         if asked is None:
             return None
         self._long.discard(asked)

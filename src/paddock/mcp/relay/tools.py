@@ -1,4 +1,4 @@
-"""A tool of a user's server as one of the sandbox's."""
+"""A tool of a user's server, presented as one of the sandbox's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Forward = Callable[[str, Mapping[str, Any], Progress], Awaitable[ToolOutcome]]
 
 @dataclass(frozen=True, slots=True)
 class KnownTool:
-    """What its server said of it last. Kept, so that it can be listed while nothing runs."""
+    """A tool as last reported by its server. Stored, so that it can be listed while nothing runs."""
 
     name: str
     title: str
@@ -62,7 +62,7 @@ class RelayedTool(Tool):
 
     @cached_property
     def output_schema(self) -> dict[str, Any]:
-        """Empty where its server promises nothing."""
+        """Empty if its server declares none."""
         return self.known.output_schema or {}
 
     async def call(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutcome:

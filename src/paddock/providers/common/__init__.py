@@ -1,1 +1,2 @@
-"""What providers that run sandboxes with Paddock's own agent stand on: folders and records, the way out, the filter."""
+"""Shared parts of providers that run sandboxes with Paddock's own agent: directories and records, egress, seccomp
+filter."""

@@ -1,4 +1,4 @@
-"""What this machine has in all: cores, memory, the size of the file system that holds the sandboxes' disks."""
+"""Total capacity of this machine: cores, memory, and the file system that holds the sandboxes' disks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PROC = Path("/proc")
 
 
 class OnThisHost(Provider):
-    """A provider whose sandboxes run on the machine that the server runs on."""
+    """A provider whose sandboxes run on the server's own machine."""
 
     _dirs: SandboxDirs
 
@@ -24,7 +24,7 @@ class OnThisHost(Provider):
 
 
 def host_capacity(disks: Path) -> Capacity:
-    """Blocking, by a few small reads."""
+    """Blocking: a few small reads."""
     return Capacity(
         cpu=float(os.cpu_count() or 1),
         memory_mb=memory_bytes() // _MIB,
@@ -34,14 +34,13 @@ def host_capacity(disks: Path) -> Capacity:
 
 
 def memory_bytes() -> int:
-    """Of the machine, or of the container that this process is in, where that has less."""
+    """Memory of the machine, or of the container that this process runs in if that has less."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([total, *_group_limits()])
 
 
 def _group_limits() -> list[int]:
-    """``memory.max`` of the control groups that this process is in, from its own up to the root (cgroup v2), or the
-    one limit of version 1."""
+    """``memory.max`` of this process's cgroup and its parents (cgroup v2), or the one limit of v1."""
     limits = []
     for line in (_PROC / "self" / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -58,7 +57,7 @@ def _within(folder: Path) -> bool:
 
 
 def _number(file: Path) -> int:
-    """0 where there is none: no such file, or the word ``max``."""
+    """0 if there is no number: the file is missing or contains ``max``."""
     try:
         text = file.read_text().strip()
     except OSError:

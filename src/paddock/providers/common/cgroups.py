@@ -1,7 +1,7 @@
-"""Control groups: limits, freezer and numbers of one sandbox, on v1, v2, both at once, or a delegated part of v2.
+"""Control groups: limits, freezer and counters of one sandbox, on v1, v2, both, or a delegated subtree of v2.
 
-What this machine has is found once (``Cgroups.find``); a machine that lets us have none still runs sandboxes, with
-rlimits only, and says so in their isolation report.
+``Cgroups.find`` detects once what this machine offers. Without any usable cgroups sandboxes still run, limited by
+rlimits only, and their isolation report says so.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from paddock.providers.common.kernel_files import read_field, read_number, write
 V1_CONTROLLERS = ("memory", "cpu", "cpuacct", "pids", "freezer")
 _PERIOD_US = 100_000
 _MOUNTS = Path("/proc/self/mountinfo")
-_OWN = Path("/proc/self/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
 _SERVER_LEAF = "paddock-server"
 _SERVER_WEIGHT = "1000"
-"""Ten times that of all sandboxes together: what every one of them waits for must not wait for one of them."""
+"""Ten times the weight of all sandboxes together, so that the server that all of them wait for is not starved by
+one."""
 _SANDBOXES_SHARES = "256"
-"""Of all sandboxes together on v1, where each of the host's own processes has 1024: they have what the host leaves. A
-quarter, because the kernel was seen to let a group of fork bombs run for 200 ms while the host's threads waited."""
-_FREEZE_SECONDS = 5.0
-_REWRITE_SECONDS = 0.05
-_REMOVE_SECONDS = 5.0
+"""Shares of all sandboxes together on v1, where each host process has 1024: they get what the host leaves. A quarter of
+that, because the kernel was observed to run a group of fork bombs for 200 ms while the host's threads waited."""
+_FREEZE_TIMEOUT_S = 5.0
+_REWRITE_AFTER_S = 0.05
+_REMOVE_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Cgroups:
-    """The places below which a group per sandbox can be made: by v1 controller, and of v2."""
+    """The directories below which sandbox groups are created: per v1 controller, and the one of v2."""
 
     v1: Mapping[str, Path]
     v2: Path | None
@@ -45,8 +46,8 @@ class Cgroups:
 
     @classmethod
     def find(cls, name: str) -> Cgroups:
-        """Where this process may make groups; ``name`` is the parent of all of ours."""
-        own = _own_groups(_OWN.read_text())
+        """Detect where this process may create groups; ``name`` is the parent directory of Paddock's groups."""
+        own = _own_groups(_OWN_CGROUP.read_text())
         v1: dict[str, Path] = {}
         v2: Path | None = None
         for mount, kind, options in _mounts(_MOUNTS.read_text()):
@@ -57,7 +58,7 @@ class Cgroups:
                     if controller not in v1 and (place := _usable(_below(mount, own.get(controller, "/")), name)):
                         v1[controller] = place
         if v2 is not None and (unused := v1.pop("freezer", None)) is not None:
-            with contextlib.suppress(OSError):  # v2 freezes and kills better, also where it has no controllers
+            with contextlib.suppress(OSError):  # v2 freezes and kills more reliably, even without controllers
                 unused.rmdir()
         if (cpu := v1.get("cpu")) is not None:
             _try_write(cpu / "cpu.shares", _SANDBOXES_SHARES)
@@ -66,7 +67,7 @@ class Cgroups:
 
     @property
     def limits(self) -> frozenset[str]:
-        """Which of memory, cpu and pids are limited hard here."""
+        """Which of memory, cpu and pids have hard limits here."""
         return (self.v2_controllers | self.v1.keys()) & {"memory", "cpu", "pids"}
 
     @property
@@ -87,7 +88,7 @@ class Cgroups:
         return CgroupHandle(v1, self.v2 / name if self.v2 else None, self.v2_controllers)
 
     def remove_empty(self, keep: set[str]) -> None:
-        """Groups that a crash left behind. One that still holds processes is somebody's."""
+        """Remove groups that a crash left behind. A group that still has processes is in use."""
         for place in {*self.v1.values(), *([self.v2] if self.v2 else [])}:
             for entry in place.iterdir():
                 if entry.is_dir() and entry.name not in keep:
@@ -95,7 +96,7 @@ class Cgroups:
                         entry.rmdir()
 
     def leave(self) -> None:
-        """Take the parent away too, where no sandbox is left in it."""
+        """Remove the parent group too if it contains no sandbox."""
         for place in {*self.v1.values(), *([self.v2] if self.v2 else [])}:
             with contextlib.suppress(OSError):
                 place.rmdir()
@@ -103,7 +104,8 @@ class Cgroups:
 
 @dataclass(frozen=True, slots=True)
 class CgroupHandle:
-    """The group of one sandbox, in every hierarchy at once. Kept with it: a later server may live in another group."""
+    """The group of one sandbox, in every hierarchy. Stored with the sandbox: a later server may run in another
+    group."""
 
     v1: Mapping[str, Path]
     v2: Path | None
@@ -140,15 +142,15 @@ class CgroupHandle:
         elif path := self._v2("cpu"):
             write_value(path / "cpu.max", f"{quota} {_PERIOD_US}")
         if path := self._v1("pids") or self._v2("pids"):
-            write_value(path / "pids.max", str(resources.pids + 1))  # the agent is one of them
+            write_value(path / "pids.max", str(resources.pids + 1))  # one more for the agent
 
     @property
     def limits(self) -> frozenset[str]:
-        """Which of memory, cpu and pids are limited hard by it."""
+        """Which of memory, cpu and pids are hard limits of this group."""
         return (self.v2_controllers | self.v1.keys()) & {"memory", "cpu", "pids"}
 
     def doors(self) -> list[str]:
-        """What the launcher writes itself into, of v1."""
+        """The v1 ``tasks`` files that the launcher writes its pid to."""
         return [str(path / "tasks") for path in sorted(set(self.v1.values()))]
 
     def frozen(self) -> bool:
@@ -168,7 +170,7 @@ class CgroupHandle:
         self._set_frozen(False)
 
     def kill(self) -> bool:
-        """Everything in it, at once. False where only the sandbox's first process can be killed."""
+        """Kill all processes in it. False if the caller has to kill the sandbox's PID 1 instead."""
         if self.v2 is not None:
             try:
                 write_value(self.v2 / "cgroup.kill", "1")
@@ -180,12 +182,12 @@ class CgroupHandle:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(FileNotFoundError, errors.ProviderUnavailable):
-                write_value(path / "freezer.state", "THAWED")  # a frozen process dies when it is thawed
+                write_value(path / "freezer.state", "THAWED")  # a frozen process dies only once it is thawed
         return False
 
     def remove(self) -> None:
-        """After its processes were killed: the kernel lets go of them a moment later."""
-        deadline = time.monotonic() + _REMOVE_SECONDS
+        """Call after its processes were killed: the kernel releases them a moment later."""
+        deadline = time.monotonic() + _REMOVE_TIMEOUT_S
         for path in self.paths():
             _remove(path, deadline)
 
@@ -194,7 +196,7 @@ class CgroupHandle:
         return None if path is None else max(0, read_number(path / "pids.current") - 1)
 
     def memory(self) -> int | None:
-        """What it really holds: without the page cache that the kernel gives back when asked."""
+        """Memory in use, without page cache that the kernel can reclaim."""
         if path := self._v1("memory"):
             used, cache = (
                 read_number(path / "memory.usage_in_bytes"),
@@ -213,7 +215,7 @@ class CgroupHandle:
         return None
 
     def oom_kills(self) -> int:
-        """How many of its processes the kernel has killed for want of memory."""
+        """How many of its processes the OOM killer has killed."""
         if path := self._v1("memory"):
             return read_field(path / "memory.oom_control", "oom_kill")
         if path := self._v2("memory"):
@@ -239,12 +241,12 @@ class CgroupHandle:
         def arrived() -> bool:
             return state.read_text().strip() == wanted
 
-        # A fork at the wrong moment can leave the v1 freezer in FREEZING for ever; writing once more frees it.
+        # A concurrent fork can leave the v1 freezer in FREEZING for ever; writing again resolves that.
         write_value(state, wanted)
         _wait(arrived, again=lambda: write_value(state, wanted))
 
     def paths(self) -> list[Path]:
-        """Its directories, one in each hierarchy."""
+        """Its directories, one per hierarchy."""
         return sorted({*self.v1.values(), *([self.v2] if self.v2 else [])})
 
     def _v1(self, controller: str) -> Path | None:
@@ -255,7 +257,7 @@ class CgroupHandle:
 
 
 def _own_groups(text: str) -> dict[str, str]:
-    """``4:memory:/path`` by controller; v2 under the empty name."""
+    """Parses ``4:memory:/path``: path by controller; v2 has an empty name."""
     own: dict[str, str] = {}
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -276,11 +278,11 @@ def _mounts(text: str) -> list[tuple[Path, str, frozenset[str]]]:
 
 def _below(mount: Path, group: str) -> Path:
     path = mount / group.lstrip("/")
-    return path if path.is_dir() else mount  # in a container the mount's own root is our group
+    return path if path.is_dir() else mount  # in a container the mount's root is this process's group
 
 
 def _usable(place: Path, name: str) -> Path | None:
-    """The parent of our groups; None where we may not make one."""
+    """The parent of Paddock's groups; None if this process may not create it."""
     path = place / name
     try:
         path.mkdir(exist_ok=True)
@@ -290,14 +292,16 @@ def _usable(place: Path, name: str) -> Path | None:
 
 
 def _delegate(place: Path, wanted: frozenset[str]) -> frozenset[str]:
-    """Turn the controllers on for the groups below ``place``; those that the kernel grants.
+    """Enable the controllers for the groups below ``place``; returns those that the kernel grants.
 
-    A group that shares its controllers out may hold no processes itself, so this one steps into a leaf beside ours.
+    A group that delegates controllers may not contain processes, so this process moves into a leaf group beside the
+    sandboxes'.
     """
     with contextlib.suppress(OSError):
         wanted &= frozenset((place.parent / "cgroup.controllers").read_text().split())
         shared = frozenset((place.parent / "cgroup.subtree_control").read_text().split())
-        if not wanted <= shared and place.parent.joinpath("cgroup.type").exists():  # the root has no such rule
+        # the root group is exempt from that rule
+        if not wanted <= shared and place.parent.joinpath("cgroup.type").exists():
             leaf = place.parent / _SERVER_LEAF
             leaf.mkdir(exist_ok=True)
             _try_write(leaf / "cgroup.procs", "0")
@@ -311,14 +315,14 @@ def _delegate(place: Path, wanted: frozenset[str]) -> frozenset[str]:
 
 
 def _try_write(path: Path, text: str) -> None:
-    """For what some kernels do not have and nothing depends on."""
+    """For settings that some kernels lack and that nothing depends on."""
     with contextlib.suppress(OSError, errors.ProviderUnavailable):
         write_value(path, text)
 
 
 def _wait(arrived: Callable[[], bool], again: Callable[[], None] = lambda: None) -> None:
-    deadline = time.monotonic() + _FREEZE_SECONDS
-    rewrite = time.monotonic() + _REWRITE_SECONDS
+    deadline = time.monotonic() + _FREEZE_TIMEOUT_S
+    rewrite = time.monotonic() + _REWRITE_AFTER_S
     pause = 0.0001
     while not arrived():
         now = time.monotonic()
@@ -326,7 +330,7 @@ def _wait(arrived: Callable[[], bool], again: Callable[[], None] = lambda: None)
             raise errors.ProviderUnavailable("The freezer did not finish in time.")
         if now > rewrite:
             again()
-            rewrite = now + _REWRITE_SECONDS
+            rewrite = now + _REWRITE_AFTER_S
         time.sleep(pause)
         pause = min(pause * 2, 0.005)
 

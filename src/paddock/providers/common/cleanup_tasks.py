@@ -1,4 +1,5 @@
-"""What nobody needs to wait for, such as removing the files of a deleted sandbox; done before the provider closes."""
+"""Background tasks that no caller waits for, such as removing a deleted sandbox's files. Finished before the provider
+closes."""
 
 from __future__ import annotations
 

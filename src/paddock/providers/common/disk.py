@@ -1,7 +1,7 @@
-"""The private disk of one sandbox: an ext4 image with a hard limit, or plain folders where that is not possible.
+"""A sandbox's private disk: an ext4 image with a hard size limit, or plain directories where images cannot be used.
 
-An image is a copy of an empty one that was formatted once, with only its few written blocks copied. All of a
-sandbox's changes, its spool and its state are in this one file, so that deleting it is one call.
+An image is a sparse copy of an empty one that was formatted once. It holds all of a sandbox's changes, its spool and
+its state, so that deleting the sandbox deletes one file.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ IMAGE = "disk.img"
 FOLDERS = "disk"
 _BYTES_PER_INODE = 16_384
 _FICLONE = 0x40049409
-_SHUTDOWN = 0x8004587D
+_EXT4_IOC_SHUTDOWN = 0x8004587D
 _WITHOUT_FLUSH = (2).to_bytes(4, "little")
-_MKFS_SECONDS = 120
+_MKFS_TIMEOUT_S = 120
 _FSCK_FIXED = 1
 _BUSY_SECONDS = 10.0
 
 
 class Disks:
-    """Empty images of each size that was asked for."""
+    """Empty images, one of each size requested so far."""
 
     def __init__(self, root: Path, images: bool) -> None:
         self.images = images
         self._root = root
 
     def make(self, folder: Path, size_mb: int) -> None:
-        """For a new sandbox; nothing where it has one already."""
+        """Create the disk of a new sandbox; does nothing if it has one already."""
         if not self.images:
             make_folders(folder / FOLDERS)
             return
@@ -45,8 +45,8 @@ class Disks:
             copy_sparse(self._empty(size_mb), image)
 
     def check(self, folder: Path, *, thoroughly: bool = False) -> None:
-        """After an end that nobody saw coming: repair what the journal cannot. ``thoroughly``: after an error of the
-        file system, at the price of whatever cannot be saved."""
+        """Check the file system after an unclean shutdown. ``thoroughly``: after a file-system error; data that cannot
+        be repaired is lost."""
         image = folder / IMAGE
         if not image.exists():
             return
@@ -78,21 +78,22 @@ class Disks:
 
 
 def abandon(state: str) -> None:
-    """Its file system is about to be deleted: what is not written yet need not be, and ending it need not wait.
+    """Shut the file system down without a flush, because it is about to be deleted; unmounting is then fast.
 
-    ``state``, the agent's own folder on it, leads there; only root may, and where it fails the end just takes longer.
+    ``state`` is the agent's directory on it. Only root may do this; on failure unmounting just takes longer.
     """
     with contextlib.suppress(OSError):
         descriptor = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.ioctl(descriptor, _SHUTDOWN, _WITHOUT_FLUSH)
+            fcntl.ioctl(descriptor, _EXT4_IOC_SHUTDOWN, _WITHOUT_FLUSH)
         finally:
             os.close(descriptor)
 
 
 @contextlib.contextmanager
 def _unused(image: Path) -> Iterator[None]:
-    """Nobody has it mounted: the launcher's lock lives as long as the loop device does, a descriptor may keep that."""
+    """Wait until the image is unmounted: the launcher's lock lives as long as the loop device, which an open descriptor
+    may keep alive."""
     descriptor = os.open(image, os.O_RDWR | os.O_CLOEXEC)
     try:
         deadline = time.monotonic() + _BUSY_SECONDS
@@ -114,7 +115,7 @@ def make_folders(root: Path) -> None:
 
 
 def share_blocks(source: int, target: int) -> bool:
-    """Make ``target`` a copy without copying; False where the file system cannot."""
+    """Reflink ``source`` to ``target``; False if the file system does not support it."""
     try:
         fcntl.ioctl(target, _FICLONE, source)
     except OSError:
@@ -123,7 +124,7 @@ def share_blocks(source: int, target: int) -> bool:
 
 
 def copy_sparse(source: Path, target: Path) -> None:
-    """By sharing blocks where the file system can, else only what is not a hole."""
+    """Copy by reflink if the file system supports it, else only the data between holes."""
     with source.open("rb") as read:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as write:
@@ -146,7 +147,7 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     path = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=_MKFS_SECONDS, check=False, env={"PATH": path}
+            command, capture_output=True, text=True, timeout=_MKFS_TIMEOUT_S, check=False, env={"PATH": path}
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise errors.ProviderUnavailable(f"{command[0]} could not be run (package e2fsprogs): {error}") from error

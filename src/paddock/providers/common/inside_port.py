@@ -1,4 +1,4 @@
-"""A port inside one sandbox that this process answers, on a listener that the agent made there and keeps."""
+"""A port inside one sandbox that is served by this process, on a listener that the agent creates there and keeps."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 
 from paddock import errors
 from paddock.egress.acceptor import Acceptor
-from paddock.egress.wire import Wire
+from paddock.http1.stream_socket import StreamSocket
 from paddock.machine.agent.machine import AgentMachine
 from paddock.providers.base import InsideService, SandboxSpec
 
-_MOST = 64
+_MAX_CONNECTIONS = 64
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
 
 
 class InsidePort:
-    """May be opened before it is known whose the sandbox will be: it is looked up when somebody comes."""
+    """May be opened before the machine is assigned to a sandbox: the spec is read for each connection."""
 
     def __init__(self, service: InsideService, spec: Callable[[], SandboxSpec]) -> None:
         self._service = service
@@ -23,14 +23,14 @@ class InsidePort:
         self._acceptor: Acceptor | None = None
 
     async def open(self, machine: AgentMachine) -> None:
-        """May be repeated. A program of the user's that has the port keeps it."""
+        """Idempotent. If a user's program already has the port, it keeps it."""
         if self._acceptor is not None:
             return
         try:
             listener = await machine.listen_socket(self._service.port)
         except errors.Conflict:
             return
-        self._acceptor = Acceptor(listener, self._serve, _MOST, _BUSY)
+        self._acceptor = Acceptor(listener, self._serve, _MAX_CONNECTIONS, _BUSY)
         self._acceptor.start()
 
     async def close(self) -> None:
@@ -41,7 +41,7 @@ class InsidePort:
     def variables(self) -> Mapping[str, str]:
         return self._service.variables(self._spec().key)
 
-    async def _serve(self, wire: Wire) -> None:
+    async def _serve(self, wire: StreamSocket) -> None:
         spec = self._spec()
-        if spec.key:  # nobody's yet, else
+        if spec.key:  # a warm machine without a sandbox has no key yet
             await self._service.serve(spec.sandbox_id, wire.sock)

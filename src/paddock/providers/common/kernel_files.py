@@ -1,4 +1,4 @@
-"""Files of the kernel with a number or a few named ones: control groups, and what is counted of the machine."""
+"""Kernel files that contain a number, or named numbers: cgroup files, and counters of the machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _READ_BYTES = 4096
 
 
 class KernelFile:
-    """One that is read again and again, kept open: to open it costs more than to read it."""
+    """A frequently read file that is kept open, because opening costs more than reading."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -37,7 +37,7 @@ def write_value(path: Path, text: str) -> None:
 
 
 def read_number(path: Path) -> int:
-    """0 where the group has ended."""
+    """0 if the group has been removed."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):
@@ -45,7 +45,7 @@ def read_number(path: Path) -> int:
 
 
 def read_field(path: Path, name: str) -> int:
-    """0 where the group has ended, or the kernel does not count this."""
+    """0 if the group has been removed, or the kernel does not have this counter."""
     with contextlib.suppress(OSError, ValueError):
         for line in path.read_text().splitlines():
             key, _, value = line.partition(" ")

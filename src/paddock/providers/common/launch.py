@@ -1,4 +1,4 @@
-"""Start one sandbox: hand the plan to the launcher, write down who it became, and let it go."""
+"""Starts one sandbox: sends the plan to the launcher, records the agent's process, and detaches."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from paddock import errors
 from paddock.providers.common.record import start_time
 
 PLAN_FD, CONTROL_FD, LISTEN_FD, FILTER_FD, STATE_FD = 0, 3, 4, 5, 6
-_FIRST_FREE = 64
-_SECONDS = 30.0
+_FIRST_FREE_FD = 64
+_LAUNCH_TIMEOUT_S = 30.0
 _BACKLOG = 64
-_MAKES_NAMESPACES = ("users", "enter")
-"""The launcher's steps that do."""
+_NAMESPACE_STEPS = ("users", "enter")
+"""The launcher's steps that create namespaces."""
 _NAMESPACE_KINDS = ("user", "pid", "mnt", "net", "ipc", "uts", "cgroup")
-_ENOUGH_NAMESPACES = 15_000
+_RECOMMENDED_NAMESPACES = 15_000
 
 
 class LaunchFailed(errors.ProviderRefused):
-    """The kernel or the launcher said no; the message says to what."""
+    """The kernel or the launcher refused a step, which the message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,10 @@ class Launcher:
         commit: Callable[[LaunchedProcess], None],
         complaints: int | None = None,
     ) -> LaunchedProcess:
-        """``commit`` writes down who it is. Only then does the agent begin: one that nobody knows of never runs.
+        """Start the agent. ``commit`` records its process first: only then does the agent run, so no unrecorded agent
+        exists.
 
-        ``complaints``: where what it writes to its standard error goes; else nowhere.
+        ``complaints``: descriptor for the launcher's standard error; default: discarded.
         """
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control.setblocking(False)
@@ -61,7 +62,7 @@ class Launcher:
             with theirs:
                 launcher = self._spawn(words, theirs, listener, complaints)
             try:
-                async with asyncio.timeout(_SECONDS):
+                async with asyncio.timeout(_LAUNCH_TIMEOUT_S):
                     pid = int(await _expect(control, b"pid"))
                     await _expect(control, b"ready")
                     born = LaunchedProcess(pid, start_time(pid) or 0)
@@ -70,12 +71,12 @@ class Launcher:
                     await _expect(control, b"")
                     return born
             except TimeoutError:
-                raise errors.ProviderTimeout(f"The sandbox was not ready within {_SECONDS:g} s.") from None
+                raise errors.ProviderTimeout(f"The sandbox was not ready within {_LAUNCH_TIMEOUT_S:g} s.") from None
             finally:
                 await _reap(launcher)
 
     def attempt(self, words: Sequence[str], seconds: float) -> str | None:
-        """Try a plan that ends in ``done``. None when all of it can be done here, else what could not."""
+        """Try a plan that ends in ``done``. None if all of it works here, else the reason why not."""
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control.settimeout(seconds)
         with control:
@@ -106,8 +107,8 @@ class Launcher:
         with contextlib.ExitStack() as opened:
 
             def hold(descriptor: int) -> int:
-                """Out of the way of the numbers that the launcher expects."""
-                copy = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE)
+                """Duplicate to a number above those that the launcher expects."""
+                copy = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD)
                 opened.callback(os.close, copy)
                 return copy
 
@@ -115,7 +116,7 @@ class Launcher:
             opened.callback(os.close, plan)
             os.write(plan, b"".join(os.fsencode(word) + b"\0" for word in words))
             os.lseek(plan, 0, os.SEEK_SET)
-            # Opened anew for each: descriptors of one open file share their position.
+            # Opened anew for each launch: descriptors of the same open file share their position.
             filters = os.open(f"/proc/self/fd/{self._filters}", os.O_RDONLY | os.O_CLOEXEC)
             opened.callback(os.close, filters)
             null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -130,14 +131,15 @@ class Launcher:
             }
             actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in places.items()]
             try:
-                # posix_spawn: a fork of a big server costs more than the whole sandbox.
+                # posix_spawn: forking a large server costs more than starting the whole sandbox.
                 return os.posix_spawn(self._program, ["paddock-launch"], {}, file_actions=actions)
             except OSError as error:
                 raise errors.ProviderUnavailable(f"The launcher could not be started: {error}") from error
 
 
 def listen(folder: Path, name: str) -> socket.socket:
-    """The agent's socket. Its path may be longer than an address can be, so the folder is named by a descriptor."""
+    """The agent's socket. Its path may exceed the maximum of a unix address, so the directory is given by
+    descriptor."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     directory = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -168,8 +170,8 @@ def connect(folder: Path, name: str) -> socket.socket:
 
 
 def namespaces_used_up() -> str:
-    """What the kernel means by ENOSPC where a namespace is made, which it words as a full disk. It does not say which
-    limit: a sandbox takes one namespace of each kind, so that the lowest is met first."""
+    """Error text for ENOSPC from creating a namespace, which otherwise reads as a full disk. The kernel does not tell
+    which limit was reached; a sandbox uses one namespace of each kind, so it is the lowest."""
     limits = {}
     for kind in _NAMESPACE_KINDS:
         with contextlib.suppress(OSError, ValueError):
@@ -178,7 +180,7 @@ def namespaces_used_up() -> str:
     sudo = "" if os.geteuid() == 0 else "sudo "
     return (
         f"the kernel's limit of namespaces is used up ({name} is {value}). Delete sandboxes, or raise it: "
-        f"{sudo}sysctl -w {name}={max(2 * value, _ENOUGH_NAMESPACES)}"
+        f"{sudo}sysctl -w {name}={max(2 * value, _RECOMMENDED_NAMESPACES)}"
     )
 
 
@@ -190,15 +192,15 @@ class _Refusal:
 
 
 def _refusal(message: bytes) -> _Refusal:
-    """What stands after ``error`` in the launcher's message."""
+    """Parses what follows ``error`` in the launcher's message."""
     number, step, text = [*message.decode(errors="replace").split(" ", 2), "", ""][:3]
-    if int(number) == errno.ENOSPC and step in _MAKES_NAMESPACES:
+    if int(number) == errno.ENOSPC and step in _NAMESPACE_STEPS:
         return _Refusal(int(number), step, namespaces_used_up())
     return _Refusal(int(number), step, f"{text}.")
 
 
 async def _expect(control: socket.socket, word: bytes) -> bytes:
-    """The launcher's next message, which must begin with ``word``; empty stands for its end."""
+    """The launcher's next message, which must begin with ``word``; an empty word expects the end of the stream."""
     message = await asyncio.get_running_loop().sock_recv(control, 4096)
     if not message and not word:
         return b""
@@ -214,10 +216,10 @@ async def _expect(control: socket.socket, word: bytes) -> bytes:
 
 
 async def _reap(pid: int) -> None:
-    """It has ended, or ends now: it waits for nobody."""
+    """Wait for the launcher, which has ended or is about to."""
     try:
         done, _ = os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - WNOHANG does not wait
         if not done:
             await asyncio.to_thread(os.waitpid, pid, 0)
     except ChildProcessError:
-        pass  # the program that embeds this server reaps every child itself
+        pass  # a program that embeds this server reaps all children itself

@@ -1,8 +1,7 @@
-"""The disk image of a sandbox that runs, as the kernel has it mounted: how full it is, whether it has failed, and how
-much of it may be used for now.
+"""The mounted disk image of a running sandbox: how full it is, whether it has failed, and how much of it may be used.
 
-The kernel lets root change how many free blocks of an ext4 it keeps for itself (``reserved_clusters``), at any time and
-at once. Whoever writes then meets ENOSPC where those begin, the sandbox's root too, and its ``df`` says so.
+The kernel lets root change the number of reserved free blocks of an ext4 (``reserved_clusters``) at any time, with
+immediate effect. Writers then get ENOSPC at that limit, the sandbox's root included, and its ``df`` shows it.
 """
 
 from __future__ import annotations
@@ -13,43 +12,43 @@ from pathlib import Path
 
 _BLOCK_DEVICES = Path("/sys/dev/block")
 _FILE_SYSTEMS = Path("/sys/fs/ext4")
-_KERNELS_OWN_SHARE, _KERNELS_OWN_BLOCKS = 50, 4096
-"""What the kernel keeps for itself by default: a fiftieth, so many blocks at most."""
+_KERNEL_RESERVE_SHARE, _KERNEL_RESERVE_BLOCKS = 50, 4096
+"""The kernel's default reserve: a fiftieth, at most this many blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class MountedDisk:
-    """In bytes."""
+    """Sizes in bytes."""
 
     device: str
     size: int
     backed: int
-    """What the host has given to it so far."""
+    """Blocks that the host has allocated to the image so far."""
     free: int
     block: int
 
     @property
     def kernels_own(self) -> int:
-        return min(self.size // _KERNELS_OWN_SHARE, _KERNELS_OWN_BLOCKS * self.block)
+        return min(self.size // _KERNEL_RESERVE_SHARE, _KERNEL_RESERVE_BLOCKS * self.block)
 
     @property
     def spendable(self) -> int:
-        """What could be written to it, if the host has as much."""
+        """How much could be written to it, if the host has enough space."""
         return max(0, self.free - self.kernels_own)
 
     @property
     def owed(self) -> int:
-        """What is in use, and not given by the host yet: files that wait to be written, tables that are still empty."""
+        """Used but not yet allocated on the host: delayed writes, and tables that are still empty."""
         return max(0, self.size - self.free - self.backed)
 
     def keep_back(self, amount: int) -> None:
-        """So much of what is free may not be used; what is in use stays so. Nothing where the disk has gone."""
+        """Reserve this much of the free space; used space is unaffected. Raises OSError if the disk is gone."""
         blocks = max(0, min(amount, self.size - self.block) // self.block)
         (_FILE_SYSTEMS / self.device / "reserved_clusters").write_text(str(blocks))
 
 
 def look(state: str, image: Path) -> MountedDisk:
-    """``state``, a folder on it, leads there. Nothing is held open: that would keep the disk from being unmounted."""
+    """``state`` is a directory on the disk. No descriptor is kept open, which would prevent the unmount."""
     descriptor = os.open(state, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         device = os.fstat(descriptor).st_dev
@@ -62,13 +61,13 @@ def look(state: str, image: Path) -> MountedDisk:
 
 
 def open_error_count(state: str) -> int:
-    """A descriptor for :func:`has_failed`, which keeps nothing mounted."""
+    """A descriptor for :func:`has_failed` that does not prevent the unmount."""
     device = os.stat(state).st_dev  # noqa: PTH116 - a link of the kernel's, not a path
     return os.open(_FILE_SYSTEMS / _name(device) / "errors_count", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def has_failed(error_count: int) -> bool:
-    """Whether the file system met an error, after which it takes no more writes. False where it has gone."""
+    """Whether the file system had an error, after which it is read-only. False if it is gone."""
     try:
         return os.pread(error_count, 32, 0).strip() not in (b"", b"0")
     except OSError:

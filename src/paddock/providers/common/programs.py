@@ -1,4 +1,4 @@
-"""Where the two native programs are: the agent, which goes into sandboxes, and the launcher, which does not."""
+"""Paths of the two native programs: the agent, which runs in sandboxes, and the launcher, which runs on the host."""
 
 from __future__ import annotations
 

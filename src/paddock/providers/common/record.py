@@ -1,4 +1,4 @@
-"""What is written down of one sandbox: enough to find its processes again, or to start it anew from its disk."""
+"""The record of one sandbox on disk: enough to find its processes again, or to restart it from its disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RESOURCES = [field.name for field in fields(Resources)]
 
 @dataclass(frozen=True, slots=True)
 class RunningProcess:
-    """The agent's process. A process id alone is no proof: the kernel gives it to others later."""
+    """The agent's process. The pid alone does not identify it, because the kernel reuses pids."""
 
     pid: int
     start_time: int
@@ -32,13 +32,13 @@ class RunningProcess:
     uid_slot: int | None
     group: CgroupHandle | None
     stopped: bool = False
-    """Paused by signals, where there is no freezer."""
+    """Paused by SIGSTOP, where there is no freezer."""
 
     def alive(self) -> bool:
         return self.boot_id == boot_id() and start_time(self.pid) == self.start_time
 
     def send_kill(self) -> int | None:
-        """Kill it; a descriptor that tells of its end, which the caller closes. None: it has ended already."""
+        """Kill it; returns a pidfd to wait for its end, which the caller closes. None if it has ended already."""
         try:
             pidfd = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -48,7 +48,7 @@ class RunningProcess:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 return pidfd
         except ProcessLookupError:
-            return pidfd  # in this moment
+            return pidfd  # it ended just now
         except BaseException:
             os.close(pidfd)
             raise
@@ -61,17 +61,18 @@ class SandboxRecord:
     spec: SandboxSpec
     created_at: float
     reference: str
-    """A name of its own, which it keeps when a machine made in advance gets its sandbox id."""
+    """A name of its own, which stays when a warm machine is assigned a sandbox id."""
     running: RunningProcess | None = None
 
     def found(self, state: MachineState | None = None) -> MachineInfo:
-        """``state``: where it is known already."""
+        """``state``: pass it if it is already known."""
         return MachineInfo(
             self.spec.sandbox_id, state or self.state(), self.reference, self.created_at, self.spec.labels
         )
 
     def state(self) -> MachineState:
-        """What is so, not what was last written: a crash may have come in between."""
+        """State is read from the process and the freezer, never from the last write: a crash may have come in
+        between."""
         running = self.running
         if running is None or running.stopped or not running.alive():
             return MachineState.PAUSED
@@ -79,14 +80,14 @@ class SandboxRecord:
         return MachineState.PAUSED if frozen else MachineState.RUNNING
 
     def save(self, folder: Path) -> None:
-        # By hand: this is in the way of every create, and the friendlier ways cost more than what they do here.
+        # Written by hand: this is part of every create, and higher-level functions cost more than the write itself.
         draft = f"{folder}/.{RECORD}.{secrets.token_hex(4)}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             text = json.dumps(self._to_json()).encode()
             while text:
                 text = text[os.write(descriptor, text) :]
-        except OSError:  # no room: nothing may be left of it, either
+        except OSError:  # the disk is full: leave no partial file
             os.unlink(draft)  # noqa: PTH108
             raise
         finally:
@@ -95,7 +96,7 @@ class SandboxRecord:
 
     @classmethod
     def load(cls, folder: Path) -> Self | None:
-        """None where there is none. One that cannot be read is not the same as none."""
+        """None if there is no record. A record that cannot be read raises instead."""
         try:
             return cls._from_json(json.loads((folder / RECORD).read_bytes()))
         except (FileNotFoundError, NotADirectoryError):
@@ -171,10 +172,10 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """In clock ticks since boot; None where there is no such process, or only what is left of one."""
+    """In clock ticks since boot; None if there is no such process, or it is a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = text.rpartition(")")[2].split()  # the name before it may hold anything
+    fields = text.rpartition(")")[2].split()  # the name before it may contain anything
     return None if fields[0] in "ZX" else int(fields[19])

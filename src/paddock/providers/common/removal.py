@@ -1,7 +1,8 @@
-"""Removes a folder whose contents a sandbox chose: of any depth, with shut directories, with any number of names.
+"""Removes a directory whose contents a sandbox chose: of any depth, with inaccessible directories and any number of
+names.
 
-``shutil.rmtree`` calls itself for each level and holds a descriptor of it, so some thousand nested directories would
-never be removed. Here each directory is moved out of the one around it before its turn comes: no path is long.
+``shutil.rmtree`` recurses, holding a descriptor per level, so it fails on some thousand nested directories. Here each
+directory is moved to a flat heap before it is emptied, so no path gets long.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from pathlib import Path
 
 from paddock import errors
 
-_NAMES_AT_ONCE = 4096
-_PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NAMES_PER_BATCH = 4096
+_OPEN_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove(folder: Path) -> None:
-    """Nothing may run in it any more. To be repeated after a crash; does nothing where there is nothing."""
+    """No process may use the directory. Can be repeated after a crash; does nothing if it does not exist."""
     heap = folder / f"removing-{secrets.token_hex(16)}"
     try:
         with _opened(folder) as top:
-            _remove_files(top)  # a disk that is full has no room for the heap before the sandbox's image is gone
+            _remove_files(top)  # on a full disk there is no room for the heap until the sandbox's image is removed
             os.mkdir(heap.name, stat.S_IRWXU, dir_fd=top)
             with _opened(heap.name, top) as into:
                 _remove_all(_clear(top, into, but=heap.name), into)
@@ -38,15 +39,16 @@ def remove(folder: Path) -> None:
 
 
 def _remove_files(place: int) -> None:
-    """Those right in it, of which there are few."""
+    """Remove files directly in the directory, of which there are few."""
     with os.scandir(place) as entries:
-        files = [entry.name for entry in islice(entries, _NAMES_AT_ONCE) if not entry.is_dir(follow_symlinks=False)]
+        files = [entry.name for entry in islice(entries, _NAMES_PER_BATCH) if not entry.is_dir(follow_symlinks=False)]
     for name in files:
         os.unlink(name, dir_fd=place)
 
 
 def _remove_all(names: list[str], heap: int) -> None:
-    """Directories in the heap. Remembered, not listed again: a directory that had many names stays slow to list."""
+    """Remove directories in the heap. Their names are kept in memory: a directory that had many names stays slow to
+    list."""
     while names:
         name = names.pop()
         with _opened(name, heap) as place:
@@ -55,13 +57,13 @@ def _remove_all(names: list[str], heap: int) -> None:
 
 
 def _clear(place: int, heap: int, but: str = "") -> list[str]:
-    """Remove what is in a directory, and move the directories in it to the heap. Answers their names there."""
+    """Remove the files in a directory, and move its subdirectories to the heap. Returns their names there."""
     moved: list[str] = []
     while found := _names(place, but):
         for name, is_directory in found:
             if is_directory:
                 moved.append(secrets.token_hex(16))
-                with _opened(name, place):  # one that may not be written cannot be moved
+                with _opened(name, place):  # a directory without write permission cannot be moved
                     os.rename(name, moved[-1], src_dir_fd=place, dst_dir_fd=heap)
             else:
                 os.unlink(name, dir_fd=place)
@@ -69,16 +71,17 @@ def _clear(place: int, heap: int, but: str = "") -> list[str]:
 
 
 def _names(place: int, but: str) -> list[tuple[str, bool]]:
-    """Some of the names in a directory, and which of them are directories."""
+    """Some of the names in a directory, and whether each is a directory."""
     with os.scandir(place) as entries:
-        some = islice((entry for entry in entries if entry.name != but), _NAMES_AT_ONCE)
+        some = islice((entry for entry in entries if entry.name != but), _NAMES_PER_BATCH)
         return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in some]
 
 
 @contextlib.contextmanager
 def _opened(path: Path | str, place: int | None = None) -> Iterator[int]:
-    """A directory, for reading and writing: users of the sandbox may have shut it, and so does overlayfs."""
-    named = os.open(path, _PLACE, dir_fd=place)
+    """Open a directory and make it accessible: users of the sandbox, and overlayfs, may have removed all
+    permissions."""
+    named = os.open(path, _OPEN_FLAGS, dir_fd=place)
     try:
         if stat.S_IMODE(os.fstat(named).st_mode) & stat.S_IRWXU != stat.S_IRWXU:
             os.chmod(f"/proc/self/fd/{named}", stat.S_IRWXU)  # noqa: PTH101 - of the descriptor, whatever its name is

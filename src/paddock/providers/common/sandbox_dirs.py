@@ -1,7 +1,7 @@
-"""Where the sandboxes of one installation are kept, and how one moves from being made to being there to being gone.
+"""The directories of one installation's sandboxes, and the steps from draft to sandbox to trash.
 
-Each is one folder, and every step is one rename, so that a crash at any point leaves it on one side or the other:
-``drafts/`` (being made), ``warm/`` (made in advance), ``sandboxes/`` (somebody's), ``trash/`` (being removed).
+A sandbox is one directory and each step is one rename, so a crash at any point leaves it in one place or the other:
+``drafts/`` (being created), ``warm/`` (created in advance), ``sandboxes/`` (assigned), ``trash/`` (being removed).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from paddock.providers.common.record import SandboxRecord
 log = structlog.get_logger(__name__)
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
-_ABANDONED_SECONDS = 300.0
-_GONE = "."
-"""Between the name of a folder in the trash and what makes it unique; no sandbox id has one."""
+_ABANDONED_AFTER_S = 300.0
+_TRASH_SEPARATOR = "."
+"""Separates the name of a directory in the trash from its unique suffix; sandbox ids do not contain it."""
 
 
 class SandboxDirs:
     def __init__(self, root: Path, made: Path | None = None) -> None:
-        """``made``: where layers that are derived from the host are kept; several installations may share them."""
+        """``made``: directory of layers derived from the host; several installations may share it."""
         self.root = root
         self.stage = root / "stage"
         self.images = root / "images"
@@ -59,12 +59,12 @@ class SandboxDirs:
         return path
 
     def publish(self, draft: Path, sandbox_id: str) -> Path:
-        """A finished draft becomes that sandbox. The first of two wins."""
+        """A finished draft becomes this sandbox. Of two concurrent callers the first succeeds."""
         folder = self.folder(sandbox_id)
         try:
             draft.rename(folder)
         except OSError as error:
-            raise AlreadyThere(f"Sandbox {sandbox_id!r} was made by another server.") from error
+            raise SandboxExists(f"Sandbox {sandbox_id!r} was made by another server.") from error
         return folder
 
     def add_warm(self, draft: Path) -> Path:
@@ -73,18 +73,18 @@ class SandboxDirs:
         return folder
 
     def claim_warm(self, folder: Path) -> Path | None:
-        """Out of the stock, for us alone. None when somebody else was quicker."""
+        """Claim a warm machine. None if another server was faster."""
         draft = self._drafts / folder.name
         try:
-            os.utime(folder)  # no old draft, which a server that starts now would clear away
+            os.utime(folder)  # so that a server starting now does not take it for an abandoned draft
             folder.rename(draft)
         except FileNotFoundError:
             return None
         return draft
 
     def discard(self, folder: Path) -> Path | None:
-        """From here on it is nobody's. None when there is nothing."""
-        gone = self._trash / f"{folder.name}{_GONE}{secrets.token_hex(4)}"
+        """Move to the trash; the directory then belongs to no sandbox. None if it does not exist."""
+        gone = self._trash / f"{folder.name}{_TRASH_SEPARATOR}{secrets.token_hex(4)}"
         try:
             folder.rename(gone)
         except FileNotFoundError:
@@ -98,23 +98,23 @@ class SandboxDirs:
         yield from self._records(self._warm)
 
     def discarded(self, sandbox_id: str | None = None) -> list[Path]:
-        """What waits to be removed; of this sandbox, where one is named."""
-        own = "" if sandbox_id is None else f"{sandbox_id}{_GONE}"
+        """Directories waiting for removal; of this sandbox if one is given."""
+        own = "" if sandbox_id is None else f"{sandbox_id}{_TRASH_SEPARATOR}"
         return [path for path in self._trash.iterdir() if path.name.startswith(own)]
 
     def unreadable(self) -> bool:
-        """Whether some record cannot be read: then what its sandbox holds is not known either."""
+        """Whether any record cannot be read: the resources of that sandbox are then unknown."""
         return bool(self._unreadable)
 
     def drafts(self) -> set[str]:
         return {path.name for path in self._drafts.iterdir()}
 
     def abandoned(self) -> list[Path]:
-        """Drafts of a server that died. Younger ones may be another server's, being made right now."""
+        """Drafts of a server that died. Younger ones may belong to another server that is just creating them."""
         found = []
         for path in self._drafts.iterdir():
             with contextlib.suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
+                if time.time() - path.stat().st_mtime > _ABANDONED_AFTER_S:
                     found.append(path)
         return found
 
@@ -126,7 +126,8 @@ class SandboxDirs:
         for name in names:
             try:
                 record = SandboxRecord.load(place / name)
-            except errors.ProviderUnavailable as error:  # unknown, which is not gone: whoever asks for it is told
+            # unknown is not the same as gone: requests for this sandbox get the error
+            except errors.ProviderUnavailable as error:
                 if place / name not in self._unreadable:
                     log.error("the record of a sandbox cannot be read", folder=str(place / name), problem=error.message)
                 self._unreadable.add(place / name)
@@ -136,5 +137,5 @@ class SandboxDirs:
                 yield place / name, record
 
 
-class AlreadyThere(errors.AlreadyExists):
+class SandboxExists(errors.AlreadyExists):
     pass

@@ -1,4 +1,4 @@
-"""The way out of one sandbox, as its egress mode says, served by this process on sockets that live inside it."""
+"""Egress of one sandbox according to its mode, served by this process on sockets inside the sandbox."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def variables(policy: EgressPolicy) -> dict[str, str]:
 
 
 class SandboxEgress:
-    """Opened before anything of the user's runs, so the ports are ours; the agent keeps them for a later server."""
+    """Opened before any user process runs, so that the ports are free; the agent keeps the listeners for a later
+    server."""
 
     def __init__(
         self, policy: EgressPolicy, reach: PrivateAccess, resolver: HostResolver, bandwidth: Bandwidth
@@ -45,20 +46,21 @@ class SandboxEgress:
         self._ready: socket.socket | None = None
 
     async def prepare(self, machine: AgentMachine) -> None:
-        """Open the port that whoever gets this machine will need, so that nothing has to be asked of it then. Nobody
-        serves it yet: another server may be the one that hands the machine out."""
+        """Open the port that most sandboxes need while the machine is warm, so that the agent need not be asked later.
+        It is not served yet: another server may hand the machine out."""
         self._ready = await machine.listen_socket(PROXY_PORT)
 
     def assign(self, policy: EgressPolicy, bandwidth: Bandwidth) -> None:
-        """The way out of the sandbox that a prepared machine has become."""
+        """Set the policy of the sandbox that a prepared machine was assigned to."""
         self._gate.ledger.bandwidth = bandwidth
         self._gate.update(policy)
         if self._ready is not None and policy.mode is EgressMode.NONE:
-            self._ready.shutdown(socket.SHUT_RDWR)  # of the socket itself, in whosever hands: it listens no more
+            # shuts down the socket itself, of which the agent holds a descriptor, too
+            self._ready.shutdown(socket.SHUT_RDWR)
             self._forget_ready()
 
     async def open(self, machine: AgentMachine) -> None:
-        """May be repeated: a listener is served once."""
+        """Idempotent: a listener is served once."""
         if self._services:
             return
         match self._gate.policy.mode:
@@ -78,7 +80,7 @@ class SandboxEgress:
             service.start()
 
     async def connect(self, host: str, port: int, seconds: float) -> OutboundConnection:
-        """From here instead of from inside, under the same rules and in the same ledger."""
+        """Connect from this process instead of from inside, under the same rules and in the same ledger."""
         return await OutboundConnection.open(self._gate, host, port, seconds)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The machines made in advance that this server knows of, by shape."""
+"""The warm machines known to this server, by shape."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from paddock.providers.base import Resources, SandboxSpec, Shape
 from paddock.providers.common.record import SandboxRecord
 
 Living = TypeVar("Living")
-"""What the provider holds of one that runs."""
+"""The provider's handle of a running machine."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Ready(Generic[Living]):
+class _WarmMachine(Generic[Living]):
     folder: Path
     record: SandboxRecord
     handle: Living | None
@@ -29,13 +29,13 @@ class _Ready(Generic[Living]):
 
 
 class WarmMachines(Generic[Living]):
-    """Knows; the yard's rename decides. Whoever moves the folder out has it, on any server."""
+    """A list only; claiming is decided by the rename in :class:`SandboxDirs`, on whichever server does it first."""
 
     def __init__(self) -> None:
-        self._ready: list[_Ready[Living]] = []
+        self._ready: list[_WarmMachine[Living]] = []
 
     def add(self, folder: Path, record: SandboxRecord, handle: Living | None = None) -> None:
-        self._ready.append(_Ready(folder, record, handle))
+        self._ready.append(_WarmMachine(folder, record, handle))
 
     def take(self, shape: Shape) -> tuple[Path, SandboxRecord, Living | None] | None:
         for one in self._ready:
@@ -54,7 +54,7 @@ class WarmMachines(Generic[Living]):
         return Counter(one.shape for one in self._ready)
 
     def lost(self, handle: Living) -> None:
-        """One ended by itself: never to be handed out."""
+        """The machine ended by itself and must not be handed out."""
         self._ready = [one for one in self._ready if one.handle is not handle]
 
     def clear(self) -> list[Living]:
@@ -63,12 +63,12 @@ class WarmMachines(Generic[Living]):
 
 
 def usual(disk_mb: int) -> Resources:
-    """What a machine made in advance has; another wish is met when it is handed out."""
+    """Resources of a warm machine; other limits are applied when it is handed out."""
     return Resources(disk_mb=disk_mb)
 
 
 def anonymous(shape: Shape) -> SandboxSpec:
-    """Of a machine that is made before anybody asks for it."""
+    """The spec of a machine that is started before a sandbox needs it."""
     return SandboxSpec(
         sandbox_id=f"warm_{secrets.token_hex(8)}",
         key="",

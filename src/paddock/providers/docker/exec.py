@@ -25,7 +25,7 @@ _IDLE, _INTERVAL, _TIMES = 30, 10, 6
 
 
 class EngineExec:
-    """A :class:`~paddock.machine.agent.multiplexer.Pipe`."""
+    """A :class:`~paddock.machine.agent.multiplexer.BytePipe`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

@@ -34,7 +34,7 @@ from paddock.providers.base import (
 from paddock.providers.common import removal
 from paddock.providers.common.cleanup_tasks import CleanupTasks
 from paddock.providers.common.record import SandboxRecord
-from paddock.providers.common.sandbox_dirs import AlreadyThere, SandboxDirs
+from paddock.providers.common.sandbox_dirs import SandboxDirs, SandboxExists
 from paddock.providers.common.warm_machines import WarmMachines, anonymous, usual
 from paddock.providers.docker import container, quota
 from paddock.providers.docker.address import Address
@@ -106,7 +106,7 @@ class DockerProvider(Provider):
         await asyncio.gather(*(self._registry.find_running(folder, record, states) for folder, record in records))
         for folder, record in await asyncio.to_thread(lambda: list(self._dirs.warm())):
             await self._restock(folder, record)
-        self._quota = asyncio.create_task(quota.keep(self._registry.handle.values))
+        self._quota = asyncio.create_task(quota.keep(self._registry.handles.values))
 
     async def close(self) -> None:
         if self._quota is not None:
@@ -176,13 +176,13 @@ class DockerProvider(Provider):
         except errors.SandboxNotFound:
             return
         async with self._turn(sandbox_id):
-            handle = self._registry.handle.get(sandbox_id)
+            handle = self._registry.handles.get(sandbox_id)
             if handle is not None:
                 handle.deleted = True
             # The container first: while the engine cannot say that it is gone, the folder says whose it is.
             if (record := self._record(folder, handle)) is not None:
                 await self._builder.end(record)
-            self._registry.handle.pop(sandbox_id, None)
+            self._registry.handles.pop(sandbox_id, None)
             if handle is not None:
                 await handle.detach()
             if (gone := self._dirs.discard(folder)) is not None:
@@ -190,7 +190,7 @@ class DockerProvider(Provider):
         self._locks.pop(sandbox_id, None)
 
     async def attach(self, sandbox_id: str) -> Machine:
-        handle = self._registry.handle.get(sandbox_id)
+        handle = self._registry.handles.get(sandbox_id)
         if handle is None or not handle.alive():
             async with self._turn(sandbox_id):
                 handle = await self._registry.revive(sandbox_id)
@@ -209,17 +209,17 @@ class DockerProvider(Provider):
                 raise errors.Invalid("The egress mode of a sandbox is chosen when it is made.")
             changed = record.with_spec(egress=policy)
             await asyncio.to_thread(changed.save, self._dirs.folder(sandbox_id))
-            if (handle := self._registry.handle.get(sandbox_id)) is not None:
+            if (handle := self._registry.handles.get(sandbox_id)) is not None:
                 handle.record = changed
                 handle.egress.update(policy)
 
     async def egress(self, sandbox_id: str) -> EgressReport:
         record = self._registry.known(sandbox_id)
-        handle = self._registry.handle.get(sandbox_id)
+        handle = self._registry.handles.get(sandbox_id)
         return handle.egress.report() if handle else self._registry.egress_of(record).report()
 
     async def connect_out(self, sandbox_id: str, host: str, port: int, seconds: float) -> OutboundConnection:
-        handle = self._registry.handle.get(sandbox_id)
+        handle = self._registry.handles.get(sandbox_id)
         if handle is None:
             async with self._turn(sandbox_id):
                 handle = await self._registry.revive(sandbox_id)
@@ -270,7 +270,7 @@ class DockerProvider(Provider):
         if await self._builder.state(record) is not None:
             return await self._registry.run(record)
         await self._registry.drop(
-            self._dirs.folder(record.spec.sandbox_id), self._registry.handle.pop(record.spec.sandbox_id, None)
+            self._dirs.folder(record.spec.sandbox_id), self._registry.handles.pop(record.spec.sandbox_id, None)
         )
         return None
 
@@ -289,7 +289,7 @@ class DockerProvider(Provider):
         draft, record = await self._built(spec)
         try:
             folder = self._dirs.publish(draft, spec.sandbox_id)
-        except AlreadyThere:
+        except SandboxExists:
             await self._registry.drop(draft, None)
             return await self._registry.run(self._registry.known(spec.sandbox_id))
         return await self._registry.adopt(self._registry.hold(folder, record))
@@ -308,7 +308,7 @@ class DockerProvider(Provider):
                     await self._engine.update(record.reference, container.limits(spec.resources))
                 record.save(draft)
                 folder = self._dirs.publish(draft, spec.sandbox_id)
-            except AlreadyThere:
+            except SandboxExists:
                 await self._registry.drop(draft, handle)
                 return await self._registry.run(self._registry.known(spec.sandbox_id))
             except EngineNotFound:
@@ -322,7 +322,7 @@ class DockerProvider(Provider):
                 await self._registry.adopt(handle)
             if handle.alive():
                 return handle
-            self._registry.handle.pop(spec.sandbox_id, None)  # it ended in this moment, with nothing of anybody's in it
+            self._registry.handles.pop(spec.sandbox_id, None)  # it ended in this moment, and nobody had used it
             await self._registry.drop(folder, handle)
         return None
 

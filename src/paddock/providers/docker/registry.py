@@ -40,7 +40,7 @@ class HandleRegistry:
         reachable: Sequence[str],
         output: OutputLimits,
     ) -> None:
-        self.handle: dict[str, DockerHandle] = {}
+        self.handles: dict[str, DockerHandle] = {}
         self.inside: InsideService | None = None
         self.bandwidths = Bandwidths()
         self._dirs = dirs
@@ -52,8 +52,8 @@ class HandleRegistry:
         self._output = output
 
     async def close(self) -> None:
-        handle, self.handle = list(self.handle.values()), {}
-        for one in handle:
+        handles, self.handles = list(self.handles.values()), {}
+        for one in handles:
             await one.detach()
         self._resolver.close()
 
@@ -77,7 +77,7 @@ class HandleRegistry:
                 await self._engine.unpause(record.reference)
         elif STATES[status] is MachineState.PAUSED:
             return await self._restart(record)
-        handle = self.handle.get(sandbox_id)
+        handle = self.handles.get(sandbox_id)
         if handle is None or not handle.alive():
             handle = self.hold(self._dirs.folder(sandbox_id), record)
         handle.paused = False
@@ -86,7 +86,7 @@ class HandleRegistry:
     async def _restart(self, record: SandboxRecord) -> DockerHandle:
         """Its processes are gone (the engine or the host was stopped, or somebody ended them); its files are not."""
         folder = self._dirs.folder(record.spec.sandbox_id)
-        if (old := self.handle.pop(record.spec.sandbox_id, None)) is not None:
+        if (old := self.handles.pop(record.spec.sandbox_id, None)) is not None:
             await old.detach()
         with _there(record.spec.sandbox_id):
             await self._builder.start(folder, record)
@@ -99,19 +99,19 @@ class HandleRegistry:
         except errors.Conflict as error:  # paused already, or it ended in this moment: paused in either case
             if await self.state(record) is not MachineState.PAUSED:
                 raise errors.ProviderUnavailable(f"The engine did not pause it: {error.message}") from error
-        if (handle := self.handle.get(record.spec.sandbox_id)) is not None:
+        if (handle := self.handles.get(record.spec.sandbox_id)) is not None:
             handle.paused = True
 
     async def halt(self, record: SandboxRecord) -> None:
         """End its processes and keep its files."""
-        if (handle := self.handle.pop(record.spec.sandbox_id, None)) is not None:
+        if (handle := self.handles.pop(record.spec.sandbox_id, None)) is not None:
             await handle.detach()
         with _there(record.spec.sandbox_id):
             await self._engine.kill(record.reference)
 
     async def revive(self, sandbox_id: str) -> DockerHandle:
         """For whoever wants inside: only what runs is taken up again."""
-        handle = self.handle.get(sandbox_id)
+        handle = self.handles.get(sandbox_id)
         if handle is not None and handle.alive():
             return handle
         record = self.known(sandbox_id)
@@ -121,15 +121,15 @@ class HandleRegistry:
 
     async def adopt(self, handle: DockerHandle) -> DockerHandle:
         sandbox_id = handle.record.spec.sandbox_id
-        old = self.handle.get(sandbox_id)
-        self.handle[sandbox_id] = handle
+        old = self.handles.get(sandbox_id)
+        self.handles[sandbox_id] = handle
         if old is not None and old is not handle:
             await old.detach()
         try:
             if handle.watch(self._lost) and not handle.paused:
                 await handle.open()
         except BaseException:  # to be taken up whole by whoever asks next
-            self.handle.pop(sandbox_id, None)
+            self.handles.pop(sandbox_id, None)
             await asyncio.shield(handle.detach())
             raise
         return handle

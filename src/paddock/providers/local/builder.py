@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from paddock import errors
-from paddock.addons import shelf
+from paddock.addons import addon_store
 from paddock.disk_space import ReserveFile
 from paddock.egress.policy import EgressMode
 from paddock.machine.threads import in_thread
@@ -77,7 +77,7 @@ class LocalBuilder:
         """Look at the machine. Raises with what to do where it cannot run sandboxes."""
         self._dirs.create_layout()
         if self._addons is not None:
-            shelf.lay_out(self._addons)
+            addon_store.lay_out(self._addons)
         if (missing := self.programs.problem()) is not None:
             raise errors.ProviderRefused(missing)
         self._launcher = Launcher(self.programs.launcher, program(platform.machine()))
@@ -123,7 +123,7 @@ class LocalBuilder:
     ) -> tuple[Path, SandboxRecord]:
         """Start what is in ``folder`` and, once it stands, move it where it belongs. The disk stays in any case."""
         backend = self.backend(record.spec)
-        prepared: list[Parts] = []  # by a thread, which goes on to its end when this is cancelled
+        prepared: list[SandboxParts] = []  # by a thread, which goes on to its end when this is cancelled
         placed, started = folder, False
 
         def commit(born: LaunchedProcess) -> None:
@@ -231,7 +231,7 @@ class LocalBuilder:
         self.host.cgroups.remove_empty({record.reference for record in running} | self._dirs.drafts())
         return ended
 
-    def _lay(self, folder: Path, record: SandboxRecord, backend: IsolationBackend) -> Parts:
+    def _lay(self, folder: Path, record: SandboxRecord, backend: IsolationBackend) -> SandboxParts:
         """All that is needed before the first process."""
         spec = record.spec
         self._require_mounts(spec)
@@ -245,7 +245,7 @@ class LocalBuilder:
                 group = self.host.cgroups.group(record.reference)
                 group.make(backend.limits(spec.resources))
             site = self._site(folder, spec, private_files.give(template, folder), slot, group)
-            return Parts(site, backend.prepare_launch(site))
+            return SandboxParts(site, backend.prepare_launch(site))
         except BaseException:
             self._release(slot, group)
             raise
@@ -319,7 +319,7 @@ def kind(spec: SandboxSpec) -> type[IsolationBackend]:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SandboxParts:
     site: LaunchSite
     given: LaunchResources
 

@@ -34,16 +34,16 @@ from paddock.providers.base import (
 from paddock.providers.common import capacity, removal
 from paddock.providers.common.cleanup_tasks import CleanupTasks
 from paddock.providers.common.record import RECORD, SandboxRecord
-from paddock.providers.common.sandbox_dirs import AlreadyThere, SandboxDirs
+from paddock.providers.common.sandbox_dirs import SandboxDirs, SandboxExists
 from paddock.providers.common.sandbox_egress import SandboxEgress
 from paddock.providers.common.warm_machines import WarmMachines, anonymous
 from paddock.providers.local.builder import LocalBuilder, kind
+from paddock.providers.local.disk_allocator import DiskAllocator, DiskPolicy
 from paddock.providers.local.gvisor.runsc import RunscSettings
 from paddock.providers.local.handle import AgentSilent, LocalHandle
 from paddock.providers.local.home_watcher import HomeWatcher
 from paddock.providers.local.isolation_backend import NamespaceBackend
 from paddock.providers.local.monitor import SandboxMonitor
-from paddock.providers.local.space import DiskAllocator, DiskPolicy
 from paddock.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -128,9 +128,9 @@ class LocalProvider(capacity.OnThisHost):
         if self._adopting is not None:
             self._adopting.cancel()
             await asyncio.gather(self._adopting, return_exceptions=True)
-        handle = list(self._handles.values())
+        handles = list(self._handles.values())
         self._handles.clear()
-        for one in (*handle, *self._warm_machines.clear()):
+        for one in (*handles, *self._warm_machines.clear()):
             await one.detach()
         await self._cleanup.finish()
         self._resolver.close()
@@ -310,7 +310,7 @@ class LocalProvider(capacity.OnThisHost):
             folder, record = await self._builder.start(
                 draft, record, lambda made: self._dirs.publish(made, spec.sandbox_id)
             )
-        except AlreadyThere:
+        except SandboxExists:
             await self._drop(draft, None)
             return await self._adopt_or_restart(self._known(spec.sandbox_id))
         except BaseException:
@@ -335,7 +335,7 @@ class LocalProvider(capacity.OnThisHost):
             record = replace(record, spec=spec, created_at=self._clock.now())
             try:
                 folder = self._builder.rename(draft, record, self._dirs)  # shorter than a way to a thread and back
-            except AlreadyThere:
+            except SandboxExists:
                 await self._drop(draft, handle)
                 return await self._adopt_or_restart(self._known(spec.sandbox_id))
             except BaseException:

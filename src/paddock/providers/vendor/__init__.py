@@ -1,1 +1,1 @@
-"""Sandboxes at a vendor's: machines that somebody else runs, with Paddock's own agent inside, over the network."""
+"""Sandboxes at a vendor: machines that the vendor runs, with Paddock's own agent inside, over the network."""

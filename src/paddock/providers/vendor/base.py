@@ -1,7 +1,7 @@
-"""What a vendor of machines must be able to do. The provider does the rest, the same way for every one of them.
+"""The interface of a machine vendor. The provider does the rest, in the same way for every vendor.
 
-Promises of an implementation: what is raised comes from :mod:`paddock.errors`; a machine that is not there is a
-:class:`~paddock.errors.SandboxNotFound` (``get`` answers None); ``list`` is whole or raises.
+Guarantees of an implementation: errors come from :mod:`paddock.errors`; a machine that does not exist raises
+:class:`~paddock.errors.SandboxNotFound` (``get`` returns None); ``list`` is complete or raises.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from paddock.machine.agent.bridge import BridgeEndpoint
 from paddock.providers.base import IsolationReport, MachineState, Resources
 
 AGENT_PORT = 47583
-"""Where the agent's bridge listens inside."""
+"""Port on which the agent's bridge listens inside."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineRequest:
-    """One machine to make. ``metadata`` is how it is found again."""
+    """One machine to create. ``metadata`` identifies it later."""
 
     sandbox_id: str
     template_id: str
     metadata: Mapping[str, str]
     lease: int
-    """Seconds after which the vendor stops it by itself, unless it is renewed."""
+    """Seconds after which the vendor stops it unless the lease is renewed."""
     egress: EgressPolicy
     resources: Resources
 
@@ -50,35 +50,35 @@ class ScriptResult:
 class Vendor(ABC):
     name: str
     title: str
-    """As people call it, in messages."""
+    """Display name for messages."""
     root = "root"
-    """Who the agent is to be started as."""
+    """User as whom the agent is started."""
 
     @abstractmethod
     async def start(self) -> None:
-        """Raise where the vendor does not take our credentials, with what the operator can do about it."""
+        """Raise if the vendor rejects the credentials, with what the operator can do about it."""
 
-    async def close(self) -> None:  # noqa: B027 - there may be nothing to let go of
-        """Let go of what this process holds."""
+    async def close(self) -> None:  # noqa: B027 - optional
+        """Release what this process holds."""
 
     @abstractmethod
     def templates(self) -> list[str]:
-        """The default one first. An account may have many more: see ``has_template``."""
+        """Known templates, the default first. An account may have many more: see ``has_template``."""
 
     @abstractmethod
     async def has_template(self, template_id: str) -> bool:
-        """Asks the vendor. True also where only ``create`` can tell."""
+        """Ask the vendor. True also if only ``create`` can tell."""
 
     def template_of_image(self, image: str) -> str:
         return image
 
     @abstractmethod
     def secret(self, purpose: str) -> str:
-        """A secret of this account's for one purpose, the same on every server that has the account's key."""
+        """A secret of this account for one purpose; the same on every server that has the account's key."""
 
     @abstractmethod
     def isolation(self) -> IsolationReport | None:
-        """What stands around a machine; None where nobody can say."""
+        """The isolation of a machine; None if unknown."""
 
     @abstractmethod
     async def create(self, order: MachineRequest) -> VendorMachine: ...
@@ -88,30 +88,30 @@ class Vendor(ABC):
 
     @abstractmethod
     async def list(self, metadata: Mapping[str, str]) -> list[VendorMachine]:
-        """All machines, running and stopped, that were made with these."""
+        """All machines, running and stopped, that were created with this metadata."""
 
     @abstractmethod
     async def pause(self, reference: str, *, keep_memory: bool) -> None:
-        """One that is stopped already stays so."""
+        """Idempotent."""
 
     @abstractmethod
     async def resume(self, reference: str, lease: int) -> None: ...
 
     @abstractmethod
     async def renew(self, reference: str, lease: int) -> None:
-        """It is wanted for so many seconds more, from now on."""
+        """Extend the lease to ``lease`` seconds from now."""
 
     @abstractmethod
     async def delete(self, reference: str) -> None:
-        """One that is not there is deleted already."""
+        """Succeeds if the machine does not exist."""
 
     @abstractmethod
     async def endpoint(self, reference: str) -> BridgeEndpoint:
-        """The way to ``AGENT_PORT`` of a running machine."""
+        """How to reach ``AGENT_PORT`` of a running machine."""
 
     @abstractmethod
     async def upload(self, reference: str, files: Mapping[str, bytes], user: str) -> None: ...
 
     @abstractmethod
     async def run(self, reference: str, script: str, user: str) -> ScriptResult:
-        """A shell script inside, to its end."""
+        """Run a shell script inside and wait for its end."""

@@ -1,4 +1,4 @@
-"""One machine at the vendor that this server holds on to: the way to its agent, and the Machine over it."""
+"""One attached machine at the vendor: the transport to its agent, and the Machine over it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from paddock.providers.vendor.base import Vendor, VendorMachine
 from paddock.providers.vendor.installation import install
 from paddock.providers.vendor.metadata import MachineMetadata
 
-_REPLY_SECONDS = 45.0
-"""Of a call over the network; the first one may have to bring the agent."""
+_REPLY_TIMEOUT_S = 45.0
+"""Of a call over the network; the first one may include installing the agent."""
 _BASE_ENVIRONMENT = {
     "PATH": f"{USER_PATH}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/paddock/bin",
     "LC_CTYPE": "C.UTF-8",
@@ -48,7 +48,7 @@ class VendorHandle:
             self._stats,
             output,
             clock=clock,
-            reply_seconds=_REPLY_SECONDS,
+            reply_seconds=_REPLY_TIMEOUT_S,
             ready=self._ready,
             bridge=self._bridge,
         )
@@ -58,12 +58,12 @@ class VendorHandle:
         return self.found.reference
 
     async def hang_up(self) -> None:
-        """It sleeps: what was connected is not any more, and shall not be mistaken for it later."""
+        """The machine was paused: cut all connections, so that none is used after a resume."""
         self._way = None
         await self._bridge.cut()
 
     async def wake(self) -> None:
-        """It runs, perhaps again and afresh. Returns when its agent answers."""
+        """The machine runs, perhaps restarted. Returns when its agent answers."""
         if self.paused:
             await self.hang_up()
         self.paused = False
@@ -71,7 +71,7 @@ class VendorHandle:
         await self.machine.usage()
 
     async def detach(self) -> None:
-        """Close what this process holds. The machine lives on."""
+        """Close what this process holds. The machine keeps running."""
         await self.machine.aclose()
         await self._bridge.close()
 
@@ -87,18 +87,19 @@ class VendorHandle:
         return BridgeEndpoint(self._way.url, {**self._way.headers, TOKEN_HEADER: self._token})
 
     async def _connect(self) -> socket.socket:
-        """A link to the agent. Where there is no way, the vendor tells why; where there is no agent, it is brought."""
+        """A link to the agent. If there is none, checks the machine at the vendor, and installs the agent if it
+        runs."""
         try:
             return await self._bridge.link()
         except BridgeRefused:
             self._way = None
-        await self._look()
+        await self._check_machine()
         async with self._installing:
             await install(self._vendor, self.reference, self._token)
         return await self._bridge.link()
 
-    async def _look(self) -> None:
-        """Raises where the machine is gone or asleep."""
+    async def _check_machine(self) -> None:
+        """Raises if the machine is gone or paused."""
         found = await self._vendor.get(self.reference)
         if found is None:
             self.deleted = True

@@ -1,4 +1,4 @@
-"""Bringing the agent into a vendor's machine, and starting it there. Every step may be repeated."""
+"""Installs the agent in a vendor's machine and starts it. Every step may be repeated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paddock.providers.vendor.base import AGENT_PORT, ScriptResult, Vendor
 
 _BIN = Path(__file__).parents[2] / "bin"
 _NAMES = {"arm64": "aarch64", "amd64": "x86_64"}
-_TAKEN, _NO_USERS, _NO_USER, _OTHER_MACHINE = 3, 4, 8, 7
+_PORT_TAKEN, _NO_USERS, _NO_USER, _OTHER_MACHINE = 3, 4, 8, 7
 
 _SCRIPT = """
 [ "$(uname -m)" = {architecture} ] || {{ uname -m; exit 7; }}
@@ -29,7 +29,7 @@ id user >/dev/null 2>&1 || useradd -m -s /bin/bash user >/dev/null 2>&1 || addus
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where and as whom the agent runs: as root it acts for every user, else for itself alone."""
+    """Where and as which user the agent runs: as root it acts for every user, otherwise only for its own."""
 
     user: str
     folder: str
@@ -42,12 +42,12 @@ _FOR_ONE = _Place("user", "/home/user/.paddock", "own", "")
 
 
 async def install(vendor: Vendor, reference: str, token: str) -> None:
-    """The agent listens when this returns; it may have done so before, and then knows this token from now on."""
+    """Install and start the agent. On return it is listening; if it was running before, it now accepts this token."""
     architecture = platform.machine()
     place = _FOR_ALL
     for _ in range(3):
         done = await _attempt(vendor, reference, token, place, architecture)
-        if done.exit_code in (0, _TAKEN):
+        if done.exit_code in (0, _PORT_TAKEN):
             return
         if done.exit_code == _NO_USERS and place is _FOR_ALL:
             place = _FOR_ONE
@@ -59,7 +59,7 @@ async def install(vendor: Vendor, reference: str, token: str) -> None:
 
 
 async def _attempt(vendor: Vendor, reference: str, token: str, place: _Place, architecture: str) -> ScriptResult:
-    fresh = f"agent.{secrets.token_hex(4)}"  # another server may be at it at the same time
+    fresh = f"agent.{secrets.token_hex(4)}"  # another server may be doing the same
     files = {
         f"{place.folder}/{fresh}": await asyncio.to_thread(_agent, architecture),
         f"{place.folder}/token": token.encode(),

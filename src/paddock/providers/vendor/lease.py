@@ -1,7 +1,7 @@
-"""Keeping machines at a vendor alive for as long as a server is, and no longer.
+"""Keeps a vendor's machines alive as long as a server runs, and no longer.
 
-Every machine has a lease: unless it is renewed, the vendor stops it by itself. So our own deadlines alone decide while
-a server runs, and servers that are gone for good leave nothing behind that costs money for ever.
+Every machine has a lease, after which the vendor stops it unless it is renewed. So Paddock's own deadlines decide while
+a server runs, and an installation whose servers are gone leaves no machines that cost money.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from paddock.providers.vendor.base import Vendor, VendorMachine
 
 log = structlog.get_logger(__name__)
 
-_PART = 3
-"""Renewed three times as often as it must be: a vendor that cannot be reached for a while stops nothing."""
-_LONGEST_TRY = 30.0
-_AT_ONCE = 8
+_RENEWALS_PER_LEASE = 3
+"""Renewed three times as often as necessary: a vendor that is unreachable for a while stops nothing."""
+_MAX_RETRY_S = 30.0
+_MAX_CONCURRENT_RENEWALS = 8
 
 
 class Lease:
@@ -41,15 +41,15 @@ class Lease:
             await asyncio.wait([self._task])
 
     async def renew(self) -> bool:
-        """All that run. False when some could not be."""
-        turn = asyncio.Semaphore(_AT_ONCE)
+        """Renew the leases of all running machines. False if some could not be renewed."""
+        turn = asyncio.Semaphore(_MAX_CONCURRENT_RENEWALS)
 
         async def one(machine: VendorMachine) -> bool:
             async with turn:
                 try:
                     await self._vendor.renew(machine.reference, self._seconds)
                 except errors.SandboxNotFound:
-                    return True  # stopped or deleted in this moment
+                    return True  # stopped or deleted meanwhile
                 except errors.PaddockError as error:
                     log.warning("lease not renewed", reference=machine.reference, problem=error.message)
                     return False
@@ -63,8 +63,9 @@ class Lease:
         return all(await asyncio.gather(*map(one, running)))
 
     async def _keep(self) -> None:
-        """At once, because another server may have been gone for long; then in time, and sooner where one failed."""
+        """Renew at once, because other servers may have been gone for long; then at intervals, sooner after a
+        failure."""
         while True:
-            usual = self._seconds / _PART
-            pause = usual if await self.renew() else min(usual / 2, _LONGEST_TRY)
+            usual = self._seconds / _RENEWALS_PER_LEASE
+            pause = usual if await self.renew() else min(usual / 2, _MAX_RETRY_S)
             await asyncio.sleep(pause)

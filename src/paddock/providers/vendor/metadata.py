@@ -1,4 +1,4 @@
-"""What is kept at the vendor beside each machine, so that every server finds it again and knows whose it is."""
+"""Metadata stored at the vendor beside each machine, by which every server finds it and knows its sandbox."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from paddock.providers.vendor.base import VendorMachine
 INSTALLATION = "paddock-installation"
 SANDBOX = "paddock-sandbox"
 _KEPT = "paddock-kept"
-_MOST = 12 * 1024
-"""Bytes as they are kept. Vendors say little about what they take; this much is taken by those we know."""
-_MOST_UNPACKED = 1 << 20
+_MAX_BYTES = 12 * 1024
+"""Maximum size as stored. Vendors document no limit; the known ones accept this much."""
+_MAX_UNPACKED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class MachineMetadata:
-    """Of one sandbox, what its machine does not tell itself."""
+    """Data of one sandbox that the vendor's machine does not report."""
 
     sandbox_id: str
     env: Mapping[str, str]
@@ -32,12 +32,12 @@ class MachineMetadata:
 
     @classmethod
     def of(cls, spec: SandboxSpec) -> Self:
-        """The same for the same spec, whenever that is: a create that is repeated must be the same request."""
+        """Equal for equal specs at any time: a repeated create must be the same request."""
         return cls(spec.sandbox_id, spec.env, spec.labels, spec.resources)
 
     @classmethod
     def read(cls, machine: VendorMachine) -> Self | None:
-        """None where it is not as we write it: then it is not ours to touch."""
+        """None if the format is not Paddock's: the machine must not be touched."""
         try:
             kept = _unpack(machine.metadata[_KEPT])
             return cls(
@@ -58,10 +58,10 @@ class MachineMetadata:
                 "resources": {name: getattr(resources, name) for name in ("cpu", "memory_mb", "disk_mb", "pids")},
             }
         )
-        if len(packed) > _MOST:
+        if len(packed) > _MAX_BYTES:
             raise errors.Invalid(
                 "The sandbox's variables and metadata together are too large to be kept at the provider "
-                f"({len(packed)} bytes of {_MOST}). Put the larger ones into a file of the sandbox."
+                f"({len(packed)} bytes of {_MAX_BYTES}). Put the larger ones into a file of the sandbox."
             )
         return {INSTALLATION: installation, SANDBOX: self.sandbox_id, _KEPT: packed}
 
@@ -75,7 +75,7 @@ def _pack(kept: dict[str, Any]) -> str:
 
 def _unpack(text: str) -> dict[str, Any]:
     unpacking = zlib.decompressobj()
-    data = unpacking.decompress(base64.b64decode(text, validate=True), _MOST_UNPACKED)
+    data = unpacking.decompress(base64.b64decode(text, validate=True), _MAX_UNPACKED_BYTES)
     found = json.loads(data)
     if not isinstance(found, dict):
         raise ValueError("not what we keep")

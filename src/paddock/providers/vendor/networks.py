@@ -1,4 +1,4 @@
-"""What no vendor's network settings can promise."""
+"""Egress rules that no vendor's network settings can implement."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paddock.egress.rules import Rule
 
 
 def check_public(policy: EgressPolicy) -> None:
-    """A private address means a neighbour of the vendor's machine there, and nobody here can say which."""
+    """A private address would be in the vendor's network, and what it is there is unknown."""
     named = [*policy.private, *(text for text in policy.allow if closed_entry(Rule.parse(text)) is not None)]
     if named:
         raise errors.Unsupported(

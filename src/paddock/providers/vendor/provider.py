@@ -1,4 +1,4 @@
-"""The provider of machines at a vendor: the lifecycle's promises, kept with nothing but what every vendor can do."""
+"""The provider for a vendor's machines: implements the lifecycle's guarantees with what every vendor offers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class VendorProvider(Provider):
         installation: str = "",
         output: OutputLimits | None = None,
     ) -> None:
-        """``installation``: whose machines these are; made up, and kept in ``home``, where it is empty."""
+        """``installation``: name that identifies this installation's machines; if empty, generated and stored in
+        ``home``."""
         self.name = vendor.name
         self._vendor = vendor
         self._home = home
@@ -74,7 +75,7 @@ class VendorProvider(Provider):
             if machine is None:
                 machine = await self._vendor.create(self._order(spec))
             guest = await self._hold(machine)
-            if guest.paused:  # a create that was cut short long ago: it must run in the end
+            if guest.paused:  # an earlier create was interrupted and its machine stopped: it must run in the end
                 await self._vendor.resume(guest.reference, self._lease_seconds)
             _check_size(self._vendor, spec, machine)
             await guest.wake()
@@ -98,7 +99,7 @@ class VendorProvider(Provider):
             guest = await self._hold(machine)
             guest.paused = True
             try:
-                if asleep:  # its memory is kept, and shall not be: it has to wake for that
+                if asleep:  # to discard the memory of a paused machine it has to be resumed first
                     await self._vendor.resume(machine.reference, self._lease_seconds)
                 await self._vendor.pause(machine.reference, keep_memory=keep_memory)
             except (errors.ProviderRefused, errors.TooManyRequests, errors.Unsupported):
@@ -150,7 +151,8 @@ class VendorProvider(Provider):
         return self._given_installation or _installation(self._home / "installation")
 
     async def _machines(self) -> Sequence[VendorMachine]:
-        """One for each sandbox. Of two for the same, the first counts; nobody renews the other, so it ends."""
+        """One per sandbox. Of two for the same sandbox the first counts; the lease of the other is not renewed, so it
+        ends."""
         return _first_of_each(await self._vendor.list({INSTALLATION: self._installation}))
 
     async def _find(self, sandbox_id: str) -> VendorMachine | None:
@@ -158,7 +160,7 @@ class VendorProvider(Provider):
         return found[0] if found else None
 
     async def _look(self, sandbox_id: str) -> VendorMachine | None:
-        """As it is now; by its reference where that is known, which is never behind."""
+        """The machine's current state; looked up by reference if that is known, which is never stale."""
         guest = self._guests.get(sandbox_id)
         if guest is not None:
             return await self._vendor.get(guest.reference)
@@ -198,7 +200,7 @@ class VendorProvider(Provider):
         )
 
     def _check(self, spec: SandboxSpec) -> None:
-        """What is asked for is given or refused."""
+        """Raise for requirements that the vendor cannot meet."""
         title = self._vendor.title
         if spec.mounts:
             raise errors.ConfinementUnavailable(f"A machine at {title} cannot mount directories of this host.")
@@ -223,7 +225,7 @@ def _first_of_each(machines: Iterable[VendorMachine]) -> list[VendorMachine]:
 
 
 def _check_size(vendor: Vendor, spec: SandboxSpec, machine: VendorMachine) -> None:
-    """How large a machine is, its template says; a smaller one than asked for will not do."""
+    """A machine's size is that of its template; raise if it is smaller than requested."""
     wanted = spec.resources
     if machine.cpu < wanted.cpu or machine.memory_mb < wanted.memory_mb:
         raise errors.Unsupported(
@@ -234,7 +236,7 @@ def _check_size(vendor: Vendor, spec: SandboxSpec, machine: VendorMachine) -> No
 
 
 def _installation(path: Path) -> str:
-    """A name of its own, so that two installations with one account leave each other's machines alone."""
+    """The installation's name, so that two installations with one account do not touch each other's machines."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError), path.open("x") as file:
         file.write(secrets.token_hex(8))

@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 
 from paddock import errors
 from paddock.api.auth import Calling, GuardedRoute, RateLimiter
+from paddock.api.compat.daytona.control.lifecycle import lifecycle_of
 from paddock.api.compat.daytona.errors import API, DaytonaError, daytona_response
 from paddock.api.failures import request_id_of
 from paddock.api.methods import RouteTable
@@ -88,7 +89,7 @@ def plain_app(title: str, context: ServerContext, limiter: RateLimiter, routers:
 
 async def _sandbox(caller: Calling, sandbox_id: Annotated[str, Path()]) -> SandboxRow:
     """The one that is meant, by its id or its name; another user's is not there."""
-    return await caller.context.stopping.find(caller.who, sandbox_id)
+    return await lifecycle_of(caller.context).find(caller.who, sandbox_id)
 
 
 SandboxHere = Annotated[SandboxRow, Depends(_sandbox)]

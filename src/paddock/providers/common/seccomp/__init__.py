@@ -1,4 +1,4 @@
-"""The system-call filter of a sandbox: a readable policy (``policy.toml``) and its compiler.
+"""The seccomp filter of a sandbox: a readable policy (``policy.toml``) and its compiler.
 
-:func:`~paddock.providers.common.seccomp.compiler.program` gives the bytes that the agent's ``--filter`` reads.
+:func:`~paddock.providers.common.seccomp.compiler.program` returns the bytes for the agent's ``--filter``.
 """

@@ -1,9 +1,9 @@
 """Compiles the policy to classic BPF, as ``struct sock_filter[]`` for ``seccomp(SECCOMP_SET_MODE_FILTER)``.
 
-A filter is a decision graph: is it our architecture, then a balanced tree over the ranges of numbers that share a
-decision, then the tests of arguments where there are any. Equal parts of the graph are emitted once. Only loads,
-compare-and-jump, AND and return are used, and allowed calls look at nothing but their number: these are the filters
-whose answers newer kernels keep in a bitmap, so that an allowed call costs no instruction at all.
+A filter is a decision graph: first the architecture, then a balanced tree over ranges of call numbers with the same
+decision, then tests of arguments if there are any. Equal subgraphs are emitted once. Only loads, compare-and-jump, AND
+and return are used, and allowed calls depend only on their number: newer kernels cache the results of such filters in a
+bitmap, so that an allowed call costs no instructions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AUDIT_ARCH = {Architecture.X86_64: 0xC000003E, Architecture.AARCH64: 0xC00000B7
 _X32_BIT = 0x40000000
 
 _LOAD, _JUMP, _JUMP_IF_EQUAL, _JUMP_IF_NOT_LESS, _AND, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x54, 0x06
-_FARTHEST = 255 - 2  # a jump's offset is one byte, and up to two detours may come to stand in between
+_MAX_OFFSET = 255 - 2  # a jump offset is one byte, and up to two long jumps may have to be inserted in between
 
 # struct seccomp_data: int nr; u32 arch; u64 instruction_pointer; u64 args[6]. Both architectures are little-endian.
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
@@ -37,7 +37,7 @@ Ranges = Sequence[tuple[int, Decision]]
 
 @cache
 def program(architecture: str) -> bytes:
-    """The file that the agent's ``--filter`` reads: the agent's own filter, then that of the processes it starts.
+    """The file for the agent's ``--filter``: the agent's own filter, then that of the processes it starts.
 
     Each is a u32 count and that many ``struct sock_filter``, little-endian.
     """
@@ -56,7 +56,7 @@ def compile_filter(policy: Policy, architecture: Architecture, role: Role) -> by
 
 
 def assemble(ranges: Ranges, audit_architecture: int, foreign: str) -> bytes:
-    """A filter that takes the decision of the last range whose start is not above the call's number."""
+    """A filter that applies the decision of the last range whose start is not above the call's number."""
     if not ranges or ranges[0][0] != 0 or any(a[0] >= b[0] for a, b in pairwise(ranges)):
         raise InternalError("The ranges of a system-call filter must start at 0 and rise.")
     graph = _Graph()
@@ -84,7 +84,7 @@ def _ranges(policy: Policy, architecture: Architecture, role: Role) -> Ranges:
 
 
 class _Node(NamedTuple):
-    """An instruction, and by their numbers in the graph the nodes that it goes on to (a return goes nowhere)."""
+    """An instruction, and the indices of its successor nodes in the graph (a return has none)."""
 
     code: int
     value: int
@@ -93,7 +93,7 @@ class _Node(NamedTuple):
 
 
 class _Graph:
-    """Nodes by number. Equal nodes are one node, so that what is the same in two places is emitted once."""
+    """Nodes by index. Equal nodes are shared, so that equal subgraphs are emitted once."""
 
     def __init__(self) -> None:
         self.nodes: list[_Node] = []
@@ -141,7 +141,7 @@ class _Graph:
 
 
 class _Assembler:
-    """Lays a graph out from its end, so that every jump goes to what is already there: forward, as BPF demands."""
+    """Emits the graph from its end, so that every jump goes to emitted code: forward, as BPF requires."""
 
     def __init__(self, graph: _Graph) -> None:
         self._nodes = graph.nodes
@@ -153,7 +153,7 @@ class _Assembler:
         return b"".join(reversed(self._backwards))
 
     def _place(self, number: int) -> int:
-        """Where the node stands, counted from the end; it is laid down first if it was not yet."""
+        """The node's position, counted from the end; emits it if needed."""
         if number not in self._places:
             self._places[number] = self._lay(self._nodes[number])
         return self._places[number]
@@ -170,9 +170,9 @@ class _Assembler:
         return self._put(node.code, node.value, self._gap(yes), self._gap(no))
 
     def _near(self, number: int) -> int:
-        """A place from which the node runs, close enough for the one-byte offset of a test."""
+        """A position of the node within the one-byte offset of a test; emits a copy or a long jump if needed."""
         place = self._place(number)
-        if self._gap(place) <= _FARTHEST:
+        if self._gap(place) <= _MAX_OFFSET:
             return place
         if self._nodes[number].code == _RETURN:
             self._places[number] = self._lay(self._nodes[number])
@@ -180,7 +180,7 @@ class _Assembler:
         return self._put(_JUMP, self._gap(place))
 
     def _gap(self, place: int) -> int:
-        """How many instructions stand between the next one to be put and that place."""
+        """Number of instructions between the next one to be emitted and that position."""
         return len(self._backwards) - place - 1
 
     def _put(self, code: int, value: int, yes: int = 0, no: int = 0) -> int:

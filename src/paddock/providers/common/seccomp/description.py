@@ -1,4 +1,4 @@
-"""The policy in words, for the documentation and for ``paddock doctor``."""
+"""Text descriptions of the policy, for the documentation and for ``paddock doctor``."""
 
 from __future__ import annotations
 

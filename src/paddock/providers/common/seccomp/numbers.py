@@ -1,4 +1,4 @@
-"""System call numbers by name, for the architectures that Paddock runs on."""
+"""System call numbers by name, for the supported architectures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paddock.errors import Unsupported
 
 
 class Architecture(StrEnum):
-    """A machine, by the name that ``uname -m`` gives it."""
+    """An architecture, named as by ``uname -m``."""
 
     X86_64 = "x86_64"
     AARCH64 = "aarch64"
@@ -35,7 +35,7 @@ class Architecture(StrEnum):
 
 @cache
 def numbers(architecture: Architecture) -> Mapping[str, int]:
-    """Name to number of every call that this architecture has."""
+    """Name to number of every system call of this architecture."""
     column = 1 + list(Architecture).index(architecture)
     rows = [line.split() for line in _lines() if not line.startswith("#")]
     return MappingProxyType({row[0]: int(row[column]) for row in rows if row[column] != "-"})
@@ -43,7 +43,7 @@ def numbers(architecture: Architecture) -> Mapping[str, int]:
 
 @cache
 def known_names() -> frozenset[str]:
-    """Every call that any of the architectures has."""
+    """Every system call that any of the architectures has."""
     return frozenset(name for architecture in Architecture for name in numbers(architecture))
 
 

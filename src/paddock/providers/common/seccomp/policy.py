@@ -1,7 +1,7 @@
-"""Reads ``policy.toml`` into decisions: what each system call of a sandbox answers, and on which arguments it depends.
+"""Parses ``policy.toml``: the action for each system call of a sandbox, and the arguments on which it depends.
 
-A policy is checked as a whole when it is read: a misspelt name, a call that is decided twice, or a key that means
-nothing is an error that says where it stands, never a filter that is weaker than its text.
+The policy is validated as a whole: a misspelt name, a duplicate decision or an unknown key raises an error that names
+its place, so that a filter is never weaker than its text.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from paddock.providers.common.seccomp.numbers import known_names
 
 ALL_BITS = 0xFFFFFFFF
 
-# The same on x86-64 and aarch64. Written out, so that a filter does not depend on the system that compiles it.
+# The same on x86-64 and aarch64. Listed here, so that a filter does not depend on the compiling system.
 ERRORS = MappingProxyType(
     {"EPERM": 1, "ENOSYS": 38, "EPROTONOSUPPORT": 93, "ESOCKTNOSUPPORT": 94, "EOPNOTSUPP": 95, "EAFNOSUPPORT": 97}
 )
 
 
 class Role(StrEnum):
-    """For whom a filter is: the agent, or the processes that it starts."""
+    """Whom a filter is for: the agent, or the processes that it starts."""
 
     AGENT = "agent"
     CHILDREN = "children"
@@ -35,7 +35,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Condition:
-    """The lower 32 bits of an argument, under the mask, are one of the values."""
+    """True if the lower 32 bits of the argument, masked, are one of the values."""
 
     argument: int
     values: tuple[int, ...]
@@ -58,7 +58,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Section:
-    """One group, rule or addition of the file, as a reader sees it."""
+    """One group, rule or addition of the file, as shown to readers."""
 
     name: str
     answer: str
@@ -81,7 +81,7 @@ class Policy:
 
 @cache
 def the_policy() -> Policy:
-    """The policy that Paddock ships."""
+    """The policy shipped with Paddock."""
     return parse(resources.files(__package__).joinpath("policy.toml").read_text("utf-8"))
 
 
@@ -94,7 +94,7 @@ def parse(text: str) -> Policy:
 
 
 class _Reader:
-    """Walks the document once; every method names the place it stands at when it complains."""
+    """Walks the document once; every method names its place in error messages."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         _keys(document, "the policy", {"default", "foreign", "values", "group", "rule"}, {"agent"})
@@ -150,7 +150,7 @@ class _Reader:
         _keys(addition, "an [[agent]]", {"call", "reason", "when"})
         where = f"the agent's {addition['call']!r}"
         call = _known(addition["call"], where)
-        # One more case in front: whatever was allowed before still is, so the agent's filter stays the wider one.
+        # The new case comes first and allows more, so the agent's filter never gets stricter.
         before = self._agent.get(call, Decision(self._default))
         case = Case(self._conditions(addition["when"], where), "allow")
         self._agent[call] = replace(before, cases=(case, *before.cases))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from fastapi import FastAPI, Response
 
 from paddock.api.auth import RateLimiter
-from paddock.api.compat.daytona.control import absent, lists, metrics, notifications, ports, sandboxes
+from paddock.api.compat.daytona.control import lists, metrics, notifications, ports, sandboxes, unsupported
 from paddock.api.compat.daytona.errors import API
 from paddock.api.compat.daytona.route import plain_app
 from paddock.server.context import ServerContext
 
 # In the order in which they are tried: fixed paths stand before `/sandbox/{sandbox_id}`.
-_ROUTERS = (lists.router, absent.router, ports.router, metrics.router, sandboxes.router)
+_ROUTERS = (lists.router, unsupported.router, ports.router, metrics.router, sandboxes.router)
 
 
 def create_control(context: ServerContext, limiter: RateLimiter) -> FastAPI:

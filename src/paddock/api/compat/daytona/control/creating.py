@@ -6,10 +6,10 @@ import re
 
 from paddock.api.auth import Authenticated
 from paddock.api.compat.daytona.control import network
-from paddock.api.compat.daytona.control.requests import CreateOptions
+from paddock.api.compat.daytona.control.lifecycle import Intervals
+from paddock.api.compat.daytona.control.requests import DaytonaCreate
 from paddock.api.compat.daytona.control.shapes import DAYTONA_USER
 from paddock.api.compat.daytona.errors import DaytonaError, not_available
-from paddock.lifecycle.intervals import Intervals
 from paddock.lifecycle.planning import CreateTraits
 from paddock.machine.base import DEFAULT_USER
 from paddock.models import CreateSandbox, ResourceRequest
@@ -21,7 +21,7 @@ _USERS = (DEFAULT_USER, "root", DAYTONA_USER)
 _FROM = re.compile(r"\s*FROM\s+(\S+)\s*", re.IGNORECASE)
 
 
-async def create(caller: Authenticated, body: CreateOptions) -> SandboxRow:
+async def create(caller: Authenticated, body: DaytonaCreate) -> SandboxRow:
     _check_wishes(body)
     template = await _template(caller, body)
     kept = _intervals(body, template).checked(caller.context.settings)
@@ -60,7 +60,7 @@ async def create(caller: Authenticated, body: CreateOptions) -> SandboxRow:
     return (await caller.context.controller.create(caller.who, request, None, traits)).sandbox
 
 
-def _intervals(body: CreateOptions, template: str | None) -> Intervals:
+def _intervals(body: DaytonaCreate, template: str | None) -> Intervals:
     plain = Intervals()
     stop = body.auto_stop_interval
     if stop is None:
@@ -78,7 +78,7 @@ def _intervals(body: CreateOptions, template: str | None) -> Intervals:
     )
 
 
-async def _template(caller: Authenticated, body: CreateOptions) -> str | None:
+async def _template(caller: Authenticated, body: DaytonaCreate) -> str | None:
     """A snapshot is a template here. An image is taken where a template has its name; nothing is built."""
     known = await caller.context.controller.templates()
     if body.build_info is not None:
@@ -94,7 +94,7 @@ async def _template(caller: Authenticated, body: CreateOptions) -> str | None:
     raise DaytonaError(404, f"Snapshot {body.snapshot[:200]} not found. This server has: {', '.join(known)}")
 
 
-def _check_wishes(body: CreateOptions) -> None:
+def _check_wishes(body: DaytonaCreate) -> None:
     """Each is given or refused: nobody believes that he has what he has not."""
     wishes = {
         "GPUs are": body.gpu or body.gpu_type or body.spot,

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request
 
 from paddock.api.auth import Calling
+from paddock.api.compat.daytona.control.lifecycle import intervals_of, lifecycle_of
 from paddock.api.compat.daytona.control.shapes import listed, name_of, state_of, target_of
 from paddock.api.compat.daytona.errors import DaytonaError
 from paddock.api.compat.daytona.route import DaytonaRoute
-from paddock.lifecycle.intervals import intervals_of
 from paddock.models.values import is_valid_unicode
 from paddock.store.records import SandboxRow
 from paddock.store.search import SearchFilter
@@ -127,7 +127,7 @@ async def list_sandboxes(
         cursor=cursor or None,
         limit=limit,
     )
-    found, following = await caller.context.stopping.page(wanted)
+    found, following = await lifecycle_of(caller.context).page(wanted)
     return {"items": [listed(sandbox, caller, request) for sandbox in found], "nextCursor": following}
 
 

@@ -10,10 +10,10 @@ from fastapi.responses import JSONResponse
 
 from paddock.accounts.tokens import link_digest
 from paddock.api.auth import Calling
+from paddock.api.compat.daytona.control.lifecycle import Intervals, intervals_of, lifecycle_of
 from paddock.api.compat.daytona.control.shapes import toolbox_url
 from paddock.api.compat.daytona.errors import DaytonaError, not_available
 from paddock.api.compat.daytona.route import DaytonaRoute, SandboxHere
-from paddock.lifecycle.intervals import Intervals, intervals_of
 
 router = APIRouter(route_class=DaytonaRoute)
 
@@ -54,7 +54,7 @@ async def expire_preview(sandbox: SandboxHere, caller: Calling, port: Port, toke
             raise DaytonaError(429, "Too many signed preview URLs were expired before their time; make them shorter")
         return replace(known, ended_links={**left, link_digest(token): expires_at})
 
-    await caller.context.stopping.change(caller.who, sandbox.sandbox_id, end)
+    await lifecycle_of(caller.context).change(caller.who, sandbox.sandbox_id, end)
     return Response(status_code=200)
 
 
@@ -67,7 +67,7 @@ async def signing_key(sandbox: SandboxHere, caller: Calling) -> Response:
 @router.post("/sandbox/{sandbox_id}/signing-key/rotate")
 async def rotate_signing_key(sandbox: SandboxHere, caller: Calling) -> Response:
     """Every file URL that was signed before is worth nothing now."""
-    changed = await caller.context.stopping.change(
+    changed = await lifecycle_of(caller.context).change(
         caller.who, sandbox.sandbox_id, lambda known: replace(known, keys_rotated=known.keys_rotated + 1)
     )
     return JSONResponse(caller.context.tokens.file_key(sandbox.key, intervals_of(changed).keys_rotated))

@@ -27,7 +27,7 @@ class NetworkSettings(DaytonaRequest):
     domain_allow_list: Text | None = None
 
 
-class CreateOptions(NetworkSettings):
+class DaytonaCreate(NetworkSettings):
     name: Text | None = None
     snapshot: Text | None = None
     user: Text | None = None

@@ -12,10 +12,10 @@ from paddock import errors
 from paddock.api.auth import Authenticated, Calling
 from paddock.api.compat.daytona.control import network, requests
 from paddock.api.compat.daytona.control.creating import check_labels, create
+from paddock.api.compat.daytona.control.lifecycle import MAX_AUTO_ARCHIVE, Intervals, lifecycle_of
 from paddock.api.compat.daytona.control.shapes import labels_of, name_of, shown, state_of
 from paddock.api.compat.daytona.errors import DaytonaError, not_available
 from paddock.api.compat.daytona.route import DaytonaRoute, SandboxHere
-from paddock.lifecycle.intervals import MAX_AUTO_ARCHIVE, Intervals
 from paddock.models import State
 from paddock.store.records import SandboxRow
 
@@ -27,9 +27,9 @@ _BUSY = frozenset({State.CREATING, State.DELETING})
 
 @router.post("/sandbox")
 async def create_sandbox(
-    caller: Calling, request: Request, body: requests.CreateOptions | None = None
+    caller: Calling, request: Request, body: requests.DaytonaCreate | None = None
 ) -> dict[str, Any]:
-    return shown(await create(caller, body or requests.CreateOptions()), caller, request)
+    return shown(await create(caller, body or requests.DaytonaCreate()), caller, request)
 
 
 @router.get("/sandbox/{sandbox_id}")
@@ -41,33 +41,33 @@ async def get_sandbox(sandbox: SandboxHere, caller: Calling, request: Request) -
 
 @router.delete("/sandbox/{sandbox_id}")
 async def delete_sandbox(sandbox: SandboxHere, caller: Calling, request: Request) -> dict[str, Any]:
-    return shown(await caller.context.stopping.delete(caller.who, sandbox.sandbox_id), caller, request)
+    return shown(await lifecycle_of(caller.context).delete(caller.who, sandbox.sandbox_id), caller, request)
 
 
 @router.post("/sandbox/{sandbox_id}/start")
 async def start(sandbox: SandboxHere, caller: Calling, request: Request) -> dict[str, Any]:
-    return shown(await caller.context.stopping.start(caller.who, sandbox.sandbox_id), caller, request)
+    return shown(await lifecycle_of(caller.context).start(caller.who, sandbox.sandbox_id), caller, request)
 
 
 @router.post("/sandbox/{sandbox_id}/stop")
 async def stop(sandbox: SandboxHere, caller: Calling, request: Request, force: bool = False) -> dict[str, Any]:
     """Stopping takes its processes away at once, so there is nothing more to force."""
     _settled(sandbox, caller, "stopped")
-    return shown(await caller.context.stopping.stop(caller.who, sandbox.sandbox_id), caller, request)
+    return shown(await lifecycle_of(caller.context).stop(caller.who, sandbox.sandbox_id), caller, request)
 
 
 @router.post("/sandbox/{sandbox_id}/pause")
 async def pause(sandbox: SandboxHere, caller: Calling, request: Request) -> dict[str, Any]:
     if sandbox.state is State.PAUSED and not sandbox.memory_kept:
         raise DaytonaError(400, "Sandbox is stopped; only a started one can be paused")
-    return shown(await caller.context.stopping.pause(caller.who, sandbox.sandbox_id), caller, request)
+    return shown(await lifecycle_of(caller.context).pause(caller.who, sandbox.sandbox_id), caller, request)
 
 
 @router.post("/sandbox/{sandbox_id}/archive")
 async def archive(sandbox: SandboxHere, caller: Calling, request: Request) -> dict[str, Any]:
     if sandbox.state is not State.PAUSED:
         raise DaytonaError(400, "Sandbox is not stopped")
-    return shown(await caller.context.stopping.archive(caller.who, sandbox.sandbox_id), caller, request)
+    return shown(await lifecycle_of(caller.context).archive(caller.who, sandbox.sandbox_id), caller, request)
 
 
 @router.post("/sandbox/{sandbox_id}/recover")
@@ -78,7 +78,7 @@ async def recover(
     if sandbox.state is not State.FAILED:
         raise DaytonaError(400, "Sandbox is not in an error state")
     try:
-        return shown(await caller.context.stopping.start(caller.who, sandbox.sandbox_id), caller, request)
+        return shown(await lifecycle_of(caller.context).start(caller.who, sandbox.sandbox_id), caller, request)
     except errors.SandboxFailed as problem:
         raise DaytonaError(400, f"Sandbox cannot be recovered: {problem.message}") from None
 
@@ -86,13 +86,17 @@ async def recover(
 @router.put("/sandbox/{sandbox_id}/labels")
 async def replace_labels(sandbox: SandboxHere, caller: Calling, body: requests.Labels) -> dict[str, Any]:
     check_labels(body.labels)
-    changed = await caller.context.stopping.set_labels(caller.who, sandbox.sandbox_id, body.labels)
+    changed = await lifecycle_of(caller.context).set_labels(caller.who, sandbox.sandbox_id, body.labels)
     return {"labels": labels_of(changed)}
 
 
 @router.post("/sandbox/{sandbox_id}/public/{public}")
 async def set_public(sandbox: SandboxHere, caller: Calling, request: Request, public: bool) -> dict[str, Any]:
-    return shown(await caller.context.stopping.set_public(caller.who, sandbox.sandbox_id, public), caller, request)
+    return shown(
+        await lifecycle_of(caller.context).set_public(caller.who, sandbox.sandbox_id, public),
+        caller,
+        request,
+    )
 
 
 @router.post("/sandbox/{sandbox_id}/autostop/{interval}")
@@ -125,12 +129,16 @@ async def set_auto_delete(
 
 @router.post("/sandbox/{sandbox_id}/ttl/{minutes}")
 async def set_ttl(sandbox: SandboxHere, caller: Calling, request: Request, minutes: Interval) -> dict[str, Any]:
-    return shown(await caller.context.stopping.set_ttl(caller.who, sandbox.sandbox_id, minutes), caller, request)
+    return shown(
+        await lifecycle_of(caller.context).set_ttl(caller.who, sandbox.sandbox_id, minutes),
+        caller,
+        request,
+    )
 
 
 @router.post("/sandbox/{sandbox_id}/last-activity")
 async def update_last_activity(sandbox: SandboxHere, caller: Calling) -> Response:
-    await caller.context.stopping.touch(caller.who, sandbox.sandbox_id)
+    await lifecycle_of(caller.context).touch(caller.who, sandbox.sandbox_id)
     return Response(status_code=201)
 
 
@@ -173,7 +181,7 @@ async def set_secrets(sandbox: SandboxHere, caller: Calling) -> Response:
 async def _set(
     caller: Authenticated, request: Request, sandbox: SandboxRow, how: Callable[[Intervals], Intervals]
 ) -> dict[str, Any]:
-    return shown(await caller.context.stopping.change(caller.who, sandbox.sandbox_id, how), caller, request)
+    return shown(await lifecycle_of(caller.context).change(caller.who, sandbox.sandbox_id, how), caller, request)
 
 
 def _settled(sandbox: SandboxRow, caller: Authenticated, what: str) -> None:

@@ -10,8 +10,8 @@ from starlette.requests import Request
 
 from paddock.api.auth import Authenticated
 from paddock.api.compat.daytona.control import network
+from paddock.api.compat.daytona.control.lifecycle import MAX_AUTO_ARCHIVE, intervals_of
 from paddock.clock import iso
-from paddock.lifecycle.intervals import MAX_AUTO_ARCHIVE, intervals_of
 from paddock.machine.base import DEFAULT_USER
 from paddock.models import State
 from paddock.store.records import SandboxRow

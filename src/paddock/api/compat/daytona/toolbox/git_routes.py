@@ -56,7 +56,7 @@ class Commit(GitRequest):
     allow_empty: bool | None = None
 
 
-class Exchange(GitRequest):
+class PushPull(GitRequest):
     username: Text | None = None
     password: Text | None = None
     branch: Text | None = None
@@ -173,7 +173,7 @@ async def commit(inside: InsideHere, body: Commit) -> dict[str, Any]:
 
 
 @router.post("/push")
-async def push(inside: InsideHere, body: Exchange) -> Response:
+async def push(inside: InsideHere, body: PushPull) -> Response:
     git = Git(inside, body.path)
     remote = _plain(body.remote or "origin")
     branch = _plain(body.branch or (await git.ask("branch", "--show-current")).strip() or "HEAD")
@@ -183,7 +183,7 @@ async def push(inside: InsideHere, body: Exchange) -> Response:
 
 
 @router.post("/pull")
-async def pull(inside: InsideHere, body: Exchange) -> Response:
+async def pull(inside: InsideHere, body: PushPull) -> Response:
     git = Git(inside, body.path)
     where = [_plain(body.remote or "origin"), _plain(body.branch)] if body.branch else []
     if body.remote and not body.branch:

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 
 from paddock import errors
+from paddock.api.compat.daytona.control.lifecycle import Intervals, lifecycle_of
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.control.shapes import DAEMON_VERSION
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError, not_available
 from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxRoute
 from paddock.clock import iso
-from paddock.lifecycle.intervals import Intervals
 from paddock.machine.base import WORKSPACE
 from paddock.models import Env, Text
 from paddock.models.values import MAX_ENV
@@ -108,7 +108,7 @@ async def update_env(inside: InsideHere, body: UpdateEnv) -> dict[str, Any]:
         return replace(known, env=env, unset=tuple(sorted(unset)))
 
     context, who = inside.caller.context, inside.caller.who
-    await context.stopping.change(who, inside.sandbox.sandbox_id, change)
+    await lifecycle_of(context).change(who, inside.sandbox.sandbox_id, change)
     return {}
 
 

@@ -16,10 +16,10 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 from paddock import errors, ids
 from paddock.accounts.byte_budget import STREAM
 from paddock.api.auth import Authenticated, Calling, admit
+from paddock.api.compat.daytona.control.lifecycle import Intervals, intervals_of, lifecycle_of
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError, daytona_response
 from paddock.api.compat.daytona.route import DaytonaRoute
 from paddock.lifecycle.controller import ActiveSandbox
-from paddock.lifecycle.intervals import Intervals, intervals_of
 from paddock.machine.base import DEFAULT_USER, WORKSPACE, Machine, ProcessSpec, TerminalSize
 from paddock.store.records import SandboxRow
 from paddock.workers import Workers
@@ -132,7 +132,7 @@ class ToolboxRoute(DaytonaRoute):
 
 @asynccontextmanager
 async def entered(caller: Authenticated, sandbox_id: str) -> AsyncIterator[ToolboxContext]:
-    sandbox = await caller.context.stopping.find(caller.who, sandbox_id)
+    sandbox = await lifecycle_of(caller.context).find(caller.who, sandbox_id)
     async with caller.context.controller.use(caller.who, sandbox.sandbox_id) as use:
         yield ToolboxContext(caller, use, intervals_of(use.sandbox))
 

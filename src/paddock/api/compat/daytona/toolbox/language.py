@@ -39,12 +39,12 @@ Project = Annotated[str, Query(alias="pathToProject")]
 Servers = dict[tuple[str, str, str], LanguageServer]
 
 
-class Which(DaytonaRequest):
+class LanguageServerRef(DaytonaRequest):
     language_id: Text
     path_to_project: Text
 
 
-class Document(Which):
+class Document(LanguageServerRef):
     uri: Text
 
 
@@ -59,7 +59,7 @@ class Completions(Document):
 
 
 @router.post("/start")
-async def start(inside: InsideHere, request: Request, body: Which) -> Response:
+async def start(inside: InsideHere, request: Request, body: LanguageServerRef) -> Response:
     servers, key = _servers(request), _key(inside, body)
     known = servers.get(key)
     if known is None or not known.alive:
@@ -69,7 +69,7 @@ async def start(inside: InsideHere, request: Request, body: Which) -> Response:
 
 
 @router.post("/stop")
-async def stop(inside: InsideHere, request: Request, body: Which) -> Response:
+async def stop(inside: InsideHere, request: Request, body: LanguageServerRef) -> Response:
     server = _get(inside, request, body)
     del _servers(request)[_key(inside, body)]
     await server.stop()
@@ -123,7 +123,7 @@ async def completions(inside: InsideHere, request: Request, body: Completions) -
 async def document_symbols(
     inside: InsideHere, request: Request, language: Language, project: Project, uri: str
 ) -> Response:
-    which = Which(language_id=language, path_to_project=project)
+    which = LanguageServerRef(language_id=language, path_to_project=project)
     server = _get(inside, request, which)
     uri = _uri(await _path(inside, which, uri))
     found = await server.ask("textDocument/documentSymbol", {"textDocument": {"uri": uri}})
@@ -135,7 +135,7 @@ async def document_symbols(
 async def workspace_symbols(
     inside: InsideHere, request: Request, query: str, language: Language, project: Project
 ) -> Response:
-    server = _get(inside, request, Which(language_id=language, path_to_project=project))
+    server = _get(inside, request, LanguageServerRef(language_id=language, path_to_project=project))
     try:
         found = await server.ask("workspace/symbol", {"query": query})
     except MethodNotFound as problem:
@@ -144,7 +144,7 @@ async def workspace_symbols(
     return await _symbols(inside, found, "")
 
 
-async def _start(inside: ToolboxContext, body: Which, root: str) -> LanguageServer:
+async def _start(inside: ToolboxContext, body: LanguageServerRef, root: str) -> LanguageServer:
     await inside.machine.stat(root, follow=True, user=inside.user)
     program = await _installed(inside, body.language_id)
     argv = [BASH, "-c", f"exec {program}"]
@@ -192,11 +192,11 @@ def _check_room(known: Servers, inside: ToolboxContext) -> None:
         raise DaytonaError(503, "too many language servers run on this server", source=DAEMON)
 
 
-def _key(inside: ToolboxContext, which: Which) -> tuple[str, str, str]:
+def _key(inside: ToolboxContext, which: LanguageServerRef) -> tuple[str, str, str]:
     return inside.sandbox.sandbox_id, which.language_id, inside.resolve(which.path_to_project)
 
 
-def _get(inside: ToolboxContext, request: Request, which: Which) -> LanguageServer:
+def _get(inside: ToolboxContext, request: Request, which: LanguageServerRef) -> LanguageServer:
     server = _servers(request).get(_key(inside, which))
     if server is None:
         message = f"LSP server not initialized: start one for {which.language_id[:50]} in {which.path_to_project[:500]}"
@@ -208,7 +208,7 @@ def _hint(language: str) -> str:
     return _INSTALL["python" if language == "python" else "typescript"]
 
 
-async def _path(inside: ToolboxContext, which: Which, uri: str) -> str:
+async def _path(inside: ToolboxContext, which: LanguageServerRef, uri: str) -> str:
     """Clients write `file://` before whatever path they were given. A relative one is meant from the working directory,
     or from the project where only that has it."""
     given = unquote(uri.removeprefix("file://"))

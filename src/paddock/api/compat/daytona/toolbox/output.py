@@ -27,16 +27,16 @@ _MAX_REST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class CommandOutput:
     info: ProcessInfo
     output: bytes
     note: bytes
     """What is missing before it; empty where nothing is."""
 
 
-async def run(inside: ToolboxContext, spec: ProcessSpec, fed: bytes | None) -> Ran:
+async def run(inside: ToolboxContext, spec: ProcessSpec, fed: bytes | None) -> CommandOutput:
     """A process to its end. It is followed while it runs: however much it writes, nothing is lost before it is here."""
-    latest = Latest(inside.caller.holding)
+    latest = LatestOutput(inside.caller.holding)
     machine = inside.machine
     info: ProcessInfo | None = None
     feeding: asyncio.Task[None] | None = None
@@ -57,7 +57,7 @@ async def run(inside: ToolboxContext, spec: ProcessSpec, fed: bytes | None) -> R
         feeding.result()
     assert info is not None  # noqa: S101 (the last item is the process)
     output = latest.whole()
-    return Ran(info, output, latest.note(len(output)))
+    return CommandOutput(info, output, latest.note(len(output)))
 
 
 async def _feed(machine: Machine, process_id: str, fed: bytes) -> None:
@@ -79,7 +79,7 @@ class _Piece:
     """Bytes before it that nobody has any more."""
 
 
-class Latest:
+class LatestOutput:
     """The newest bytes of one stream, as many as fit an answer and its user may hold."""
 
     def __init__(self, holding: Reservation, limit: int = MAX_OUTPUT) -> None:

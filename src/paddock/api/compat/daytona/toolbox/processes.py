@@ -12,7 +12,7 @@ from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.charting import driver, with_charts
 from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxContext, ToolboxRoute, merged
-from paddock.api.compat.daytona.toolbox.output import Ran, json_text, run
+from paddock.api.compat.daytona.toolbox.output import CommandOutput, json_text, run
 from paddock.machine.base import ProcessInfo, ProcessSpec, ProcessStatus
 from paddock.models import Env, Text
 from paddock.models.values import MAX_HARD_TIMEOUT
@@ -106,14 +106,14 @@ async def _typescript(inside: ToolboxContext, body: RunCode) -> Response:
     return await _without_charts(inside, ran)
 
 
-async def _code(inside: ToolboxContext, body: RunCode, argv: list[str], fed: bytes | None) -> Ran:
+async def _code(inside: ToolboxContext, body: RunCode, argv: list[str], fed: bytes | None) -> CommandOutput:
     whole = ["/bin/bash", "-c", _MERGED, *argv, *(body.argv or ())]
     limit = _limit(body.timeout)
     spec = inside.spec(whole, label=body.code, env=body.envs, stdin=fed is not None, hard_timeout=limit)
     return await _run(inside, spec, fed)
 
 
-async def _run(inside: ToolboxContext, spec: ProcessSpec, fed: bytes | None) -> Ran:
+async def _run(inside: ToolboxContext, spec: ProcessSpec, fed: bytes | None) -> CommandOutput:
     ran = await run(inside, spec, fed)
     info = ran.info
     data = {"process_id": info.process_id, "command": spec.label, "exit_code": info.exit_code}
@@ -125,11 +125,11 @@ async def _run(inside: ToolboxContext, spec: ProcessSpec, fed: bytes | None) -> 
     return ran
 
 
-async def _without_charts(inside: ToolboxContext, ran: Ran) -> Response:
+async def _without_charts(inside: ToolboxContext, ran: CommandOutput) -> Response:
     return _answer(inside, ran, await json_text(ran.note, ran.output), b"[]")
 
 
-def _answer(inside: ToolboxContext, ran: Ran, result: bytes, charts: bytes | None = None) -> Response:
+def _answer(inside: ToolboxContext, ran: CommandOutput, result: bytes, charts: bytes | None = None) -> Response:
     artifacts = b"" if charts is None else b',"artifacts":{"charts":%b}' % charts
     body = b'{"exitCode":%d,"result":%b%b}' % (_exit_code(ran.info), result, artifacts)
     inside.caller.holding.extend(len(body))  # it has run, and must not be refused

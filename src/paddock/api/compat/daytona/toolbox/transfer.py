@@ -22,15 +22,15 @@ from fastapi.routing import APIRoute
 
 from paddock import errors
 from paddock.api.auth import Authenticated
+from paddock.api.byte_accounting import holding_of
+from paddock.api.compat.daytona.control.lifecycle import intervals_of
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError, as_daytona
 from paddock.api.compat.daytona.route import Handler
 from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxContext, ToolboxRoute, bad_path
 from paddock.api.compat.e2b.envd.multipart import BadMultipart, Multipart, Part, boundary_of
 from paddock.api.download import Download, span_of
-from paddock.api.in_flight import holding_of
 from paddock.gateway.asgi_extensions import prove
-from paddock.lifecycle.intervals import intervals_of
 from paddock.machine.base import FileInfo, FileType
 from paddock.machine.byte_sources import CountedSource
 from paddock.models import State, Text

@@ -6,14 +6,14 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from paddock.api.auth import RateLimiter
-from paddock.api.compat.e2b.control import absent, lists, looking, sandboxes, templates
+from paddock.api.compat.e2b.control import lists, metrics_and_logs, sandboxes, templates, unsupported
 from paddock.api.compat.e2b.control.replay import Replay
 from paddock.api.compat.e2b.errors import E2BError, e2b_response
 from paddock.api.methods import RouteTable
 from paddock.server.context import ServerContext
 
 # In the order in which they are tried: fixed paths stand before `/sandboxes/{sandbox_id}` and `/templates/{…}`.
-_ROUTERS = (looking.router, lists.router, absent.router, sandboxes.router, templates.router)
+_ROUTERS = (metrics_and_logs.router, lists.router, unsupported.router, sandboxes.router, templates.router)
 
 
 def create_control(context: ServerContext, limiter: RateLimiter) -> FastAPI:

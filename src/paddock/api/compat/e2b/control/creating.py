@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from paddock.api.auth import Authenticated
 from paddock.api.compat.e2b.control import network, templates
 from paddock.api.compat.e2b.control.replay import Replay, stored_key
-from paddock.api.compat.e2b.control.requests import CreateOptions
+from paddock.api.compat.e2b.control.requests import E2BCreate
 from paddock.api.compat.e2b.errors import E2BError
 from paddock.lifecycle.planning import CreateTraits
 from paddock.models import CreateSandbox, TimeoutAction, TimeoutFrom
@@ -18,7 +18,7 @@ from paddock.store.records import SandboxRow
 
 
 async def create(
-    caller: Authenticated, body: CreateOptions, *, default_timeout: int, key: str | None, replay: Replay
+    caller: Authenticated, body: E2BCreate, *, default_timeout: int, key: str | None, replay: Replay
 ) -> SandboxRow:
     if key is None:
         return await _create(caller, body, default_timeout, None, "")
@@ -27,7 +27,7 @@ async def create(
 
 
 async def _create(
-    caller: Authenticated, body: CreateOptions, default_timeout: int, key: str | None, fingerprint: str
+    caller: Authenticated, body: E2BCreate, default_timeout: int, key: str | None, fingerprint: str
 ) -> SandboxRow:
     timeout = default_timeout if body.timeout is None else body.timeout
     if timeout <= 0:
@@ -71,7 +71,7 @@ def check_timeout(settings: Settings, timeout: int) -> None:
         raise E2BError(400, f"Timeout cannot be greater than {settings.max_timeout / 3600:g} hours")
 
 
-def _check_wishes(body: CreateOptions) -> None:
+def _check_wishes(body: E2BCreate) -> None:
     resumes = body.auto_resume is not None and body.auto_resume.enabled
     if body.auto_pause_memory is False and not body.auto_pause:
         raise E2BError(400, "autoPauseMemory: false needs autoPause: true")
@@ -90,6 +90,6 @@ def _who_am_i(sandbox: SandboxRow) -> Mapping[str, str]:
     return {"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": sandbox.key, "E2B_TEMPLATE_ID": sandbox.template_id}
 
 
-def _fingerprint(body: CreateOptions) -> str:
+def _fingerprint(body: E2BCreate) -> str:
     canonical = json.dumps(body.model_dump(mode="json", exclude_unset=True), sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -28,7 +28,7 @@ _Range = IPv4Network | IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
-class Lists:
+class NetworkLists:
     """What was asked for, kept as it was said: it is shown again in the same words."""
 
     allow_out: tuple[str, ...] = ()
@@ -39,16 +39,16 @@ class Lists:
         return {"allowOut": list(self.allow_out), "denyOut": list(self.deny_out), "internet": self.internet}
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Lists:
+    def from_json(cls, kept: Mapping[str, Any]) -> NetworkLists:
         return cls(tuple(kept["allowOut"]), tuple(kept["denyOut"]), kept["internet"])
 
 
-def lists_of(wanted: Egress | None, internet: bool | None) -> Lists:
+def lists_of(wanted: Egress | None, internet: bool | None) -> NetworkLists:
     """Checked. ``internet`` False means the same as a ``denyOut`` of everything."""
     if wanted is None:
-        return Lists(internet=internet)
+        return NetworkLists(internet=internet)
     _check_supported(wanted)
-    lists = Lists(tuple(wanted.allow_out or ()), tuple(wanted.deny_out or ()), internet)
+    lists = NetworkLists(tuple(wanted.allow_out or ()), tuple(wanted.deny_out or ()), internet)
     for entry in lists.deny_out:
         if _range(entry) is None:
             raise E2BError(400, f"invalid denied CIDR {entry[:200]}")
@@ -65,7 +65,7 @@ def lists_of(wanted: Egress | None, internet: bool | None) -> Lists:
     return lists
 
 
-def rules_of(lists: Lists) -> EgressRules:
+def rules_of(lists: NetworkLists) -> EgressRules:
     """The policy that lets through what these lists let through."""
     if _holds_all(lists.allow_out):
         allow, deny = [], []
@@ -82,7 +82,7 @@ def rules_of(lists: Lists) -> EgressRules:
     return EgressRules(allow=allow, deny=deny, private=_private_of(lists))
 
 
-def _private_of(lists: Lists) -> list[str]:
+def _private_of(lists: NetworkLists) -> list[str]:
     """What of ``allowOut`` is not public. Not every such entry is one of the policy's allow list, and each has to be
     opened by somebody who may."""
     ranges = [found for entry in lists.allow_out if (found := _range(entry)) is not None]
@@ -94,7 +94,7 @@ def _private_of(lists: Lists) -> list[str]:
     return closed
 
 
-def shown(lists: Lists, *, public: bool, host_mask: str | None) -> dict[str, Any]:
+def shown(lists: NetworkLists, *, public: bool, host_mask: str | None) -> dict[str, Any]:
     """The network object of a sandbox's description."""
     found: dict[str, Any] = {"allowPublicTraffic": public}
     if lists.allow_out:

@@ -44,7 +44,7 @@ class UpdateNetwork(Egress):
     allow_internet_access: bool | None = Field(default=None, alias="allow_internet_access")
 
 
-class CreateOptions(E2BRequest):
+class E2BCreate(E2BRequest):
     template_id: Text = Field(alias="templateID")
     timeout: int | None = None
     metadata: Texts | None = None

@@ -11,6 +11,7 @@ from paddock import errors
 from paddock.api.auth import Authenticated, Calling
 from paddock.api.compat.e2b.control import network, requests
 from paddock.api.compat.e2b.control.creating import check_timeout, create
+from paddock.api.compat.e2b.control.lifecycle import lifecycle_of
 from paddock.api.compat.e2b.control.replay import Replay
 from paddock.api.compat.e2b.control.route import E2BRoute, SandboxHere, done
 from paddock.api.compat.e2b.control.shapes import detail, sandbox_answer
@@ -28,14 +29,14 @@ _GONE = frozenset({State.CREATING, State.DELETING, State.DELETED, State.FAILED})
 
 @router.post("/v2/sandboxes")
 async def create_v2(
-    body: requests.CreateOptions, caller: Calling, request: Request, key: IdempotencyKey = None
+    body: requests.E2BCreate, caller: Calling, request: Request, key: IdempotencyKey = None
 ) -> Response:
     return await _create(caller, body, request, key, requests.DEFAULT_TIMEOUT)
 
 
 @router.post("/sandboxes")
 async def create_v1(
-    body: requests.CreateOptions, caller: Calling, request: Request, key: IdempotencyKey = None
+    body: requests.E2BCreate, caller: Calling, request: Request, key: IdempotencyKey = None
 ) -> Response:
     """Always secured, whether `secure` was asked for or not."""
     return await _create(caller, body, request, key, requests.V1_TIMEOUT)
@@ -63,7 +64,7 @@ async def resume(sandbox: SandboxHere, caller: Calling, body: requests.Resume | 
     if body.auto_pause is not None:
         action = TimeoutAction.PAUSE if body.auto_pause else TimeoutAction.DELETE
     keep_memory = body.memory is not False
-    seen, _ = await caller.context.terms.connect(
+    seen, _ = await lifecycle_of(caller.context).connect(
         caller.who, sandbox.sandbox_id, body.timeout, keep_memory=keep_memory, on_timeout=action
     )
     return JSONResponse(sandbox_answer(caller.context, seen.sandbox), 201)
@@ -79,7 +80,7 @@ async def info(sandbox: SandboxHere, caller: Calling) -> dict[str, Any]:
 
 @router.delete("/sandboxes/{sandbox_id}")
 async def kill(sandbox: SandboxHere, caller: Calling) -> Response:
-    if not await caller.context.terms.kill(caller.who, sandbox.sandbox_id):
+    if not await lifecycle_of(caller.context).kill(caller.who, sandbox.sandbox_id):
         raise sandbox_not_found(sandbox.key)
     return done()
 
@@ -87,7 +88,7 @@ async def kill(sandbox: SandboxHere, caller: Calling) -> Response:
 @router.post("/sandboxes/{sandbox_id}/pause")
 async def pause(sandbox: SandboxHere, caller: Calling, body: requests.Pause | None = None) -> Response:
     keep_memory = body is None or body.memory is not False
-    if not await caller.context.terms.pause(caller.who, sandbox.sandbox_id, keep_memory=keep_memory):
+    if not await lifecycle_of(caller.context).pause(caller.who, sandbox.sandbox_id, keep_memory=keep_memory):
         raise E2BError(409, f"Error pausing sandbox - sandbox '{sandbox.key}' is already paused")
     return done()
 
@@ -96,7 +97,7 @@ async def pause(sandbox: SandboxHere, caller: Calling, body: requests.Pause | No
 async def set_timeout(sandbox: SandboxHere, caller: Calling, body: requests.SetTimeout) -> Response:
     seconds = max(0, body.timeout)
     check_timeout(caller.context.settings, seconds)
-    await caller.context.terms.set_end(caller.who, sandbox.sandbox_id, seconds)
+    await lifecycle_of(caller.context).set_end(caller.who, sandbox.sandbox_id, seconds)
     return done()
 
 
@@ -105,7 +106,7 @@ async def refresh(sandbox: SandboxHere, caller: Calling, body: requests.Refresh 
     asked = requests.V1_TIMEOUT if body is None or body.duration is None else body.duration
     seconds = max(requests.V1_TIMEOUT, asked)
     check_timeout(caller.context.settings, seconds)
-    await caller.context.terms.extend(caller.who, sandbox.sandbox_id, seconds)
+    await lifecycle_of(caller.context).extend(caller.who, sandbox.sandbox_id, seconds)
     return done()
 
 
@@ -121,7 +122,7 @@ async def update_network(sandbox: SandboxHere, caller: Calling, body: requests.U
 
 
 async def _create(
-    caller: Authenticated, body: requests.CreateOptions, request: Request, key: str | None, default_timeout: int
+    caller: Authenticated, body: requests.E2BCreate, request: Request, key: str | None, default_timeout: int
 ) -> Response:
     replay: Replay = request.app.state.replay
     sandbox = await create(caller, body, default_timeout=default_timeout, key=key, replay=replay)
@@ -133,7 +134,7 @@ async def _connect(caller: Authenticated, sandbox: SandboxRow, body: requests.Co
         raise E2BError(400, "Timeout must not be negative")
     check_timeout(caller.context.settings, body.timeout)
     try:
-        seen, woken = await caller.context.terms.connect(
+        seen, woken = await lifecycle_of(caller.context).connect(
             caller.who, sandbox.sandbox_id, body.timeout, keep_memory=body.memory is not False
         )
     except errors.SandboxGone:

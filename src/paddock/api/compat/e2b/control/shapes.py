@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from paddock.api.compat.e2b.control import network
-from paddock.api.compat.e2b.control.network import Lists
+from paddock.api.compat.e2b.control.network import NetworkLists
 from paddock.clock import iso
 from paddock.lifecycle.sampling import UsageSample
 from paddock.models import State, TimeoutAction
@@ -69,14 +69,14 @@ def detail(context: ServerContext, sandbox: SandboxRow, expires: Deadline | None
     }
 
 
-def lists_of(sandbox: SandboxRow) -> Lists:
+def lists_of(sandbox: SandboxRow) -> NetworkLists:
     """As they were set through this interface, or what those that were set elsewhere come to."""
     if sandbox.network is not None:
-        return Lists.from_json(sandbox.network)
+        return NetworkLists.from_json(sandbox.network)
     allow, deny = tuple(sandbox.egress["allow"]), tuple(sandbox.egress["deny"])
     if sandbox.egress["mode"] == "none":
-        return Lists(internet=False)
-    return Lists(allow, ("0.0.0.0/0",) if allow else deny)
+        return NetworkLists(internet=False)
+    return NetworkLists(allow, ("0.0.0.0/0",) if allow else deny)
 
 
 def metric(sandbox: SandboxRow, sample: UsageSample) -> dict[str, Any]:

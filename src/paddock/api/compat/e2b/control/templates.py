@@ -38,28 +38,28 @@ router = APIRouter(route_class=E2BRoute)
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedTemplate:
     template_id: str
     alias: str | None
     """The name that was asked for, where it is not the template's own."""
 
 
-async def find(caller: Authenticated, reference: str) -> Named:
+async def find(caller: Authenticated, reference: str) -> NamedTemplate:
     """The template that is meant, or a refusal in E2B's words."""
     known = await caller.context.controller.templates()
     if reference in known:
-        return Named(reference, None)
+        return NamedTemplate(reference, None)
     if not _REFERENCE.fullmatch(reference):
         raise E2BError(400, f"Invalid template reference: {reference[:200]}")
     name, _, tag = reference.partition(":")
     if name in known:
-        found = Named(name, None)
+        found = NamedTemplate(name, None)
     elif name.lower() in DEFAULT_NAMES:
-        found = Named(known[0], name.lower())
+        found = NamedTemplate(known[0], name.lower())
     elif name == MCP_GATEWAY:
         raise E2BError(400, NO_MCP_GATEWAY)
     elif await caller.context.controller.has_template(reference):
-        return Named(reference, None)
+        return NamedTemplate(reference, None)
     else:
         raise E2BError(404, f"template '{name[:200]}' not found")
     if tag and tag not in _ANY_TAG:

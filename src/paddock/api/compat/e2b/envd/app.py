@@ -15,11 +15,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from paddock import errors, ids, json_limits
 from paddock.accounts import byte_budget
 from paddock.api.auth import RateLimiter
+from paddock.api.byte_accounting import holding_of
 from paddock.api.compat.e2b.envd import connect, files
 from paddock.api.compat.e2b.envd.connect import STATUS, STREAM, STREAM_HEADERS, UNARY, Code, ConnectError, as_connect
 from paddock.api.compat.e2b.envd.fields import Fields
 from paddock.api.compat.e2b.envd.filesystem import FilesystemService
-from paddock.api.compat.e2b.envd.http import EnvdExchange, Gone, HttpError
+from paddock.api.compat.e2b.envd.http import ClientGone, EnvdExchange, HttpError
 from paddock.api.compat.e2b.envd.inside import EnvdContext
 from paddock.api.compat.e2b.envd.process import ProcessService
 from paddock.api.compat.e2b.envd.reports import Reports
@@ -27,7 +28,6 @@ from paddock.api.compat.e2b.envd.signatures import READ, WRITE, Signed, Signers
 from paddock.api.compat.e2b.envd.streaming import StreamCut, timeout_of
 from paddock.api.compat.e2b.envd.users import PasswdAccounts
 from paddock.api.compat.e2b.envd.watchers import Watchers
-from paddock.api.in_flight import holding_of
 from paddock.gateway.asgi_extensions import forwarded, prove
 from paddock.models import State
 from paddock.server.context import ServerContext
@@ -98,7 +98,7 @@ class Envd:
         exchange = EnvdExchange(scope, receive, send)
         try:
             await self._answer(exchange)
-        except Gone:
+        except ClientGone:
             return
         except StreamCut:
             await exchange.cut()

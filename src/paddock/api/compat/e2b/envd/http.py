@@ -21,7 +21,7 @@ CORS = ((b"access-control-allow-origin", b"*"), (b"access-control-expose-headers
 """E2B's own SDK runs in browsers too. What protects a sandbox is its token, which no page has by itself."""
 
 
-class Gone(Exception):
+class ClientGone(Exception):
     """The client has left before all was said."""
 
 
@@ -45,7 +45,7 @@ class Body:
         while not self._over:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise Gone
+                raise ClientGone
             self._over = not message.get("more_body", False)
             if chunk := message.get("body", b""):
                 yield chunk

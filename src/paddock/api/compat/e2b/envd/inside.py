@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paddock.accounts.byte_budget import Reservation
+from paddock.api.byte_accounting import holding_of
 from paddock.api.compat.e2b.envd.connect import Code, ConnectError
 from paddock.api.compat.e2b.envd.http import EnvdExchange
 from paddock.api.compat.e2b.envd.users import Account, BadPath, PasswdAccounts, UnknownUser, basic_user
-from paddock.api.in_flight import holding_of
 from paddock.lifecycle.controller import ActiveSandbox
 from paddock.machine.base import DEFAULT_USER, Machine
 from paddock.server.context import ServerContext

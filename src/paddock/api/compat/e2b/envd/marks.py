@@ -14,7 +14,7 @@ FOLDER = "/run/e2b"
 _MOST = 10_000
 
 
-class Marks:
+class MarkerFiles:
     """Put once after each start of a sandbox: a restart may have taken them away."""
 
     def __init__(self) -> None:

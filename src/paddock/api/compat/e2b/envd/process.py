@@ -18,7 +18,7 @@ from paddock.api.compat.e2b.envd.connect import Code, ConnectError, encode
 from paddock.api.compat.e2b.envd.directory import Config, Directory
 from paddock.api.compat.e2b.envd.fields import Fields
 from paddock.api.compat.e2b.envd.inside import EnvdContext, resolved
-from paddock.api.compat.e2b.envd.marks import Marks
+from paddock.api.compat.e2b.envd.marks import MarkerFiles
 from paddock.api.compat.e2b.envd.outcome import end_event
 from paddock.api.compat.e2b.envd.streaming import ServerStream, timeout_of
 from paddock.machine.base import OutputChunk, ProcessInfo, ProcessSpec, ProcessStatus, Stream, TerminalSize
@@ -41,7 +41,7 @@ _SIGNALS = {
 class ProcessService:
     def __init__(self) -> None:
         self._directory = Directory()
-        self._marks = Marks()
+        self._marks = MarkerFiles()
 
     # Streams
 

@@ -42,7 +42,7 @@ _MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class WatchRequest:
     """What is to be watched, and what told of it."""
 
     path: str
@@ -52,7 +52,7 @@ class Wish:
     include_entry: bool
 
     @classmethod
-    async def of(cls, inside: EnvdContext, message: Fields) -> Wish:
+    async def of(cls, inside: EnvdContext, message: Fields) -> WatchRequest:
         account = await inside.account()
         path = resolved(account, message.text("path"))
         return cls(path, await inside.viewer(account), message.flag("recursive"), message.flag("includeEntry"))
@@ -84,7 +84,7 @@ class Wish:
 class Watcher:
     sandbox_id: str
     owner_id: str
-    wish: Wish
+    wish: WatchRequest
     watch: Watch
     stack: AsyncExitStack
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -99,7 +99,7 @@ class Watchers:
         await ServerStream(inside, source, keep_alive=_KEEP_ALIVE).run(timeout_of(inside))
 
     async def create(self, inside: EnvdContext, message: Fields) -> dict[str, object]:
-        wish = await Wish.of(inside, message)
+        wish = await WatchRequest.of(inside, message)
         await self._sweep(inside)
         sandbox = inside.sandbox
         if sum(watcher.sandbox_id == sandbox.sandbox_id for watcher in self._all.values()) >= _PER_SANDBOX:
@@ -161,7 +161,7 @@ class Watchers:
             await watcher.stack.aclose()
 
     async def _source(self, inside: EnvdContext, message: Fields) -> AsyncGenerator[bytes, None]:
-        wish = await Wish.of(inside, message)
+        wish = await WatchRequest.of(inside, message)
         async with AsyncExitStack() as stack:
             watch = await wish.enter(stack, inside.machine)
             yield b'{"start":{}}'

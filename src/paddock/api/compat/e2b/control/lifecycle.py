@@ -9,39 +9,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paddock.accounts.accounts import Principal
-from paddock.clock import Clock
 from paddock.errors import SandboxFailed, SandboxGone, SandboxNotFound
-from paddock.lifecycle.controller import Controller, SandboxView
+from paddock.lifecycle.controller import SandboxView
 from paddock.lifecycle.deadlines import due
-from paddock.lifecycle.engine import Engine
-from paddock.lifecycle.journal import Journal
+from paddock.lifecycle.extension import LifecycleExtension
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME
-from paddock.lifecycle.transitions import Transitions, cannot
+from paddock.lifecycle.transitions import cannot
 from paddock.models import State, TimeoutAction, TimeoutFrom
+from paddock.server.context import ServerContext
 from paddock.store import deadlines, sandboxes
-from paddock.store.database import Store
 from paddock.store.records import DeadlineKind, SandboxRow
 
 _TRIES = 3
 
 
-class Terms:
-    def __init__(
-        self,
-        clock: Clock,
-        store: Store,
-        controller: Controller,
-        transitions: Transitions,
-        engine: Engine,
-        journal: Journal,
-    ) -> None:
-        self._clock = clock
-        self._store = store
-        self._controller = controller
-        self._transitions = transitions
-        self._engine = engine
-        self._journal = journal
-
+class E2BLifecycle(LifecycleExtension):
     async def connect(
         self,
         who: Principal,
@@ -109,14 +91,6 @@ class Terms:
             raise SandboxNotFound.by_id(sandbox_id)
         return sandbox
 
-    async def _drop_memory(self, sandbox: SandboxRow) -> None:
-        if sandbox.state is not State.PAUSED or not sandbox.memory_kept:
-            return
-        provider = self._engine.provider_of(sandbox)
-        await self._engine.call(provider.pause(sandbox.sandbox_id, keep_memory=False), "pause")
-        async with self._store.write() as connection:
-            await sandboxes.patch(connection, sandbox.sandbox_id, memory_kept=False)
-
     async def _put_end(
         self, sandbox_id: str, seconds: int, *, only_later: bool, on_timeout: TimeoutAction | None = None
     ) -> SandboxView | None:
@@ -140,3 +114,7 @@ class Terms:
                 names = ("on_timeout", "timeout", "last_activity_at")
                 await sandboxes.patch(connection, sandbox_id, **{name: getattr(changed, name) for name in names})
             return SandboxView(changed, await deadlines.get(connection, sandbox_id, DeadlineKind.IDLE))
+
+
+def lifecycle_of(context: ServerContext) -> E2BLifecycle:
+    return context.extension(E2BLifecycle)

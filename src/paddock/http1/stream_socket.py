@@ -1,7 +1,7 @@
-"""A stream socket of one event loop, without transports: bytes go from kernel to kernel through one buffer.
+"""A stream socket on the event loop, without asyncio transports: bytes are copied between sockets through one buffer.
 
-A read and the write of what was read happen in one step, so one buffer per thread serves every connection, an idle
-connection holds no memory, and a slow reader holds up its writer and nobody else.
+Reading and writing a chunk happen in one step, so one buffer per thread serves all connections, an idle connection
+holds no memory, and a slow reader blocks only its own sender.
 """
 
 from __future__ import annotations
@@ -16,49 +16,49 @@ from paddock import errors
 from paddock.loop_turns import begin_turn, give_turn
 
 CHUNK = 2 << 20
-"""The most that is moved at once, to whoever takes it as fast as it comes."""
-_FIRST_ROOM, _LEAST_ROOM = 256 << 10, 64 << 10
-_MOST_HELD = 64 << 20
-"""While more waits for slow readers, each connection reads no more at once than the least."""
+"""Maximum bytes per move, if the receiver accepts them as fast as they come."""
+_INITIAL_ROOM_BYTES, _MIN_ROOM_BYTES = 256 << 10, 64 << 10
+_MAX_BUFFERED_BYTES = 64 << 20
+"""While more than this is buffered for slow readers, each connection reads only the minimum at once."""
 _HEAD_END = b"\r\n\r\n"
-_AHEAD = 16_384
+_FILL_BYTES = 16_384
 _LINGER_BYTES = 1 << 20
-_LINGER_SECONDS = 2.0
-_TURN = 4
-"""Moves of one connection before the others get their turn; fewer where they are large."""
-_TURN_BYTES = 2 << 20
-# Said with every call: whether a socket blocks is a property that a sandbox's agent, which may hold it too, can change.
-_NOW = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+_LINGER_TIMEOUT_S = 2.0
+_MAX_MOVES = 4
+"""Moves of one connection before it yields to others; fewer if they are large."""
+_MAX_MOVED_BYTES = 2 << 20
+# Passed with every call: the sandbox's agent may hold the same socket and can change whether it blocks.
+_NO_WAIT = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
 Measure = Callable[[memoryview], int]
 
 _buffers = threading.local()
 
 
-class Wire:
+class StreamSocket:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.sock = sock
         self.ahead = bytearray()
-        """What was read before it was known whose it is."""
+        """Bytes read ahead, not yet consumed."""
         self.failed = False
-        """Whether an operation on this socket has failed, as against one on its partner."""
+        """Whether an operation on this socket has failed, as opposed to its peer in a relay."""
         self.ready: Callable[[], Awaitable[int]] | None = None
-        """Asked before anything is moved: waits where there is a limit, and answers how many bytes may go."""
+        """Awaited before anything is moved: applies the bandwidth limit, and returns how many bytes may be moved."""
         self._loop = asyncio.get_running_loop()
         self._moves = 0
         self._moved = 0
-        self._room = _FIRST_ROOM
-        """What the kernel may be expected to take at once. What it does not take is held in memory, so a slow reader is
-        given little at a time, and a quick one much."""
+        self._room = _INITIAL_ROOM_BYTES
+        """Bytes that the kernel is expected to accept at once. What it does not accept is buffered, so a slow reader is
+        given little at a time, and a fast one much."""
 
-    async def move(self, sink: Wire, limit: int = CHUNK, measure: Measure = len) -> int:
+    async def move(self, sink: StreamSocket, limit: int = CHUNK, measure: Measure = len) -> int:
         """Move at least one byte and at most ``limit`` to ``sink``; 0 at the end of the stream.
 
-        ``measure`` says how many of the bytes that were read shall go; the others are kept for whoever reads next.
+        ``measure`` returns how many of the bytes read are to be moved; the rest stays in ``ahead`` for the next read.
         """
         self._moves += 1
-        if self._moves >= _TURN or self._moved >= _TURN_BYTES:
+        if self._moves >= _MAX_MOVES or self._moved >= _MAX_MOVED_BYTES:
             self._moves = self._moved = 0
             await asyncio.sleep(0)
             begin_turn()
@@ -71,31 +71,31 @@ class Wire:
             await sink.send(data[:count])
             return count
         view = _buffer()
-        room = sink._room if _held() < _MOST_HELD else _LEAST_ROOM
+        room = sink._room if _held() < _MAX_BUFFERED_BYTES else _MIN_ROOM_BYTES
         read = await self._receive_into(view, min(limit, room))
         count = measure(view[:read]) if read else 0
         self._moved += count
         if count < read:
             self.ahead += view[count:read]
         if count:
-            # No await between the read and this write, or another connection would overwrite the buffer.
+            # No await between the read and this write: another connection would overwrite the buffer.
             sent = sink.send_now(view[:count])
             if sent < count:
-                sink._room = max(_LEAST_ROOM, sent)
+                sink._room = max(_MIN_ROOM_BYTES, sent)
                 await sink.send_later(bytes(view[sent:count]))
             elif count == sink._room:
                 sink._room = min(2 * count, CHUNK)
         return count
 
-    async def fill(self, limit: int = _AHEAD) -> bool:
-        """Read more ahead. False at the end of the stream."""
+    async def fill(self, limit: int = _FILL_BYTES) -> bool:
+        """Read more into ``ahead``. False at the end of the stream."""
         view = _buffer()
         count = await self._receive_into(view, min(limit, CHUNK))
         self.ahead += view[:count]
         return count > 0
 
     async def head(self, limit: int) -> bytes | None:
-        """Up to and with the empty line; None if the stream ends before its first byte."""
+        """Read up to and including the empty line; None if the stream ends before its first byte."""
         await give_turn()
         searched = 0
         while (at := self.ahead.find(_HEAD_END, searched)) < 0:
@@ -114,7 +114,7 @@ class Wire:
         return head
 
     async def line(self, limit: int) -> bytes:
-        """Up to a CRLF, which is taken off."""
+        """Read a line, without its CRLF."""
         await give_turn()
         while (at := self.ahead.find(b"\r\n")) < 0:
             if len(self.ahead) > limit:
@@ -135,7 +135,8 @@ class Wire:
                 await self._writable()
 
     async def send_later(self, data: bytes) -> None:
-        """What the kernel did not take at once. Counted: many slow readers are given less at a time."""
+        """Send what the kernel did not accept at once. Counted, so that with many slow readers each gets less at a
+        time."""
         _buffers.held = _held() + len(data)
         try:
             await self.send(data)
@@ -143,9 +144,9 @@ class Wire:
             _buffers.held -= len(data)
 
     def send_now(self, data: memoryview) -> int:
-        """As much as the kernel takes at once."""
+        """Send as much as the kernel accepts at once."""
         try:
-            return self.sock.send(data, _NOW)
+            return self.sock.send(data, _NO_WAIT)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:
@@ -153,14 +154,14 @@ class Wire:
             raise
 
     def end(self) -> None:
-        """No more will be sent. The other side may have gone already, which is as good."""
+        """Half-close. The peer may have closed already, which is fine."""
         try:
             self.sock.shutdown(socket.SHUT_WR)
         except OSError:
             self.failed = True
 
     def is_quiet(self) -> bool:
-        """Whether the other side has neither sent anything nor ended: a kept connection that is still good."""
+        """Whether the peer has neither sent anything nor closed: a kept-alive connection is still usable."""
         if self.ahead:
             return False
         try:
@@ -172,11 +173,12 @@ class Wire:
         return False
 
     async def linger(self) -> None:
-        """Let the other side read our last words: closing with unread bytes would reset, and take them away."""
+        """Wait until the peer has read the last bytes: closing with unread input would reset the connection and discard
+        them."""
         self.end()
         unread = _LINGER_BYTES
         try:
-            async with asyncio.timeout(_LINGER_SECONDS):
+            async with asyncio.timeout(_LINGER_TIMEOUT_S):
                 while unread > 0:
                     self.ahead.clear()
                     if not await self.fill(CHUNK):
@@ -189,7 +191,7 @@ class Wire:
         self.sock.close()
 
     def reset(self) -> None:
-        """Close so that the other side knows that this was no orderly end."""
+        """Close with a reset, so that the peer knows that the connection did not end in order."""
         if self.sock.fileno() >= 0:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.sock.close()
@@ -206,7 +208,7 @@ class Wire:
                 raise
 
     async def readable(self) -> None:
-        """Wait until there is something to read, were it only the end."""
+        """Wait until there is something to read, or the end."""
         ready = self._loop.create_future()
         self._loop.add_reader(self.sock, _settle, ready)
         try:
@@ -231,7 +233,7 @@ def _settle(ready: asyncio.Future[None]) -> None:
 
 
 def _held() -> int:
-    """Bytes that wait for slow readers, on all connections of this thread's loop."""
+    """Bytes buffered for slow readers, on all connections of this thread's loop."""
     held: int = getattr(_buffers, "held", 0)
     return held
 

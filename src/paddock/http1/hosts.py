@@ -1,7 +1,7 @@
-"""What a host, as somebody wrote it, really means: one canonical name or one address.
+"""Parses a host as written into one canonical name or one address.
 
-Every spelling that a resolver would understand is understood here first (``0x7f.1``, ``2130706433``, full-width digits,
-trailing dots), so that the rules and the resolver never disagree about what was asked for.
+Every spelling that a resolver accepts (``0x7f.1``, ``2130706433``, full-width digits, trailing dots) is normalized
+here, so that the rules and the resolver agree on the destination.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Host = str | IPv4Address | IPv6Address
 """A canonical name (lower case, ASCII, no trailing dot) or an address."""
 
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
-# A last label that is a number makes the whole an IPv4 address to every resolver, or nothing at all (WHATWG URL, 3.5).
+# If the last label is a number, resolvers parse the whole as an IPv4 address, or fail (WHATWG URL, 3.5).
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_LONGEST_NAME = 253
+_MAX_NAME_LENGTH = 253
 
 
 def parse_host(text: str) -> Host:
-    """The host that ``text`` means; brackets around an IPv6 address are taken off."""
-    if not text or len(text) > 2 * _LONGEST_NAME:
+    """Parse a host; brackets around an IPv6 address are removed."""
+    if not text or len(text) > 2 * _MAX_NAME_LENGTH:
         raise errors.MalformedRequest("The host name is empty or too long.")
     if text.startswith("[") and text.endswith("]"):
         return _ipv6(text[1:-1])
@@ -43,7 +43,7 @@ def parse_port(text: str) -> int:
 
 
 def parse_authority(text: str, default_port: int | None = None) -> tuple[Host, int]:
-    """``host:port``, where the port may be left out if there is a default."""
+    """Parse ``host:port``; the port may be omitted if there is a default."""
     host, colon, port = text.rpartition(":")
     if not colon or "]" in port:
         host, port = text, ""
@@ -74,7 +74,7 @@ def _ascii(text: str) -> str:
 
 def _ipv4(text: str) -> IPv4Address:
     try:
-        # inet_aton takes what getaddrinfo takes: hexadecimal, octal, fewer than four parts.
+        # inet_aton accepts what getaddrinfo accepts: hexadecimal, octal, fewer than four parts.
         return IPv4Address(socket.inet_aton(text))
     except OSError as trouble:
         raise errors.MalformedRequest(f"{text[:80]!r} is not an IPv4 address.") from trouble
@@ -90,6 +90,6 @@ def _ipv6(text: str) -> Address:
 
 
 def _name(name: str, text: str) -> str:
-    if len(name) > _LONGEST_NAME or not all(_LABEL.fullmatch(label) for label in name.split(".")):
+    if len(name) > _MAX_NAME_LENGTH or not all(_LABEL.fullmatch(label) for label in name.split(".")):
         raise errors.MalformedRequest(f"{text[:80]!r} is not a host name.")
     return name

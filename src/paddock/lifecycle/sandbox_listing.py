@@ -1,4 +1,4 @@
-"""Pages of an owner's sandboxes in the order in which they started."""
+"""Pages of an owner's sandboxes, ordered by start time."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ class SandboxListing:
         return Page(found, expires, next_cursor)
 
     async def running(self, wanted: ListingFilter) -> int:
-        """How many of those that are wanted run, on all pages together."""
+        """How many sandboxes that match the filter are running, over all pages."""
         async with self._store.read() as connection:
             return await listing.count(connection, replace(wanted, states=(State.RUNNING,)))

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Protocol
 
 from paddock import errors
-from paddock.egress.head import Body, Framing
+from paddock.http1.head import Body, Framing
 
 _LENGTH = re.compile(rb"\r\ncontent-length[ \t]*:[ \t]*([0-9]{1,18})[ \t]*(?=\r\n)", re.IGNORECASE)
 _IN_CHUNKS = re.compile(rb"\r\ntransfer-encoding[ \t]*:", re.IGNORECASE)

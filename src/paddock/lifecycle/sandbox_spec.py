@@ -1,4 +1,4 @@
-"""What a provider is asked for, from the row of a sandbox."""
+"""Converts a sandbox's row to the spec that a provider gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of sandboxes: which there may be, and that no two living ones of an owner have the same."""
+"""Names of sandboxes: their syntax, and that no two live sandboxes of an owner share one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,126}[A-Za-z0-9])?", re.ASCI
 
 
 async def check_name(connection: AsyncConnection, sandbox: SandboxRow) -> None:
-    """In the transaction that adds it. An index sees to it that two at once do not both pass."""
+    """Call in the transaction that adds the row. A unique index rejects the second of two concurrent creates."""
     name = sandbox.name
     if name is None:
         return
@@ -28,6 +28,6 @@ async def check_name(connection: AsyncConnection, sandbox: SandboxRow) -> None:
 
 
 async def with_free_name(connection: AsyncConnection, sandbox: SandboxRow) -> SandboxRow:
-    """One that is taken back keeps its name, unless that has gone to another meanwhile."""
+    """A sandbox that is adopted keeps its name, unless another has taken it meanwhile."""
     taken = sandbox.name is not None and await sandboxes.get_by_name(connection, sandbox.owner_id, sandbox.name)
     return replace(sandbox, name=None) if taken else sandbox

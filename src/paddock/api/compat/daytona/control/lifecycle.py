@@ -16,18 +16,14 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from paddock.accounts.accounts import Principal
-from paddock.clock import Clock
 from paddock.errors import Conflict, Invalid, SandboxNotFound
-from paddock.lifecycle.controller import Controller
-from paddock.lifecycle.engine import Engine
-from paddock.lifecycle.journal import Journal
+from paddock.lifecycle.extension import LifecycleExtension
 from paddock.lifecycle.planning import NEVER
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME
-from paddock.lifecycle.transitions import Transitions
 from paddock.models import State, TimeoutAction
+from paddock.server.context import ServerContext
 from paddock.settings import Settings
 from paddock.store import deadlines, sandboxes, search
-from paddock.store.database import Store
 from paddock.store.records import DeadlineKind, SandboxRow
 
 MAX_AUTO_ARCHIVE = 30 * 24 * 60
@@ -106,26 +102,8 @@ def intervals_of(sandbox: SandboxRow) -> Intervals:
     )
 
 
-class Stopping:
+class DaytonaLifecycle(LifecycleExtension):
     """Stop, start, archive, and the intervals after which that happens by itself."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        store: Store,
-        controller: Controller,
-        transitions: Transitions,
-        engine: Engine,
-        journal: Journal,
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._store = store
-        self._controller = controller
-        self._transitions = transitions
-        self._engine = engine
-        self._journal = journal
 
     async def find(self, who: Principal, id_or_name: str) -> SandboxRow:
         """By its key, or by the name that the caller gave it. One that is gone has neither any more."""
@@ -241,15 +219,6 @@ class Stopping:
                 await deadlines.remove(connection, sandbox_id, DeadlineKind.END)
             return after
 
-    async def _drop_memory(self, sandbox: SandboxRow) -> SandboxRow:
-        if sandbox.state is not State.PAUSED or not sandbox.memory_kept:
-            return sandbox
-        provider = self._engine.provider_of(sandbox)
-        await self._engine.call(provider.pause(sandbox.sandbox_id, keep_memory=False), "pause")
-        async with self._store.write() as connection:
-            await sandboxes.patch(connection, sandbox.sandbox_id, memory_kept=False)
-        return replace(sandbox, memory_kept=False)
-
     async def _alive(self, who: Principal, sandbox_id: str) -> SandboxRow:
         sandbox = (await self._controller.get(who, sandbox_id)).sandbox
         if sandbox.state is State.DELETED:
@@ -260,3 +229,7 @@ class Stopping:
 def _same_times(before: Intervals, after: Intervals) -> bool:
     names = ("auto_stop", "auto_pause", "auto_delete")
     return all(getattr(before, name) == getattr(after, name) for name in names)
+
+
+def lifecycle_of(context: ServerContext) -> DaytonaLifecycle:
+    return context.extension(DaytonaLifecycle)

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Query, Request, Response
 
 from paddock import __version__
 from paddock.api.auth import Authenticated, Calling
+from paddock.api.compat.daytona.control.lifecycle import MAX_AUTO_ARCHIVE
 from paddock.api.compat.daytona.control.shapes import toolbox_url
 from paddock.api.compat.daytona.errors import DaytonaError, not_available
 from paddock.api.compat.daytona.route import DaytonaRoute, SandboxHere
 from paddock.clock import iso
-from paddock.lifecycle.intervals import MAX_AUTO_ARCHIVE
 
 router = APIRouter(route_class=DaytonaRoute)
 

@@ -1,4 +1,4 @@
-"""The heads of HTTP/1 messages, read strictly: what two readers read differently is how requests are smuggled."""
+"""Parses the heads of HTTP/1 messages strictly: differences between parsers are what request smuggling exploits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from paddock import errors
-from paddock.egress.names import Host, parse_authority
+from paddock.http1.hosts import Host, parse_authority
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -18,11 +18,11 @@ _TARGET = re.compile(rb"[\x21-\x7e\x80-\xff]+")
 _VERSION = re.compile(rb"HTTP/1\.([01])")
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
 _ABSOLUTE = re.compile(rb"(?i:http)://([^/?#]*)([^#]*)(#.*)?")
-_MOST_HEADERS = 256
+_MAX_HEADERS = 256
 MAX_INTERIM_RESPONSES = 64
-"""Of one request (100, 102, 103). A server that sends them without end never answers."""
+"""Per request (100, 102, 103). A server that sends more counts as not responding."""
 
-# RFC 9110, 7.6.1, and the old names that clients still send to proxies.
+# RFC 9110, 7.6.1, and legacy names that clients still send to proxies.
 _HOP_BY_HOP = frozenset(
     (
         b"connection",
@@ -66,18 +66,18 @@ class Head:
     headers: Headers
 
     def values(self, name: bytes) -> list[bytes]:
-        """The elements of a header that is a list, lower case."""
+        """The elements of a list header, in lower case."""
         lines = (value for key, value in self.headers if key.lower() == name)
         return [part for line in lines for part in (piece.strip().lower() for piece in line.split(b",")) if part]
 
     def upgrade(self) -> bytes | None:
-        """The protocol that is asked for, or taken up."""
+        """The protocol that is requested, or switched to."""
         if b"upgrade" not in self.values(b"connection"):
             return None
         return b", ".join(value for key, value in self.headers if key.lower() == b"upgrade") or None
 
     def end_to_end(self) -> list[tuple[bytes, bytes]]:
-        """Without what concerns only the connection that it came by."""
+        """The headers without those that concern only this connection."""
         named = set(self.values(b"connection"))
         return [(key, value) for key, value in self.headers if key.lower() not in _HOP_BY_HOP | named]
 
@@ -109,7 +109,7 @@ class RequestHead(Head):
         return self.minor == 1 and b"close" not in said
 
     def destination(self) -> tuple[Host, int, bytes]:
-        """Host, port, and the target as the server shall see it."""
+        """Host, port, and the request target in origin form, for the server."""
         match = _ABSOLUTE.fullmatch(self.target)
         if match is None or match[3] is not None:
             raise errors.MalformedRequest(
@@ -166,8 +166,8 @@ def write_head(line: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 def _lines(data: bytes) -> tuple[bytes, Headers]:
     first, *rest = data.removesuffix(b"\r\n\r\n").lstrip(b"\r\n").split(b"\r\n")
-    if len(rest) > _MOST_HEADERS:
-        raise errors.MalformedRequest(f"There are more than {_MOST_HEADERS} headers.")
+    if len(rest) > _MAX_HEADERS:
+        raise errors.MalformedRequest(f"There are more than {_MAX_HEADERS} headers.")
     headers = []
     for line in rest:
         name, colon, value = line.partition(b":")

@@ -1,4 +1,4 @@
-"""What a row says of why it is in its state."""
+"""Texts that state why a sandbox is in its state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def unfinished(sandbox: SandboxRow) -> str:
 
 
 def begun(sandbox: SandboxRow) -> str | None:
-    """Why its transition was begun, without what a failed try added."""
+    """Why its transition was begun, without the error of a failed attempt."""
     return (sandbox.reason or "").partition(unfinished(sandbox))[0].strip() or None
 
 

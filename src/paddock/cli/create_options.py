@@ -1,4 +1,4 @@
-"""What commands that make a sandbox take, stated once, and the request that it adds up to."""
+"""Options of commands that create a sandbox, and the request built from them."""
 
 from __future__ import annotations
 
@@ -13,38 +13,40 @@ from paddock.cli.arguments import Isolation as Level
 from paddock.cli.arguments import login_name, pairs
 from paddock.cli.confinement import Allow, Deny, Private, egress_of, mount_of
 
-OnTimeout = Annotated[ActionName | None, typer.Option(help="What happens then. [default: pause]")]
+OnTimeout = Annotated[ActionName | None, typer.Option(help="Action at the timeout. [default: pause]")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreateOptions:
-    """Options of ``create`` and ``run``. What becomes of an idle sandbox is each command's own."""
+    """Options shared by ``create`` and ``run``. The idle timeout differs between them."""
 
-    user_id: Annotated[str | None, typer.Option(help="Whom it is for. [default: the login name]")] = None
-    template: Annotated[str | None, typer.Option(help="What it is made from.")] = None
+    user_id: Annotated[str | None, typer.Option(help="User of the sandbox. [default: the login name]")] = None
+    template: Annotated[str | None, typer.Option(help="Template to create it from.")] = None
     max_lifetime: Annotated[
-        int | None, typer.Option(metavar="SECONDS", help="Seconds after which it is paused, whatever the activity.")
+        int | None, typer.Option(metavar="SECONDS", help="Pause it after this time, whatever the activity.")
     ] = None
-    env: Annotated[list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="For every command.")] = (
-        None
-    )
-    metadata: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="To find it by.")] = None
-    cpu: Annotated[float | None, typer.Option(help="Cores.")] = None
+    env: Annotated[
+        list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Variable for all commands.")
+    ] = None
+    metadata: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Metadata to find it by.")] = None
+    cpu: Annotated[float | None, typer.Option(help="CPU cores.")] = None
     memory: Annotated[int | None, typer.Option(metavar="MB", help="Memory.")] = None
     disk: Annotated[int | None, typer.Option(metavar="MB", help="Disk.")] = None
-    git_url: Annotated[str | None, typer.Option(metavar="URL", help="Clone this into /workspace.")] = None
-    provider: Annotated[str | None, typer.Option(help="Which provider makes it.")] = None
-    egress: Annotated[EgressMode | None, typer.Option(help="How it may connect to the outside.")] = None
+    git_url: Annotated[str | None, typer.Option(metavar="URL", help="Git repository to clone into /workspace.")] = None
+    provider: Annotated[str | None, typer.Option(help="Provider that creates it.")] = None
+    egress: Annotated[EgressMode | None, typer.Option(help="Egress mode: how it may connect to the outside.")] = None
     allow: Allow = None
     deny: Deny = None
     private: Private = None
     isolation: Annotated[Level | None, typer.Option(help="Minimum isolation level.")] = None
     mount: Annotated[
-        list[str] | None, typer.Option(metavar="DIR:/PATH[:ro]", help="A directory of the host inside; for admins.")
+        list[str] | None, typer.Option(metavar="DIR:/PATH[:ro]", help="Host directory to mount; for admins.")
     ] = None
-    public_ports: Annotated[bool, typer.Option("--public-ports", help="Anybody may open its ports.")] = False
+    public_ports: Annotated[bool, typer.Option("--public-ports", help="Make its ports accessible without a token.")] = (
+        False
+    )
     auto_resume: Annotated[
-        bool, typer.Option("--auto-resume/--no-auto-resume", help="Whether using it wakes it when it is paused.")
+        bool, typer.Option("--auto-resume/--no-auto-resume", help="Resume it automatically when it is used.")
     ] = True
 
     def request(self, *, timeout: int | None, on_timeout: str | None) -> dict[str, Any]:

@@ -17,14 +17,14 @@ from typing import Any
 from paddock import errors
 from paddock.addons import CURRENT, NAMES
 from paddock.addons.cache import Cache
-from paddock.addons.progress import Hear, Say
-from paddock.addons.recipe import Made, Recipe
+from paddock.addons.progress import Hear, ProgressReporter
+from paddock.addons.recipe import BuiltAddon, Recipe
 
 _NOTE = "addon.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class InstalledAddon:
     name: str
     version: str
     parts: Mapping[str, str]
@@ -38,29 +38,29 @@ def lay_out(root: Path) -> None:
     root.chmod(0o755)
 
 
-class Shelf:
+class AddonStore:
     def __init__(self, root: Path, cache: Cache | None = None) -> None:
         self._root = root
         self._cache = cache
 
-    def installed(self, name: str) -> Installed | None:
+    def installed(self, name: str) -> InstalledAddon | None:
         current = self._root / known(name) / CURRENT
         try:
             note: Any = json.loads((current / _NOTE).read_text())
-            return Installed(name, str(note["version"]), dict(note["parts"]), int(note["size"]))
+            return InstalledAddon(name, str(note["version"]), dict(note["parts"]), int(note["size"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def install(self, recipe: Recipe, hear: Hear, *, fresh: bool = False) -> Installed:
+    def install(self, recipe: Recipe, hear: Hear, *, fresh: bool = False) -> InstalledAddon:
         """New, or in the place of the one that is there, which stays beside it for those who use it at this moment.
 
         ``fresh``: made anew, although there may be a packed copy of just this one.
         """
-        say = Say(recipe.steps, hear)
+        say = ProgressReporter(recipe.steps, hear)
         with self._alone() as root:
-            shelf = root / known(recipe.name)
-            shelf.mkdir(mode=0o755, exist_ok=True)
-            draft = shelf / f".{secrets.token_hex(4)}"
+            addon_store = root / known(recipe.name)
+            addon_store.mkdir(mode=0o755, exist_ok=True)
+            draft = addon_store / f".{secrets.token_hex(4)}"
             draft.mkdir(mode=0o755)
             try:
                 with say.measuring(draft):
@@ -69,17 +69,17 @@ class Shelf:
                 note = {"version": made.version, "parts": dict(made.parts), "size": size}
                 (draft / _NOTE).write_text(json.dumps(note, indent=2) + "\n")
                 (draft / _NOTE).chmod(0o644)
-                _place(draft, shelf / made.version)
+                _place(draft, addon_store / made.version)
             finally:
                 _discard(draft)
-            before = _current(shelf)
-            _point(shelf, made.version)
-            for old in shelf.iterdir():
+            before = _current(addon_store)
+            _point(addon_store, made.version)
+            for old in addon_store.iterdir():
                 if old.name not in (CURRENT, made.version, before):
                     _discard(old)
-        return Installed(recipe.name, made.version, made.parts, size)
+        return InstalledAddon(recipe.name, made.version, made.parts, size)
 
-    def _made(self, recipe: Recipe, draft: Path, say: Say, fresh: bool) -> Made:
+    def _made(self, recipe: Recipe, draft: Path, say: ProgressReporter, fresh: bool) -> BuiltAddon:
         key = recipe.cache_key
         if self._cache is None or key is None:
             return recipe.make(draft, say)
@@ -96,10 +96,10 @@ class Shelf:
 
     def remove(self, name: str) -> None:
         with self._alone() as root:
-            shelf = root / known(name)
-            if not shelf.is_dir() or self.installed(name) is None:
+            addon_store = root / known(name)
+            if not addon_store.is_dir() or self.installed(name) is None:
                 raise errors.AddonNotFound(f"The add-on {name!r} is not installed.")
-            _discard(shelf)
+            _discard(addon_store)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[Path]:
@@ -131,17 +131,17 @@ def _place(draft: Path, target: Path) -> None:
     _discard(old)
 
 
-def _current(shelf: Path) -> str | None:
+def _current(addon_store: Path) -> str | None:
     try:
-        return (shelf / CURRENT).readlink().name
+        return (addon_store / CURRENT).readlink().name
     except OSError:
         return None
 
 
-def _point(shelf: Path, version: str) -> None:
-    link = shelf / f".{secrets.token_hex(4)}"
+def _point(addon_store: Path, version: str) -> None:
+    link = addon_store / f".{secrets.token_hex(4)}"
     link.symlink_to(version)
-    link.rename(shelf / CURRENT)
+    link.rename(addon_store / CURRENT)
 
 
 def _discard(path: Path) -> None:

@@ -30,7 +30,7 @@ def test_an_error_of_the_servers_own_does_not_stand_in_for_the_wires() -> None:
     """Both may live in one process: a client over an ASGI transport, or a server that is a client of another."""
     import paddock.lifecycle.engine  # has a private kind of Conflict, which takes other arguments
 
-    assert issubclass(paddock.lifecycle.engine.Lost, errors.Conflict)
+    assert issubclass(paddock.lifecycle.engine.TransitionLost, errors.Conflict)
     with pytest.raises(errors.Conflict) as caught:
         call(failure("conflict", 409))
     assert type(caught.value) is errors.Conflict

@@ -25,7 +25,6 @@ NOT_RUN = {
     "paddock doctor --full": "tries to break out for a minute or two: tests/escape makes the same attempts",
     # It needs what is not here
     "uvx": "needs an index inside a sandbox: tests/mcp/test_package_index.py types it",
-    "npx": "needs a registry: tests/e2b drives the program that it brings",
     "--isolation strict": "needs Paddock as root on a machine that gives that level",
     "SANDBOX_PROVIDER=": "needs an account at a vendor: tests/vendor plays one",
     "PADDOCK_DOCKER_IMAGES=": "needs a Docker engine: tests/docker, where there is one",

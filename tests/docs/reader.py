@@ -139,7 +139,7 @@ class Reader:
         typed = []
         for command in commands(example):
             try:
-                sdks.install(command.text, self.home)
+                sdks.install(command.text, self.home, self.programs)
             except sdks.NotToBeHad as problem:
                 self.left_out.append(f"{example.page}:{command.line}: {problem}")
                 return

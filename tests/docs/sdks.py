@@ -21,6 +21,7 @@ from tests.e2b import environments as e2b
 from tests.mcp import environments as mcp
 
 _INSTALLED = re.compile(r"~/(?P<folder>[\w-]+)/bin/pip install (?P<package>[\w-]+)")
+_NPX = "npx @e2b/cli"
 _IMPORTED = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
 
 
@@ -63,16 +64,20 @@ def imported(code: str) -> PythonSdk | None:
     return next((_BY_MODULE[name] for name in _IMPORTED.findall(code) if name in _BY_MODULE), None)
 
 
-def install(command: str, home: Path) -> None:
-    """The virtual environment that the command makes in the reader's home."""
+def install(command: str, home: Path, programs: Path) -> None:
+    """The virtual environment that the command makes in the reader's home, or the program that ``npx`` brings."""
+    if _NPX in command:
+        e2b_cli = node_modules(e2b.CLI) / ".bin" / "e2b"
+        (programs / "npx").write_text(f'#!/bin/sh\nshift\nPATH={os.environ["PATH"]} exec {e2b_cli} "$@"\n')
+        (programs / "npx").chmod(0o755)
     if (found := _INSTALLED.search(command)) is None:
         return
     sdk = _BY_PACKAGE[found["package"]]
     sdk.prepare()
-    programs = home / found["folder"] / "bin"
-    programs.mkdir(parents=True, exist_ok=True)
-    (programs / "python").write_text(f'#!/bin/sh\nexec {sdk.python} "$@"\n')
-    (programs / "python").chmod(0o755)
+    made = home / found["folder"] / "bin"
+    made.mkdir(parents=True, exist_ok=True)
+    (made / "python").write_text(f'#!/bin/sh\nexec {sdk.python} "$@"\n')
+    (made / "python").chmod(0o755)
 
 
 def node_modules(environment: e2b.Environment) -> Path:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from paddock.clock import ManualClock
@@ -15,6 +16,16 @@ from tests.e2b.server import PaddockServer
 from tests.support import local_home
 from tests.support.postgres import Postgres, running_postgres
 from tests.support.serving import serving
+from tests.support.world import World, worlds
+
+pytest_plugins = ["tests.support.unavailable"]
+
+hypothesis.settings.register_profile(
+    "any machine",
+    deadline=None,  # wall time is not what is tested, and a busy machine is no failure
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,6 +51,20 @@ async def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
+async def world(tmp_path: Path, database_url: str) -> AsyncIterator[World]:
+    """On both databases."""
+    async for each in worlds(tmp_path, database_url):
+        yield each
+
+
+@pytest.fixture
+async def small_world(tmp_path: Path) -> AsyncIterator[World]:
+    """On SQLite alone, for what does not depend on the database."""
+    async for each in worlds(tmp_path, f"sqlite:///{tmp_path / 'paddock.db'}"):
+        yield each
+
+
+@pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
 
@@ -51,10 +76,13 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """``make test`` runs one form of each test; all of them run with ``PADDOCK_TEST_ALL=1`` (``make test-all``)."""
-    if os.environ.get("PADDOCK_TEST_ALL"):
-        return
-    left_out = [item for item in items if item.get_closest_marker("exhaustive") and not _in_the_sample(item)]
+    """``make test`` runs one form of each test; all of them run with ``PADDOCK_TEST_ALL=1`` (``make test-all``).
+    Neither runs what this machine cannot."""
+    from tests.support import unavailable  # a plugin, which pytest wants to import itself
+
+    left_out = unavailable.leave_out(config, items)
+    if not os.environ.get("PADDOCK_TEST_ALL"):
+        left_out += [item for item in items if item.get_closest_marker("exhaustive") and not _in_the_sample(item)]
     config.hook.pytest_deselected(items=left_out)
     kept = set(items) - set(left_out)
     items[:] = [item for item in items if item in kept]

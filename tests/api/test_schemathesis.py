@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -31,7 +32,10 @@ from tests.support import local_home
 from tests.support.waiting import PATIENCE_S
 
 _SETTINGS = hypothesis_settings(
-    max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=10 if os.environ.get("PADDOCK_TEST_ALL") else 4,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -41,7 +41,7 @@ class Forks:
         socket.send_fds(self._connected(), [request], [stdin, stdout, stderr, status])
         for theirs in (stdin, stdout, stderr, status):
             os.close(theirs)
-        with open(told, "rb") as said, ThreadPoolExecutor(4) as threads:
+        with os.fdopen(told, "rb") as said, ThreadPoolExecutor(4) as threads:
             pid = int(said.readline())
             threads.submit(_write, given, input)
             output, errors, ended = (threads.submit(_read, end) for end in (out, err, os.dup(told)))
@@ -62,12 +62,12 @@ class Forks:
 
 
 def _write(end: int, data: bytes) -> None:
-    with suppress(BrokenPipeError), open(end, "wb") as file:
+    with suppress(BrokenPipeError), os.fdopen(end, "wb") as file:
         file.write(data)
 
 
 def _read(end: int) -> bytes:
-    with open(end, "rb") as file:
+    with os.fdopen(end, "rb") as file:
         return file.read()
 
 
@@ -119,7 +119,8 @@ def _command(words: list[str], env: dict[str, str], cwd: str, streams: list[int]
     os.environ.clear()
     os.environ.update(env)
     sys.argv = ["paddock", *words]
-    sys.stdin, sys.stdout, sys.stderr = open(0, closefd=False), open(1, "w", closefd=False), open(2, "w", closefd=False)
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
     code = 1
     try:
         from paddock.cli.app import main

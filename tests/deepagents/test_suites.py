@@ -77,6 +77,7 @@ def test_the_provider_keeps_to_the_interface_of_the_cli(run: Run) -> None:
     assert run(NEWER, "test_provider.py")["passed"] >= 5
 
 
+@pytest.mark.exhaustive
 def test_the_cli_finds_and_uses_the_provider(run: Run, tmp_path: Path) -> None:
     """As an installed package would tell it: by the entry point."""
     points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]

@@ -60,6 +60,16 @@ def containers(label: str) -> list[dict[str, Any]]:
     return list(found.json())
 
 
+def silent() -> str | None:
+    """Why no engine answers. Other than for ``address`` no images are made for this."""
+    try:
+        with connection(Address.parse(os.environ.get("DOCKER_HOST", ""))) as client:
+            client.get("/_ping", timeout=5).raise_for_status()
+    except (errors.PaddockError, httpx.HTTPError, OSError) as error:
+        return f"no Docker engine answers here: {error}"
+    return None
+
+
 @functools.cache
 def _missing() -> str | None:
     try:

@@ -37,14 +37,14 @@ def flat_memory() -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", ["/long", "/long-chunks"])
+@pytest.mark.parametrize("path", ["/long", pytest.param("/long-chunks", marks=pytest.mark.exhaustive)])
 def test_a_gigabyte_comes_out_with_flat_memory(local_box: Box, path: str) -> None:
     with flat_memory(), local_box.visitor() as visitor, visitor.stream("GET", f"{path}?{GIB}") as answer:
         assert sum(len(piece) for piece in answer.iter_raw(1 << 18)) == GIB
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("chunked", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 def test_a_gigabyte_goes_in_with_flat_memory(local_box: Box, chunked: bool) -> None:
     def blocks() -> Iterator[bytes]:
         for _ in range(GIB // len(BLOCK)):

@@ -17,7 +17,10 @@ async def works(sandbox: Sandbox) -> bool:
         return (await sandbox.run("x = 1; x")).text == "1"
 
 
-@pytest.mark.parametrize("pattern", ["[j]upyter-server", "[j]upyter server", "[u]vicorn main:app"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["[j]upyter-server", pytest.param("[j]upyter server", marks=pytest.mark.exhaustive), "[u]vicorn main:app"],
+)
 async def test_killed_by_the_names_that_e2bs_have(fresh: Sandbox, pattern: str) -> None:
     await fresh.execute("before = 1")
     await fresh.shell(f"pkill -9 -f '{pattern}'", user="root")
@@ -55,9 +58,7 @@ async def test_whoever_waits_when_the_nursery_is_killed_is_told(fresh: Sandbox) 
 
 async def test_a_kernel_whose_nursery_is_killed_while_it_starts_is_started_again(fresh: Sandbox) -> None:
     await fresh.execute("1")
-    startup = (
-        "import os, time\nwhile os.path.exists('/tmp/hold'):\n    open('/tmp/held', 'w').close(); time.sleep(0.05)\n"
-    )
+    startup = "import os, time\nwhile os.path.exists('/tmp/hold'):\n open('/tmp/held', 'w'); time.sleep(0.05)\n"
     folder = "$HOME/.ipython/profile_default/startup"
     await fresh.shell(f'mkdir -p {folder} && printf "%s" "{startup}" > {folder}/hold.py && touch /tmp/hold')
     waiting = asyncio.create_task(fresh.new_context())

@@ -148,7 +148,7 @@ async def test_a_deadline_renewed_at_the_last_moment_does_not_fire(world: World)
 
 async def test_two_servers_that_both_hold_it_fire_once(world: World) -> None:
     if world.context.store.sqlite:
-        return  # one server at a time there, which test_house proves
+        return  # one server at a time there, which tests/server/test_context.py proves
     sandbox_id = (await world.create(timeout=10)).sandbox.sandbox_id
     other = world.another_house()
     await other.open(loops=False)

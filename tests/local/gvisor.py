@@ -15,7 +15,7 @@ from paddock.providers.local.probe import check, looked_at
 
 def wanted() -> RunscSettings:
     """Skips at once where sandboxes cannot have a kernel of their own, and says why."""
-    if (reason := _missing()) is not None:
+    if (reason := missing()) is not None:
         pytest.skip(reason)
     return _named()
 
@@ -25,7 +25,8 @@ def _named() -> RunscSettings:
 
 
 @functools.cache
-def _missing() -> str | None:
+def missing() -> str | None:
+    """Why sandboxes cannot have a kernel of their own here."""
     if problems := check():
         return " ".join(problems)
     try:

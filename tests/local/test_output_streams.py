@@ -280,7 +280,7 @@ def test_daytonas_execute_has_all_or_says_what_is_missing(toolbox: Toolbox, padd
     assert ran["result"][len(CUT) :] == LATEST
 
 
-@pytest.mark.parametrize("charts", ["", "import matplotlib"])
+@pytest.mark.parametrize("charts", ["", pytest.param("import matplotlib", marks=pytest.mark.exhaustive)])
 def test_daytonas_code_run_has_all_or_says_what_is_missing(toolbox: Toolbox, charts: str) -> None:
     """Where charts are looked for, another part of the server reads the output."""
     code = "try:\n    {0}\nexcept ImportError:\n    pass\nfor n in range(1, {1} + 1):\n    print(f'{{n:015}}')"

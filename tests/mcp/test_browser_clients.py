@@ -59,6 +59,7 @@ async def test_a_model_is_sent_the_picture_and_the_text(site: Box) -> None:
     assert [block.type for block in page.content] == ["text", "image"] and page.structured_content is None
 
 
+@pytest.mark.exhaustive
 async def test_every_other_client_can_use_the_browser(site: Box) -> None:
     judge(GLANCE, await travellers.newest(site, "legacy", GLANCE))
     for client in (travellers.sdk_before_2, travellers.langchain, travellers.javascript):

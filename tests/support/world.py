@@ -172,6 +172,15 @@ class World:
         await self.clock.advance(seconds)
 
 
+async def worlds(home: Path, database_url: str) -> AsyncIterator[World]:
+    """One with its first accounts, for a fixture."""
+    world = World(home, database_url)
+    await world.start()
+    await world.make_accounts()
+    yield world
+    await world.end()
+
+
 def _admin() -> Any:
     from paddock.store.records import UserRow
 

@@ -30,21 +30,32 @@ from tests.support.small_disk import SmallDisk, small_disk
 from tests.support.waiting import until
 
 _DISK_MB = {"local": 4096, "docker": 256}
+_INODES = 20_000
+"""As few as may be, because all of them are used up again and again."""
 _REPORT = "chaos"
+_SERVER_TTL_S = 1
 _PROVIDERS: dict[str, Callable[[Path], Provider]] = {
     "local": lambda home: LocalProvider(home / "local"),
     "docker": lambda home: DockerProvider(home / "docker", address=engine.address(), images=[engine.DEBIAN]),
 }
 
 
-@pytest.fixture(params=["local", "postgres-two-servers", "docker"])
+@pytest.fixture(
+    params=[
+        "local",
+        "postgres-two-servers",
+        pytest.param("postgres-two-nodes", marks=pytest.mark.exhaustive),
+        "docker",
+    ]
+)
 async def chaos(
     request: pytest.FixtureRequest, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> AsyncIterator[Scene]:
     kind = "docker" if request.param == "docker" else "local"
+    own_nodes = request.param.endswith("two-nodes")
     environment = {
         "SANDBOX_PROVIDER": kind,
-        "PADDOCK_SERVER_TTL": "1",
+        "PADDOCK_SERVER_TTL": str(_SERVER_TTL_S),
         "PADDOCK_SCHEDULER_INTERVAL": "0.1",
         "PADDOCK_RECONCILE_INTERVAL": "1",
         "PADDOCK_BUSY_WAIT": "5",
@@ -55,36 +66,58 @@ async def chaos(
     if kind == "docker":
         environment |= {"DOCKER_HOST": f"unix://{engine.address().socket}", "PADDOCK_DOCKER_IMAGES": engine.DEBIAN}
     postgres = None
-    if request.param == "postgres-two-servers":
+    if "postgres" in request.param:
         postgres = await request.getfixturevalue("postgres").new_database()
         environment["DATABASE_URL"] = postgres
     seed = int(os.environ.get("CHAOS_SEED", random.randrange(1 << 32)))
     print(f"CHAOS_SEED={seed}")
     with _home(tmp_path, kind) as (home, disk):
-        environment["PADDOCK_HOME"] = str(home)
+        homes = [home / name for name in ("one", "two")] if own_nodes else [home]
+        environment["PADDOCK_HOME"] = str(homes[0])
         settings = Settings(**environment, _env_file=None)  # type: ignore[arg-type]
         key = (await first_key(settings)).key
         clock, rng = SharedClock(tmp_path / "clock"), random.Random(seed)
-        steady = None if postgres else clock
-        # Servers that share a database need clocks that agree: half of the time they have them, and all is judged.
-        sets_clock = postgres is None or rng.random() < 0.5
-        slots = [Slot(environment, number, tmp_path, steady) for number in range(2 if postgres else 1)]
+        keeps_time = own_nodes or not postgres
+        # Servers that share a node need clocks that agree: half of the time they have them, and all is judged.
+        sets_clock = keeps_time or rng.random() < 0.5
+        slots = [
+            Slot(
+                environment | {"PADDOCK_HOME": str(homes[number % len(homes)])},
+                number,
+                tmp_path,
+                clock if keeps_time else None,
+                published=own_nodes,
+            )
+            for number in range(2 if postgres else 1)
+        ]
         store = Store(settings.database_url)
         read_only = None
         if postgres:
             read_only = functools.partial(read_only_postgres, postgres)
         elif disk:
             read_only = functools.partial(read_only_sqlite, home / "paddock.db")
+        machines = kind
         herd = Herd([slot.url for slot in slots], key, rng)
         scene = Scene(
             name=request.param,
-            home=home,
             slots=slots,
             store=store,
-            provider=_PROVIDERS[kind](home),
+            providers=[_PROVIDERS[kind](each) for each in homes],
             herd=herd,
             clock=clock,
-            faults=Faults(slots, home, rng, clock, disk, read_only, lambda: herd.successes, sets_clock),
+            faults=Faults(
+                slots,
+                rng,
+                clock,
+                disk,
+                read_only,
+                lambda: herd.successes,
+                sets_clock,
+                keeps_time,
+                herd.at_rest,
+                _SERVER_TTL_S,
+                machines,
+            ),
         )
         try:
             yield scene
@@ -95,7 +128,8 @@ async def chaos(
                 if slot.alive:
                     await slot.dead(within=0)
             await store.close()
-            await _nothing_stays(scene.provider, home)
+            for provider, each in zip(scene.providers, homes, strict=True):
+                await _nothing_stays(provider, each)
 
 
 @contextmanager
@@ -104,7 +138,7 @@ def _home(folder: Path, kind: str) -> Iterator[tuple[Path, SmallDisk | None]]:
     if os.geteuid() != 0:
         yield folder, None
         return
-    with small_disk(folder, _DISK_MB[kind]) as disk:
+    with small_disk(folder, _DISK_MB[kind], inodes=_INODES) as disk:
         home = disk.path / "home"
         home.mkdir(mode=0o700)
         yield home, disk

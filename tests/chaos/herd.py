@@ -9,7 +9,8 @@ import random
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +19,15 @@ import httpx
 from paddock.client.sse import EventDecoder
 from tests.chaos.output import Followed, Writing, some_writing, wrong_with_answer
 from tests.chaos.timeline import Answered, Setting, Uses
+from tests.support.waiting import until
 
 MOST_UNANSWERED = 40
 """Creates without an answer, after which nobody asks for something new: all are asked for again in the end."""
 _MAX_ASKING_S = 300.0
 _ANSWER_S = 20.0
 """How long a client waits for an answer."""
+_LEAVE_S = _ANSWER_S + 5
+"""When nobody is to ask for more, all requests are answered or given up within this time, but for streams."""
 _PUT_OFF = {"resume": 1.0, "timeout": 1.0, "run-command": 0.5}
 """How much of the timeout is certain after each, whoever dies: see :class:`~tests.chaos.timeline.Answered`."""
 
@@ -75,10 +79,21 @@ class Herd:
     """Of output that was said to be kept no more."""
     surprises: list[str] = field(default_factory=list)
     """Answers that no crash explains."""
+    _asking: int = 0
+    _waits: bool = False
 
     async def graze(self, workers: int, stop: asyncio.Event) -> None:
         async with httpx.AsyncClient(headers={"X-API-Key": self.api_key}, timeout=_ANSWER_S) as client:
-            await asyncio.gather(*(self._worker(client, stop) for _ in range(workers)))
+            grazing = [asyncio.create_task(self._worker(client, stop)) for _ in range(workers)]
+            stopping = asyncio.create_task(stop.wait())
+            await asyncio.wait([*grazing, stopping], return_when=asyncio.FIRST_COMPLETED)
+            # Who follows a sandbox that somebody has paused waits until somebody wakes it, and nobody does any more.
+            _, left = await asyncio.wait(grazing, timeout=_LEAVE_S if stop.is_set() else 0)
+            for one in (*left, stopping):
+                one.cancel()
+            for one in await asyncio.gather(*grazing, return_exceptions=True):
+                if isinstance(one, Exception):
+                    raise one
 
     async def _worker(self, client: httpx.AsyncClient, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -260,9 +275,14 @@ class Herd:
         self, client: httpx.AsyncClient, action: str, body: dict[str, Any], headers: dict[str, str] | None = None
     ) -> httpx.Response:
         url = self.rng.choice(self.urls)
+        await until(lambda: not self._waits)
         sandbox_id, start = body.get("sandbox_id"), time.time()
-        with self._using(sandbox_id):
-            answer = await client.post(f"{url}/sandboxes/{action}", json=body, headers=headers)
+        self._asking += 1
+        try:
+            with self._using(sandbox_id):
+                answer = await client.post(f"{url}/sandboxes/{action}", json=body, headers=headers)
+        finally:
+            self._asking -= 1
         if sandbox_id is not None and answer.status_code == 200 and action in _PUT_OFF:
             self.promises[sandbox_id].uses.answered.append(Answered(start, time.time(), _PUT_OFF[action]))
         self.answers += 1
@@ -273,6 +293,16 @@ class Herd:
         if answer.status_code >= 500 and answer.status_code not in (503, 507):
             self.surprises.append(f"{action}: {answer.status_code} {answer.text}")
         return answer
+
+    @asynccontextmanager
+    async def at_rest(self) -> AsyncIterator[None]:
+        """Nobody changes anything meanwhile; who follows output goes on."""
+        self._waits = True
+        try:
+            await until(lambda: not self._asking)
+            yield
+        finally:
+            self._waits = False
 
     @contextlib.contextmanager
     def _using(self, sandbox_id: str | None) -> Iterator[None]:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx
 import pytest
 
+from paddock.client.sse import EventDecoder
 from paddock.lifecycle.states import NEXT, OPERATIONS
 from paddock.models import State
+from paddock.providers.base import CRASHED
 from paddock.store import deadlines, events, sandboxes, write_ahead_log
 from paddock.store.database import Store
 from paddock.store.records import EventRow, SandboxRow
 from tests.chaos.clock import HOUR
+from tests.chaos.output import Followed, Writing
 from tests.chaos.scene import Scene
 from tests.chaos.timeline import Span, overslept, seconds, underslept
+from tests.support.waiting import until
 
 SETTLE_SECONDS = 90.0
 _BILL_SLACK_S = 3.0
@@ -23,6 +29,8 @@ _EARLY_SLACK_S = 0.2
 """Of two touches in quick succession the first one counts: up to a twentieth of the timeout."""
 _LATE_SLACK_S = 15.0
 """Beyond the timeouts of a second or two: for looking, for tries that failed, and for a machine that is busy."""
+_TOLD_S = 15.0
+"""At once, on a machine that is busy: a sweep comes later than that."""
 _MAX_LOG_BYTES = 2 * write_ahead_log.LIMIT_BYTES
 _EMPTY_LOG_BYTES = 1 << 20
 _EMPTIED_S = 30.0
@@ -34,8 +42,9 @@ async def judge(scene: Scene) -> None:
     herd = scene.herd
     await scene.store.open()
     rows, alive = await _settled(scene)
+    assert not scene.faults.untold, scene.faults.untold
     assert not herd.surprises, "\n".join([*herd.surprises, *(slot.last_errors() for slot in scene.slots)])
-    machines = {found.sandbox_id: found.state.value for found in await scene.provider.list()}
+    machines = {found.sandbox_id: found.state.value for found in await scene.machines()}
     assert machines == alive, "the database and the provider disagree"
     for promise in herd.promises.values():
         row = rows[promise.sandbox_id]
@@ -44,15 +53,14 @@ async def judge(scene: Scene) -> None:
         elif not promise.maybe_deleted and promise.on_timeout == "pause":
             assert row.state in {State.RUNNING, State.PAUSED}, "a sandbox was lost"
     assert len(set(herd.created_by_key.values())) == len(herd.created_by_key), "one key, two sandboxes"
-    working = scene.working()
     for row in rows.values():
         history = await _history(scene.store, row.sandbox_id)
         _check_history(scene, row, history)
         known = herd.promises.get(row.sandbox_id)
         if known is not None and scene.keeps_time:
-            late = overslept(known.uses, _running(scene, history), working, _LATE_SLACK_S)
+            late = overslept(known.uses, _running(scene, history), scene.working(row), _LATE_SLACK_S)
             assert not late, f"{known}: {late}: {history}"
-            early = underslept(known.uses, _strikes(scene, history), scene.steady_lives(), _EARLY_SLACK_S)
+            early = underslept(known.uses, _strikes(scene, history), scene.steady_lives(row), _EARLY_SLACK_S)
             assert not early, f"{known}: {early}: {history}"
 
 
@@ -71,9 +79,7 @@ async def judge_usage(scene: Scene, client: httpx.AsyncClient) -> None:
         running = _running(scene, await _history(scene.store, promise.sandbox_id))
         least, most = (seconds(running, 0.0, until) for until in (before, after))
         billed = total["seconds"]
-        if (
-            not scene.keeps_time
-        ):  # each jump of a clock that others do not share may be billed, as it is: by whole hours
+        if not scene.keeps_time:  # servers that share a node: a jump may be billed, as it is, by whole hours
             billed, least = (billed + _BILL_SLACK_S) % HOUR - _BILL_SLACK_S, 0.0
         assert least - _BILL_SLACK_S <= billed <= most + _BILL_SLACK_S, (
             f"{promise} ran for {most} s, billed are {total}"
@@ -84,6 +90,52 @@ async def judge_usage(scene: Scene, client: httpx.AsyncClient) -> None:
         assert total["commands"] == answered, promise
         told = (await client.get(f"{url}/sandboxes/{promise.sandbox_id}/events?limit=1000")).json()["events"]
         assert sum(event["type"] in ("command.started", "command.finished") for event in told) == answered, promise
+
+
+async def judge_streams(scene: Scene, client: httpx.AsyncClient) -> None:
+    """While nobody dies, who follows a command from its beginning misses nothing of it."""
+    url, writing = scene.slots[0].url, Writing(lines=30_000, steps=4)
+    async with _new_sandbox(scene, client) as sandbox_id:
+        body = {"sandbox_id": sandbox_id, "command": writing.command, "stream": True}
+        followed = Followed(writing, sandbox_id, process_id="")
+        async with client.stream("POST", f"{url}/sandboxes/run-command", json=body) as answer:
+            assert answer.status_code == 200, await answer.aread()
+            decoder = EventDecoder()
+            async for chunk in answer.aiter_bytes():
+                for event in decoder.feed(chunk):
+                    assert (wrong := followed.take(event.event, event.data)) is None, wrong
+        assert followed.ended
+        assert (followed.position, followed.skipped) == (writing.size, 0)
+
+
+async def judge_crashes(scene: Scene, client: httpx.AsyncClient) -> None:
+    """An agent that is killed while a server is there is told of at once, with the reason, and by the status."""
+    url = scene.slots[0].url
+    async with _new_sandbox(scene, client) as sandbox_id:
+        assert await scene.faults.kill_agent_of(sandbox_id)
+
+        async def told() -> bool:
+            history = (await client.get(f"{url}/sandboxes/{sandbox_id}/events")).json()["events"]
+            return "killed" in [each["data"]["reason"] for each in history if each["type"] == CRASHED]
+
+        async def paused() -> bool:
+            return bool((await client.get(f"{url}/sandboxes/{sandbox_id}/status")).json()["status"] == "paused")
+
+        await until(told, _TOLD_S)
+        await until(paused, _TOLD_S)
+        run = {"sandbox_id": sandbox_id, "command": "echo here"}
+        assert (await client.post(f"{url}/sandboxes/run-command", json=run)).json()["stdout"] == "here\n"
+
+
+@asynccontextmanager
+async def _new_sandbox(scene: Scene, client: httpx.AsyncClient) -> AsyncIterator[str]:
+    """One that the herd does not know."""
+    url = scene.slots[0].url
+    made = await client.post(f"{url}/sandboxes/create", json={"user_id": "judge"})
+    assert made.status_code == 200, made.text
+    sandbox_id = str(made.json()["sandbox_id"])
+    yield sandbox_id
+    assert (await client.delete(f"{url}/sandboxes/{sandbox_id}")).status_code == 200
 
 
 async def judge_disks(scene: Scene, client: httpx.AsyncClient) -> None:

@@ -8,13 +8,13 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import httpx
 
-from paddock.providers.base import Provider
+from paddock.providers.base import MachineInfo, Provider
 from paddock.store import sqlite
 from paddock.store.database import Store
+from paddock.store.records import SandboxRow
 from tests.chaos.clock import SharedClock
 from tests.chaos.faults import Faults
 from tests.chaos.herd import Herd
@@ -33,11 +33,11 @@ _PATIENCE_S = 120.0
 @dataclass
 class Scene:
     name: str
-    home: Path
     slots: list[Slot]
     store: Store
     """Opened by the judge: while somebody else looks into a database, no server that starts removes SQLite's log."""
-    provider: Provider
+    providers: list[Provider]
+    """One for each home."""
     herd: Herd
     clock: SharedClock
     faults: Faults
@@ -56,20 +56,36 @@ class Scene:
 
     @property
     def keeps_time(self) -> bool:
-        """One server, which goes on counting when the clock is set; or several whose clocks agree all the time."""
-        return self.alone or not self.faults.sets_clock
+        """Servers with a node of their own move what is theirs when the clock is set. Those that share one need clocks
+        that agree all the time."""
+        return self.own_nodes or not self.faults.sets_clock
 
-    def working(self) -> list[Span]:
-        """When there was a server that could see to a deadline."""
-        able = [without(slot.served.all(), slot.stood_still.all()) for slot in self.slots]
+    @property
+    def own_nodes(self) -> bool:
+        return len(self.providers) == len(self.slots)
+
+    def slots_of(self, row: SandboxRow) -> list[Slot]:
+        """The servers that can see to this sandbox."""
+        if self.alone or not self.own_nodes:
+            return self.slots
+        return [
+            slot for slot in self.slots if row.node_id == f"{row.provider}-{(slot.home / 'node').read_text().strip()}"
+        ]
+
+    async def machines(self) -> list[MachineInfo]:
+        return [found for provider in self.providers for found in await provider.list()]
+
+    def working(self, row: SandboxRow) -> list[Span]:
+        """When there was a server that could see to its deadlines."""
+        able = [without(slot.served.all(), slot.stood_still.all()) for slot in self.slots_of(row)]
         return without(union(span for spans in able for span in spans), self.faults.troubles.all())
 
-    def steady_lives(self) -> list[Span]:
-        """When the same server was there, alone, and its database could be used."""
-        if not self.alone:
+    def steady_lives(self, row: SandboxRow) -> list[Span]:
+        """When the same server saw to it, alone, and its database could be used."""
+        slots, holes = self.slots_of(row), self.faults.troubles.all()
+        if len(slots) != 1:
             return []
-        holes = self.faults.troubles.all()
-        return [life for lived in self.slots[0].served.all() for life in without([lived], holes)]
+        return [life for lived in slots[0].served.all() for life in without([lived], holes)]
 
     def log_bytes(self) -> int:
         return sqlite.wal_bytes(self.store.file) if self.store.file else 0
@@ -83,12 +99,12 @@ class Scene:
     async def first_sandbox(self) -> None:
         """The first one makes the layers of its template, for which a server that dies every second never has the
         time."""
-        slot = self.slots[0]
-        await slot.start(fuse=None)
-        async with self.client() as client:
-            answer = await client.post(f"{slot.url}/sandboxes/create", json={"user_id": "first"})
-            assert answer.status_code == 200, answer.text
-        await slot.dead(within=0)
+        for slot in self.slots:
+            await slot.start(fuse=None)
+            async with self.client() as client:
+                answer = await client.post(f"{slot.url}/sandboxes/create", json={"user_id": "first"})
+                assert answer.status_code == 200, answer.text
+            await slot.dead(within=0)
 
     async def rampage(self, kills: int) -> None:
         """Servers die and come back until enough have died; clients go on all the while, and so do other faults."""
@@ -164,14 +180,14 @@ class Scene:
                 self.herd.surprises.append(f"a server ended by itself:\n{slot.last_errors()}")
 
     def report(self) -> list[str]:
-        herd, faults = self.herd, self.faults.done
-        counts = sorted(self.places.items()) + [(name, count) for name, count in sorted(faults.items())]
+        herd, faults = self.herd, self.faults.count()
+        counts = sorted(self.places.items()) + sorted(faults.items())
         if self.refusals:
             counts.append(("starts refused meanwhile", self.refusals))
         return [
-            f"{self.name}: {self.places.total()} kills, {faults.total()} other faults; {len(herd.promises)} sandboxes "
-            f"promised, {herd.answered.total()} keyed commands answered, {herd.bytes_read / 1e6:.1f} MB of output "
-            f"read, {herd.bytes_missing / 1e6:.1f} MB said to be missing",
+            f"{self.name}: {self.places.total()} kills, {self.faults.total} other faults; {len(herd.promises)} "
+            f"sandboxes promised, {herd.answered.total()} keyed commands answered, {herd.bytes_read / 1e6:.1f} MB of "
+            f"output read, {herd.bytes_missing / 1e6:.1f} MB said to be missing",
             f"  the write-ahead log had {self.largest_log / 1e6:.1f} MB at most; the slowest GET /usage took "
             f"{self.slowest_usage_s:.2f} s",
             *(f"  {count:5d}  {name}" for name, count in counts),

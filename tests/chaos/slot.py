@@ -26,16 +26,25 @@ _MORE_S = 5.0
 class Slot:
     """A place for one server process: started, killed, started again on the same port."""
 
-    def __init__(self, environment: dict[str, str], number: int, folder: Path, clock: SharedClock | None) -> None:
+    def __init__(
+        self,
+        environment: dict[str, str],
+        number: int,
+        folder: Path,
+        clock: SharedClock | None,
+        *,
+        published: bool = False,
+    ) -> None:
         """``clock``: of a server that goes on counting when the clock is set. It is neither started nor killed
-        meanwhile, because one that was not there cannot know."""
+        meanwhile, because one that was not there cannot know. ``published``: others are told where it is reached."""
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.place = server.Place(
             number, self.port, folder / f"grave-{number}", folder / "clock", folder / f"log-{number}"
         )
         self.served, self.stood_still = Spans(), Spans()
-        self._environment = environment
+        self.home = Path(environment["PADDOCK_HOME"])
+        self._environment = environment | ({"PADDOCK_INTERNAL_URL": self.url} if published else {})
         self._steady = asyncio.Lock() if clock is None else clock.steady
         self._process: BaseProcess | None = None
 
@@ -56,6 +65,11 @@ class Slot:
                             return True
                     await asyncio.sleep(0.01)
         return False
+
+    @property
+    def serves(self) -> bool:
+        """It has answered, and lives."""
+        return self.alive and self.served.lasts
 
     @property
     def pid(self) -> int | None:

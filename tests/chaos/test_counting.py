@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 async def test_every_command_that_was_answered_is_counted_once_whenever_the_server_dies(
     chaos: Scene,
 ) -> None:
-    slots = chaos.slots
+    slots = _seeing(chaos)
     answered = 0
     async with chaos.client() as client:
         await chaos.start_all()
@@ -45,7 +45,7 @@ async def test_every_command_that_was_answered_is_counted_once_whenever_the_serv
 async def test_a_command_that_a_crash_cut_short_is_counted_when_it_is_asked_for_again(
     chaos: Scene,
 ) -> None:
-    slots = chaos.slots
+    slots = _seeing(chaos)
     async with chaos.client() as client:
         await chaos.start_all()
         made = await client.post(f"{slots[0].url}/sandboxes/create", json={"user_id": "counted"})
@@ -74,6 +74,11 @@ async def test_a_command_that_a_crash_cut_short_is_counted_when_it_is_asked_for_
         assert (await client.delete(f"{slots[0].url}/sandboxes/{sandbox_id}")).status_code == 200
     assert used["commands"] == 4
     assert [event["type"] for event in events].count("command.finished") == 4
+
+
+def _seeing(chaos: Scene) -> list[Slot]:
+    """The servers that act on what the first one made. To others it would be forwarded, once they had met."""
+    return chaos.slots[:1] if chaos.own_nodes else chaos.slots
 
 
 async def _has_begun(client: httpx.AsyncClient, slot: Slot, sandbox_id: str, path: str) -> None:

@@ -12,7 +12,7 @@ import os
 import pytest
 
 from tests.chaos import server
-from tests.chaos.judge import judge, judge_disks, judge_log, judge_usage
+from tests.chaos.judge import judge, judge_crashes, judge_disks, judge_log, judge_streams, judge_usage
 from tests.chaos.scene import Scene
 
 KILLS = int(os.environ.get("CHAOS_KILLS", "30"))
@@ -20,7 +20,7 @@ KILLS_ON_DOCKER = max(15, KILLS // 10) if "CHAOS_KILLS" in os.environ else 15
 """Each start of such a server takes ten times as long."""
 _ENOUGH_FOR_EVERY_STEP = 200
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 + 3 * KILLS)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 + 6 * KILLS)]
 
 
 async def test_no_kill_between_any_two_steps_loses_orphans_or_forgets(chaos: Scene) -> None:
@@ -31,6 +31,8 @@ async def test_no_kill_between_any_two_steps_loses_orphans_or_forgets(chaos: Sce
     await chaos.start_all()
     await chaos.calm()
     async with chaos.client() as client:
+        await judge_streams(chaos, client)
+        await judge_crashes(chaos, client)
         await chaos.herd.ask_again(client)
         await judge(chaos)
         await judge_usage(chaos, client)

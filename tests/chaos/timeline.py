@@ -35,6 +35,14 @@ class Spans:
         finally:
             self.end()
 
+    @property
+    def lasts(self) -> bool:
+        return self._since is not None
+
+    def lasted(self) -> float:
+        """Seconds since the one began that lasts; 0: none does."""
+        return 0.0 if self._since is None else time.time() - self._since
+
     def __len__(self) -> int:
         return len(self._ended) + (self._since is not None)
 

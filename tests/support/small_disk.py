@@ -71,14 +71,14 @@ class SmallDisk:
 
 
 @contextmanager
-def small_disk(folder: Path, size_mb: int) -> Iterator[SmallDisk]:
+def small_disk(folder: Path, size_mb: int, inodes: int | None = None) -> Iterator[SmallDisk]:
     """An ext4 in a file, mounted; skips the test where mounting is not allowed."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount a file system of its own")
     image, point = folder / "small.img", folder / "small"
     with image.open("wb") as file:
         file.truncate(size_mb * _MIB)
-    _run("mkfs.ext4", "-q", "-F", "-m", "0", str(image))
+    _run("mkfs.ext4", "-q", "-F", "-m", "0", *(["-N", str(inodes)] if inodes else []), str(image))
     point.mkdir()
     try:
         _run("mount", "-o", "loop,errors=remount-ro", str(image), str(point))

@@ -171,6 +171,9 @@ class Faults:
     def _folder(self, record: SandboxRecord) -> Path:
         return next(folder for folder in self._folders() if folder.name == record.spec.sandbox_id)
 
+    async def set_clock(self) -> None:
+        self.done["the clock is set"] += await self._set_clock()
+
     async def _set_clock(self) -> bool:
         """By hours, ahead or back. Where servers move what is theirs it is waited for until all go by the new time."""
         hours = self.rng.choice([-1, 1]) + self.clock.offset / HOUR

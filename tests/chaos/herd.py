@@ -280,7 +280,7 @@ class Herd:
         self._asking += 1
         try:
             with self._using(sandbox_id):
-                answer = await client.post(f"{url}/sandboxes/{action}", json=body, headers=headers)
+                answer = await post(client, url, action, body, headers)
         finally:
             self._asking -= 1
         if sandbox_id is not None and answer.status_code == 200 and action in _PUT_OFF:
@@ -323,3 +323,14 @@ class Herd:
     def _some(self) -> Promise | None:
         alive = self._alive()
         return self.rng.choice(alive) if alive else None
+
+
+async def post(
+    client: httpx.AsyncClient, url: str, action: str, body: dict[str, Any], headers: dict[str, str] | None = None
+) -> httpx.Response:
+    """At the server that can act on it: another one says where that is. (To pass it on takes Paddock's own listener,
+    and these servers have that of uvicorn.)"""
+    answer = await client.post(f"{url}/sandboxes/{action}", json=body, headers=headers)
+    if answer.status_code == 421 and (there := answer.json()["error"]["details"]["url"]):
+        return await client.post(f"{there}/sandboxes/{action}", json=body, headers=headers)
+    return answer

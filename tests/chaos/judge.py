@@ -18,6 +18,7 @@ from paddock.store import deadlines, events, sandboxes, write_ahead_log
 from paddock.store.database import Store
 from paddock.store.records import EventRow, SandboxRow
 from tests.chaos.clock import HOUR
+from tests.chaos.herd import post
 from tests.chaos.output import Followed, Writing
 from tests.chaos.scene import Scene
 from tests.chaos.timeline import Span, overslept, seconds, underslept
@@ -144,7 +145,7 @@ async def judge_disks(scene: Scene, client: httpx.AsyncClient) -> None:
     for promise in scene.herd.promises.values():
         script = "echo written > /workspace/judged && sync /workspace/judged && cat /workspace/judged"
         run = {"sandbox_id": promise.sandbox_id, "command": script}
-        answer = await client.post(f"{url}/sandboxes/run-command", json=run)
+        answer = await post(client, url, "run-command", run)
         if answer.status_code == 404 and (promise.maybe_deleted or promise.on_timeout == "delete"):
             continue
         assert answer.status_code == 200, f"{promise}: {answer.text}"

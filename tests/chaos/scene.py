@@ -120,12 +120,15 @@ class Scene:
             await faults
 
     async def calm(self) -> None:
-        """Nobody dies, and clients go on: what is asked for beside them is answered, and soon."""
+        """Nobody dies, and clients go on, also while the clock is set once more: what is asked for beside them is
+        answered, and soon."""
         stop, enough = asyncio.Event(), self.herd.successes + _CALM_ANSWERS
         grazing = asyncio.create_task(self.herd.graze(6, stop))
         until = time.monotonic() + _CALM_S
         try:
             async with self._watching_log(), self.client() as client:
+                if self.keeps_time and self.faults.sets_clock:
+                    await self.faults.set_clock()
                 while self.herd.successes < enough and time.monotonic() < until:
                     await asyncio.gather(*(self._ask_usage(client, slot) for slot in self.slots))
         finally:

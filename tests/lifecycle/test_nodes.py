@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -12,6 +14,7 @@ from paddock.clock import ManualClock
 from paddock.errors import ProviderUnavailable, SandboxElsewhere
 from paddock.lifecycle.nodes import LOST_AFTER_S, NodeTaken
 from paddock.models import State
+from paddock.store import sandboxes as rows
 from paddock.store.tables import nodes, sandboxes
 from tests.support.postgres import Postgres
 from tests.support.world import World
@@ -196,7 +199,30 @@ async def test_two_machines_whose_clocks_are_set_together_each_move_their_own(
     for world, sandbox_id in zip(apart, made, strict=True):
         deadline = await world.deadline(sandbox_id)
         assert deadline is not None
-        assert deadline.due_at == pytest.approx(world.clock.now() + 20)
+        assert deadline.due_at == pytest.approx(world.clock.now() + 20, abs=0.001)
+
+
+async def test_a_deadline_that_is_being_written_when_the_clock_is_set_is_moved_too(
+    apart: tuple[World, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = apart
+    following: list[asyncio.Task[int]] = []
+    change = rows.change
+
+    async def change_slowly(*given: Any, **values: Any) -> Any:
+        if not following:
+            set_clock(one, 3600.0)
+            following.append(asyncio.create_task(one.context.scheduler.tick()))
+            await asyncio.wait(following, timeout=1)
+        return await change(*given, **values)
+
+    monkeypatch.setattr(rows, "change", change_slowly)
+    sandbox_id = (await one.create(timeout=20)).sandbox.sandbox_id
+    await following[0]
+    deadline = await one.deadline(sandbox_id)
+    assert deadline is not None
+    assert deadline.due_at == pytest.approx(one.clock.now() + 20, abs=0.001)
+    assert await one.state(sandbox_id) is State.RUNNING
 
 
 async def test_servers_that_share_a_node_move_nothing_while_both_live(database: str, tmp_path: Path) -> None:

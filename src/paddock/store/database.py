@@ -34,6 +34,7 @@ from paddock.store import migrations, sqlite
 from paddock.store.driver_errors import StoreDamaged, translate_driver_errors
 from paddock.store.inline_sqlite import InlineConnection, InlineSqlite
 from paddock.store.invalid_rows import loads
+from paddock.store.shared_lock import SharedLock
 from paddock.store.write_ahead_log import WriteAheadLog
 
 log = structlog.get_logger(__name__)
@@ -69,6 +70,7 @@ class Store:
         self._writer: AsyncEngine | None = None
         self._inline: InlineSqlite | None = None
         self._turn = asyncio.Lock()
+        self._writes = SharedLock()
         self._log = WriteAheadLog(self.file, self._write_lock) if self.file else None
         self._inode = 0
         self._listeners: list[Callable[[Collection[str]], None]] = []
@@ -145,8 +147,9 @@ class Store:
             yield connection
 
     @asynccontextmanager
-    async def write(self, *, inline: bool = False) -> AsyncIterator[AsyncConnection]:
-        """A write transaction: committed when the block ends, rolled back when it raises.
+    async def write(self, *, inline: bool = False, alone: bool = False) -> AsyncIterator[AsyncConnection]:
+        """A write transaction: committed when the block ends, rolled back when it raises. ``alone``: no other write
+        transaction of this process is open meanwhile, on PostgreSQL too.
 
         ``inline``: for a few statements on a few rows, during a request; SQLite runs them without a thread.
         """
@@ -155,7 +158,7 @@ class Store:
         if self._log is not None:
             await self._log.let_catch_up()
         try:
-            async with self._write_lock(), self._writing(inline) as connection:
+            async with self._write_lock(alone), self._writing(inline) as connection:
                 connection.info[CHANGED], connection.info[_WIPED] = changed, wiped
                 before = await self._row_changes(connection)
                 yield connection
@@ -216,14 +219,12 @@ class Store:
             await asyncio.sleep(_FREEING_RETRY_S)
 
     @asynccontextmanager
-    async def _write_lock(self) -> AsyncIterator[None]:
+    async def _write_lock(self, alone: bool = False) -> AsyncIterator[None]:
         """PostgreSQL allows concurrent writers; SQLite allows one, and writers of this process queue here."""
-        if not self.sqlite:
-            yield
-            return
+        lock = self._turn if self.sqlite else self._writes.alone if alone else self._writes.shared
         try:
             async with asyncio.timeout(_POOL_TIMEOUT_S):
-                await self._turn.acquire()
+                await lock.acquire()
         except TimeoutError:
             raise StoreUnavailable(
                 "The database is busy with other changes for too long. Nothing was changed; try again.", retry_after=1
@@ -231,7 +232,7 @@ class Store:
         try:
             yield
         finally:
-            self._turn.release()
+            lock.release()
 
     @asynccontextmanager
     async def _writing(self, inline: bool) -> AsyncIterator[AsyncConnection]:

@@ -20,7 +20,7 @@ CLIENTS = 8
 MAX_LOOP_SECONDS = 3.0
 """That the loop may compute for others, by the same clock, before it answers one question. Before there were limits an
 answer took up to 47 s on an idle machine."""
-STALL_MS = 300
+STALL_MS = 100
 """That the loop may compute in one go, by the clock of its own thread, which no busy neighbour moves."""
 
 

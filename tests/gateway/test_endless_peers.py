@@ -6,18 +6,16 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from tests.gateway.bed import Bed, Box
+from tests.support.stalls import free_loop
 from tests.support.waiting import PATIENCE_S
 
 PORT = 4000
 SECONDS = 1.5
 """That a peer goes on, of those who would go on for ever."""
-MAX_CPU_SECONDS = 0.1
-"""Of the loop's thread by its own clock, in one go: what the watchdog reports."""
 CHUNKS = 200_000
 
 SERVER = """
@@ -53,18 +51,9 @@ def endless(local_bed: Bed) -> Iterator[Box]:
     box.delete()
 
 
-@contextmanager
-def free_loop(bed: Bed) -> Iterator[None]:
-    watchdog = bed.context.watchdog
-    watchdog.stalls.clear()
-    yield
-    worst = max(watchdog.stalls, key=lambda stall: stall.cpu_seconds, default=None)
-    assert worst is None or worst.cpu_seconds <= MAX_CPU_SECONDS, "".join(worst.stack)
-
-
 @pytest.mark.parametrize("form", ["host", "path"])
 async def test_a_server_that_never_comes_to_its_answer_is_given_up(endless: Box, form: str) -> None:
-    with free_loop(endless.bed):
+    with free_loop(endless.bed.context.watchdog):
         async with await endless.dial() as peer:
             host = endless.host(PORT) if form == "host" else f"127.0.0.1:{endless.bed.port}"
             target = "/heads" if form == "host" else f"/p/{endless.key}/{PORT}/heads"
@@ -75,7 +64,7 @@ async def test_a_server_that_never_comes_to_its_answer_is_given_up(endless: Box,
 
 
 async def test_an_answer_in_the_smallest_chunks_holds_nobody_up_and_arrives_whole(endless: Box) -> None:
-    with free_loop(endless.bed):
+    with free_loop(endless.bed.context.watchdog):
         async with await endless.dial() as peer:
             await peer.send(peer.head("GET /chunks", port=PORT))
             head = await asyncio.wait_for(peer.reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
@@ -100,7 +89,7 @@ async def test_strangers_who_send_the_smallest_chunks_hold_nobody_up(endless: Bo
             except ConnectionError:
                 return
 
-    with free_loop(bed):
+    with free_loop(bed.context.watchdog):
         await asyncio.gather(*(stranger() for _ in range(4)))
 
 
@@ -125,7 +114,7 @@ async def test_a_stranger_who_sends_refused_requests_ahead_holds_nobody_up(endle
         while time.monotonic() < until:
             await peer.send(request * 500)
 
-    with free_loop(endless.bed):
+    with free_loop(endless.bed.context.watchdog):
         async with await endless.dial() as peer:
             sending = asyncio.create_task(send())
             refused = 0

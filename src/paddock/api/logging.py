@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import structlog
 
+from paddock.api.line_limit import LineLimit
 from paddock.redaction import LogRedactor
 from paddock.settings import Settings
 
@@ -44,6 +45,7 @@ def configure_logging(settings: Settings) -> None:
     root.handlers = [handler]
     root.setLevel(max(level, logging.INFO))
     logging.getLogger("uvicorn.error").addFilter(_WithoutQueries())
+    logging.getLogger("uvicorn.error").addFilter(_Limited())
     # One line per request is ours to write.
     logging.getLogger("uvicorn.access").disabled = True
     for talkative in ("httpx", "httpx2", "alembic"):  # the addresses of users' servers may hold secrets
@@ -78,6 +80,20 @@ class _WithoutQueries(logging.Filter):
                 arg.partition("?")[0] if isinstance(arg, str) and arg.startswith("/") else arg for arg in record.args
             )
         return True
+
+
+class _Limited(logging.Filter):
+    """Uvicorn logs every request that is malformed, and every WebSocket that is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._limit = LineLimit(self._tell)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno > logging.WARNING or self._limit.admits(str(record.msg))
+
+    def _tell(self, kind: str, left_out: int) -> None:
+        structlog.get_logger("paddock.api").info("lines left out", of=kind, count=left_out)
 
 
 def _secrets_of(settings: Settings) -> list[str]:

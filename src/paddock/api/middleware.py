@@ -3,7 +3,8 @@
 Every answer also gets the headers that keep a browser from making a page of it (``gateway/origin.py``): whatever bytes
 of a sandbox are in it, nothing runs on this origin but the pages that Paddock itself has.
 
-Plain ASGI, because this is in the way of every byte. Never logged: keys, query strings, bodies, commands.
+Plain ASGI, because this is in the way of every byte. Never logged: keys, query strings, bodies, commands. Of requests
+that were refused, which cost nothing to send, only some of each second are logged.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ import structlog
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
 
 from paddock import errors, ids
 from paddock.accounts.byte_budget import ByteBudget
 from paddock.api.byte_accounting import CountedAnswer, CountedBody, holding_of
 from paddock.api.cross_origin import CROSS_ORIGIN
 from paddock.api.failures import as_error, error_response
+from paddock.api.line_limit import LineLimit
 from paddock.api.sockets import close_socket
 from paddock.gateway.asgi_extensions import FORWARDED_TO
 from paddock.gateway.origin import API_HEADERS, FORGET_WORKERS
@@ -34,6 +37,9 @@ Shape = Callable[[Exception], Response]
 
 _API_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in API_HEADERS.items())
 _FORGET_WORKERS = (FORGET_WORKERS[0].lower().encode(), FORGET_WORKERS[1].encode())
+_REFUSED = (401, 403, 429)
+"""Whoever asks. Other failures are limited for those without a key only."""
+_SOCKET_FAILED = range(4400, 4600)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _FILES = re.compile(r"/sandboxes/[^/]+/files")
 _TOOLBOX_FILES = re.compile(r"/daytona/toolbox/[^/]+/files/(?:bulk-upload|upload|upload-v2)")
@@ -48,6 +54,7 @@ class RequestMiddleware:
         self._budget = budget
         self._shapes = shapes
         self._log = structlog.get_logger("paddock.api")
+        self._limit = LineLimit(self._tell)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -64,20 +71,33 @@ class RequestMiddleware:
                 raise errors.Forbidden("Nothing on this origin is a service worker.")
             body = CountedBody.of(scope, receive, holding)
             await self._app(scope, body, CountedAnswer(exchange.send, holding))
+        except WebSocketDisconnect:
+            pass  # the client left while something was sent to it: nobody is there to be told
         except Exception as problem:  # noqa: BLE001 (the last catch: what nobody knew is logged with its traceback)
             await self._last_catch(problem, scope, receive, exchange)
         finally:
             holding.release()
-            self._log.info(
-                "request",
-                method=scope.get("method", "WS"),
-                path=scope["path"][:300],
-                status=exchange.status,
-                duration=round(time.perf_counter() - began, 6),
-                request_id=request_id,
-                user=scope["state"].get("user"),
-                **({"forwarded_to": node} if (node := scope["state"].get(FORWARDED_TO)) else {}),
-            )
+            self._note(scope, exchange, time.perf_counter() - began)
+
+    def _note(self, scope: Scope, exchange: _Exchange, seconds: float) -> None:
+        user, status = scope["state"].get("user"), exchange.status
+        failed = status - 4000 if status in _SOCKET_FAILED else status
+        refused = failed in _REFUSED or (user is None and 400 <= failed < 500)
+        if refused and not self._limit.admits(str(failed)):
+            return
+        self._log.info(
+            "request",
+            method=scope.get("method", "WS"),
+            path=scope["path"][:300],
+            status=status,
+            duration=round(seconds, 6),
+            request_id=exchange.request_id,
+            user=user,
+            **({"forwarded_to": node} if (node := scope["state"].get(FORWARDED_TO)) else {}),
+        )
+
+    def _tell(self, kind: str, left_out: int) -> None:
+        self._log.info("refused requests left out", status=int(kind), count=left_out)
 
     async def _last_catch(self, problem: Exception, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         error = as_error(problem)

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
-from starlette.websockets import WebSocket, WebSocketState
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from paddock import errors
 from paddock.api.failures import as_error
@@ -40,6 +40,17 @@ async def refuse_socket(websocket: WebSocket, problem: Exception) -> None:
     receive: Receive = websocket.receive
     send: Send = websocket.send
     await close_socket(websocket.scope, receive, send, as_error(problem), accepted=accepted)
+
+
+async def receive_text(websocket: WebSocket) -> str:
+    """Of a client that may only send text: bytes are its mistake, not ours."""
+    message = await websocket.receive()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message["code"])
+    text: str | None = message.get("text")
+    if text is None:
+        raise errors.Invalid("Send text, not bytes.")
+    return text
 
 
 async def converse(outgoing: Coroutine[Any, Any, None], incoming: Coroutine[Any, Any, None]) -> None:

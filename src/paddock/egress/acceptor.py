@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from paddock.descriptors import descriptor_limit, for_one_sandbox, for_sandboxes
 from paddock.http1.stream_socket import StreamSocket
+from paddock.loop_turns import give_turn
 
 # The process or host is out of a resource, which passes; clients wait in the backlog meanwhile.
 _EXHAUSTED_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -64,6 +65,7 @@ class Acceptor:
         loop = asyncio.get_running_loop()
         while True:
             try:
+                await give_turn()
                 sock, _ = await loop.sock_accept(self._listener)
             except OSError as trouble:
                 if trouble.errno in _EXHAUSTED_ERRORS:

@@ -1,15 +1,18 @@
-"""WebSockets of the app: uvicorn's protocol, counted like any connection, and not held up by one who does not read."""
+"""WebSockets of the app: uvicorn's protocol, counted like any connection, and not held up by one who does not read, or
+who sends very many tiny frames."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from paddock.gateway.asgi_extensions import TRACKED
 from paddock.gateway.connections import TrackedConnection
 from paddock.gateway.write_stalls import StallTimer
+from paddock.loop_turns import give_turn
+from paddock.paced_transport import PacedTransport
 
 
 class AppWebSocketProtocol(WebSocketsSansIOProtocol):
@@ -23,7 +26,8 @@ class AppWebSocketProtocol(WebSocketsSansIOProtocol):
         self._stall: StallTimer | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
+        self._paced = PacedTransport(cast(asyncio.Transport, transport), super().data_received)
+        super().connection_made(cast(asyncio.Transport, self._paced))
         self._tracked = getattr(
             self.transport.get_protocol(), "tracked", None
         )  # of the front door that it came through
@@ -35,6 +39,18 @@ class AppWebSocketProtocol(WebSocketsSansIOProtocol):
         if self._tracked is not None:
             self._tracked.end()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._paced.receive(data)
+
+    async def receive(self) -> Any:
+        await give_turn()
+        return await super().receive()
+
+    def handle_cont(self, event: Any) -> None:
+        """Of a message that never ends, empty frames would be held without end: they have no size to be limited by."""
+        if event.data or event.fin:
+            super().handle_cont(event)
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from paddock.accounts.tokens import Tokens
 from paddock.api.mcp.port import INSIDE
+from paddock.gateway.exchange import HEAD_BYTES
 from paddock.mcp.app import PATH
+from paddock.paced_transport import PacedTransport
 
 _KEEP_ALIVE = 60
 
@@ -59,16 +63,60 @@ class McpInside:
                 transport.close()
 
 
+class _Flow(FlowControl):
+    """Reads nothing more while requests that were sent ahead wait: each answer would let in more than it takes away."""
+
+    def __init__(self, transport: asyncio.Transport, waiting: deque[Any]) -> None:
+        super().__init__(transport)
+        self._waiting = waiting
+
+    def resume_reading(self) -> None:
+        if not self._waiting:
+            super().resume_reading()
+
+
 class _Visitor(HttpToolsProtocol):
-    """uvicorn's own protocol, which also says when its connection is over."""
+    """uvicorn's own protocol, which also says when its connection is over.
+
+    It reads in slices, and refuses heads, trailers and extensions of chunks that have no end.
+    """
 
     def __init__(
         self, lost: asyncio.Future[None], config: uvicorn.Config, server: ServerState, state: dict[str, Any]
     ) -> None:
         super().__init__(config=config, server_state=server, app_state=state)
         self._lost = lost
+        self._framing = 0
+        """Bytes since the last that were part of a body, or ended a head."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._paced = PacedTransport(transport, self._feed)
+        super().connection_made(cast(asyncio.Transport, self._paced))
+        self.flow = _Flow(self.transport, self.pipeline)
+
+    def data_received(self, data: bytes) -> None:
+        self._paced.receive(data)
+
+    def on_headers_complete(self) -> None:
+        self._framing = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._framing = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._framing = 0
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         if not self._lost.done():
             self._lost.set_result(None)
+
+    def _feed(self, data: bytes) -> None:
+        self._framing += len(data)
+        if self._framing > HEAD_BYTES + len(data):
+            self.send_400_response("The request's framing is too long.")
+            return
+        super().data_received(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 
 from paddock.doctor.attempts import AttemptOutcome, Verdict
-from paddock.doctor.server import connections, network, pages, quotas, remains, text
+from paddock.doctor.server import connections, endless, network, pages, quotas, remains, text
 from paddock.doctor.server.target import Attack, NotTried, Target
 
 SERVER_ATTACKS: dict[str, tuple[str, Attack]] = {
@@ -26,9 +26,22 @@ SERVER_ATTACKS: dict[str, tuple[str, Attack]] = {
         text.listing,
     ),
     "server-costly-mcp": ("a remote MCP server's answer keeps the server from answering others", text.mcp_answer),
+    "server-endless-heads": (
+        "a server in a sandbox that never comes to its answer keeps the server from answering others",
+        endless.heads,
+    ),
+    "server-tiny-chunks": ("bodies in chunks of one byte keep the server from answering others", endless.tiny_chunks),
+    "server-pipelining": (
+        "refused requests that are sent ahead keep the server from answering others",
+        endless.pipelining,
+    ),
+    "server-tiny-frames": ("empty frames of a WebSocket keep the server from answering others", endless.tiny_frames),
     "server-silent-connections": ("connections that say nothing keep those with a key out", connections.silent),
     "server-undeletable": ("a sandbox resists its deletion", remains.undeletable),
-    "server-secrets": ("passwords, tickets and keys are left in logs and in the database", remains.secrets_kept),
+    "server-secrets": (
+        "passwords, tickets, keys and variables of deleted sandboxes are left in logs and in the database",
+        remains.secrets_kept,
+    ),
 }
 
 

@@ -1,7 +1,8 @@
 """An application inside a sandbox whose answers try all that an answer can do to a browser.
 
 ``python3 hostile_app.py MARK PORT...`` answers every request on these ports with the mark and the request's own
-headers, as JSON. Runs inside, with nothing but the standard library.
+headers, as JSON; at ``/heads`` and ``/chunks`` with small pieces (nearly) without end. Runs inside, with nothing but
+the standard library.
 """
 
 from __future__ import annotations
@@ -27,10 +28,20 @@ HEADERS = (
 )
 
 
+CHUNKS = 100_000
+
+
 class HostileApp(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        if self.path == "/heads":
+            while True:  # until nobody reads it any more
+                self.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 3000)
+        if self.path == "/chunks":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            self.wfile.write(b"1\r\na\r\n" * CHUNKS + b"0\r\n\r\n")
+            return
         said = {"mark": sys.argv[1], "headers": {name.lower(): value for name, value in self.headers.items()}}
         body = json.dumps(said).encode()
         self.send_response(200)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from pathlib import Path
 
 import httpx
 
 from paddock.doctor.server.target import REQUEST_TIMEOUT_S, Target
+
+_WIPED_S = 60.0
+"""Within which nothing of a deleted sandbox is left: SQLite's write-ahead log is emptied half a minute after it at the
+latest, when it can be."""
+_LOOK_S = 0.5
 
 
 async def undeletable(target: Target) -> str | None:
@@ -26,6 +32,7 @@ async def undeletable(target: Target) -> str | None:
 
 async def secrets_kept(target: Target) -> str | None:
     name = (await target.sandbox())["sandbox_id"]
+    variable, was_set = await _deleted_with_a_variable(target)
     password, ticket = secrets.token_hex(16), f"t_{secrets.token_hex(20)}"
     await target.member.post(
         "/sandboxes/create", json={"user_id": "doctor", "git_url": f"https://doctor:{password}@127.0.0.1:1/x.git"}
@@ -42,7 +49,24 @@ async def secrets_kept(target: Target) -> str | None:
     for what, secret in (("a password", password), ("a ticket", ticket), ("a key", target.key)):
         if found := [path for path, content in written.items() if secret.encode() in content]:
             return f"{what} was written into {found[0]}"
+    if not was_set:
+        return "a sandbox lacks the variable that it was made with, so nothing is known of what is left of it"
+    until = time.monotonic() + _WIPED_S
+    while found := [path for path, content in written.items() if variable.encode() in content]:
+        if time.monotonic() > until:
+            return f"a variable of a deleted sandbox is left in {found[0]}"
+        await asyncio.sleep(_LOOK_S)
+        written = await asyncio.to_thread(_written, target.home)
     return None
+
+
+async def _deleted_with_a_variable(target: Target) -> tuple[str, bool]:
+    """And whether it had been there."""
+    value = secrets.token_hex(20)
+    made = await target.sandbox(env={"DOCTORS_VALUE": value})
+    seen = await target.tool(made["sandbox_id"], "run_command", command='test -n "$DOCTORS_VALUE" && echo it is set')
+    (await target.member.delete(f"/sandboxes/{made['sandbox_id']}")).raise_for_status()
+    return value, "it is set" in str(seen)
 
 
 def _written(home: Path) -> dict[str, bytes]:

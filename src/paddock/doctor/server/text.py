@@ -1,13 +1,9 @@
-"""Attacks on the one process that serves everybody: text that costs much to read, from members and their sandboxes.
-
-Each is judged by what the server's own watchdog counts (``loop_stalls`` of ``/health``) and by how long others waited.
-"""
+"""Attacks on the one process that serves everybody: text that costs much to read, from members and their sandboxes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,10 +11,9 @@ from typing import Any
 
 import httpx
 
-from paddock.doctor.server.target import RESPONSIVE_S, Target
+from paddock.doctor.server.stalls import PULSE_S, stalled
+from paddock.doctor.server.target import Target
 
-_PULSE_S = 0.05
-_ROUNDS = 3
 _WORD = 60_000
 """Characters of one word, which once took 27 s."""
 _WORDY_GIT = f"""#!/bin/sh
@@ -126,7 +121,7 @@ async def _known(target: Target, server: str) -> httpx.Response:
             shown = await target.member.get(server)
             if shown.json()["status"] in ("ready", "failed"):
                 return shown
-            await asyncio.sleep(_PULSE_S)
+            await asyncio.sleep(PULSE_S)
 
 
 class _McpAnswer:
@@ -173,31 +168,11 @@ def _tool(target: Target, sandbox_id: str, name: str, **arguments: Any) -> Await
     return target.member.post(f"/sandboxes/{sandbox_id}/tools/{name}", json={"arguments": arguments})
 
 
-async def _stalled(target: Target, attack: Callable[[], Sequence[Awaitable[httpx.Response]]]) -> str | None:
-    """What others notice of it, each time that it is tried: what else a machine does may hold up the server, too, and
-    does not come back."""
-    for _ in range(_ROUNDS):
-        if (problem := await _stalled_once(target, attack())) is None:
-            return None
-    return problem
+async def _stalled(target: Target, ask: Callable[[], Sequence[Awaitable[httpx.Response]]]) -> str | None:
+    async def attack() -> str | None:
+        for answer in await asyncio.gather(*ask()):  # a refusal is a good answer, too
+            if answer.status_code in _NOT_ASKED:
+                return f"{answer.request.url.path} was not tried: it answered {answer.status_code}"
+        return None
 
-
-async def _stalled_once(target: Target, asked: Sequence[Awaitable[httpx.Response]]) -> str | None:
-    before = await _stalls(target)
-    attacks = asyncio.gather(*asked)
-    slowest = 0.0
-    while not attacks.done():
-        began = time.monotonic()
-        await target.admin.get("/health")
-        slowest = max(slowest, time.monotonic() - began)
-        await asyncio.sleep(_PULSE_S)
-    for answer in await attacks:  # a refusal is a good answer, too
-        if answer.status_code in _NOT_ASKED:
-            return f"{answer.request.url.path} was not tried: it answered {answer.status_code}"
-    if stalls := await _stalls(target) - before:
-        return f"the event loop was blocked {stalls} times, and others waited {slowest:.1f} s for an answer"
-    return f"others waited {slowest:.1f} s for an answer" if slowest > RESPONSIVE_S else None
-
-
-async def _stalls(target: Target) -> int:
-    return int((await target.admin.get("/health")).raise_for_status().json()["loop_stalls"])
+    return await stalled(target, attack)

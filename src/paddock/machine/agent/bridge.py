@@ -12,15 +12,17 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
 from paddock import errors
+from paddock.loop_turns import give_turn
 from paddock.machine.agent.failures import AgentRefusal
 from paddock.machine.agent.wire import ProtocolError
+from paddock.paced_transport import PacedTransport
 
 TOKEN_HEADER = "X-Paddock-Token"  # noqa: S105 - the header's name, not a token
 _PREFIX = "/paddock/v1"
@@ -134,6 +136,7 @@ class AgentBridge:
                 ping_timeout=_PONG_TIMEOUT_S,
                 max_size=_MAX_MESSAGE_BYTES,
                 max_queue=_MAX_BUFFERED_MESSAGES,
+                create_connection=_Channel,
                 **await _connect_options(endpoint),
             )
         except InvalidStatus as error:
@@ -141,6 +144,17 @@ class AgentBridge:
             raise BridgeRefused(f"The way to the sandbox's agent is closed (HTTP {status}).", status) from error
         except (OSError, TimeoutError, InvalidHandshake, InvalidURI) as error:
             raise BridgeRefused(f"The sandbox's agent cannot be reached: {error or 'no answer'}.") from error
+
+
+class _Channel(ClientConnection):
+    """Reads in slices: an agent may send very many empty frames."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._paced = PacedTransport(cast(asyncio.Transport, transport), super().data_received)
+        super().connection_made(cast(asyncio.Transport, self._paced))
+
+    def data_received(self, data: bytes) -> None:
+        self._paced.receive(data)
 
 
 class _Relay:
@@ -182,6 +196,7 @@ class _Relay:
     async def _outward(self) -> bool:
         with suppress(OSError, ConnectionClosed):
             async for message in self._channel:
+                await give_turn()
                 if isinstance(message, bytes):
                     await self._loop.sock_sendall(self._end, message)
                 elif message == "end":

@@ -18,6 +18,8 @@ WINDOW = 128 * 1024
 """Maximum bytes buffered here per follower."""
 _MAX_BYTES = 1 << 20
 """The same for an agent without windows."""
+_CHUNK_BYTES = 100
+"""Size of a chunk of output without its content: an agent may send it byte by byte."""
 _MAX_EVENTS = 10_000
 _MAX_EVENTS_BYTES = 512 * 1024
 """Maximum bytes of events buffered here; a path may have four kilobytes."""
@@ -96,7 +98,7 @@ class FollowCall(StreamCall[OutputChunk]):
         if self._windowed and self._waiting > WINDOW:
             raise ProtocolError("The sandbox's agent sent more output than it was allowed to.")
         self._put(chunk)
-        if self._waiting > _MAX_BYTES:
+        if self._waiting + _CHUNK_BYTES * len(self._items) > _MAX_BYTES:
             self._finish()
             self.stop()
 

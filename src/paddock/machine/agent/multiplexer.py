@@ -16,6 +16,7 @@ from enum import IntEnum
 from typing import Any, Protocol
 
 from paddock import errors
+from paddock.loop_turns import give_turn
 from paddock.machine.agent.wire import ProtocolError
 
 VERSION = 1
@@ -144,6 +145,7 @@ class Multiplexer:
                 await self.send(0, ChannelKind.PING)
 
     async def _frame(self) -> tuple[int, int, bytes]:
+        await give_turn()
         head = await self._exactly(_HEAD.size)
         number, kind, zero, length = _HEAD.unpack(head)
         if zero or length > PIECE or number >= CHANNELS:

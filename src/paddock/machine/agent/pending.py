@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from paddock import errors
+from paddock.loop_turns import give_turn
 from paddock.machine.agent.replies import FileEntry, read_refusal
 from paddock.machine.agent.wire import ProtocolError, Reader, ReplyKind
 
@@ -246,6 +247,7 @@ class StreamCall(PendingRequest, Generic[Item]):
 
     async def take(self) -> Item | None:
         """The next item; None at the end."""
+        await give_turn()
         while not self._items:
             if self._error is not None:
                 raise self._error

@@ -12,6 +12,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from paddock import errors
+from paddock.loop_turns import give_turn
 from paddock.providers.docker.engine import DockerEngine
 
 _SECONDS = 30.0
@@ -56,6 +57,7 @@ class EngineExec:
     async def read(self) -> bytes:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while not self._left:
+                await give_turn()
                 kind, length = _FRAME.unpack(await self._reader.readexactly(_FRAME.size))
                 if kind == _OUTPUT:
                     self._left = length

@@ -20,7 +20,7 @@ from paddock import errors
 from paddock.accounts.byte_budget import STREAM
 from paddock.api.auth import Authenticated, admit_with
 from paddock.api.compat.daytona.control.shapes import state_of
-from paddock.api.sockets import converse
+from paddock.api.sockets import converse, receive_text
 from paddock.lifecycle.bus import RowChanges
 
 router = APIRouter()
@@ -106,7 +106,10 @@ async def _listen(websocket: WebSocket) -> None:
 
 
 async def _packet(websocket: WebSocket) -> str:
-    packet = await websocket.receive_text()
+    try:
+        packet = await receive_text(websocket)
+    except errors.Invalid as problem:
+        raise _Over from problem
     if len(packet) > _MAX_PACKET:
         raise _Over
     return packet

@@ -13,7 +13,7 @@ from paddock import errors, json_limits
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxContext, ToolboxRoute, serve_socket
-from paddock.api.sockets import converse
+from paddock.api.sockets import converse, receive_text
 from paddock.clock import iso
 from paddock.models import CodeContext, CodeError, CreateCodeContext, Env, RunCode, Text
 from paddock.models.code import is_context_id
@@ -82,7 +82,7 @@ async def execute(websocket: WebSocket, sandbox_id: str) -> None:
     async def run(inside: ToolboxContext) -> None:
         await websocket.accept()
         try:
-            text = await websocket.receive_text()
+            text = await receive_text(websocket)
             json_limits.check(text.encode(errors="replace"))
             asked = Execute.model_validate_json(text)
             request = RunCode(

@@ -14,6 +14,7 @@ import structlog
 from paddock import errors, large_json
 from paddock.accounts.byte_budget import SMALL, Reservation
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
+from paddock.loop_turns import give_turn
 from paddock.machine.base import Machine, ProcessSpec, Stream
 from paddock.workers import Workers
 
@@ -151,6 +152,7 @@ class LanguageServer:
                         break
                     message = bytes(memoryview(held)[end + 4 : end + 4 + size])
                     del held[: end + 4 + size]
+                    await give_turn()
                     yield await large_json.loads(message, self._workers)
                 if len(held) <= SMALL:
                     self._holding.release()

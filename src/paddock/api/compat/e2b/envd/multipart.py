@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
+from paddock.loop_turns import give_turn
+
 _MAX_HEADERS = 16 * 1024
 _MAX_BOUNDARY = 200
 _BOUNDARY = re.compile(
@@ -48,6 +50,7 @@ class Multipart:
         async for _ in self._until_mark():  # a preamble is allowed, and means nothing
             pass
         while await self._another():
+            await give_turn()
             name, filename = _disposition(await self._headers())
             self._inside = True
             yield Part(name, filename, self._until_mark())

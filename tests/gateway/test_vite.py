@@ -54,7 +54,9 @@ def dev_server(local_bed: Bed, project: Path) -> Box:
         api.put(path, params={"path": "/workspace/project.tar"}, content=packed.getvalue()).raise_for_status()
     box.run("tar -xf project.tar --no-same-owner", timeout=120)
     box.run(f"cd project && node node_modules/vite/bin/vite.js --port {PORT} > ../log 2>&1", background=True)
-    box.run(f"until (: < /dev/tcp/127.0.0.1/{PORT}) 2>/dev/null; do sleep 0.1; done; cat log", timeout=PATIENCE_S)
+    # It listens on whichever loopback address "localhost" is first.
+    ready = "until grep -q Local: log; do sleep 0.1; done; echo ready"
+    assert box.run(ready, timeout=PATIENCE_S) == "ready\n", box.run("cat log")
     return box
 
 

@@ -26,6 +26,13 @@ async def lite(tmp_path: Path) -> AsyncIterator[Store]:
     await store.close()
 
 
+async def look_every(store: Store, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its next opening on, when it begins to look."""
+    await store.close()
+    monkeypatch.setattr(write_ahead_log, "_LOOK_INTERVAL_S", seconds)
+    await store.open()
+
+
 async def add(store: Store, row: SandboxRow) -> None:
     async with store.write(inline=True) as connection:
         await sandboxes.add(connection, row)
@@ -177,7 +184,7 @@ async def test_the_log_stays_small_while_others_write_without_a_pause(
 
 async def test_an_idle_database_has_an_empty_log(lite: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lite.file is not None
-    monkeypatch.setattr(write_ahead_log, "_LOOK_INTERVAL_S", 0.05)
+    await look_every(lite, 0.05, monkeypatch)
     rows = [a_sandbox(metadata={"fill": "x" * 4000}) for _ in range(20)]
     for row in rows:
         await add(lite, row)
@@ -190,9 +197,7 @@ async def test_transactions_that_change_nothing_do_not_delay_the_wiping_of_secre
     lite: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scheduler claims due deadlines several times a second, and hardly ever finds one."""
-    await lite.close()
-    monkeypatch.setattr(write_ahead_log, "_LOOK_INTERVAL_S", 0.2)
-    await lite.open()
+    await look_every(lite, 0.2, monkeypatch)
     for inline in (True, False):
         row = a_sandbox(env={"SECRET": "x" * 4000})
         await add(lite, row)

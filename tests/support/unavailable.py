@@ -16,7 +16,7 @@ import pytest
 _REASONS = "PADDOCK_TEST_UNAVAILABLE"
 """Found once, by the process that starts the workers: they must all collect the same tests."""
 _LEFT_OUT = pytest.StashKey[Counter[str]]()
-_FIXTURES = ("installation", "kind", "slot")
+_FIXTURES = ("installation", "kind", "chaos")
 """Those whose parameter is a kind of sandbox."""
 
 

@@ -40,7 +40,7 @@ _SHAPES: Final = {"/e2b/": e2b_response, "/daytona/": daytona_response}
 
 
 def create_app(settings: Settings | None = None, *, context: ServerContext | None = None) -> FastAPI:
-    """An app over its own house, or over one that was built elsewhere. The lifespan opens and closes it."""
+    """An app over a server context of its own, or over a given one. The lifespan opens and closes it."""
     context = context or build_context(settings or Settings())
 
     @asynccontextmanager

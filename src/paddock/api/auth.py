@@ -30,7 +30,7 @@ ADMITTED = "paddock.admitted"
 
 @dataclass(frozen=True, slots=True)
 class Authenticated:
-    """What a route needs: the house, and who is at its door."""
+    """What a route needs: the server context, and who sent the request."""
 
     context: ServerContext
     who: Principal

@@ -1,6 +1,6 @@
 """Which port of which sandbox a request is for: told by its host, by E2B's routing headers, or by its path.
 
-One function for whoever asks, so that the front door and the app can never disagree:
+One function, so that the gateway and the app can never disagree:
 
 - ``<port>-<key>.<any domain>``; the key may be followed by ``-`` and something that is ignored, as in E2B's host names.
   The domain is not looked at: a name that leads here is ours, and what it may do is decided by keys, links and tokens.

@@ -1,4 +1,4 @@
-"""What the front door offers the app beyond ASGI, among the extensions of a request's scope."""
+"""What ``GatewayProtocol`` offers the app beyond ASGI, as extensions of a request's scope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front door: looks at the head of every request and decides who answers it, the app or a sandbox.
+"""Reads the head of every request and decides what answers it: the app or a sandbox.
 
 It stands in uvicorn's place on each connection. What is for the app is handed on, byte for byte, one whole request at a
 time; where each ends is counted here, so that the next one is looked at too. What is for a port of a sandbox is served

@@ -30,7 +30,7 @@ class AppWebSocketProtocol(WebSocketsSansIOProtocol):
         super().connection_made(cast(asyncio.Transport, self._paced))
         self._tracked = getattr(
             self.transport.get_protocol(), "tracked", None
-        )  # of the front door that it came through
+        )  # of the GatewayProtocol that accepted it
         self._stall = StallTimer(self.transport, self.stall_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:

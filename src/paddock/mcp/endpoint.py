@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from paddock import errors, json_limits
 from paddock.mcp.tool_host import ToolHost
 
-DESK = "mcp_desk"
+TOOL_HOST = "mcp_tool_host"
 """Key of the tool host in the scope's state."""
 
 MAX_BODY = 8 << 20
@@ -65,7 +65,7 @@ class Endpoint:
             async with self._starting:
                 if self._manager is None:
                     self._manager = await self._start()
-        scope = {**scope, "state": {**scope.get("state", {}), DESK: host}}
+        scope = {**scope, "state": {**scope.get("state", {}), TOOL_HOST: host}}
         await self._manager.handle_request(scope, receive, send)
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from paddock import __version__, errors
 from paddock.mcp import answers
 from paddock.mcp.client_options import ClientOptions
-from paddock.mcp.endpoint import DESK
+from paddock.mcp.endpoint import TOOL_HOST
 from paddock.mcp.relay.names import is_relayed
 from paddock.mcp.tool_host import ToolHost
 from paddock.tools import catalogue
@@ -47,7 +47,7 @@ def serve(host: ToolHost | None, *, structured: bool = False) -> Server[Any]:
     no URL to set it in."""
 
     def at(ctx: Context) -> ToolHost:
-        found: ToolHost = ctx.request.state._state[DESK] if host is None else host  # type: ignore[union-attr]
+        found: ToolHost = ctx.request.state._state[TOOL_HOST] if host is None else host  # type: ignore[union-attr]
         return found
 
     def asked(ctx: Context) -> ClientOptions:

@@ -29,7 +29,7 @@ _GONE = frozenset({State.DELETING, State.DELETED, State.FAILED})
 
 
 class McpPort:
-    """An app; and to be closed with the house."""
+    """An app; closed together with the server."""
 
     def __init__(self, context: ServerContext, limiter: RateLimiter) -> None:
         self._context = context

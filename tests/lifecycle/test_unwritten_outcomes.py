@@ -64,7 +64,7 @@ async def test_an_outcome_is_tried_for_longer_than_an_intent(world: World, monke
                 patched.undo()  # there is room again
             return now() + full.refused * 0.1
 
-        patched.setattr(database, "_FREEING_PAUSE_S", 0.0)
+        patched.setattr(database, "_FREEING_RETRY_S", 0.0)
         patched.setattr(database.time, "monotonic", later)
         await world.context.controller.pause(world.alice, sandbox_id)
     assert await world.state(sandbox_id) is State.PAUSED

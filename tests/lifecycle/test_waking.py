@@ -93,7 +93,7 @@ async def test_one_that_is_paused_again_and_again_under_a_use_is_woken_each_time
         return await attach(self, wanted)
 
     monkeypatch.setattr(FaultyProvider, "attach", late)
-    monkeypatch.setattr(FaultyProvider, "at_hand", lambda self, wanted: None)
+    monkeypatch.setattr(FaultyProvider, "attached_machine", lambda self, wanted: None)
     async with controller.use(world.alice, sandbox_id) as use:
         assert await use.machine.stat("/workspace")
     assert (pauses, await world.state(sandbox_id)) == (0, State.RUNNING)

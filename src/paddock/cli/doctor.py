@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from paddock.doctor.checks import Diagnosis
     from paddock.doctor.plan import LeftOut, Plan
 
-Full = Annotated[bool, typer.Option("--full", help="Also run more than 250 escape attempts in sandboxes.")]
+Full = Annotated[bool, typer.Option("--full", help="Also try to break out, in more than 250 ways.")]
 _COLOURS = {"refused": "green", "not refused": "red", "documented": "yellow", "not tried": "yellow"}
 _ESCAPED_CODE = 1
 _UNTESTED_CODE = 3

@@ -122,3 +122,13 @@ async def test_a_disk_larger_than_what_is_left_shows_its_share_until_there_is_ro
     shown = int(await inside.says("df --output=avail -m /workspace | tail -1"))
     assert shown < storage.free_mb - storage.reserve_mb + 1024, "df tells what there really is"
     await inside.says("echo text > /workspace/file")
+
+
+@as_root
+async def test_the_kernel_does_not_fill_the_inode_tables_of_a_new_disk_with_zeros(place: Place) -> None:
+    inside = await place.create()
+    await place.need(inside.sandbox_id, "disk limit")
+    image = str(place.folder(inside.sandbox_id) / "disk.img")
+    loops = [path for path in Path("/sys/block").glob("loop*/loop/backing_file") if path.read_text().strip() == image]
+    options = [Path("/proc/fs/ext4", path.parts[3], "options").read_text().split() for path in loops]
+    assert [("noinit_itable" in each) for each in options] == [True]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
+import resource
 import sys
 import sysconfig
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -109,16 +111,29 @@ async def test_bringing_it_twice_at_once_is_harmless(fresh: Sandbox, tmp_path: P
     assert (await fresh.run("'fine'")).text == "fine"
 
 
-def test_the_kit_leaves_out_what_nobody_needs_and_has_bytecode(tmp_path: Path) -> None:
-    made = kit.make(tmp_path)
+async def test_the_kit_leaves_out_what_nobody_needs_and_has_bytecode(tmp_path: Path) -> None:
+    made = await kit.make(tmp_path)
     assert made is not None
-    assert kit.make(tmp_path) == made
+    assert await kit.make(tmp_path) == made
     with tarfile.open(made.path) as tar:
         names = set(tar.getnames())
     assert {"ipykernel/__init__.py", "jupyter_client/__init__.py", "zmq/__init__.py"} <= names
     assert not any(name.startswith(("debugpy/", "jedi/", "pip/", "pytest/", "paddock/")) for name in names)
     assert any(name.startswith("ipykernel/__pycache__/kernelapp.cpython-") for name in names)
     assert made.path.stat().st_size < 64 << 20
+
+
+async def test_packing_the_kit_takes_no_time_of_the_servers_interpreter(tmp_path: Path) -> None:
+    before = time.process_time(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    await kit.make(tmp_path)
+    own, after = time.process_time() - before[0], resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before[1].ru_utime - before[1].ru_stime > own
+
+
+async def test_an_archive_that_cannot_be_written_is_an_error_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(errors.Unavailable, match="Not a directory"):
+        await kit.make(tmp_path / "file" / "folder")
 
 
 @pytest.mark.parametrize("path", sorted(INSIDE.glob("*.py")), ids=lambda path: path.name)

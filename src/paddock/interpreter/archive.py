@@ -6,16 +6,25 @@ compile anew.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import importlib.util
+import json
 import os
 import py_compile
 import secrets
+import sys
 import tarfile
 import tempfile
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from paddock import errors
+from paddock.machine.threads import in_thread
+
+_NICENESS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +49,44 @@ def find(folder: Path, kind: str, fingerprint: str) -> Archive | None:
     return Archive(path, name) if path.exists() else None
 
 
-def make(folder: Path, kind: str, fingerprint: str, sources: Iterable[Source]) -> Archive:
-    """The archive of these sources, made now unless an earlier server has."""
+async def make(folder: Path, kind: str, fingerprint: str, sources: Iterable[Source]) -> Archive:
+    """The archive of these sources, made now unless an earlier server has.
+
+    In another process: a thread that compiles thousands of files would keep the event loop waiting for the GIL.
+    """
+    if found := await in_thread(find, folder, kind, fingerprint):
+        return found
     name = _name(kind, fingerprint)
-    path = folder / f"{name}.tar"
-    if not path.exists():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        unfinished = path.with_suffix(f".{secrets.token_hex(4)}")
-        try:
-            with tarfile.open(unfinished, "w") as tar, tempfile.TemporaryDirectory() as scratch:
-                for source in sources:
-                    _add(tar, source, Path(scratch))
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
-    return Archive(path, name)
+    listed = await in_thread(lambda: json.dumps([[os.fspath(source.path), source.place] for source in sources]))
+    maker = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", __name__, str(folder), name, stdin=PIPE, stdout=DEVNULL, stderr=PIPE
+    )
+    try:
+        said = (await maker.communicate(listed.encode()))[1].decode(errors="replace")
+    finally:
+        if maker.returncode is None:
+            maker.kill()
+            await asyncio.shield(maker.wait())
+    if maker.returncode != 0:
+        raise errors.Unavailable(f"The files of the interpreter could not be packed: {said.strip()[-300:]}")
+    return Archive(folder / f"{name}.tar", name)
+
+
+def main() -> None:
+    folder, name = Path(sys.argv[1]), sys.argv[2]
+    os.nice(_NICENESS)
+    sources = [Source(Path(path), place) for path, place in json.load(sys.stdin)]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    unfinished = folder / f"{name}.{secrets.token_hex(4)}"
+    try:
+        with tarfile.open(unfinished, "w") as tar, tempfile.TemporaryDirectory() as scratch:
+            for source in sources:
+                _add(tar, source, Path(scratch))
+        unfinished.replace(folder / f"{name}.tar")
+    except OSError as error:
+        sys.exit(str(error))
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def _name(kind: str, fingerprint: str) -> str:
@@ -87,3 +119,7 @@ def _anybodys(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.mode = 0o644
     entry.mtime = int(entry.mtime)
     return entry
+
+
+if __name__ == "__main__":
+    main()

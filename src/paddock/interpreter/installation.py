@@ -111,7 +111,7 @@ class Installation:
     async def _archives(self) -> tuple[Archive, Archive | None]:
         async with self._making:
             if self._made is None:
-                self._made = await in_thread(lambda: (_program(self._folder), kit.make(self._folder)))
+                self._made = await _program(self._folder), await kit.make(self._folder)
             return self._made
 
     async def _probe(self, machine: Machine) -> _Probed:
@@ -136,12 +136,17 @@ class Installation:
         await _run(machine, [PYTHON, "-c", _UNPACK, _FOLDER, sent.name, arrived, tag], "root", "unpack the interpreter")
 
 
-def _program(folder: Path) -> Archive:
+async def _program(folder: Path) -> Archive:
+    places, fingerprint = await in_thread(_program_files)
+    sources = (Source(path, place) for path, place in places.items())
+    return await archive.make(folder, "program", f"{sys.implementation.cache_tag}\n{fingerprint}", sources)
+
+
+def _program_files() -> tuple[dict[Path, str], str]:
+    """The place of each in the archive, and what tells one version of all of them from another."""
     files = sorted(path for path in _INSIDE.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
     places = {path: f"{_PACKAGE}/{path.relative_to(_INSIDE).as_posix()}" for path in files}
-    fingerprint = "\n".join(f"{place}\n{path.read_text()}" for path, place in places.items())
-    sources = (Source(path, place) for path, place in places.items())
-    return archive.make(folder, "program", f"{sys.implementation.cache_tag}\n{fingerprint}", sources)
+    return places, "\n".join(f"{place}\n{path.read_text()}" for path, place in places.items())
 
 
 async def _chunks(path: Path) -> AsyncIterator[bytes]:

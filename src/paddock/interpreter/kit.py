@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 
 from paddock.interpreter import archive
 from paddock.interpreter.archive import Archive, Source
+from paddock.machine.threads import in_thread
 
 ROOTS = ("ipykernel", "jupyter-client")
 LEFT_OUT = frozenset({"debugpy", "jedi", "parso", "tzdata"})
@@ -29,13 +30,13 @@ def abi() -> str:
     return str(sysconfig.get_config_var("SOABI"))
 
 
-def make(folder: Path) -> Archive | None:
+async def make(folder: Path) -> Archive | None:
     """None where this environment does not have it: the extra ``interpreter`` is not installed."""
-    found = _closure()
+    found = await in_thread(_closure)
     if found is None:
         return None
     fingerprint = "\n".join([abi(), *sorted(f"{each.name}=={each.version}" for each in found)])
-    return archive.make(folder, "kit", fingerprint, (source for each in found for source in _files(each)))
+    return await archive.make(folder, "kit", fingerprint, (source for each in found for source in _files(each)))
 
 
 def _closure() -> list[Distribution] | None:

@@ -132,7 +132,7 @@ class KitDownload:
                 if reason := await self._download(target, lock, packages):
                     self._failed = (time.monotonic() + _RETRY_AFTER_FAILURE_S, reason)
                     raise errors.InterpreterMissing(_advice(abi, reason))
-                made = await in_thread(lambda: archive.make(self._folder, "kit", fingerprint, _files(packages)))
+                made = await archive.make(self._folder, "kit", fingerprint, _files(packages))
             seconds, size = round(time.monotonic() - began, 1), made.path.stat().st_size
             log.info("the kernels of run_code are here", python=abi, seconds=seconds, bytes=size)
             return made

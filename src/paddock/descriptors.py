@@ -8,10 +8,18 @@ server itself, needs.
 
 from __future__ import annotations
 
+import errno
 import resource
 
 _MOST = 1 << 20
 _LEAST_RESERVED = 256
+EXHAUSTED_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""Of accept(2): the process or the machine is out of a resource, which passes. Clients wait in the backlog."""
+GONE_ERRORS = frozenset(
+    getattr(errno, name)
+    for name in ("ECONNABORTED", "EPROTO", "EPERM", "ENETDOWN", "EHOSTUNREACH", "ENETUNREACH", "EHOSTDOWN", "ENONET")
+)
+"""Of accept(2) on Linux: what befell a connection that was still in the backlog."""
 
 
 def descriptor_limit() -> int:

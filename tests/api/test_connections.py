@@ -283,7 +283,7 @@ def test_a_request_that_was_let_in_outlives_those_that_have_shown_nothing() -> N
         tracked.close = lambda name=name: gone.append(name)
         tracked.busy()
     came["known"].prove()
-    came["visitor"].let_in()
+    came["visitor"].admit()
     came["idle with a key"].prove()
     came["idle with a key"].idle()
     for number in range(3):

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from paddock import errors
 from paddock.egress.addresses import PrivateAccess
 from paddock.egress.gate import EgressGate
-from paddock.egress.limits import Limits
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.proxy import EgressProxy
 from paddock.egress.records import EgressLedger, EgressRecord
+from paddock.egress.traffic import Limits
 from tests.support.waiting import PATIENCE_S, until
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")

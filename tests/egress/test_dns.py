@@ -10,11 +10,10 @@ from ipaddress import ip_address
 
 import pytest
 
-from paddock.egress.dns import AAAA, HTTPS, A, DnsCode
-from paddock.egress.dns_relay import DnsRelay
+from paddock.egress.dns import AAAA, HTTPS, A, DnsCode, DnsRelay
 from paddock.egress.gate import EgressGate
-from paddock.egress.limits import Limits
 from paddock.egress.policy import EgressPolicy
+from paddock.egress.traffic import Limits
 from tests.egress.conftest import Make
 from tests.egress.outside import Names
 from tests.support.waiting import PATIENCE_S, until

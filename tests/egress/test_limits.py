@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from paddock.egress.limits import Limits
+from paddock.egress.traffic import Limits
 from tests.egress.conftest import Make, Serve
 from tests.egress.sites import echo, web
 from tests.support.waiting import PATIENCE_S, until

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from paddock.egress.policy import EgressPolicy
-from paddock.egress.variables import proxy_variables
+from paddock.egress.proxy import proxy_variables
 from tests.egress.conftest import Make, Serve
 from tests.egress.namespaces import Namespace, new_namespace
 from tests.egress.outside import Sandbox

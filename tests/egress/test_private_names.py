@@ -6,8 +6,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from paddock.egress.addresses import PrivateAccess
-from paddock.egress.entries import ClosedEntry, closed_entry
+from paddock.egress.addresses import ClosedEntry, PrivateAccess, closed_entry
 from paddock.egress.gate import EgressGate
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.rules import Rule

@@ -13,11 +13,11 @@ import pytest
 from paddock.egress import gate as gate_module
 from paddock.egress.addresses import PrivateAccess
 from paddock.egress.dial import Dialled, dial
-from paddock.egress.dns_relay import DnsRelay
+from paddock.egress.dns import DnsRelay
 from paddock.egress.gate import EgressGate
-from paddock.egress.limits import Limits
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressLedger
+from paddock.egress.traffic import Limits
 from paddock.egress.transparent import NAME_SERVER, TransparentProxy, ruleset
 from paddock.http1.hosts import Address
 from tests.egress.conftest import Serve

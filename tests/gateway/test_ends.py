@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock import errors
-from paddock.http1.body_framing import ChunkedEnd
+from paddock.http1.body import ChunkedEnd
 
 
 def encode(pieces: list[bytes], trailer: bytes = b"") -> bytes:

@@ -10,7 +10,7 @@ from http.client import HTTPConnection, HTTPResponse
 
 import pytest
 
-from paddock.gateway.direct_upload import LEAST, DirectBody
+from paddock.gateway.asgi_extensions import MIN_DIRECT_BYTES, DirectBody
 from tests.gateway.bed import Bed, Box
 from tests.support.waiting import PATIENCE_S
 
@@ -18,16 +18,16 @@ LARGE = os.urandom(1 << 16) * 80  # five megabytes
 
 
 @pytest.fixture
-def poured(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
+def copied(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     """How many bytes each upload had that asked for the kernel's way."""
     seen: list[int | None] = []
-    original = DirectBody.pour
+    original = DirectBody.copy_to
 
-    async def pour(self: DirectBody, file: int) -> int | None:
+    async def copy_to(self: DirectBody, file: int) -> int | None:
         seen.append(await original(self, file))
         return seen[-1]
 
-    monkeypatch.setattr(DirectBody, "pour", pour)
+    monkeypatch.setattr(DirectBody, "copy_to", copy_to)
     return seen
 
 
@@ -48,22 +48,22 @@ def digest(box: Box, path: str) -> str:
 
 
 def test_it_arrives_whole_and_the_connection_goes_on(
-    wire: HTTPConnection, local_box: Box, poured: list[int | None]
+    wire: HTTPConnection, local_box: Box, copied: list[int | None]
 ) -> None:
     for turn in range(3):
         body = LARGE + str(turn).encode()
         answer = put(wire, local_box, "/workspace/large", body)
         assert (answer.status, b"Wrote 52428" in answer.read()) == (200, True)
         assert digest(local_box, "/workspace/large") == hashlib.sha256(body).hexdigest()
-    assert poured == [len(LARGE) + 1] * 3
+    assert copied == [len(LARGE) + 1] * 3
 
 
-def test_a_small_one_is_not_worth_it(wire: HTTPConnection, local_box: Box, poured: list[int | None]) -> None:
-    assert put(wire, local_box, "/workspace/small", b"x" * (LEAST - 1)).read()
-    assert poured == []
+def test_a_small_one_is_not_worth_it(wire: HTTPConnection, local_box: Box, copied: list[int | None]) -> None:
+    assert put(wire, local_box, "/workspace/small", b"x" * (MIN_DIRECT_BYTES - 1)).read()
+    assert copied == []
 
 
-def test_a_chunked_one_is_read_in_pieces(wire: HTTPConnection, local_box: Box, poured: list[int | None]) -> None:
+def test_a_chunked_one_is_read_in_pieces(wire: HTTPConnection, local_box: Box, copied: list[int | None]) -> None:
     wire.request(
         "PUT",
         f"/sandboxes/{local_box.sandbox_id}/files?path=/workspace/chunked",
@@ -73,10 +73,10 @@ def test_a_chunked_one_is_read_in_pieces(wire: HTTPConnection, local_box: Box, p
     )
     assert wire.getresponse().status == 200
     assert digest(local_box, "/workspace/chunked") == hashlib.sha256(LARGE + LARGE).hexdigest()
-    assert poured == []
+    assert copied == []
 
 
-def test_a_client_that_waits_to_be_asked_is_asked(local_box: Box, poured: list[int | None]) -> None:
+def test_a_client_that_waits_to_be_asked_is_asked(local_box: Box, copied: list[int | None]) -> None:
     head = (
         f"PUT /sandboxes/{local_box.sandbox_id}/files?path=/workspace/expected HTTP/1.1\r\nHost: localhost\r\n"
         f"X-API-Key: {local_box.bed.key}\r\nContent-Length: {len(LARGE)}\r\nExpect: 100-continue\r\n\r\n"
@@ -87,7 +87,7 @@ def test_a_client_that_waits_to_be_asked_is_asked(local_box: Box, poured: list[i
         client.sendall(LARGE)
         assert client.recv(15) == b"HTTP/1.1 200 OK"
     assert digest(local_box, "/workspace/expected") == hashlib.sha256(LARGE).hexdigest()
-    assert poured == [len(LARGE)]
+    assert copied == [len(LARGE)]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a sandbox a disk of its own")

@@ -10,7 +10,7 @@ import pytest
 
 from paddock.ids import new_process_id
 from paddock.machine.agent import AgentMachine
-from paddock.machine.agent.direct_exec import undisturbed
+from paddock.machine.agent.environment import undisturbed
 from paddock.machine.base import ProcessSpec
 from tests.support.waiting import PATIENCE_S
 

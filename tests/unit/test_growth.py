@@ -18,9 +18,9 @@ from paddock.api.compat.e2b.envd import connect
 from paddock.api.compat.e2b.envd.multipart import BadMultipart, Multipart, boundary_of
 from paddock.browser import client as browser
 from paddock.egress import dns, peek
-from paddock.gateway.request import read_port_request
+from paddock.gateway.request import read_request
 from paddock.http1 import head
-from paddock.http1.body_framing import ChunkedEnd
+from paddock.http1.body import ChunkedEnd
 from paddock.interpreter import client as interpreter
 from paddock.machine.lines import LineBuffer
 from paddock.mcp.relay import definitions
@@ -206,7 +206,8 @@ CASES: dict[str, tuple[Make, Work, int]] = {
     "command line": (lambda n: "a '" * n, words_of, SIZE),
     "excerpt": (lambda n: "a" * n, lambda text: excerpt.cut(text, 30_000, ""), SIZE * 10),
     "request head": (
-        lambda n: b"GET /p/a/1/ HTTP/1.1\r\nhost: a\r\n" + b"a:\r\n" * n + b"\r\n", refused(read_port_request), SIZE,
+        lambda n: b"GET /p/a/1/ HTTP/1.1\r\nhost: a\r\n" + b"a:\r\n" * n + b"\r\n",
+        refused(lambda data: read_request(data, frozenset())), SIZE,
     ),
     "request head, one value": (
         lambda n: b"GET / HTTP/1.1\r\na: " + b" \t" * n + b"\r\n\r\n", refused(head.parse_request), SIZE * 4,

@@ -14,7 +14,7 @@ import pytest
 from paddock import errors, redaction
 from paddock.api import frames
 from paddock.client.sse import EventDecoder
-from paddock.egress.entries import closed_entry
+from paddock.egress.addresses import closed_entry
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.rules import Rule
 from paddock.store import listing, sandboxes, search

@@ -8,8 +8,7 @@ from typing import Self
 from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
-from paddock.gateway.asgi_extensions import DIRECT_BODY
-from paddock.gateway.direct_upload import BodyCut, DirectBody
+from paddock.gateway.asgi_extensions import DIRECT_BODY, BodyCut, DirectBody
 
 
 class Upload(AsyncIterator[bytes]):
@@ -25,10 +24,10 @@ class Upload(AsyncIterator[bytes]):
         self._begun = True
         return await anext(self._chunks)
 
-    async def pour(self, file: int) -> int | None:
+    async def copy_to(self, file: int) -> int | None:
         if self._direct is None or self._begun:
             return None
         try:
-            return await self._direct.pour(file)
+            return await self._direct.copy_to(file)
         except BodyCut:
             raise ClientDisconnect from None

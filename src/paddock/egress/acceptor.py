@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import socket
 from collections.abc import Awaitable, Callable
 
-from paddock.descriptors import descriptor_limit, for_one_sandbox, for_sandboxes
+from paddock.descriptors import EXHAUSTED_ERRORS, GONE_ERRORS, descriptor_limit, for_one_sandbox, for_sandboxes
 from paddock.http1.stream_socket import StreamSocket
 from paddock.loop_turns import give_turn
 
-# The process or host is out of a resource, which passes; clients wait in the backlog meanwhile.
-_EXHAUSTED_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-# Linux reports on accept the errors of a connection that was still in the backlog: see accept(2).
-_CONNECTION_ERRORS = (
-    errno.ECONNABORTED,
-    errno.EPROTO,
-    errno.EPERM,
-    errno.ENETDOWN,
-    errno.EHOSTUNREACH,
-    errno.ENETUNREACH,
-)
 _RETRY_S = 0.2
 
 
@@ -68,9 +56,9 @@ class Acceptor:
                 await give_turn()
                 sock, _ = await loop.sock_accept(self._listener)
             except OSError as trouble:
-                if trouble.errno in _EXHAUSTED_ERRORS:
+                if trouble.errno in EXHAUSTED_ERRORS:
                     await asyncio.sleep(_RETRY_S)
-                elif trouble.errno not in _CONNECTION_ERRORS:
+                elif trouble.errno not in GONE_ERRORS:
                     raise
                 continue
             self._begin(sock)

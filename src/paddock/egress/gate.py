@@ -5,8 +5,10 @@ Proxy, transparent proxy and DNS relay of a sandbox share one gate: one policy, 
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
+from typing import Self
 
 from paddock import errors
 from paddock.egress.addresses import PrivateAccess
@@ -15,7 +17,7 @@ from paddock.egress.dial import dial
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.records import ConnectionEntry, EgressLedger, EgressReport
 from paddock.egress.resolve import Resolve
-from paddock.http1.hosts import Address, Host, unmapped
+from paddock.http1.hosts import Address, Host, parse_host, unmapped
 from paddock.http1.stream_socket import StreamSocket
 
 _MAX_NAMES_PER_ADDRESS = 16
@@ -27,14 +29,14 @@ class EgressConnection:
 
     def __init__(
         self,
-        wire: StreamSocket,
-        passage: ConnectionEntry,
+        stream: StreamSocket,
+        entry: ConnectionEntry,
         names: Sequence[str],
         address: Address,
         resolved: Sequence[str],
     ) -> None:
-        self.wire = wire
-        self.passage = passage
+        self.stream = stream
+        self.entry = entry
         self.names = names
         self.resolved = resolved
         self.address = address
@@ -94,9 +96,9 @@ class EgressGate:
         """Apply a new policy to new connections at once, and close open ones that are no longer allowed."""
         self.policy = policy
         for connection in list(self._open):
-            port = connection.passage.port
+            port = connection.entry.port
             if why := self.refusal(connection.names, connection.address, port, connection.resolved):
-                connection.passage.end(f"cut by a change of the policy: {why}")
+                connection.entry.end(f"cut by a change of the policy: {why}")
                 if connection.cut is not None:
                     connection.cut()
 
@@ -140,39 +142,39 @@ class EgressGate:
         ``meant`` is the address that a client was given for the name ``host``: used if it is one of the name's
         addresses. ``names`` are those by which the address ``host`` became known.
         """
-        passage = self.ledger.begin(str(host), port)
+        entry = self.ledger.begin(str(host), port)
         try:
-            await passage.ready()
+            await entry.ready()
             if isinstance(host, str):
                 addresses = await self._meant(host, port, meant)
-                return await self._connect(addresses, (host,), (host,), passage, seconds)
-            return await self._connect([host], names, self.learned.names_of(host), passage, seconds)
+                return await self._connect(addresses, (host,), (host,), entry, seconds)
+            return await self._connect([host], names, self.learned.names_of(host), entry, seconds)
         except errors.Forbidden as trouble:
-            self.refused(passage, trouble)
+            self.refused(entry, trouble)
             raise
         except errors.PaddockError as trouble:
-            passage.end(trouble.message)
+            entry.end(trouble.message)
             raise
         except TimeoutError:
-            passage.end("no answer in time")
+            entry.end("no answer in time")
             raise
         finally:
-            if passage.address is None:
-                passage.end("given up")
+            if entry.address is None:
+                entry.end("given up")
 
     @staticmethod
-    def refused(passage: ConnectionEntry, trouble: errors.Forbidden) -> None:
+    def refused(entry: ConnectionEntry, trouble: errors.Forbidden) -> None:
         """Record a refusal with the address to which the name was resolved, so that the operator sees what was
         attempted."""
         if isinstance(trouble, EgressRefused) and trouble.address is not None:
-            passage.address = str(trouble.address)
-        passage.end(trouble.message, allowed=False)
+            entry.address = str(trouble.address)
+        entry.end(trouble.message, allowed=False)
 
     def finish(self, connection: EgressConnection, reason: str) -> None:
         self._open.discard(connection)
-        connection.passage.left_unread(bytes_acked_and_received(connection.wire.sock)[1])
-        connection.wire.close()
-        connection.passage.end(reason)
+        connection.entry.left_unread(bytes_acked_and_received(connection.stream.sock)[1])
+        connection.stream.close()
+        connection.entry.end(reason)
 
     async def _meant(self, name: str, port: int, meant: Address | None) -> Sequence[Address]:
         if meant is not None and name in self.learned.names_of(meant):
@@ -185,29 +187,29 @@ class EgressGate:
         addresses: Sequence[Address],
         names: Sequence[str],
         resolved: Sequence[str],
-        passage: ConnectionEntry,
+        entry: ConnectionEntry,
         seconds: float,
     ) -> EgressConnection:
         for address in addresses:
-            if why := self.refusal(names, address, passage.port, resolved):
+            if why := self.refusal(names, address, entry.port, resolved):
                 raise EgressRefused(why, address)
-        address, sock = await dial(addresses, passage.port, seconds)
-        wire = StreamSocket(sock)
+        address, sock = await dial(addresses, entry.port, seconds)
+        stream = StreamSocket(sock)
         try:
-            return self._opened(EgressConnection(wire, passage, names, address, resolved))
+            return self._opened(EgressConnection(stream, entry, names, address, resolved))
         except BaseException:
-            wire.reset()
+            stream.reset()
             raise
 
     def _opened(self, connection: EgressConnection) -> EgressConnection:
-        sock, address, passage = connection.wire.sock, connection.address, connection.passage
+        sock, address, entry = connection.stream.sock, connection.address, connection.entry
         if self._reach.is_self(str(sock.getsockname()[0]), str(sock.getpeername()[0]), connection.resolved):
             raise EgressRefused("an address of the host itself is never reachable from a sandbox", address)
         # The policy may have changed while connecting.
-        if why := self.refusal(connection.names, address, passage.port, connection.resolved):
+        if why := self.refusal(connection.names, address, entry.port, connection.resolved):
             raise EgressRefused(why, address)
-        passage.address = str(address)
-        connection.wire.ready = passage.ready
+        entry.address = str(address)
+        connection.stream.ready = entry.ready
         self._open.add(connection)
         return connection
 
@@ -221,3 +223,36 @@ class EgressGate:
         if port is not None:
             return self.refusal((name,), answer, port, (name,))
         return self.unreachable(answer, None, (name,))
+
+
+class OutboundConnection:
+    """``sock`` is connected and non-blocking. It is shut down when a policy change forbids the connection."""
+
+    def __init__(self, gate: EgressGate, connection: EgressConnection) -> None:
+        self._gate = gate
+        self._connection = connection
+        self.sock: socket.socket = connection.stream.sock.dup()
+        self.sock.setblocking(False)
+        connection.cut = self._cut
+
+    @classmethod
+    async def open(cls, gate: EgressGate, host: str, port: int, seconds: float) -> Self:
+        """Connect to a host, in any spelling that ``parse_host`` accepts. Raises Forbidden if the policy refuses it."""
+        try:
+            return cls(gate, await gate.connect(parse_host(host), port, seconds))
+        except errors.Forbidden as refusal:
+            raise errors.Forbidden(f"{host}:{port} cannot be reached from this sandbox: {refusal.message}") from None
+
+    def close(self) -> None:
+        """Record the end. The caller has closed ``sock``, or passed it on to its new owner."""
+        acked, received = bytes_acked_and_received(self._connection.stream.sock)
+        self._connection.entry.sent(acked)
+        self._connection.entry.received(received)
+        self._gate.finish(self._connection, "complete")
+
+    def _cut(self) -> None:
+        self._connection.stream.reset()
+        try:
+            self.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:  # closed already
+            return

@@ -34,7 +34,7 @@ class Peeked:
 
 
 async def peek(client: StreamSocket, seconds: float, most: int) -> Peeked:
-    """Wait for the bytes needed; gives up on a client that waits for the server to speak first."""
+    """Wait for the bytes needed; gives up on a client that waits for the server to send first."""
     try:
         async with asyncio.timeout(seconds):
             while True:

@@ -24,12 +24,11 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address
 
 from paddock import errors
-from paddock.egress import answers
 from paddock.egress.acceptor import Acceptor
 from paddock.egress.gate import EgressConnection, EgressGate
-from paddock.egress.limits import Limits
 from paddock.egress.peek import Peeked, peek
-from paddock.egress.relay import relay
+from paddock.egress.proxy import denied
+from paddock.egress.traffic import Limits, tunnel
 from paddock.http1.hosts import Address, unmapped
 from paddock.http1.stream_socket import StreamSocket
 
@@ -47,7 +46,7 @@ table inet paddock_egress {{
     meta l4proto {{ tcp, udp }} th dport 53 redirect to :{dns_port}
     meta l4proto tcp redirect to :{tcp_port}
   }}
-  chain fence {{
+  chain filter_output {{
     type filter hook output priority 0; policy drop;
     ct state established,related accept
     ip daddr 127.0.0.0/8 accept
@@ -83,7 +82,7 @@ class TransparentProxy:
             peeked = await self._peek(client, address, port)
             server = await self._connect(client, address, port, peeked)
             if server is not None:
-                await self._relay(client, server)
+                await self._carry(client, server)
         except OSError:
             client.reset()  # the client disconnected
         except asyncio.CancelledError:
@@ -116,7 +115,7 @@ class TransparentProxy:
                 server = await self._gate.connect(peeked.name, port, seconds, meant=address)
         except errors.Forbidden as trouble:
             if peeked.http:
-                await client.send(answers.denied(str(peeked.name or address), port, trouble.message))
+                await client.send(denied(str(peeked.name or address), port, trouble.message))
                 await client.linger()
             else:
                 client.reset()
@@ -125,13 +124,13 @@ class TransparentProxy:
             client.reset()  # the closest to "connection refused" for a connection that is already accepted
             return None
         server.cut = task.cancel if task is not None else None
-        client.ready = server.passage.ready
+        client.ready = server.entry.ready
         return server
 
-    async def _relay(self, client: StreamSocket, server: EgressConnection) -> None:
+    async def _carry(self, client: StreamSocket, server: EgressConnection) -> None:
         how = "closed with the proxy"
         try:
-            how = await relay(client, server.wire, server.passage, self._limits.idle_seconds)
+            how = await tunnel(client, server.stream, server.entry, self._limits.idle_seconds)
         finally:
             self._gate.finish(server, how)
 

@@ -1,4 +1,4 @@
-"""Who may open a port of a sandbox. Asked anew for every request: a proxy may carry many clients on one connection.
+"""Who may open a port of a sandbox. Checked for every request: a proxy may carry many clients on one connection.
 
 A link or a ticket opens it, an API key of the sandbox's owner or of an admin, its traffic token, a cookie; and where
 the sandbox's ports are public, everybody may. A cookie is the only one of these that a browser sends by itself, so it
@@ -62,7 +62,7 @@ class AccessGranted:
     cookie: str | None = None
     """To be set, before the browser is sent to the same address without its link or ticket."""
     as_public: bool = False
-    """Only because the sandbox's ports are open to everybody."""
+    """Only because the sandbox's ports are public."""
 
 
 class Access:
@@ -72,7 +72,7 @@ class Access:
         self._clock = clock
 
     async def check(self, request: PortRequest, sandbox: SandboxRow, *, secure: bool) -> AccessGranted:
-        """``secure``: whether the browser speaks TLS, with us or with a proxy in front of us. Raises Refused."""
+        """``secure``: whether the browser speaks TLS, with us or with a proxy in front of us. Raises AccessDenied."""
         who, secret = await self.principal(request)
         if who is None or not who.is_admin:
             await self._check_owner(sandbox)
@@ -97,14 +97,14 @@ class Access:
         )
 
     async def _check_owner(self, sandbox: SandboxRow) -> None:
-        """Whoever is locked out is so with all links, tokens and cookies, and serves nobody by public ports either."""
+        """Links, tokens, cookies and public ports of a disabled user are refused, too."""
         try:
             await self._accounts.stand_for(sandbox.owner_id)
         except errors.Unauthorized:
             raise AccessDenied(AccessReason.LOCKED_OUT) from None
 
     async def principal(self, request: Credentials) -> tuple[Principal | None, frozenset[str]]:
-        """Whose key was sent, and in which headers keys of ours are. What is no key of ours is the application's."""
+        """The user of the key that was sent, and the headers that hold our keys. Other keys are the application's."""
         found: dict[str, Principal] = {}
         for name, key in _keys(request):
             with suppress(errors.Unauthorized):
@@ -112,7 +112,7 @@ class Access:
         return next(iter(found.values()), None), frozenset(found)
 
     async def _expiry(self, request: PortRequest, sandbox: SandboxRow) -> float | None:
-        """Until when who shows this may come in; None where it is not good."""
+        """When the link or ticket expires; None where it is not valid."""
         port, form = request.destination.port, request.destination.form
         if link := request.parameter(LINK_PARAMETER):
             ended = link_digest(link) in (sandbox.daytona or {}).get("ended_links", ())

@@ -1,4 +1,4 @@
-"""Which port of which sandbox a request is for: told by its host, by E2B's routing headers, or by its path.
+"""Which port of which sandbox a request is for: by its host, by E2B's routing headers, or by its path.
 
 One function, so that the gateway and the app can never disagree:
 
@@ -52,7 +52,7 @@ class Destination:
 
     @property
     def by_id(self) -> bool:
-        """Named by what people call it. Such a name can be guessed, so whether it exists is nobody's business."""
+        """Named by its id, which can be guessed: whether it exists must not be revealed."""
         return ids.is_sandbox_id(self.key)
 
 

@@ -1,17 +1,23 @@
-"""How many connections the server holds, and which it lets go of to make room for another.
+"""How many connections the server holds, and which it closes to make room for another.
 
-A connection that has asked for nothing costs a descriptor and says nothing about who it is. So whoever comes is let in,
-and the oldest that is silent goes: a client that asks at once always gets its turn, however many do not. Next go those
-that have sent part of a head; those that have asked before and never showed a key; those whose request has shown none
-for a while, however busy it keeps us (a body that trickles in, an answer that is not read); those with a key that are
-between two requests; and last the requests that have shown no key yet. What was let in is never cut while it is at
-work; where only such are left, the newcomer is told to come back.
+A connection that has sent nothing costs a descriptor and does not show who it is. So every new connection is accepted,
+and the oldest silent one is closed: a client that sends its request at once always gets its turn, however many do not.
+Next are those that have sent part of a head; those that had requests before and never showed a key; those whose request
+has shown none for a while, however slowly it moves (a body sent byte by byte, a response that is not read); those with
+a key that are between two requests; and last the requests that have shown no key yet. An admitted connection is never
+closed while it is at work; where only such are left, the new one gets 503.
 
 Descriptors are the limit behind it all: see :mod:`paddock.descriptors`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
+import os
+import socket
+import struct
+import termios
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,18 +33,20 @@ MAX_CONNECTIONS_PER_ADDRESS = 512
 """Where the operator sets no number; an office has one address. Of fewer places one address has a quarter at most, half
 of what those without a key have together."""
 ASKING_SECONDS = 10.0
-"""For a request to show a key, or to be answered without one, before its connection may go to make room."""
-_LOOKS = 16
+"""For a request to show a key, or to be answered without one, before its connection may be closed to make room."""
+_MAX_CHECKED = 16
 _HOST_BITS = 64
 _DESCRIPTORS_PER_CONNECTION = 3
 """One to a port of a sandbox: the client's, our duplicate of it, and the one into the sandbox."""
+_STALL_CHECKS = 4
+"""Checks within the allowed time: a connection is closed at most a quarter of it late."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
     in_all: int
     unproven: int
-    """Of those, the ones that have shown no key and were not let in to a public port."""
+    """Of those, the ones that have shown no key and were not admitted to a public port."""
     per_address: int
     descriptors: int
     """Numbers from here on are not for connections."""
@@ -66,9 +74,9 @@ class TrackedConnection:
     def __init__(self, connections: Connections, source: str) -> None:
         self._connections = connections
         self.among: dict[TrackedConnection, None] | None = None
-        """Those that may go of its kind; None while it is at work."""
+        """The connections of its kind that may be closed; None while it is at work."""
         self.asked_at = 0.0
-        """When the request began that is under way."""
+        """When the current request began."""
         self.source = source
         self.ended = False
         self.user_id: str | None = None
@@ -76,9 +84,9 @@ class TrackedConnection:
         self.proven = False
         """It has shown a key, or a token that stands for one."""
         self.close: Callable[[], object] = _nothing
-        """Lets go of it. For when it is not at work."""
+        """Closes it, when it is not at work."""
         self.has_data: Callable[[], bool] = _no
-        """Whether something has come that nobody has read yet."""
+        """Whether there are unread bytes."""
 
     def prove(self) -> None:
         self.proven = True
@@ -115,16 +123,16 @@ class TrackedConnection:
         self._move(self._connections.begun)
 
     def busy(self) -> None:
-        """A request began. Until it is known whose it is, it is not at work."""
+        """A request began. Until a key was shown, it is not at work."""
         self.asked_at = time.monotonic()
         self._move(None if self.proven else self._connections.asking)
 
-    def let_in(self) -> None:
-        """The request under way is at work although it has shown no key: it is for a public port."""
+    def admit(self) -> None:
+        """The current request is at work although it has shown no key: it is for a public port."""
         self._move(None)
 
     def trust(self) -> None:
-        """Another server speaks here for many clients, which it counts by their addresses."""
+        """It is of another server, which forwards for many clients and counts them by their addresses."""
         self._connections.forget_address(self)
 
     def idle(self) -> None:
@@ -149,7 +157,7 @@ class TrackedConnection:
 
 class Connections:
     def __init__(self, limits: ConnectionLimits, proxies: Sequence[str] = ()) -> None:
-        """``proxies``: networks of proxies in front of the server, which speak for many clients."""
+        """``proxies``: networks of proxies in front of the server, which forward for many clients."""
         self.limits = limits
         self._proxies = [ip_network(network) for network in proxies]
         self._proxy_known: dict[str, bool] = {}
@@ -162,33 +170,33 @@ class Connections:
         self.idle: dict[TrackedConnection, None] = {}
         self.idle_proven: dict[TrackedConnection, None] = {}
         self.asking: dict[TrackedConnection, None] = {}
-        """Requests that are under way and have shown no key."""
+        """Current requests that have shown no key."""
         self._unproven = (self.silent, self.begun, self.idle)
         self._waiting = (*self._unproven, self.idle_proven)
         self.working: Counter[str] = Counter()
         """How many are at work for each user."""
         self.detach = 0
-        """How many went to make room."""
+        """Connections that were closed to make room."""
         self.refused = 0
 
     def __len__(self) -> int:
         return len(self._all)
 
     def admit(self, address: str, descriptor: int = 0) -> TrackedConnection | None:
-        """The newcomer's entry; None where there is no room, and nobody who could make it."""
+        """The entry of a new connection; None where there is no room, and none that may be closed."""
         limits, source = self.limits, _source(address)
-        if self._is_crowded(source) and not self.is_proxy(address) and not self._let_go_from(source):
+        if self._is_crowded(source) and not self.is_proxy(address) and not self._close_one_of(source):
             self.refused += 1
             return None
         if sum(map(len, self._unproven)) + len(self.asking) >= limits.unproven:
-            self._let_go(*self._unproven, self._asking_for_long())
+            self._close_oldest(*self._unproven, self._asking_for_long())
         if descriptor >= limits.descriptors:
-            # The one that went gives its number back a moment later: this one is of the server's own.
-            self._let_go(*self._unproven, self._asking_for_long(), self.idle_proven)
+            # The closed one frees its number a moment later: this one is of the server's own.
+            self._close_oldest(*self._unproven, self._asking_for_long(), self.idle_proven)
             self.refused += 1
             return None
         kinds = (*self._unproven, self._asking_for_long(), self.idle_proven, self.asking)
-        if len(self._all) >= limits.in_all and not self._let_go(*kinds):
+        if len(self._all) >= limits.in_all and not self._close_oldest(*kinds):
             self.refused += 1
             return None
         return self._add(source)
@@ -222,7 +230,7 @@ class Connections:
             known = self._proxy_known[address] = _within(address, self._proxies)
         return known
 
-    def _let_go_from(self, source: str) -> bool:
+    def _close_one_of(self, source: str) -> bool:
         mine = self._by_source.get(source, {})
         for waiting in (*self._waiting, self.asking):
             for tracked in mine:
@@ -231,9 +239,9 @@ class Connections:
                     return True
         return False
 
-    def _let_go(self, *kinds: dict[TrackedConnection, None]) -> bool:
-        """The oldest of the first kind that there is any of."""
-        self._look_for_data()
+    def _close_oldest(self, *kinds: dict[TrackedConnection, None]) -> bool:
+        """Close the oldest of the first kind that there is any of."""
+        self._check_for_data()
         for waiting in kinds:
             if waiting:
                 self._end(next(iter(waiting)))
@@ -246,9 +254,9 @@ class Connections:
         waits = oldest is not None and time.monotonic() - oldest.asked_at >= ASKING_SECONDS
         return self.asking if waits else {}
 
-    def _look_for_data(self) -> None:
-        """The oldest silent ones may have spoken, and we may have been too busy to read it."""
-        for _ in range(_LOOKS):
+    def _check_for_data(self) -> None:
+        """The oldest silent ones may have sent something that was not read yet."""
+        for _ in range(_MAX_CHECKED):
             oldest = next(iter(self.silent), None)
             if oldest is None or not oldest.has_data():
                 return
@@ -258,6 +266,74 @@ class Connections:
         self.detach += 1
         tracked.end()
         tracked.close()
+
+
+class StallTimer:
+    """Aborts the connection when none of what waits to be sent has gone out for ``seconds``.
+
+    Progress is what the other side has acknowledged: our own buffer shrinks in steps, when a third of the kernel's is
+    free.
+    """
+
+    def __init__(self, transport: asyncio.Transport, seconds: float) -> None:
+        self._transport = transport
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._left = 0
+        self._moved_at = 0.0
+
+    def start(self) -> None:
+        if self._timer is None:
+            self._left, self._moved_at = self._unsent(), self._loop.time()
+            self._timer = self._loop.call_later(self._seconds / _STALL_CHECKS, self._look)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        left, now = self._unsent(), self._loop.time()
+        if left != self._left:
+            self._left, self._moved_at = left, now
+        elif now - self._moved_at >= self._seconds:
+            self._timer = None
+            self._reset()
+            return
+        self._timer = self._loop.call_later(self._seconds / _STALL_CHECKS, self._look)
+
+    def _reset(self) -> None:
+        """Also drop what the kernel has buffered for the other side, which would keep the connection."""
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None and sock.fileno() >= 0:
+            with socket.socket(fileno=os.dup(sock.fileno())) as ours:
+                ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._transport.abort()
+
+    def _unsent(self) -> int:
+        """Bytes in our buffer and in the kernel's that the other side has not acknowledged."""
+        sock = self._transport.get_extra_info("socket")
+        if sock is None or sock.fileno() < 0:
+            return 0
+        queued = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0" * 4)
+        return int(self._transport.get_write_buffer_size()) + int(struct.unpack("i", queued)[0])
+
+
+class StallAborting:
+    """For a protocol, before its own class: aborts the connection of a peer that does not read."""
+
+    _stall: StallTimer | None = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()  # type: ignore[misc]
+        if self._stall is not None:
+            self._stall.start()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()  # type: ignore[misc]
+        if self._stall is not None:
+            self._stall.stop()
 
 
 def _source(address: str) -> str:

@@ -1,4 +1,4 @@
-"""What all connections share: finding a sandbox, judging who may, reaching a port."""
+"""What all connections share: finding a sandbox, checking access, connecting to a port."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from paddock.accounts.accounts import Principal
 from paddock.gateway import responses
 from paddock.gateway.access import Access, AccessDenied, AccessGranted
 from paddock.gateway.address import ENVD_PORT, AddressForm, Destination
+from paddock.gateway.asgi_extensions import UploadThreads
 from paddock.gateway.connections import Connections
-from paddock.gateway.direct_upload import UploadThreads
 from paddock.gateway.origin import shows_or_runs
-from paddock.gateway.request import PortRequest
+from paddock.gateway.request import IncomingRequest, PortRequest, read_request
 from paddock.gateway.routing import ForwardedRequest, Routing
 from paddock.gateway.traffic_lease import TrafficLease
 from paddock.gateway.upstream import Upstream, dial
@@ -42,18 +42,22 @@ class Gateway:
         self.context = context
         self.routing = Routing(context)
         self.tracked = connections
-        self.pouring = UploadThreads()
+        self.upload_threads = UploadThreads()
         self.scheme = context.settings.public_scheme
         self.served_ports = frozenset({ENVD_PORT, context.settings.mcp_port})
         """Ports that the app behind answers, whatever listens in the sandbox."""
         self._failure = failure
         self._access = Access(context.accounts, context.tokens, context.clock)
         self._connections: Counter[str] = Counter()
-        self._strangers = 0
-        """Connections to public ports by those who have shown nothing."""
+        self._unproven = 0
+        """Connections to public ports without a key or token."""
+
+    def read(self, head: bytes) -> IncomingRequest | None:
+        """None where the request is for the API, and for this server's. Raises MalformedRequest."""
+        return read_request(head, self.served_ports, always=self.routing.reads_all(head))
 
     def check_form(self, request: PortRequest) -> None:
-        """On the API's own origin nothing of a sandbox is shown or run; nobody learns here what exists."""
+        """On the API's own origin nothing of a sandbox is shown or run; what exists is not revealed."""
         to = request.destination
         if to.form is not AddressForm.HOST and shows_or_runs(request):
             url = None if to.by_id else self.context.settings.port_url(to.key, to.port)
@@ -78,7 +82,7 @@ class Gateway:
             raise responses.refused(refused) from None
 
     async def who_asks(self, forwarded: ForwardedRequest) -> Principal | None:
-        """Whose key was sent, if any; what it opens is for the other server to say."""
+        """The user of the key that was sent, if any; the other server decides what it opens."""
         return (await self._access.principal(forwarded))[0]
 
     def failed(self, forwarded: ForwardedRequest, error: errors.PaddockError) -> responses.GatewayResponse:
@@ -107,16 +111,16 @@ class Gateway:
             raise responses.port_closed(port) from None
 
     async def _start_service(self, lease: TrafficLease, use: ActiveSandbox, port: int, for_a_page: bool) -> None:
-        """Nobody answers while it starts, and yet it is work that must not be put to sleep."""
+        """While it starts nothing moves, and yet the sandbox must not be paused."""
         lease.held = True
         services = self.context.services
         try:
             async with asyncio.timeout(PAGE_SECONDS if for_a_page else None):
                 if not await services.reach(use, port):
                     raise responses.port_closed(port)
-        except TimeoutError:  # the start itself goes on: it is nobody's in particular
+        except TimeoutError:  # the start itself goes on, whoever asked for it
             raise responses.starting(port, await services.title(use.sandbox.sandbox_id, port)) from None
-        except errors.SandboxNotFound:  # deleted meanwhile: told as always, without the id that is not the caller's
+        except errors.SandboxNotFound:  # deleted meanwhile: answered as always, without the id that is not the caller's
             raise
         except errors.PaddockError as error:
             raise responses.not_started(port, await services.title(use.sandbox.sandbox_id, port), error) from error
@@ -129,27 +133,27 @@ class Gateway:
 
     @contextmanager
     def counted(self, key: str, *, proven: bool) -> Iterator[None]:
-        """One more connection to the sandbox of this key, if there may be one. ``proven``: by somebody who has shown
-        an API key."""
+        """One more connection to the sandbox of this key, if there may be one. ``proven``: with an API key that was
+        shown."""
         in_all = self.tracked.limits.in_all
         most = min(MOST_CONNECTIONS, max(1, in_all // 4))
         if self._connections[key] >= most:
             raise responses.too_many(f"The sandbox has {most} open connections, and may not have more.")
-        if not proven and self._strangers >= in_all // 2:
+        if not proven and self._unproven >= in_all // 2:
             raise responses.too_many("There are too many connections to public ports. Try again in a moment.")
         self._connections[key] += 1
-        self._strangers += not proven
+        self._unproven += not proven
         try:
             yield
         finally:
-            self._strangers -= not proven
+            self._unproven -= not proven
             self._connections[key] -= 1
             if not self._connections[key]:
                 del self._connections[key]
 
 
 def explain(error: errors.PaddockError) -> responses.GatewayRefusal:
-    """What the client is told about a sandbox that could not be entered."""
+    """The refusal for a sandbox that could not be entered."""
     match error:
         case errors.NotFound() | errors.Asleep() | errors.SandboxGone() | errors.SandboxFailed():
             return responses.not_found()

@@ -1,47 +1,40 @@
 """Accepting connections, in the web server's place: no more than there is room for, and never out of descriptors.
 
 An event loop's own accept takes all that wait in the queue, and where no descriptor is left it resets them, those of
-clients with a key among them. Here each is judged before the next is taken. Where the process has no descriptor left
-after all, accepting rests; clients wait in the kernel's queue meanwhile.
+clients with a key among them. Here each is checked before the next is accepted. Where the process has no descriptor
+left after all, accepting is suspended; clients wait in the kernel's queue meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import structlog
 
+from paddock.descriptors import EXHAUSTED_ERRORS, GONE_ERRORS
 from paddock.gateway.connections import Connections, TrackedConnection
 
 _BATCH = 32
-"""Accepted in one go, before those that are served have their turn."""
-_REST_SECONDS = 0.1
+"""Accepted in one go, before the event loop serves others."""
+_SUSPEND_SECONDS = 0.1
 BACKLOG = 4096
 """Connections that may wait in the kernel's queue; it takes no more than ``net.core.somaxconn``."""
 _DEFER_SECONDS = 1
-_QUIET_SECONDS = 60.0
+_LOG_INTERVAL_SECONDS = 60.0
 """Between two lines in the log about the same trouble."""
-# The process or the machine is short of something, which passes.
-_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-# Linux reports on accept what befell a connection that was still in the queue: see accept(2).
-_GONE = frozenset(
-    getattr(errno, name)
-    for name in ("ECONNABORTED", "EPROTO", "EPERM", "ENETDOWN", "EHOSTUNREACH", "ENETUNREACH", "EHOSTDOWN", "ENONET")
-)
-_WORDS = (
+_FULL_BODY = (
     b'{"success": false, "error": {"code": "too_many_connections", "message": "This server has as many connections \
 as it can serve. Try again in a moment.", "status": 503, "details": {}, "request_id": ""}}'
 )
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n"
-    b"content-length: " + str(len(_WORDS)).encode() + b"\r\n\r\n" + _WORDS
+    b"content-length: " + str(len(_FULL_BODY)).encode() + b"\r\n\r\n" + _FULL_BODY
 )
-_READ_AWAY = 65_536
+_DROPPED_BYTES = 65_536
 
 log = structlog.get_logger(__name__)
 
@@ -57,8 +50,8 @@ class Listener:
         self._make = make
         self._loop = asyncio.get_running_loop()
         self._beginning: set[asyncio.Task[None]] = set()
-        self._resting: asyncio.TimerHandle | None = None
-        self._told_at = -_QUIET_SECONDS
+        self._suspended: asyncio.TimerHandle | None = None
+        self._logged_at = -_LOG_INTERVAL_SECONDS
         self._closed = False
 
     def start(self) -> None:
@@ -69,8 +62,8 @@ class Listener:
         if self._closed:
             return
         self._closed = True
-        if self._resting is not None:
-            self._resting.cancel()
+        if self._suspended is not None:
+            self._suspended.cancel()
         for listening in self.sockets:
             self._loop.remove_reader(listening)
             listening.close()
@@ -86,9 +79,9 @@ class Listener:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as trouble:
-                if trouble.errno in _GONE:
+                if trouble.errno in GONE_ERRORS:
                     continue
-                self._rest(trouble)
+                self._suspend(trouble)
                 return
             self._take(sock, str(address[0]) if address else "")
 
@@ -96,7 +89,7 @@ class Listener:
         tracked = self._connections.admit(address, sock.fileno())
         if tracked is None:
             _refuse(sock)
-            self._tell("more connections than there is room for; some are refused")
+            self._log("more connections than there is room for; some are refused")
             return
         sock.setblocking(False)
         tracked.has_data = partial(_has_data, sock)
@@ -107,7 +100,7 @@ class Listener:
         task.add_done_callback(self._beginning.discard)
 
     async def _begin(self, sock: socket.socket, tracked: TrackedConnection) -> None:
-        if tracked.ended:  # let go of before it began
+        if tracked.ended:  # closed before it began
             sock.close()
             return
         try:
@@ -122,24 +115,26 @@ class Listener:
             sock.close()
             raise
 
-    def _rest(self, trouble: OSError) -> None:
-        if trouble.errno in _SHORT:
-            self._tell(f"accepting rests: {trouble.strerror}; raise the limit of open files (LimitNOFILE, ulimit -n)")
+    def _suspend(self, trouble: OSError) -> None:
+        if trouble.errno in EXHAUSTED_ERRORS:
+            self._log(
+                f"accepting is suspended: {trouble.strerror}; raise the limit of open files (LimitNOFILE, ulimit -n)"
+            )
         else:
             log.error("accepting connections failed; tried again in a moment", problem=str(trouble))
         for listening in self.sockets:
             self._loop.remove_reader(listening)
-        self._resting = self._loop.call_later(_REST_SECONDS, self._go_on)
+        self._suspended = self._loop.call_later(_SUSPEND_SECONDS, self._go_on)
 
     def _go_on(self) -> None:
-        self._resting = None
+        self._suspended = None
         if not self._closed:
             self.start()
 
-    def _tell(self, what: str) -> None:
+    def _log(self, what: str) -> None:
         now = self._loop.time()
-        if now - self._told_at >= _QUIET_SECONDS:
-            self._told_at = now
+        if now - self._logged_at >= _LOG_INTERVAL_SECONDS:
+            self._logged_at = now
             held, refused = len(self._connections), self._connections.refused
             log.warning(what, connections=held, refused=refused, most=self._connections.limits.in_all)
 
@@ -152,7 +147,7 @@ def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
         for family, kind, protocol, _, address in dict.fromkeys(found):
             sock = stack.enter_context(socket.socket(family, kind, protocol))
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # Who says nothing stays in the kernel's queue for a second; who speaks is let in at once.
+            # Clients that send nothing stay in the kernel's queue for a second; others are accepted at once.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, _DEFER_SECONDS)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -168,7 +163,7 @@ def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
 
 
 def _has_data(sock: socket.socket) -> bool:
-    """Or an end: whoever has closed need not be kept, but is found out at once."""
+    """Or the end of the stream, so that a closed connection is noticed at once."""
     try:
         sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except OSError:
@@ -177,9 +172,9 @@ def _has_data(sock: socket.socket) -> bool:
 
 
 def _refuse(sock: socket.socket) -> None:
-    """At once. What it has sent already is read away: closing with unread bytes would reset, and take the answer."""
+    """At once. What it has sent is read and dropped: closing with unread bytes would discard the response."""
     with contextlib.closing(sock), contextlib.suppress(OSError):
         sock.setblocking(False)
         sock.send(_FULL)
         sock.shutdown(socket.SHUT_WR)
-        sock.recv(_READ_AWAY)
+        sock.recv(_DROPPED_BYTES)

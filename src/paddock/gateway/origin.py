@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from paddock.gateway.address import AddressForm, Destination
 from paddock.gateway.request import COOKIES, PortRequest
-
-RawHeaders = list[tuple[bytes, bytes]]
+from paddock.http1.head import HeaderList
 
 _NO_DOCUMENT = "default-src 'none'; frame-ancestors 'none'; form-action 'none'; base-uri 'none'; sandbox"
 FILE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
@@ -31,7 +30,7 @@ API_HEADERS = {
     "Referrer-Policy": "no-referrer",
 }
 """On every answer that has the API's origin, unless a route of ours says otherwise: no document, in no frame, with no
-hold on it for whoever opened it. Fetching with CORS is not touched."""
+reference to it for the page that opened it. Fetching with CORS is not touched."""
 
 FORGET_WORKERS = ("Clear-Site-Data", '"cache", "storage"')
 """For a request for a service worker's script on the API's origin, which has none. A browser asks by itself only for
@@ -95,13 +94,13 @@ def shows_or_runs(request: PortRequest) -> bool:
     return wanted_for not in _FETCHES
 
 
-def outward(headers: Iterable[tuple[bytes, bytes]], request: PortRequest) -> RawHeaders:
+def confined_headers(headers: Iterable[tuple[bytes, bytes]], request: PortRequest) -> HeaderList:
     """The headers of an application's answer as they go to the client. What is added here, it cannot take away."""
     destination = request.destination
     if destination.form is AddressForm.HOST:
         kept = list(_own_origin(headers))
         if not any(name.lower() == b"cross-origin-opener-policy" for name, _ in kept):
-            # Whoever opens a sandbox's page from elsewhere keeps no hold on it. A page that wants that can say so.
+            # A page elsewhere that opens a sandbox's page keeps no reference to it, unless that page allows it.
             kept.append((b"Cross-Origin-Opener-Policy", b"same-origin-allow-popups"))
         return kept
     return [*_apis_origin(headers, destination, browser=request.is_browser()), *_ADDED]
@@ -121,7 +120,7 @@ def answer_headers(form: AddressForm, *, page: bool) -> list[tuple[str, str]]:
     ]
 
 
-_ADDED: RawHeaders = [(name.encode(), value.encode()) for name, value in API_HEADERS.items()]
+_ADDED: HeaderList = [(name.encode(), value.encode()) for name, value in API_HEADERS.items()]
 
 
 def _own_origin(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
@@ -150,7 +149,7 @@ def _apis_origin(
 
 
 def _is_for_the_origin(name: bytes) -> bool:
-    """``Sec-WebSocket-…`` is the handshake's own, and says nothing to a browser beyond it."""
+    """``Sec-WebSocket-…`` concerns the handshake alone."""
     return name.startswith(_FOR_THE_ORIGIN_PREFIXES) and not name.startswith(b"sec-websocket-")
 
 

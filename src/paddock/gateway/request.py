@@ -12,22 +12,22 @@ from dataclasses import dataclass
 from urllib.parse import unquote_plus
 
 from paddock import errors
-from paddock.gateway.address import ENVD_PORT, ID_HEADER, PORT_HEADER, AddressForm, Destination, find_destination
-from paddock.http1.head import Body, RequestHead, parse_request, write_head
+from paddock.gateway.address import ID_HEADER, PORT_HEADER, AddressForm, Destination, find_destination
+from paddock.http1.head import Body, HeaderList, RequestHead, parse_request, write_head
 from paddock.runtime.port_links import LINK_PARAMETER, TICKET_PARAMETER
 
 TRAFFIC_HEADER = "e2b-traffic-access-token"
 PREVIEW_HEADER = "x-daytona-preview-token"
 PREVIEW_PARAMETER = "DAYTONA_SANDBOX_AUTH_KEY"
 FORWARDED_HEADER = "x-paddock-forwarded"
-"""On a request that another server passes on: it is answered where it arrives. What it holds proves to whom it comes
-that a server has sent it, so that its word counts about who the client is."""
+"""On a request that another server passes on: it is answered where it arrives. Its value proves that a
+server has sent it, so that what it says about the client is believed."""
 COOKIE = "paddock_port"
 SECURE_COOKIE = "__Host-paddock_port"
 """Browsers take a cookie of this name only over TLS, for one host, from that host itself (RFC 6265bis, 4.1.3)."""
 COOKIES = frozenset({COOKIE, SECURE_COOKIE})
 
-# Whatever might be for a port of a sandbox; everything else is for the API, and is not read twice.
+# Whatever might be for a port of a sandbox; everything else is for the API, whose own parser reads it.
 _SIGNS = re.compile(
     rb"\A[\r\n]*[^\r\n ]+ (?:/p/|http)|\r\n(?:e2b-sandbox-|host[ \t]*:[ \t]*[0-9]+-)",
     re.IGNORECASE,
@@ -46,11 +46,13 @@ class ClientInfo:
     address: str
     scheme: str
     proxy: bool = True
-    """Whether it is a proxy in front of the server, whose word counts about who is behind it."""
+    """Whether it is a trusted proxy in front of the server, whose headers about the client are believed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortRequest:
+    """A request for a port of a sandbox."""
+
     head: RequestHead
     destination: Destination
     host: str
@@ -68,12 +70,7 @@ class PortRequest:
         return self.head.upgrade()
 
     def header(self, name: str) -> str | None:
-        """The first of this name."""
-        wanted = name.encode()
-        for key, value in self.head.headers:
-            if key.lower() == wanted:
-                return value.decode("latin-1")
-        return None
+        return self.head.header(name)
 
     def parameter(self, name: str) -> str | None:
         _, _, query = self.target.decode("latin-1").partition("?")
@@ -127,7 +124,7 @@ class PortRequest:
     def forwarded(self, caller: ClientInfo, *, host_mask: str | None, secret: Collection[str]) -> bytes:
         """The head as it goes into the sandbox. ``secret``: headers that hold a key of ours."""
         headers = [(b"Host", self._host(host_mask))]
-        # What a browser keeps for the API's host (a dashboard's session, say) is no application's business.
+        # A browser's cookies of the API's host (such as a dashboard's session) are not for applications.
         foreign = {"cookie"} if self.destination.form is not AddressForm.HOST and self.is_browser() else frozenset()
         for key, value in self.head.end_to_end():
             name = key.lower().decode()
@@ -136,8 +133,8 @@ class PortRequest:
             kept = _without_our_cookie(value) if name == "cookie" else value
             if kept or not value:
                 headers.append((key, kept))
-        headers += self._told(caller)
-        headers += self.body.header()
+        headers += self._forwarded_headers(caller)
+        headers += self.body.headers()
         if self.upgrade is not None:
             headers += [(b"Connection", b"Upgrade"), (b"Upgrade", self.upgrade)]
         return write_head(b"%b %b HTTP/1.1" % (self.head.method, self.clean_target()), headers)
@@ -151,60 +148,66 @@ class PortRequest:
             return self.host.encode()
         return mask.replace("${PORT}", str(self.destination.port)).encode()
 
-    def _told(self, caller: ClientInfo) -> list[tuple[bytes, bytes]]:
-        """Proxies in front of us may have said it already; then theirs is nearer to the truth. From anybody else it is
-        no more than a claim."""
-        said = self.header if caller.proxy else _nothing_said
-        told = {
-            "X-Forwarded-For": ", ".join(filter(None, (said("x-forwarded-for"), caller.address))),
+    def _forwarded_headers(self, caller: ClientInfo) -> HeaderList:
+        """What a trusted proxy in front of us has sent counts; from anybody else it is no more than a claim."""
+        chain, host = (self.header(f"x-forwarded-{name}") if caller.proxy else None for name in ("for", "host"))
+        values = {
+            "X-Forwarded-For": ", ".join(filter(None, (chain, caller.address))),
             "X-Forwarded-Proto": self.scheme(caller),
-            "X-Forwarded-Host": said("x-forwarded-host") or self.host,
+            "X-Forwarded-Host": host or self.host,
             "X-Forwarded-Prefix": self.destination.prefix,
         }
-        return [(name.encode(), value.encode("latin-1")) for name, value in told.items() if value]
-
-
-def _nothing_said(_: str) -> str | None:
-    return None
+        return [(name.encode(), value.encode("latin-1")) for name, value in values.items() if value]
 
 
 _BROWSER = re.compile(r"Mozilla/|Opera/|Chrome/|Safari/|Firefox/|Edge?/", re.IGNORECASE)
 
 
-def read_port_request(data: bytes, served_ports: Set[int] = frozenset({ENVD_PORT})) -> PortRequest | None:
-    """``data`` is one whole head. None where it is for the API, or for a port that the server answers itself, whatever
-    listens in the sandbox: one of ``served_ports``.
+@dataclass(frozen=True, slots=True)
+class IncomingRequest:
+    """A request's head as the gateway has read it, once."""
 
-    Raises MalformedRequest for what cannot be, but only where it might have been for a port of a sandbox: what is wrong
-    with other requests is for their own server to say.
+    data: bytes
+    head: RequestHead
+    path: str
+    destination: Destination | None
+    """The port of a sandbox that it is for; None where it is for the API."""
+    port_request: PortRequest | None
+    """None also for a port that the server answers itself."""
+
+
+def read_request(data: bytes, served_ports: Set[int], *, always: bool = False) -> IncomingRequest | None:
+    """``data`` is one whole head. ``served_ports``: those that the server answers itself, whatever listens in the
+    sandbox. None where the request is for the API and need not be parsed, unless ``always``.
+
+    Raises MalformedRequest for what cannot be, but only where it might be for a port of a sandbox: what is wrong with
+    other requests is for the API to say.
     """
-    if _SIGNS.search(data) is None:
+    signs = _SIGNS.search(data) is not None
+    if not signs and not always:
         return None
-    head = parse_request(data)
-    host, target = named(head)
-    path = target.partition(b"?")[0].decode("latin-1")
-    destination = find_destination(host, SingleHeaders(head), path)
-    if destination is None or destination.port in served_ports:
+    try:
+        head = parse_request(data)
+        host, target = named(head)
+        path = target.partition(b"?")[0].decode("latin-1")
+        destination = find_destination(host, head.single, path)
+    except errors.MalformedRequest:
+        if signs:
+            raise
         return None
+    port_request = None
+    if destination is not None and destination.port not in served_ports:
+        port_request = _port_request(head, destination, host, target)
+    return IncomingRequest(data, head, path, destination, port_request)
+
+
+def _port_request(head: RequestHead, destination: Destination, host: str, target: bytes) -> PortRequest:
     if head.method == b"CONNECT":
         raise errors.MalformedRequest("Ports of sandboxes are asked directly; this is no proxy for CONNECT.")
     target = target[len(destination.prefix) :]
     if not target.startswith(b"/") and target != b"*":
         target = b"/" + target
     return PortRequest(head, destination, host, target, head.body())
-
-
-class SingleHeaders:
-    """Reads headers that may be given once only: of two, one reader would take the first and another the last."""
-
-    def __init__(self, head: RequestHead) -> None:
-        self._head = head
-
-    def __call__(self, name: str) -> str | None:
-        found = [value for key, value in self._head.headers if key.lower() == name.encode()]
-        if len(found) > 1:
-            raise errors.MalformedRequest(f"The header {name} is given more than once.")
-        return found[0].decode("latin-1") if found else None
 
 
 def named(head: RequestHead) -> tuple[str, bytes]:

@@ -1,4 +1,4 @@
-"""What the gateway says itself: JSON for programs, in the exact words that E2B's SDKs look for; a page for people."""
+"""The gateway's own responses: JSON for programs, in the exact words that E2B's SDKs look for; a page for people."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class GatewayResponse:
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + (b"" if head_only else self.body)
 
     def _all_headers(self) -> list[tuple[str, str]]:
-        if self.status == 302:  # no document: what holds for the next one, that one says
+        if self.status == 302:  # no document
             return list(self.headers)
         return [*self.headers, *answer_headers(self.form, page=self.content_type == _HTML)]
 
 
-@dataclass(eq=False)  # not frozen: whoever catches an exception notes in it where it came through
+@dataclass(eq=False)  # not frozen: its traceback is set when it is raised
 class GatewayRefusal(Exception):
     """An answer that the gateway gives instead of the sandbox. ``title`` and ``advice`` are for people."""
 
@@ -96,13 +96,13 @@ class GatewayRefusal(Exception):
         return _page().substitute(safe, refresh=refresh).encode()
 
 
-def malformed(error: errors.PaddockError, status: int = 400) -> GatewayResponse:
-    return GatewayResponse(status, _TEXT, f"{error.message}\n".encode())
+def malformed(message: str, status: int = 400) -> GatewayResponse:
+    return GatewayResponse(status, _TEXT, f"{message}\n".encode())
 
 
 def head_too_long(head: bytes, limit: int) -> GatewayResponse:
-    """To whoever is kept out by cookies that a sandbox's page set for the whole domain: they are cleared by the API's
-    own host, where a page cannot bring this about with cookies of its own host."""
+    """Cookies that a sandbox's page set for the whole domain can make the head too long. The API's own host has them
+    cleared; a page cannot bring that about with cookies of its own host."""
     text = f"The head of the request is over {limit} bytes."
     if sum(map(len, _COOKIES.findall(head))) < limit // 2:
         return GatewayResponse(431, _TEXT, f"{text}\n".encode())
@@ -114,9 +114,8 @@ def head_too_long(head: bytes, limit: int) -> GatewayResponse:
 
 
 def tls_in_front() -> GatewayResponse:
-    """Paddock's own server speaks plain HTTP; what is written beside a transport of TLS would not be encrypted."""
-    problem = errors.MalformedRequest("Ports of sandboxes are served where TLS ends in a proxy before Paddock.")
-    return malformed(problem, 503)
+    """Paddock's own server has no TLS; what is written beside a transport of TLS would not be encrypted."""
+    return malformed("Ports of sandboxes are served where TLS ends in a proxy before Paddock.", 503)
 
 
 def redirect(location: str, cookie: str) -> GatewayResponse:

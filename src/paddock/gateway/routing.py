@@ -1,9 +1,9 @@
-"""Requests for sandboxes of other nodes: to which server they go, and what servers tell each other about them.
+"""Requests for sandboxes of other nodes: to which server they go, and how servers recognise each other.
 
-Any server may be asked for any sandbox. One that has not got it passes the request on, as it came, to the server that
-has, whose address is in the ``nodes`` table and nowhere else. It is that server that reads the request, asks for keys,
-links and cookies, and answers. A request is passed on once: what says that it was passed on already is answered where
-it arrived, whoever said so.
+Any server may be asked for any sandbox. One that does not have it forwards the request unchanged to the server that
+has, whose address is in the ``nodes`` table and nowhere else. That server checks keys, links and cookies, and answers.
+A request is forwarded once: one with the header of a forwarded request is answered where it arrived, whether that
+header is valid or not.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from urllib.parse import unquote
 import structlog
 
 from paddock import errors, ids
-from paddock.gateway.address import Destination, find_destination
-from paddock.gateway.request import FORWARDED_HEADER, ClientInfo, SingleHeaders, named
+from paddock.gateway.address import Destination
+from paddock.gateway.request import FORWARDED_HEADER, ClientInfo, IncomingRequest
 from paddock.gateway.upstream import Upstream, dial_server
-from paddock.http1.head import NO_BODY, Body, Framing, RequestHead, parse_request, write_head
+from paddock.http1.head import NO_BODY, Body, Framing, HeaderList, RequestHead, write_head
 from paddock.server.context import ServerContext
 
 _API_PATH = re.compile(
     r"/(?:sandboxes|e2b/(?:v2/)?sandboxes|daytona/api/sandbox|daytona/toolbox)/(?P<name>[^/]+)(?=/|$)"
 )
 _FORWARDED = FORWARDED_HEADER.encode()
-_TOLD = frozenset({b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
+_REPLACED = frozenset({b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
 _MAX_PLACES = 10_000
 _DOWN_S = 1.0
 """After a server could not be reached, requests for it are answered here for so long, instead of each waiting."""
@@ -63,23 +63,18 @@ class ForwardedRequest:
         """What is still to come of it."""
         return replace(self.whole, length=self.whole.length - len(self.given)) if self.given else self.whole
 
-    @property
-    def upgrade(self) -> bytes | None:
-        return self.head.upgrade()
-
     def header(self, name: str) -> str | None:
-        wanted = name.encode()
-        return next((value.decode("latin-1") for key, value in self.head.headers if key.lower() == wanted), None)
+        return self.head.header(name)
 
     def encode(self, caller: ClientInfo, proof: str) -> bytes:
-        """The head as the other server gets it: the client's own, and who that is. ``proof``: that a server says so."""
-        dropped = _TOLD | {_FORWARDED} | ({b"expect"} if self.given else set())
+        """The head as the other server gets it: the client's own, and who that is. ``proof``: that a server sent it."""
+        dropped = _REPLACED | {_FORWARDED} | ({b"expect"} if self.given else set())
         headers = [(name, value) for name, value in self.head.end_to_end() if name.lower() not in dropped]
         if not any(name.lower() == b"host" for name, _ in headers):
             headers.insert(0, (b"Host", b"localhost"))  # HTTP/1.0 need not name one
-        headers += [*_told(self.head, caller), (FORWARDED_HEADER.encode(), proof.encode()), *self.whole.header()]
-        if self.upgrade is not None:
-            headers += [(b"Connection", b"Upgrade"), (b"Upgrade", self.upgrade)]
+        headers += [*_forwarded_headers(self.head, caller), (_FORWARDED, proof.encode()), *self.whole.headers()]
+        if (protocol := self.head.upgrade()) is not None:
+            headers += [(b"Connection", b"Upgrade"), (b"Upgrade", protocol)]
         return write_head(b"%b %b HTTP/1.1" % (self.head.method, self.head.target), headers)
 
 
@@ -91,71 +86,74 @@ class Routing:
         self._places: dict[str, _NodeAddress] = {}
         self._down_until: dict[str, float] = {}
 
-    def concerns(self, head: bytes) -> bool:
-        """Whether it must be looked up whose request this is. Costs nothing where there is no other server."""
-        if not self._nodes.has_peers or (found := _read(head)) is None or not found.sandbox:
-            return False
-        place = self._places.get(found.sandbox)
-        return place is None or not self._nodes.is_ours(place.node_id)
+    def reads_all(self, data: bytes) -> bool:
+        """Whether requests for the API must be read here, too: another server may be the one to answer, or the one that
+        has sent this."""
+        return self._nodes.has_peers or (_FORWARDED in data and self._nodes.ids is not None)
 
-    async def find(self, head: bytes) -> ForwardedRequest | None:
+    def concerns(self, request: IncomingRequest) -> bool:
+        """Whether it must be looked up which server this is for. Costs nothing where there is no other server."""
+        name = self._sandbox_elsewhere(request)
+        place = self._places.get(name)
+        return bool(name) and (place is None or not self._nodes.is_ours(place.node_id))
+
+    async def find(self, request: IncomingRequest) -> ForwardedRequest | None:
         """The request, on its way to the server that it is for. None where it is to be answered here: it is for a
         sandbox of ours or of nobody, or the other server is not there."""
-        if not self._nodes.has_peers or (found := _read(head)) is None or not found.sandbox:
-            return None
-        place = self._places.get(found.sandbox)
-        if place is not None and self._nodes.is_ours(place.node_id):
+        name = self._sandbox_elsewhere(request)
+        place = self._places.get(name)
+        if not name or (place is not None and self._nodes.is_ours(place.node_id)):
             return None
         if place is None or self._nodes.peer(place.node_id) is None:
-            place = await self._look_up(found.sandbox)
+            place = await self._look_up(name)
         if place is None or (upstream := await self._connect(place.node_id)) is None:
             return None
         return ForwardedRequest(
-            found.head, found.body, found.destination, found.path, place.node_id, upstream, key=place.key
+            request.head, request.head.body(), request.destination, request.path, place.node_id, upstream, place.key
         )
 
     async def take_up(
-        self, head: bytes, node_id: str, body: bytes | None, unread: bytes, left: int | None
+        self, request: IncomingRequest, node_id: str, body: bytes | None, unread: bytes, left: int | None
     ) -> ForwardedRequest | None:
         """The same for a request that the app has, and found to be for that node.
 
         ``body`` is all of it, or None where the app has read none: then ``unread`` has come, and ``left`` bytes have
         not (None: nobody knows how many).
         """
-        if (found := _read(head)) is None:
+        if (whole := _body(request)) is None:
             return None
-        whole, given = found.body, unread if body is None else body
+        given = unread if body is None else body
         if body is not None and whole != NO_BODY:
             whole = Body(Framing.LENGTH, len(body))
         elif whole != NO_BODY and (left is None or whole != Body(Framing.LENGTH, len(unread) + left)):
             return None
         if (upstream := await self._connect(node_id)) is None:
             return None
-        return ForwardedRequest(found.head, whole, found.destination, found.path, node_id, upstream, given=given)
+        head, destination = request.head, request.destination
+        return ForwardedRequest(head, whole, destination, request.path, node_id, upstream, given=given)
 
     def proof(self) -> str:
         return self._tokens.sign_forward()
 
-    def told_by(self, head: RequestHead, caller: ClientInfo) -> ClientInfo:
-        """Who has sent this. What another server passes on comes from whom it says: it is a proxy in front of us."""
+    def client_of(self, head: RequestHead, caller: ClientInfo) -> ClientInfo:
+        """The client of this request. Another server is a trusted proxy in front of us."""
         return replace(caller, proxy=True) if not caller.proxy and self._proven(head) else caller
 
-    def comes_from_server(self, head: bytes) -> bool:
-        if _FORWARDED not in head or self._nodes.ids is None:
-            return False
-        try:
-            return self._proven(parse_request(head))
-        except errors.MalformedRequest:
-            return False
+    def comes_from_server(self, request: IncomingRequest) -> bool:
+        return self._nodes.ids is not None and self._proven(request.head)
 
     def _proven(self, head: RequestHead) -> bool:
         given = [value for name, value in head.headers if name.lower() == _FORWARDED]
         return len(given) == 1 and self._tokens.check_forward(given[0].decode("latin-1"))
 
+    def _sandbox_elsewhere(self, request: IncomingRequest) -> str:
+        """The sandbox by its id or its key, where the head says which one it is and another server may have it."""
+        return _sandbox(request) if self._nodes.has_peers and _body(request) is not None else ""
+
     async def _look_up(self, name: str) -> _NodeAddress | None:
         try:
             row = await (self._rows.get(name) if ids.is_sandbox_id(name) else self._rows.by_key(name))
-        except errors.StoreUnavailable:  # said by whoever answers here
+        except errors.StoreUnavailable:  # whoever answers here reports it
             return None
         if row is None or row.node_id is None:
             return None
@@ -181,34 +179,20 @@ class Routing:
             return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    head: RequestHead
-    body: Body
-    destination: Destination | None
-    path: str
-    sandbox: str
-    """By its id or its key; empty where the head does not say."""
-
-
-def _read(data: bytes) -> _Found | None:
-    """None where it must not be passed on, or cannot be: what is wrong with it is for its reader here to say."""
+def _body(request: IncomingRequest) -> Body | None:
+    """None where it must not be forwarded, or cannot be: its reader here answers what is wrong."""
+    if request.head.header(FORWARDED_HEADER) is not None:
+        return None
     try:
-        head = parse_request(data)
-        if any(name.lower() == _FORWARDED for name, _ in head.headers):
-            return None
-        host, target = named(head)
-        path = target.partition(b"?")[0].decode("latin-1")
-        destination = find_destination(host, SingleHeaders(head), path)
-        return _Found(head, head.body(), destination, path, _sandbox(destination, path))
+        return request.head.body()
     except errors.MalformedRequest:
         return None
 
 
-def _sandbox(destination: Destination | None, path: str) -> str:
-    if destination is not None:
-        return destination.key
-    match = _API_PATH.match(unquote(path))
+def _sandbox(request: IncomingRequest) -> str:
+    if request.destination is not None:
+        return request.destination.key
+    match = _API_PATH.match(unquote(request.path))
     name = match["name"] if match is not None else ""
     if ids.is_sandbox_id(name):
         return name
@@ -216,16 +200,16 @@ def _sandbox(destination: Destination | None, path: str) -> str:
     return key if ids.is_sandbox_key(key) else ""
 
 
-def _told(head: RequestHead, caller: ClientInfo) -> list[tuple[bytes, bytes]]:
-    """What proxies in front of us said counts, and we are one more."""
-    said: dict[bytes, list[bytes]] = {name: [] for name in _TOLD}
+def _forwarded_headers(head: RequestHead, caller: ClientInfo) -> HeaderList:
+    """What trusted proxies in front of us sent counts, and we are one more."""
+    sent: dict[bytes, list[bytes]] = {name: [] for name in _REPLACED}
     for name, value in head.headers if caller.proxy else ():
-        if name.lower() in _TOLD:
-            said[name.lower()].append(value)
-    chain = [*said[b"x-forwarded-for"], *([caller.address.encode()] if caller.address else [])]
-    told = {
+        if name.lower() in _REPLACED:
+            sent[name.lower()].append(value)
+    chain = [*sent[b"x-forwarded-for"], *([caller.address.encode()] if caller.address else [])]
+    values = {
         b"X-Forwarded-For": b", ".join(chain),
-        b"X-Forwarded-Proto": next(iter(said[b"x-forwarded-proto"]), caller.scheme.encode()),
-        b"X-Forwarded-Host": next(iter(said[b"x-forwarded-host"]), b""),
+        b"X-Forwarded-Proto": next(iter(sent[b"x-forwarded-proto"]), caller.scheme.encode()),
+        b"X-Forwarded-Host": next(iter(sent[b"x-forwarded-host"]), b""),
     }
-    return [(name, value) for name, value in told.items() if value]
+    return [(name, value) for name, value in values.items() if value]

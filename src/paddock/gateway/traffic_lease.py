@@ -1,8 +1,8 @@
-"""One connection's stay in a sandbox: keeps it awake while bytes flow, and counts them.
+"""One connection's use of a sandbox: keeps it running while bytes flow, and counts them.
 
-A connection that is open but silent (a tab that somebody left, an idle keep-alive) is no use of the sandbox: after a
-quiet time the stay ends and the idle clock runs. The first byte after that begins it again, and wakes the sandbox if it
-was paused meanwhile.
+A connection that is open but silent (a forgotten tab, an idle keep-alive) is no use of the sandbox: after a quiet time
+the use ends and the idle deadline counts. The first byte after that begins it again, and resumes the sandbox if it was
+paused meanwhile.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ class TrafficLease:
         """``on_lost``: called when bytes flow again and the sandbox cannot be entered any more."""
         self.sandbox = sandbox
         self.held = False
-        """While a request waits for its answer, silence is work."""
+        """A request waits for its response, so silence does not mean idle."""
         self._controller = controller
         self._quiet_seconds = min(QUIET_SECONDS, sandbox.timeout / 2)
         self._on_lost = on_lost
         self._turn = asyncio.Lock()
-        self._stay = AsyncExitStack()
+        self._stack = AsyncExitStack()
         self._use: ActiveSandbox | None = None
         self._moved = asyncio.Event()
         self._bytes_in = 0
         self._bytes_out = 0
-        self._following = asyncio.create_task(self._follow())
+        self._watching = asyncio.create_task(self._watch())
 
     async def enter(self) -> ActiveSandbox:
-        """The sandbox, awake. Raises SandboxNotFound, Asleep, SandboxBusy, QuotaExceeded, Unavailable."""
+        """The sandbox, running. Raises SandboxNotFound, Asleep, SandboxBusy, QuotaExceeded, Unavailable."""
         async with self._turn:
             if self._use is None:
-                self._use = await self._stay.enter_async_context(self._controller.use_key(self.sandbox.key, wake=True))
+                self._use = await self._stack.enter_async_context(self._controller.use_key(self.sandbox.key, wake=True))
                 self.sandbox = self._use.sandbox
             self._moved.set()
             return self._use
 
     async def leave(self) -> None:
-        """Write down what was moved, and let the idle clock run."""
+        """Record what was moved, and let the idle deadline count."""
         async with self._turn:
             use, self._use = self._use, None
             if use is None:
@@ -63,11 +63,11 @@ class TrafficLease:
             except errors.Unavailable:
                 log.warning("bytes could not be counted", sandbox_id=use.sandbox.sandbox_id, bytes=moved_in + moved_out)
             finally:
-                await self._stay.aclose()
+                await self._stack.aclose()
 
     async def close(self) -> None:
-        self._following.cancel()
-        await asyncio.gather(self._following, return_exceptions=True)
+        self._watching.cancel()
+        await asyncio.gather(self._watching, return_exceptions=True)
         await self.leave()
 
     def sent(self, count: int) -> None:
@@ -80,8 +80,8 @@ class TrafficLease:
         self._bytes_out += count
         self._moved.set()
 
-    async def _follow(self) -> None:
-        """Be inside while bytes flow, outside while they do not."""
+    async def _watch(self) -> None:
+        """Use the sandbox while bytes flow, and leave it while they do not."""
         while True:
             self._moved.clear()
             try:
@@ -98,5 +98,5 @@ class TrafficLease:
                 log.info("a sandbox cannot be entered again", sandbox_id=self.sandbox.sandbox_id, reason=error.message)
                 self._on_lost()
                 return
-            # Inside, and busy: soon enough to look again.
+            # Busy: checked again after half the time.
             await asyncio.sleep(self._quiet_seconds / 2)

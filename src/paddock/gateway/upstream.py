@@ -1,4 +1,4 @@
-"""A connection to a port inside a sandbox, as a wire.
+"""A connection to a port inside a sandbox, as a stream socket.
 
 Providers on this host hand over a real socket, and bytes then go from kernel to kernel. Others give a stream of bytes;
 a pair of sockets stands between, so that the rest of the gateway need not know.
@@ -11,12 +11,13 @@ import socket
 import ssl
 from contextlib import suppress
 from functools import cache
+from ipaddress import ip_address
 from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from paddock import errors
-from paddock.gateway.client_socket import notice_silent_end
-from paddock.http1.stream_socket import CHUNK, StreamSocket
+from paddock.egress.dial import dial as dial_first
+from paddock.http1.stream_socket import CHUNK, StreamSocket, probe_peer
 from paddock.machine.base import Connection, Machine
 
 _DIAL_SECONDS = 15.0
@@ -31,8 +32,8 @@ class SocketDialer(Protocol):
 
 
 class Upstream:
-    def __init__(self, wire: StreamSocket, bridge: StreamBridge | None = None) -> None:
-        self.wire = wire
+    def __init__(self, stream: StreamSocket, bridge: StreamBridge | None = None) -> None:
+        self.stream = stream
         self._bridge = bridge
 
     @property
@@ -42,11 +43,11 @@ class Upstream:
 
     @property
     def quiet(self) -> bool:
-        """Whether the server has neither ended it nor said anything that nobody asked for."""
-        return self.wire.is_quiet()
+        """Whether the server has neither closed it nor sent anything unasked."""
+        return self.stream.is_quiet()
 
     async def close(self) -> None:
-        self.wire.close()
+        self.stream.close()
         if self._bridge is not None:
             await self._bridge.close()
 
@@ -56,29 +57,29 @@ class StreamBridge:
 
     def __init__(self, connection: Connection, end: socket.socket) -> None:
         self._connection = connection
-        self._wire = StreamSocket(end)
+        self._stream = StreamSocket(end)
         self._tasks = [asyncio.create_task(self._inward()), asyncio.create_task(self._outward())]
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._wire.close()
+        self._stream.close()
         await self._connection.close()
 
     async def _inward(self) -> None:
         with suppress(OSError, errors.PaddockError):
-            while await self._wire.fill(CHUNK):
-                data = bytes(self._wire.ahead)
-                self._wire.ahead.clear()
+            while await self._stream.fill(CHUNK):
+                data = bytes(self._stream.ahead)
+                self._stream.ahead.clear()
                 await self._connection.write(data)
             await self._connection.end_write()
 
     async def _outward(self) -> None:
         with suppress(OSError, errors.PaddockError):
             while data := await self._connection.read(CHUNK):
-                await self._wire.send(data)
-        self._wire.end()
+                await self._stream.send(data)
+        self._stream.end()
 
 
 async def dial(machine: Machine, port: int) -> Upstream:
@@ -86,7 +87,7 @@ async def dial(machine: Machine, port: int) -> Upstream:
     try:
         async with asyncio.timeout(_DIAL_SECONDS):
             if isinstance(machine, SocketDialer):
-                return Upstream(_prompt(StreamSocket(await machine.dial_socket(port))))
+                return Upstream(_without_delay(StreamSocket(await machine.dial_socket(port))))
             connection = await machine.dial(port)
     except TimeoutError:
         raise errors.ProviderTimeout(f"Port {port} of the sandbox could not be reached in time.") from None
@@ -101,9 +102,9 @@ async def dial_server(url: str) -> Upstream:
     port = parts.port or (443 if tls else 80)
     async with asyncio.timeout(_SERVER_DIAL_S):
         sock = await _connected(host, port)
-        notice_silent_end(sock)
+        probe_peer(sock)
         if not tls:
-            return Upstream(_prompt(StreamSocket(sock)))
+            return Upstream(_without_delay(StreamSocket(sock)))
         try:
             context = await asyncio.to_thread(_tls)
             reader, writer = await asyncio.open_connection(sock=sock, ssl=context, server_hostname=host)
@@ -115,21 +116,11 @@ async def dial_server(url: str) -> Upstream:
 
 
 async def _connected(host: str, port: int) -> socket.socket:
-    loop, trouble = asyncio.get_running_loop(), OSError(f"{host} has no address")
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        sock = socket.socket(family, kind, protocol)
-        sock.setblocking(False)
-        try:
-            await loop.sock_connect(sock, address)
-        except OSError as refused:
-            sock.close()
-            trouble = refused
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            return sock
-    raise trouble
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        return (await dial_first([ip_address(address[0]) for *_, address in found], port, _SERVER_DIAL_S))[1]
+    except errors.Unavailable as error:
+        raise OSError(error.message) from error
 
 
 @cache
@@ -151,13 +142,13 @@ class TlsConnection(Connection):
         await self._writer.drain()
 
     async def end_write(self) -> None:
-        """TLS has no half-closed connections that everybody understands."""
+        """Half-closed TLS connections are not supported widely."""
 
     async def close(self) -> None:
         self._writer.close()
 
 
-def _prompt(wire: StreamSocket) -> StreamSocket:
-    if wire.sock.family != socket.AF_UNIX:  # which a way to a sandbox that is far away begins with
-        wire.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return wire
+def _without_delay(stream: StreamSocket) -> StreamSocket:
+    if stream.sock.family != socket.AF_UNIX:  # of a remote sandbox: the socket of its transport
+        stream.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return stream

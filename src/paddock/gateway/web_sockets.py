@@ -1,5 +1,5 @@
-"""WebSockets of the app: uvicorn's protocol, counted like any connection, and not held up by one who does not read, or
-who sends very many tiny frames."""
+"""WebSockets of the app: uvicorn's protocol, counted like any connection, and not blocked by a peer that does not read,
+or that sends very many tiny frames."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any, cast
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from paddock.gateway.asgi_extensions import TRACKED
-from paddock.gateway.connections import TrackedConnection
-from paddock.gateway.write_stalls import StallTimer
+from paddock.gateway.connections import StallAborting, StallTimer, TrackedConnection
 from paddock.loop_turns import give_turn
 from paddock.paced_transport import PacedTransport
 
 
-class AppWebSocketProtocol(WebSocketsSansIOProtocol):
+class AppWebSocketProtocol(StallAborting, WebSocketsSansIOProtocol):
     """``stall_seconds`` is set on a subclass, because uvicorn takes a class and nothing else."""
 
     stall_seconds = 60.0
@@ -23,7 +22,6 @@ class AppWebSocketProtocol(WebSocketsSansIOProtocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._tracked: TrackedConnection | None = None
-        self._stall: StallTimer | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._paced = PacedTransport(cast(asyncio.Transport, transport), super().data_received)
@@ -48,7 +46,7 @@ class AppWebSocketProtocol(WebSocketsSansIOProtocol):
         return await super().receive()
 
     def handle_cont(self, event: Any) -> None:
-        """Of a message that never ends, empty frames would be held without end: they have no size to be limited by."""
+        """Empty frames of a message that never ends are dropped: the limit on its size does not count them."""
         if event.data or event.fin:
             super().handle_cont(event)
 
@@ -59,17 +57,7 @@ class AppWebSocketProtocol(WebSocketsSansIOProtocol):
             self.scope["extensions"] = extensions
 
     def handle_ping(self) -> None:
-        """Whoever sends pings and reads nothing would have us hold an answer to each."""
+        """Pongs are dropped for a peer that sends pings and reads nothing: each would be buffered."""
         answer = b"".join(self.conn.data_to_send())
         if self.writable.is_set():
             self.transport.write(answer)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        if self._stall is not None:
-            self._stall.start()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._stall is not None:
-            self._stall.stop()

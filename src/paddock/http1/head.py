@@ -9,8 +9,10 @@ from enum import Enum
 
 from paddock import errors
 from paddock.http1.hosts import Host, parse_authority
+from paddock.http1.limits import MAX_HEADERS
 
 Headers = Sequence[tuple[bytes, bytes]]
+HeaderList = list[tuple[bytes, bytes]]
 
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
@@ -18,9 +20,6 @@ _TARGET = re.compile(rb"[\x21-\x7e\x80-\xff]+")
 _VERSION = re.compile(rb"HTTP/1\.([01])")
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
 _ABSOLUTE = re.compile(rb"(?i:http)://([^/?#]*)([^#]*)(#.*)?")
-_MAX_HEADERS = 256
-MAX_INTERIM_RESPONSES = 64
-"""Per request (100, 102, 103). A server that sends more counts as not responding."""
 
 # RFC 9110, 7.6.1, and legacy names that clients still send to proxies.
 _HOP_BY_HOP = frozenset(
@@ -51,7 +50,7 @@ class Body:
     framing: Framing
     length: int = 0
 
-    def header(self) -> Headers:
+    def headers(self) -> Headers:
         if self.framing is Framing.LENGTH:
             return ((b"Content-Length", str(self.length).encode()),)
         return ((b"Transfer-Encoding", b"chunked"),) if self.framing is Framing.CHUNKED else ()
@@ -76,7 +75,19 @@ class Head:
             return None
         return b", ".join(value for key, value in self.headers if key.lower() == b"upgrade") or None
 
-    def end_to_end(self) -> list[tuple[bytes, bytes]]:
+    def header(self, name: str) -> str | None:
+        """The first of this name, which is in lower case."""
+        wanted = name.encode()
+        return next((value.decode("latin-1") for key, value in self.headers if key.lower() == wanted), None)
+
+    def single(self, name: str) -> str | None:
+        """A header that may be given once only: of two, one reader would take the first and another the last."""
+        found = [value for key, value in self.headers if key.lower() == name.encode()]
+        if len(found) > 1:
+            raise errors.MalformedRequest(f"The header {name} is given more than once.")
+        return found[0].decode("latin-1") if found else None
+
+    def end_to_end(self) -> HeaderList:
         """The headers without those that concern only this connection."""
         named = set(self.values(b"connection"))
         return [(key, value) for key, value in self.headers if key.lower() not in _HOP_BY_HOP | named]
@@ -142,6 +153,10 @@ class ResponseHead(Head):
     def keep_alive(self) -> bool:
         return self.minor == 1 and b"close" not in self.values(b"connection")
 
+    def encode(self, headers: Headers) -> bytes:
+        """The head with these headers, as it goes to the client."""
+        return write_head(b"HTTP/1.1 %d %b" % (self.status, self.reason), headers)
+
 
 def parse_request(data: bytes) -> RequestHead:
     line, headers = _lines(data)
@@ -166,8 +181,8 @@ def write_head(line: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 def _lines(data: bytes) -> tuple[bytes, Headers]:
     first, *rest = data.removesuffix(b"\r\n\r\n").lstrip(b"\r\n").split(b"\r\n")
-    if len(rest) > _MAX_HEADERS:
-        raise errors.MalformedRequest(f"There are more than {_MAX_HEADERS} headers.")
+    if len(rest) > MAX_HEADERS:
+        raise errors.MalformedRequest(f"There are more than {MAX_HEADERS} headers.")
     headers = []
     for line in rest:
         name, colon, value = line.partition(b":")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from paddock.accounts.accounts import Principal
-from paddock.egress.entries import ClosedEntry, closed_entry
+from paddock.egress.addresses import ClosedEntry, closed_entry
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.rules import Rule
 from paddock.errors import Forbidden, Invalid

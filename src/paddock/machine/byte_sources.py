@@ -10,7 +10,7 @@ from typing import Protocol, Self, runtime_checkable
 class ByteSource(Protocol):
     """An iterator of chunks that can also write all of them to an open file without passing them through Python."""
 
-    async def pour(self, file: int) -> int | None:
+    async def copy_to(self, file: int) -> int | None:
         """Write everything to ``file``; returns the number of bytes, or None if the chunks must be iterated. Raises
         OSError."""
 
@@ -30,7 +30,7 @@ class CountedSource(AsyncIterator[bytes]):
         self.count += len(chunk)
         return chunk
 
-    async def pour(self, file: int) -> int | None:
-        poured = await self._chunks.pour(file) if isinstance(self._chunks, ByteSource) else None
-        self.count += poured or 0
-        return poured
+    async def copy_to(self, file: int) -> int | None:
+        copied = await self._chunks.copy_to(file) if isinstance(self._chunks, ByteSource) else None
+        self.count += copied or 0
+        return copied

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from paddock import errors
 from paddock.egress.bandwidth import Bandwidths
-from paddock.egress.outward import OutboundConnection
+from paddock.egress.gate import OutboundConnection
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.records import EgressReport
 from paddock.machine.base import Machine

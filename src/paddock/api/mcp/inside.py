@@ -17,7 +17,7 @@ from uvicorn.server import ServerState
 
 from paddock.accounts.tokens import Tokens
 from paddock.api.mcp.port import INSIDE
-from paddock.gateway.exchange import HEAD_BYTES
+from paddock.http1.limits import MAX_HEAD_BYTES
 from paddock.mcp.app import PATH
 from paddock.paced_transport import PacedTransport
 
@@ -116,7 +116,7 @@ class _Visitor(HttpToolsProtocol):
 
     def _feed(self, data: bytes) -> None:
         self._framing += len(data)
-        if self._framing > HEAD_BYTES + len(data):
+        if self._framing > MAX_HEAD_BYTES + len(data):
             self.send_400_response("The request's framing is too long.")
             return
         super().data_received(data)

@@ -115,7 +115,7 @@ class AgentBridge:
                 _check_open(word)
         except (ConnectionClosed, TimeoutError) as error:
             await _hang_up(channel)
-            raise BridgeRefused("The sandbox's agent did not open the way.") from error
+            raise BridgeRefused("The sandbox's agent did not open the connection.") from error
         except BaseException:
             await asyncio.shield(_hang_up(channel))
             raise
@@ -141,7 +141,9 @@ class AgentBridge:
             )
         except InvalidStatus as error:
             status = error.response.status_code
-            raise BridgeRefused(f"The way to the sandbox's agent is closed (HTTP {status}).", status) from error
+            raise BridgeRefused(
+                f"The connection to the sandbox's agent was refused (HTTP {status}).", status
+            ) from error
         except (OSError, TimeoutError, InvalidHandshake, InvalidURI) as error:
             raise BridgeRefused(f"The sandbox's agent cannot be reached: {error or 'no answer'}.") from error
 
@@ -236,7 +238,7 @@ def _check_open(word: str | bytes) -> None:
     kind, _, number = word.partition(" ") if isinstance(word, str) else ("", "", "")
     if kind == "error" and number.isascii() and number.isdigit() and 0 < int(number[:5]) <= _MAX_ERRNO:
         raise AgentRefusal(int(number), "")
-    raise ProtocolError("The sandbox's agent opens a way with words that it must not use.")
+    raise ProtocolError("The sandbox's agent sent an invalid message when it opened a connection.")
 
 
 async def _hang_up(channel: ClientConnection) -> None:

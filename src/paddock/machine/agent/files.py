@@ -14,10 +14,9 @@ from paddock.machine.agent.connection import WORK_SECONDS, AgentConnection
 from paddock.machine.agent.failures import AgentRefusal
 from paddock.machine.agent.flows import WatchCall
 from paddock.machine.agent.link import AgentLink
-from paddock.machine.agent.paths import plain
 from paddock.machine.agent.pending import ListCall, PendingCall
 from paddock.machine.agent.replies import SMALLEST_ENTRY, FileEntry, read_attributes, read_entry
-from paddock.machine.agent.wire import ProtocolError, Reader, ReplyKind, RequestKind, Writer, encoded
+from paddock.machine.agent.wire import ProtocolError, Reader, ReplyKind, RequestKind, Writer, encoded, plain_path
 from paddock.machine.base import ATTRIBUTES, FileChange, FileEvent, FileInfo, Watch
 from paddock.sorting import sorted_in_slices
 
@@ -36,15 +35,15 @@ class AgentFiles:
         self._working = asyncio.Semaphore(_MAX_LONG_REQUESTS)
 
     async def stat(self, path: str, follow: bool, user: str) -> FileInfo:
-        path = plain(path)
+        path = plain_path(path)
         return await self._entry(RequestKind.STAT, _about(user, path).u8(follow), path)
 
     async def chmod(self, path: str, mode: int, user: str) -> FileInfo:
-        path = plain(path)
+        path = plain_path(path)
         return await self._entry(RequestKind.CHMOD, _about(user, path).u32(mode), path)
 
     async def resolve(self, path: str, user: str) -> FileInfo:
-        path = plain(path)
+        path = plain_path(path)
         try:
             return await self._connection.call(
                 RequestKind.RESOLVE, _about(user, path), lambda: PendingCall(ReplyKind.ENTRY, _any_entry), again=True
@@ -55,7 +54,7 @@ class AgentFiles:
     async def attributes(self, paths: Sequence[str], user: str) -> list[dict[str, str]]:
         found: list[dict[str, str]] = []
         for begin in range(0, len(paths), _BATCH):
-            found += await self._attributes([plain(path) for path in paths[begin : begin + _BATCH]], user)
+            found += await self._attributes([plain_path(path) for path in paths[begin : begin + _BATCH]], user)
         return found
 
     async def _attributes(self, paths: Sequence[str], user: str) -> list[dict[str, str]]:
@@ -75,7 +74,7 @@ class AgentFiles:
             raise failures.of_path(refusal, paths[0]) from None
 
     async def make_directory(self, path: str, user: str, owner: str | None) -> bool:
-        path = plain(path)
+        path = plain_path(path)
         kind = RequestKind.MKDIR if owner is None else RequestKind.MKDIR_FOR
         payload = (_about(user, path) if owner is None else Writer().text(user).text(owner).text(path)).u32(
             _NEW_DIRECTORY
@@ -90,7 +89,7 @@ class AgentFiles:
     async def list_directory(self, path: str, depth: int, user: str) -> list[FileInfo]:
         if depth < 1:
             raise errors.Invalid("depth must be at least 1")
-        path = plain(path)
+        path = plain_path(path)
         payload = _about(user, path).u32(min(depth, 1 << 16)).u32(MAX_ENTRIES)
         below = _below(encoded(path))
 
@@ -112,7 +111,7 @@ class AgentFiles:
         return await sorted_in_slices([entry.info for entry in found.entries], key=lambda info: info.path)
 
     async def move(self, source: str, destination: str, user: str) -> FileInfo:
-        source, destination = plain(source), plain(destination)
+        source, destination = plain_path(source), plain_path(destination)
         payload = _about(user, source).text(destination)
         try:
             async with self._working:
@@ -131,7 +130,7 @@ class AgentFiles:
             raise failures.of_path(refusal, destination) from None
 
     async def remove(self, path: str, recursive: bool, user: str) -> None:
-        path = plain(path)
+        path = plain_path(path)
         payload = _about(user, path).u8(recursive)
         try:
             async with self._working:
@@ -147,7 +146,7 @@ class AgentFiles:
 
     @asynccontextmanager
     async def watch(self, path: str, recursive: bool, user: str) -> AsyncIterator[Watch]:
-        watch = _Watch(self._connection, plain(path), recursive, user)
+        watch = _Watch(self._connection, plain_path(path), recursive, user)
         await watch.arm()
         try:
             yield watch

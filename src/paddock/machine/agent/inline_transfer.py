@@ -12,10 +12,9 @@ from paddock.machine.agent.connection import AgentConnection
 from paddock.machine.agent.failures import AgentRefusal
 from paddock.machine.agent.files import AgentFiles, entry_of
 from paddock.machine.agent.link import AgentLink
-from paddock.machine.agent.paths import plain
 from paddock.machine.agent.pending import PendingCall
 from paddock.machine.agent.transfer import IN_PLACE, MODE_AS_IT_IS, READ, REPLACE, blame_the_kind, open_request, release
-from paddock.machine.agent.wire import Reader, ReplyKind, RequestKind, Writer
+from paddock.machine.agent.wire import Reader, ReplyKind, RequestKind, Writer, plain_path
 from paddock.machine.base import FileInfo
 
 _CHUNK_BYTES = 256 * 1024
@@ -36,7 +35,7 @@ class InlineTransfer:
     async def read(self, path: str, offset: int, limit: int | None, user: str) -> AsyncIterator[bytes]:
         if offset < 0 or (limit is not None and limit < 0):
             raise errors.Invalid("offset and limit must not be negative")
-        path = plain(path)
+        path = plain_path(path)
         opened = await self._open(path, READ, MODE_AS_IT_IS, user)
         end = None if limit is None else offset + limit
         ahead: deque[_Asked] = deque()
@@ -74,7 +73,7 @@ class InlineTransfer:
         owner: str | None,
         attributes: Mapping[str, str] | None,
     ) -> FileInfo:
-        path = plain(path)
+        path = plain_path(path)
         how = REPLACE if atomic else IN_PLACE
         opened = await self._open(path, how, MODE_AS_IT_IS if mode is None else mode, user, owner, attributes)
         try:

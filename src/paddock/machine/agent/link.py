@@ -83,7 +83,7 @@ class AgentLink:
             link.windows = bool(features & KNOWS_WINDOWS)
         except AgentRefusal as refusal:
             link.close()
-            raise ProtocolError(f"The sandbox's agent refuses to speak with this server: {refusal.message}") from None
+            raise ProtocolError(f"The sandbox's agent refuses this server: {refusal.message}") from None
         except BaseException:
             link.close()
             raise

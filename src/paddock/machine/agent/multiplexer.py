@@ -71,13 +71,13 @@ class Multiplexer:
                 number, kind, body = await self._frame()
         except (EOFError, TimeoutError):
             await self._pipe.close()
-            raise errors.ProviderUnavailable("The inner end of the sandbox's trunk said nothing.") from None
+            raise errors.ProviderUnavailable("The multiplexer inside the sandbox did not answer.") from None
         except BaseException:
             await asyncio.shield(self._pipe.close())
             raise
         if (number, kind, body) != (0, ChannelKind.HELLO, _NUMBER.pack(VERSION)):
             await self._pipe.close()
-            raise ProtocolError("The sandbox's trunk begins with words that it must not use.")
+            raise ProtocolError("The multiplexer inside the sandbox began with an invalid greeting.")
         self.alive = True
         self.run(self._read())
         self.run(self._ping())
@@ -85,7 +85,7 @@ class Multiplexer:
     async def connect(self) -> socket.socket:
         """A new connection, which the caller closes. If it is refused inside, it is closed at once."""
         if not self.alive:
-            raise errors.ProviderUnavailable("The way to the sandbox's agent was cut.")
+            raise errors.ProviderUnavailable("The connection to the sandbox's agent was cut.")
         if not self._free:
             raise errors.ProviderUnavailable(f"There are {CHANNELS} connections to this sandbox already.")
         number = self._free.pop()
@@ -109,12 +109,12 @@ class Multiplexer:
     async def send(self, number: int, kind: ChannelKind, data: bytes = b"") -> None:
         async with self._turn_to_write:
             if not self.alive:
-                raise errors.ProviderUnavailable("The way to the sandbox's agent was cut.")
+                raise errors.ProviderUnavailable("The connection to the sandbox's agent was cut.")
             try:
                 await self._pipe.write(_HEAD.pack(number, kind, 0, len(data)) + data)
             except OSError as error:
                 self._cut()
-                raise errors.ProviderUnavailable(f"The way to the sandbox's agent was cut: {error}") from error
+                raise errors.ProviderUnavailable(f"The connection to the sandbox's agent was cut: {error}") from error
 
     def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -149,7 +149,7 @@ class Multiplexer:
         head = await self._exactly(_HEAD.size)
         number, kind, zero, length = _HEAD.unpack(head)
         if zero or length > PIECE or number >= CHANNELS:
-            raise ProtocolError("The sandbox's trunk sends a frame that it must not send.")
+            raise ProtocolError("The multiplexer inside the sandbox sent an invalid frame.")
         return number, kind, await self._exactly(length)
 
     async def _exactly(self, count: int) -> bytes:
@@ -169,7 +169,7 @@ class Multiplexer:
         elif channel is not None:
             channel.take(kind, body)
         elif number not in self._leaving:
-            raise ProtocolError("The sandbox's trunk speaks of a connection that is not there.")
+            raise ProtocolError("The multiplexer inside the sandbox sent a frame of an unknown connection.")
 
     def _closed(self, number: int, channel: _Channel | None) -> None:
         if channel is not None:
@@ -179,7 +179,7 @@ class Multiplexer:
             self._leaving.remove(number)
             self._free.append(number)
         else:
-            raise ProtocolError("The sandbox's trunk closes a connection that is not there.")
+            raise ProtocolError("The multiplexer inside the sandbox closed an unknown connection.")
 
     def freed(self, number: int) -> None:
         """The channel was closed by the other end first, and now here."""
@@ -220,7 +220,7 @@ class _Channel:
             self._credit += _number(body)
             self._room.set()
         else:
-            raise ProtocolError("The sandbox's trunk breaks the rules of a connection.")
+            raise ProtocolError("The multiplexer inside the sandbox violated the flow control of a connection.")
 
     def closed_inside(self) -> None:
         """Data received before is still delivered."""

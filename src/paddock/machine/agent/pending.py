@@ -161,7 +161,9 @@ class DescriptorCall(SingleReply[HandedDescriptors[Result]]):
     def receive(self, kind: ReplyKind, body: Reader, descriptor: int | None) -> bool:
         if (descriptor is None) is not (kind is ReplyKind.ERROR):
             _close(descriptor)
-            raise ProtocolError("The sandbox's agent sent a descriptor where there is none, or none where there is.")
+            raise ProtocolError(
+                "The sandbox's agent sent a descriptor that was not announced, or announced one that it did not send."
+            )
         self._descriptor = descriptor
         try:
             return super().receive(kind, body, descriptor)
@@ -229,7 +231,7 @@ class ListCall(SingleReply[ListPage]):
     def _decode(self, body: Reader) -> ListPage:
         total, truncated = body.u32(), body.flag()
         if total != len(self._entries) and not self._future.done():
-            raise ProtocolError("The sandbox's agent listed more or less than it says.")
+            raise ProtocolError("The sandbox's agent listed a different number of items than it announced.")
         return ListPage(self._entries, truncated)
 
 

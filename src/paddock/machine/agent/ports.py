@@ -164,7 +164,7 @@ def _wake(waiting: asyncio.Future[None] | None) -> None:
 def _check(descriptor: int, kind: ListenerKind | None) -> None:
     """Check that the socket is of the requested kind: connected, or listening as ``kind`` says."""
     if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-        raise ProtocolError("The sandbox's agent gave something for a socket that is none.")
+        raise ProtocolError("The sandbox's agent sent a descriptor that is not the requested socket.")
     try:
         found = socket.socket(fileno=descriptor)
     except OSError as error:

@@ -10,17 +10,16 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from paddock import errors
-from paddock.machine.agent import failures, packages
+from paddock.machine.agent import failures
 from paddock.machine.agent.connection import AgentConnection
-from paddock.machine.agent.direct_exec import undisturbed
 from paddock.machine.agent.early_output import EarlyOutput, EarlyOutputs
+from paddock.machine.agent.environment import package_variables, undisturbed
 from paddock.machine.agent.failures import AgentRefusal, LinkLost
 from paddock.machine.agent.flows import WINDOW, FollowCall, SpawnCall
 from paddock.machine.agent.link import AgentLink
-from paddock.machine.agent.paths import plain
 from paddock.machine.agent.pending import PatientCall, PendingCall
 from paddock.machine.agent.replies import STREAMS, read_output, read_process, read_processes
-from paddock.machine.agent.wire import MAX_BULK, ProtocolError, Reader, ReplyKind, RequestKind, Writer
+from paddock.machine.agent.wire import MAX_BULK, ProtocolError, Reader, ReplyKind, RequestKind, Writer, plain_path
 from paddock.machine.base import MAX_NOTE, OutputChunk, OutputLimits, ProcessInfo, ProcessSpec, Stream, TerminalSize
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
@@ -60,7 +59,7 @@ class AgentProcesses:
 
     async def _begin(self, spec: ProcessSpec) -> tuple[ProcessInfo, EarlyOutput | None]:
         _check(spec)
-        environment = {**packages.variables(spec.user), **self._environment(), **spec.env}
+        environment = {**package_variables(spec.user), **self._environment(), **spec.env}
         try:
             return await self._connection.ask(lambda link: self._spawn(link, spec, environment), again=True)
         except AgentRefusal as refusal:
@@ -83,7 +82,7 @@ class AgentProcesses:
 
     async def begin(self, spec: ProcessSpec, linger: bool) -> AsyncGenerator[ProcessInfo | OutputChunk, None]:
         _check(spec)
-        environment = {**packages.variables(spec.user), **self._environment(), **spec.env}
+        environment = {**package_variables(spec.user), **self._environment(), **spec.env}
 
         async def launch(link: AgentLink) -> tuple[ProcessInfo, SpawnCall]:
             flow = SpawnCall(spec.process_id, windowed=link.windows)
@@ -126,7 +125,7 @@ class AgentProcesses:
             .text(spec.process_id)
             .texts(spec.argv)
             .texts(f"{name}={value}" for name, value in environment.items())
-            .text(plain(spec.cwd))
+            .text(plain_path(spec.cwd))
             .text(spec.user)
             .u8(flags)
             .u16(size.rows)

@@ -14,9 +14,8 @@ from paddock.machine.agent.connection import AgentConnection
 from paddock.machine.agent.failures import AgentRefusal
 from paddock.machine.agent.files import AgentFiles, entry_of
 from paddock.machine.agent.link import AgentLink
-from paddock.machine.agent.paths import plain
 from paddock.machine.agent.pending import DescriptorCall, HandedDescriptors, PendingCall
-from paddock.machine.agent.wire import ProtocolError, Reader, ReplyKind, RequestKind, Writer
+from paddock.machine.agent.wire import ProtocolError, Reader, ReplyKind, RequestKind, Writer, plain_path
 from paddock.machine.base import ATTRIBUTES, FileInfo, FileType
 from paddock.machine.byte_sources import ByteSource
 from paddock.machine.threads import in_thread
@@ -36,7 +35,7 @@ class Transfer:
     async def read(self, path: str, offset: int, limit: int | None, user: str) -> AsyncIterator[bytes]:
         if offset < 0 or (limit is not None and limit < 0):
             raise errors.Invalid("offset and limit must not be negative")
-        path = plain(path)
+        path = plain_path(path)
         opened = await self._open(path, READ, MODE_AS_IT_IS, user)
         fd = opened.descriptor
         try:
@@ -63,7 +62,7 @@ class Transfer:
         owner: str | None,
         attributes: Mapping[str, str] | None,
     ) -> FileInfo:
-        path = plain(path)
+        path = plain_path(path)
         how = REPLACE if atomic else IN_PLACE
         opened = await self._open(path, how, MODE_AS_IT_IS if mode is None else mode, user, owner, attributes)
         fd, link, token = opened.descriptor, opened.link, opened.value
@@ -142,7 +141,7 @@ def release(link: AgentLink, token: int) -> None:
 def _check(fd: int, access: int) -> None:
     """The agent's descriptor must be a regular file, opened for the requested access only."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
-        raise ProtocolError("The sandbox's agent gave something for a file that is none.")
+        raise ProtocolError("The sandbox's agent sent a descriptor that is not a file.")
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     if flags & os.O_PATH or flags & os.O_ACCMODE not in (access, os.O_RDWR):
         raise ProtocolError("The sandbox's agent gave a file that is open for something else.")
@@ -173,7 +172,7 @@ def _read_now(fd: int, size: int, offset: int, file_size: int) -> bytes | None:
 async def _pour(fd: int, chunks: AsyncIterator[bytes], path: str) -> None:
     """Copied by the kernel if possible; else small chunks are gathered, so that not each one wakes a thread."""
     try:
-        if isinstance(chunks, ByteSource) and await chunks.pour(fd) is not None:
+        if isinstance(chunks, ByteSource) and await chunks.copy_to(fd) is not None:
             return
     except OSError as error:
         raise failures.of_path(error, path) from None

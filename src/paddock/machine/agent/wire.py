@@ -27,6 +27,7 @@ HEADER: Final = struct.Struct("<IBBHI")
 _U8, _U16, _U32, _U64 = (struct.Struct(f"<{code}") for code in "BHIQ")
 _I32 = struct.Struct("<i")
 _MAX_DESCRIPTORS = 1
+_MAX_PATH_PART = 255
 
 
 class ProtocolError(errors.ProviderUnavailable):
@@ -133,7 +134,7 @@ class FrameSplitter:
             length, kind, descriptors, reserved, number = HEADER.unpack_from(data, at)
             answer = _ANSWERS.get(kind)
             if answer is None or length > MAX_PAYLOAD or descriptors > _MAX_DESCRIPTORS or reserved or not number:
-                raise ProtocolError("The sandbox's agent sent a frame that is none.")
+                raise ProtocolError("The sandbox's agent sent an invalid frame.")
             end = at + HEADER.size + length
             if end > size:
                 self._needed = end - at
@@ -207,6 +208,20 @@ def encoded(text: str) -> bytes:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         raise errors.Invalid(f"{text[:200]!r} is not valid Unicode.") from None
+
+
+def plain_path(path: str) -> str:
+    """Without redundant slashes and dots. Raises Invalid for relative paths and for '..'."""
+    if not path.startswith("/"):
+        raise errors.Invalid(f"{path[:200]!r} must be absolute, for example /workspace/notes.txt.")
+    if "\0" in path:
+        raise errors.Invalid("A path must not contain a NUL character.")
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise errors.Invalid(f"{path[:200]!r} must not contain '..'.")
+    if any(len(encoded(part)) > _MAX_PATH_PART for part in parts):
+        raise errors.Invalid(f"A part of the path is longer than {_MAX_PATH_PART} bytes.")
+    return "/" + "/".join(parts)
 
 
 class Reader:

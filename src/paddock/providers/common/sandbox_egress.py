@@ -7,15 +7,13 @@ import socket
 
 from paddock.egress.addresses import PrivateAccess
 from paddock.egress.bandwidth import Bandwidth
-from paddock.egress.dns_relay import DnsRelay
-from paddock.egress.gate import EgressGate
-from paddock.egress.outward import OutboundConnection
+from paddock.egress.dns import DnsRelay
+from paddock.egress.gate import EgressGate, OutboundConnection
 from paddock.egress.policy import EgressMode, EgressPolicy
-from paddock.egress.proxy import EgressProxy
+from paddock.egress.proxy import EgressProxy, proxy_variables
 from paddock.egress.records import EgressReport
 from paddock.egress.resolve import HostResolver
 from paddock.egress.transparent import TransparentProxy, ruleset
-from paddock.egress.variables import proxy_variables
 from paddock.machine.agent.machine import AgentMachine
 from paddock.machine.agent.ports import ListenerKind
 

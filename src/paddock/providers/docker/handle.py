@@ -7,8 +7,8 @@ from pathlib import Path
 
 from paddock import errors
 from paddock.clock import Clock
+from paddock.machine.agent.environment import USER_PATH
 from paddock.machine.agent.machine import AgentMachine
-from paddock.machine.agent.packages import USER_PATH
 from paddock.machine.base import MachineStats, OutputLimits
 from paddock.providers.base import InsideService
 from paddock.providers.common import sandbox_egress

@@ -17,7 +17,7 @@ import structlog
 from paddock import errors
 from paddock.clock import Clock, SystemClock
 from paddock.egress.bandwidth import Bandwidths
-from paddock.egress.outward import OutboundConnection
+from paddock.egress.gate import OutboundConnection
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressReport
 from paddock.machine.base import Machine, OutputLimits

@@ -14,8 +14,8 @@ import structlog
 from paddock import errors
 from paddock.clock import Clock
 from paddock.egress.bandwidth import Bandwidth
+from paddock.machine.agent.environment import USER_PATH
 from paddock.machine.agent.machine import AgentMachine
-from paddock.machine.agent.packages import USER_PATH
 from paddock.machine.base import MachineStats, OutputLimits
 from paddock.providers.base import InsideService, MachineState
 from paddock.providers.common import mounted_disk, sandbox_egress

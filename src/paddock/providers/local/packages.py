@@ -1,5 +1,5 @@
 """What lets pip and npm install, and what they installed be found, in an environment that is not the server's: login
-shells, ``sudo -i``, ``env -i``. The variables are in ``machine/agent/packages.py``; in containers the agent writes
+shells, ``sudo -i``, ``env -i``. The variables are in ``machine/agent/environment.py``; in containers the agent writes
 these files.
 """
 
@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from paddock.addons import FOLDER
-from paddock.machine.agent.packages import NPM_CONFIG
+from paddock.machine.agent.environment import NPM_CONFIG
 
 _PIP = "[global]\nbreak-system-packages = true\n"
 _NPM = "prefix=${HOME}/.local\n"

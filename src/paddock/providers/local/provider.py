@@ -16,7 +16,7 @@ from paddock import errors
 from paddock.clock import Clock, SystemClock
 from paddock.egress.addresses import PrivateAccess
 from paddock.egress.bandwidth import Bandwidths
-from paddock.egress.outward import OutboundConnection
+from paddock.egress.gate import OutboundConnection
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressReport
 from paddock.egress.resolve import HostResolver

@@ -10,8 +10,8 @@ from dataclasses import replace
 from paddock import errors
 from paddock.clock import Clock
 from paddock.machine.agent.bridge import TOKEN_HEADER, AgentBridge, BridgeEndpoint, BridgeRefused
+from paddock.machine.agent.environment import USER_PATH
 from paddock.machine.agent.machine import AgentMachine
-from paddock.machine.agent.packages import USER_PATH
 from paddock.machine.base import MachineStats, OutputLimits
 from paddock.providers.base import MachineState
 from paddock.providers.vendor.base import Vendor, VendorMachine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock import errors
-from paddock.egress.entries import closed_entry
+from paddock.egress.addresses import closed_entry
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.rules import Rule
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from paddock.api.compat.e2b.control.requests import Egress, Network
 from paddock.api.compat.e2b.errors import E2BError
-from paddock.egress.entries import ClosedEntry, closed_entry
+from paddock.egress.addresses import ClosedEntry, closed_entry
 from paddock.egress.rules import Rule
 from paddock.errors import Invalid
 from paddock.models import MAX_RULES, EgressRules

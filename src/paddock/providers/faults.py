@@ -37,7 +37,7 @@ class FaultKind(StrEnum):
     """It was done, and then ProviderUnavailable all the same."""
     HANG_BEFORE = "hang_before"
     HANG_AFTER = "hang_after"
-    """Done, and never answered. Both end only by cancellation."""
+    """Done, and never answered. Both end by cancellation, or as unavailable when the rules are cleared."""
     SLOW = "slow"
     """Wait ``seconds`` first."""
     CRASH_BEFORE = "crash_before"
@@ -70,6 +70,7 @@ class Faults:
         self._file = file
         self._read_at: int | None = None
         self._random = random.Random(seed)  # noqa: S311
+        self._cleared = asyncio.Event()
 
     @classmethod
     def from_file(cls, path: Path) -> Faults:
@@ -90,6 +91,12 @@ class Faults:
 
     def clear(self) -> None:
         self._rules.clear()
+        self._cleared.set()
+        self._cleared = asyncio.Event()
+
+    async def hang(self, step: str) -> None:
+        await self._cleared.wait()
+        raise errors.ProviderUnavailable(f"Injected fault: {step} hung until the faults were cleared.")
 
     def __enter__(self) -> Self:
         return self
@@ -217,17 +224,17 @@ async def _before(faults: Faults, steps: Iterable[str], about: str | None) -> No
     for step in steps:
         rule = faults.strike(step, about, lambda kind: kind not in _AFTER and kind is not FaultKind.OMIT)
         if rule is not None:
-            await _strike_before(rule, step)
+            await _strike_before(faults, rule, step)
 
 
-async def _strike_before(rule: FaultRule, step: str) -> None:
+async def _strike_before(faults: Faults, rule: FaultRule, step: str) -> None:
     match rule.kind:
         case FaultKind.FAIL:
             raise errors.ProviderUnavailable(f"Injected fault: {step} failed before it did anything.")
         case FaultKind.REFUSE:
             raise errors.ProviderRefused(f"Injected fault: {step} was refused.")
         case FaultKind.HANG_BEFORE:
-            await asyncio.Event().wait()
+            await faults.hang(step)
         case FaultKind.SLOW:
             await asyncio.sleep(rule.seconds)
         case FaultKind.CRASH_BEFORE:
@@ -238,15 +245,15 @@ async def _after(faults: Faults, steps: Iterable[str], about: str | None) -> Non
     for step in steps:
         rule = faults.strike(step, about, lambda kind: kind in _AFTER)
         if rule is not None:
-            await _strike_after(rule, step)
+            await _strike_after(faults, rule, step)
 
 
-async def _strike_after(rule: FaultRule, step: str) -> None:
+async def _strike_after(faults: Faults, rule: FaultRule, step: str) -> None:
     match rule.kind:
         case FaultKind.FAIL_AFTER:
             raise errors.ProviderUnavailable(f"Injected fault: {step} was done, and its answer was lost.")
         case FaultKind.HANG_AFTER:
-            await asyncio.Event().wait()
+            await faults.hang(step)
         case FaultKind.CRASH_AFTER:
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -25,8 +25,9 @@ test-all: $(STAMP)-dev ## Run every form of every test: all databases, SDK versi
 test-fast: $(STAMP)-dev ## Run the tests that take seconds
 	@$(BIN)/python -m pytest -q -n 2 -m "not slow"
 
-chaos: $(STAMP)-dev ## Kill servers a thousand times, with full disks, clock jumps and other faults beside; prints its tables
-	@CHAOS_KILLS=$${CHAOS_KILLS:-1000} $(BIN)/python -m pytest -q -rs tests/chaos
+chaos: $(STAMP)-dev ## Kill servers a thousand times, with full disks, clock jumps and other faults beside; prints a table
+	@unset PYTHONDONTWRITEBYTECODE; PADDOCK_TEST_ALL=1 CHAOS_KILLS=$${CHAOS_KILLS:-1000} \
+	  $(BIN)/python -m pytest -q -rs -n "$${PADDOCK_TEST_WORKERS:-2}" --dist worksteal tests/chaos
 
 conformance: $(STAMP)-dev ## Hold every provider to the same promises; writes docs/providers.md
 	@PYTHON=$(BIN)/python sh scripts/conformance.sh

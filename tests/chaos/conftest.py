@@ -1,4 +1,4 @@
-"""The scenes, one for each kind of database and provider, and the table that is printed at the end."""
+"""The scenes, one for each kind of database and provider, and the table of all that is printed at the end."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from tests.chaos.faults import Faults, read_only_postgres, read_only_sqlite
 from tests.chaos.herd import Herd
 from tests.chaos.output import SPOOL_BYTES
 from tests.chaos.scene import Scene
+from tests.chaos.shares import kills_of
 from tests.chaos.slot import Slot
+from tests.chaos.table import table
 from tests.docker import engine
 from tests.docker.place import Place
 from tests.local import traces
 from tests.support.small_disk import SmallDisk, small_disk
-from tests.support.waiting import until
 
 _DISK_MB = {"local": 4096, "docker": 256}
 _INODES = 20_000
@@ -38,6 +39,14 @@ _PROVIDERS: dict[str, Callable[[Path], Provider]] = {
     "local": lambda home: LocalProvider(home / "local"),
     "docker": lambda home: DockerProvider(home / "docker", address=engine.address(), images=[engine.DEBIAN]),
 }
+
+
+@pytest.fixture
+def kills(request: pytest.FixtureRequest) -> int:
+    """Of this test's scene; all that run this test share what there is."""
+    name = request.node.originalname
+    scenes = {item.callspec.params["chaos"] for item in request.session.items if item.originalname == name}
+    return kills_of(request.node.callspec.params["chaos"], scenes)
 
 
 @pytest.fixture(
@@ -118,12 +127,13 @@ async def chaos(
                 _SERVER_TTL_S,
                 machines,
             ),
+            seed=seed,
         )
         try:
             yield scene
         finally:
             if scene.places:
-                record_property(_REPORT, scene.report())
+                record_property(_REPORT, (scene.name, scene.report()))
             for slot in slots:
                 if slot.alive:
                     await slot.dead(within=0)
@@ -156,7 +166,7 @@ async def _nothing_stays(provider: Provider, home: Path) -> None:
     await provider.list()  # the second look, at which what is nobody's goes
     await provider.close()
     if isinstance(provider, LocalProvider):
-        await until(lambda: traces.look(home / "local") == traces.NOTHING)
+        await traces.until_nothing(home / "local")
     else:
         assert Place(home, engine.address()).leftovers() == []
 
@@ -165,9 +175,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Where servers died, and what else happened, whatever is captured."""
     reports = [report for group in terminalreporter.stats.values() for report in group]
     told = [pair for report in reports for pair in getattr(report, "user_properties", ())]
-    tables = [value for name, value in told if name == _REPORT]
-    if tables:
+    found = dict(value for name, value in told if name == _REPORT)
+    if found:
         terminalreporter.section("chaos")
-    for lines in tables:
-        for line in lines:
+        for line in table(found):
             terminalreporter.write_line(line)

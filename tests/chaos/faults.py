@@ -218,7 +218,7 @@ class Faults:
         if pid is None or not slot.serves:
             return
         with contextlib.suppress(httpx.TransportError):  # it has died
-            async with httpx.AsyncClient(base_url=slot.url, timeout=_TOLD_S) as client:
+            async with httpx.AsyncClient(base_url=slot.url, timeout=_TOLD_S, verify=False) as client:
                 while slot.pid == pid:
                     if (await client.get(path)).status_code == 503:
                         self.done[f"{name}, {_TOLD}"] += 1

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field
 
 import httpx
@@ -20,8 +20,12 @@ from tests.chaos.faults import Faults
 from tests.chaos.herd import Herd
 from tests.chaos.server import Length
 from tests.chaos.slot import Slot
+from tests.chaos.table import Report
 from tests.chaos.timeline import Span, union, without
 
+_LIVES_S = (0.0, 0.0, 0.0, 0.5, 2.5)
+"""How long a server lives at least that no step ends: often as long as some requests take, at times long enough for
+sweeps and deadlines."""
 _CALM_ANSWERS = 150
 _CALM_S = 60.0
 _USAGE_S = 20.0
@@ -41,6 +45,7 @@ class Scene:
     herd: Herd
     clock: SharedClock
     faults: Faults
+    seed: int
     places: Counter[str] = field(default_factory=Counter)
     """Where servers died."""
     refusals: int = 0
@@ -49,6 +54,10 @@ class Scene:
     """Bytes of SQLite's write-ahead log, at the most."""
     slowest_usage_s: float = 0.0
     """Of those that were asked while nobody died."""
+    rampage_s: float = 0.0
+    starting_s: float = 0.0
+    """Of that, until a server that was started had answered or died, of all servers together."""
+    verdicts: dict[str, str] = field(default_factory=dict)
 
     @property
     def alone(self) -> bool:
@@ -108,13 +117,14 @@ class Scene:
 
     async def rampage(self, kills: int) -> None:
         """Servers die and come back until enough have died; clients go on all the while, and so do other faults."""
-        stop = asyncio.Event()
+        stop, began = asyncio.Event(), time.monotonic()
         grazing = asyncio.create_task(self.herd.graze(6, stop))
         faults = asyncio.create_task(self.faults.inject(stop))
         try:
             async with self._watching_log():
                 await asyncio.gather(*(self._kill_again_and_again(slot, kills) for slot in self.slots))
         finally:
+            self.rampage_s = time.monotonic() - began
             stop.set()
             await grazing
             await faults
@@ -170,10 +180,11 @@ class Scene:
         rng = self.herd.rng
         while self.places.total() < kills:
             hampered, troubles = self.faults.hampered, len(self.faults.troubles)
-            around_calls = rng.random() < 0.5
+            around_calls, began = rng.random() < 0.5, time.monotonic()
             await slot.start(fuse=Length(rng.randint(1, 8), True) if around_calls else Length(rng.randint(3, 90)))
+            self.starting_s += time.monotonic() - began
             enough = self.herd.answers + rng.randint(5, 40)
-            place = await slot.dead(rng.uniform(0.3, 1.5), lambda: self.herd.answers >= enough)  # noqa: B023
+            place = await slot.dead(rng.choice(_LIVES_S), lambda: self.herd.answers >= enough)  # noqa: B023
             if not slot.gave_up:
                 self.places[place] += 1
             elif hampered or len(self.faults.troubles) > troubles:
@@ -182,18 +193,35 @@ class Scene:
             else:
                 self.herd.surprises.append(f"a server ended by itself:\n{slot.last_errors()}")
 
-    def report(self) -> list[str]:
-        herd, faults = self.herd, self.faults.count()
-        counts = sorted(self.places.items()) + sorted(faults.items())
+    async def verdict(self, name: str, judging: Awaitable[None]) -> None:
+        """What a judge finds, for the table; what he finds wrong fails the test."""
+        self.verdicts[name] = "FAILED"
+        await judging
+        self.verdicts[name] = "held"
+
+    def report(self) -> Report:
+        herd, faults = self.herd, self.faults
+        done = faults.count()
         if self.refusals:
-            counts.append(("starts refused meanwhile", self.refusals))
-        return [
-            f"{self.name}: {self.places.total()} kills, {self.faults.total} other faults; {len(herd.promises)} "
-            f"sandboxes promised, {herd.answered.total()} keyed commands answered, {herd.bytes_read / 1e6:.1f} MB of "
-            f"output read, {herd.bytes_missing / 1e6:.1f} MB said to be missing",
-            f"  the write-ahead log had {self.largest_log / 1e6:.1f} MB at most; the slowest GET /usage took "
-            f"{self.slowest_usage_s:.2f} s",
-            *(f"  {count:5d}  {name}" for name, count in counts),
-            "  not answered with success: "
-            + ", ".join(f"{count} × {name}" for name, count in herd.refused.most_common()),
-        ]
+            done["starts refused meanwhile"] = self.refusals
+        return {
+            "kills": {
+                "all": self.places.total(),
+                "seconds each": self.rampage_s / max(1, self.places.total()),
+                "seconds of a start": self.starting_s / max(1, self.places.total() + self.refusals),
+            },
+            "kills by steps": dict(self.places),
+            "other faults": {"all": faults.total, **dict(sorted(done.items()))},
+            "clients": {
+                "sandboxes promised": len(herd.promises),
+                "requests answered": herd.answers,
+                "keyed commands answered": herd.answered.total(),
+                "output read, KB": herd.bytes_read // 1000,
+                "output said to be missing, KB": herd.bytes_missing // 1000,
+                "slowest GET /usage, s": self.slowest_usage_s,
+                "largest write-ahead log, MB": self.largest_log / 1e6,
+            },
+            "not answered with success": dict(herd.refused.most_common()),
+            "verdicts": dict(self.verdicts),
+            "to repeat it": {"CHAOS_SEED": str(self.seed)},
+        }

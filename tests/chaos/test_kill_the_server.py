@@ -7,34 +7,30 @@ on disk. Deadlines strike neither early nor late, what ran is billed, disks can 
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.chaos import server
 from tests.chaos.judge import judge, judge_crashes, judge_disks, judge_log, judge_streams, judge_usage
 from tests.chaos.scene import Scene
+from tests.chaos.shares import TOTAL
 
-KILLS = int(os.environ.get("CHAOS_KILLS", "30"))
-KILLS_ON_DOCKER = max(15, KILLS // 10) if "CHAOS_KILLS" in os.environ else 15
-"""Each start of such a server takes ten times as long."""
 _ENOUGH_FOR_EVERY_STEP = 200
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 + 6 * KILLS)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 + 6 * TOTAL)]
 
 
-async def test_no_kill_between_any_two_steps_loses_orphans_or_forgets(chaos: Scene) -> None:
+async def test_no_kill_between_any_two_steps_loses_orphans_or_forgets(chaos: Scene, kills: int) -> None:
     await chaos.first_sandbox()
-    await chaos.rampage(KILLS_ON_DOCKER if chaos.name == "docker" else KILLS)
+    await chaos.rampage(kills)
     for step in server.PROVIDER_STEPS if chaos.places.total() >= _ENOUGH_FOR_EVERY_STEP else ():
         assert any(step in place for place in chaos.places), f"no server died around {step}: more kills are needed"
     await chaos.start_all()
     await chaos.calm()
     async with chaos.client() as client:
-        await judge_streams(chaos, client)
-        await judge_crashes(chaos, client)
+        await chaos.verdict("output", judge_streams(chaos, client))
+        await chaos.verdict("crashes told", judge_crashes(chaos, client))
         await chaos.herd.ask_again(client)
-        await judge(chaos)
-        await judge_usage(chaos, client)
-        await judge_disks(chaos, client)
-        await judge_log(chaos)
+        await chaos.verdict("rows, machines, histories, deadlines", judge(chaos))
+        await chaos.verdict("usage, events, bills", judge_usage(chaos, client))
+        await chaos.verdict("disks", judge_disks(chaos, client))
+        await chaos.verdict("write-ahead log", judge_log(chaos))

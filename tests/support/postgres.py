@@ -52,6 +52,15 @@ def find_binaries() -> Path:
     raise NoPostgres("These tests need a PostgreSQL server. Debian or Ubuntu: apt-get install postgresql")
 
 
+def missing() -> str | None:
+    """Why there is none."""
+    try:
+        find_binaries()
+    except NoPostgres as reason:
+        return str(reason)
+    return None
+
+
 @contextmanager
 def running_postgres() -> Iterator[Postgres]:
     binaries = find_binaries()

@@ -30,13 +30,16 @@ def _find() -> dict[str, str]:
     """By the name of the kind, why there is none."""
     from tests.docker import engine
     from tests.local import gvisor
+    from tests.support import postgres
 
-    engine_missing, gvisor_missing = engine.silent(), gvisor.missing()
+    engine_missing, gvisor_missing, postgres_missing = engine.silent(), gvisor.missing(), postgres.missing()
     kinds = {
         "docker": engine_missing,
         "docker-far": engine_missing,
         "hardened": gvisor_missing,
         "local-gvisor": gvisor_missing,
+        "postgres-two-servers": postgres_missing,
+        "postgres-two-nodes": postgres_missing,
     }
     return {kind: reason for kind, reason in kinds.items() if reason is not None}
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paddock.providers.local.host import group_name
+from tests.support.waiting import until
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _CLAIMS = Path("/run/paddock/uids")
@@ -30,6 +31,14 @@ NOTHING = Traces(frozenset(), frozenset(), frozenset(), frozenset(), frozenset()
 
 def look(root: Path) -> Traces:
     return Traces(_loops(root), _mounts(root), _groups(root), _claims(root), _processes(root), folders(root))
+
+
+async def until_nothing(root: Path) -> None:
+    """Wait until nothing is left; what stays is named."""
+    try:
+        await until(lambda: look(root) == NOTHING)
+    except AssertionError:
+        assert look(root) == NOTHING
 
 
 def group_parents(root: Path) -> list[Path]:

@@ -11,7 +11,6 @@ from paddock.providers.base import Provider, Shape
 from paddock.providers.common.sandbox_dirs import SandboxDirs
 from paddock.providers.local import LocalProvider
 from tests.local import traces
-from tests.support.waiting import until
 
 _shared: Path | None = None
 _homes: set[Path] = set()
@@ -85,7 +84,7 @@ async def clear(home: Path) -> None:
         await delete_all(provider)
     finally:
         await provider.close()
-    await until(lambda: traces.look(root) == traces.NOTHING)
+    await traces.until_nothing(root)
 
 
 def clear_all() -> None:

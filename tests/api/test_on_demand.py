@@ -15,7 +15,9 @@ from paddock.api.on_demand import OnDemandApp
 _NOT_AT_THE_START = (
     "alembic",
     "asyncpg",
+    "httpcore",
     "mcp",
+    "packaging.requirements",
     "paddock.api.compat.daytona.control",
     "paddock.api.compat.daytona.toolbox",
     "paddock.api.compat.e2b.control",

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from packaging.requirements import Requirement
 
 from paddock import errors
 from paddock.distribution import install_command
@@ -168,6 +167,8 @@ class KitDownload:
 
 def locked(target: TargetPython) -> str:
     """Of the lock file, what a Python like this needs, without conditions: pip would test those of the server's."""
+    from packaging.requirements import Requirement  # needed once for each Python, and slow to import
+
     kept = []
     for entry in re.split(r"^(?=[A-Za-z0-9])", _LOCK.read_text(), flags=re.MULTILINE):
         first, *hashes = entry.strip().split(" \\\n")

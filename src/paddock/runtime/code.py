@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from pydantic import ValidationError
@@ -20,7 +21,6 @@ from paddock.accounts.accounts import Principal
 from paddock.accounts.byte_budget import ByteBudget
 from paddock.clock import Clock
 from paddock.interpreter import PORT
-from paddock.interpreter.client import Interpreter
 from paddock.interpreter.installation import Installation
 from paddock.lifecycle.controller import ActiveSandbox, Controller
 from paddock.machine.base import WORKSPACE, Connection, Machine
@@ -30,6 +30,9 @@ from paddock.runtime.service_launch import ServiceLaunch
 from paddock.runtime.services import Services
 from paddock.settings import Settings
 from paddock.workers import Workers
+
+if TYPE_CHECKING:
+    from paddock.interpreter.client import Interpreter
 
 log = structlog.get_logger(__name__)
 
@@ -173,6 +176,8 @@ class CodeRunner:
             yield use, self._interpreter_of(use)
 
     def _interpreter_of(self, use: ActiveSandbox) -> Interpreter:
+        from paddock.interpreter.client import Interpreter  # imports an HTTP client
+
         owner = use.sandbox.owner_id
         return Interpreter(lambda: self._dial(use), self._workers.of(owner), self._in_flight.of(owner))
 
@@ -190,6 +195,7 @@ class CodeRunner:
 
     async def _prepare(self) -> None:
         await asyncio.sleep(_PREPARE_DELAY_S)
+        await asyncio.to_thread(import_module, "paddock.interpreter.client")
         try:
             await self._installation.prepare()
         except (errors.PaddockError, OSError) as problem:  # retried by the first run of code

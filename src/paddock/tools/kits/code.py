@@ -9,17 +9,19 @@ import shlex
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field
 
 from paddock.interpreter import PORT
-from paddock.interpreter.client import Interpreter
 from paddock.redaction import without_colours
 from paddock.tools import environment, running
 from paddock.tools.context import ToolContext
 from paddock.tools.excerpt import excerpt
 from paddock.tools.tool import Picture, ToolFailed, ToolKit, ToolReply
+
+if TYPE_CHECKING:
+    from paddock.interpreter.client import Interpreter
 
 kit = ToolKit("python")
 
@@ -112,6 +114,8 @@ async def run_python(
     Answers with what is printed, the value of the last expression, matplotlib's plots as pictures, and an exception's
     traceback. Runs in /workspace; `!` and `%` magics work. For packages use pip_install.
     """
+    from paddock.interpreter.client import Interpreter  # imports an HTTP client
+
     interpreter = Interpreter(lambda: ctx.reach(PORT), ctx.workers, ctx.hold)
     if restart:
         await _restart(interpreter, ctx.workspace)

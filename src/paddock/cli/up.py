@@ -48,14 +48,19 @@ def up(
     # Load again with the final port, because other settings depend on it.
     settings = load_settings(**{**options, "PORT": _usable_port(settings)})
     import asyncio
+    from concurrent.futures import ThreadPoolExecutor
 
-    from paddock.accounts.first_key import first_key
-    from paddock.api.server import serve
+    from paddock.providers import local  # noqa: F401 - so that the thread does not import it while others are imported
     from paddock.providers.registry import default_provider
-    from paddock.server.context import ensure_free
+
+    with ThreadPoolExecutor(1) as trials:  # of this machine, by other processes, while the server is imported
+        choice = trials.submit(default_provider, settings)
+        from paddock.accounts.first_key import first_key
+        from paddock.api.server import serve
+        from paddock.server.context import ensure_free
 
     try:
-        chosen = default_provider(settings)
+        chosen = choice.result()
         _private_home(settings.home)
         ensure_free(settings)
         first = asyncio.run(first_key(settings))

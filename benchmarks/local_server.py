@@ -168,8 +168,10 @@ def _pool_size(template: Template, pool: int) -> int:
 
 
 def _plain() -> dict[str, str]:
-    """Our environment without what would configure the server."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PADDOCK_", "DATABASE_"))}
+    """Our environment without what would configure the server. It keeps what Python compiles, as every installation
+    does: to compile Paddock takes longer than to start it."""
+    others = ("PADDOCK_", "DATABASE_", "PYTHONDONTWRITEBYTECODE")
+    return {name: value for name, value in os.environ.items() if not name.startswith(others)}
 
 
 def _port(process: subprocess.Popen[bytes], log: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import secrets
@@ -167,6 +168,7 @@ class SandboxRecord:
         return replace(self, spec=replace(self.spec, **changes))
 
 
+@functools.cache
 def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 

@@ -100,7 +100,7 @@ class LocalHandle:
             os.close(pidfd)
             return False
         self._pidfd = pidfd
-        self._oom_counts = (self._oom_kills(), self._oom_kills())
+        self._oom_counts = (kills := self._oom_kills(), kills)
         self.disk_failed()  # from now on that costs one read
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +20,7 @@ from paddock.egress.gate import OutboundConnection
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressReport
 from paddock.egress.resolve import HostResolver
+from paddock.loop_turns import give_turn
 from paddock.machine.base import Machine, OutputLimits
 from paddock.providers.base import (
     InsideService,
@@ -90,6 +91,8 @@ class LocalProvider(capacity.OnThisHost):
         self._inside: InsideService | None = None
         self._monitor = SandboxMonitor(self._dirs.root, disks.reserve_mb, self._handles.values)
         self._adopting: asyncio.Task[None] | None = None
+        self._all_found = asyncio.Event()
+        """Nothing is made, ended or changed before it is known what there is."""
         self._counting = asyncio.Lock()
 
     @classmethod
@@ -107,30 +110,22 @@ class LocalProvider(capacity.OnThisHost):
         )
 
     async def start(self) -> None:
-        """Look at the machine, finish what a crash cut short, and take up every sandbox that lives."""
+        """Look at the machine, and finish what a crash cut short. Living sandboxes are taken up after this returned."""
         await asyncio.to_thread(self._builder.prepare)
         records = await asyncio.to_thread(lambda: list(self._dirs.sandboxes()))
         warm = await asyncio.to_thread(lambda: list(self._dirs.warm()))
         gone = await asyncio.to_thread(self._builder.clean_up, [record for _, record in (*records, *warm)])
         for folder in gone:  # with as many files as a sandbox liked: nobody waits for that
             self._cleanup.add(asyncio.to_thread(removal.remove, folder))
-        found = [handle for folder, record in records if (handle := self._find_running(folder, record)) is not None]
         self._home_watcher.start()
-        for folder, record in warm:
-            self._home_watcher.add(folder, record.running)
-        self._adopting = asyncio.create_task(self._adopt_all(found, warm))
-        self._monitor.start(
-            self._builder.host,
-            self._builder.templates,
-            lambda: self._disk_allocator.keep(self._repair, lambda: self._monitor.notice),
-        )
+        self._adopting = asyncio.create_task(self._adopt_all(records, warm))
 
     async def close(self) -> None:
-        await self._monitor.close()
-        self._home_watcher.close()
         if self._adopting is not None:
             self._adopting.cancel()
             await asyncio.gather(self._adopting, return_exceptions=True)
+        await self._monitor.close()
+        self._home_watcher.close()
         handles = list(self._handles.values())
         self._handles.clear()
         for one in (*handles, *self._warm_machines.clear()):
@@ -198,6 +193,7 @@ class LocalProvider(capacity.OnThisHost):
             folder = self._dirs.folder(sandbox_id)
         except errors.SandboxNotFound:
             return
+        await self._all_found.wait()
         self._builder.strike(folder)  # whoever has its turn, and waits for its agent, hears of its end at once
         async with self._turn(sandbox_id):
             if (handle := self._handles.pop(sandbox_id, None)) is not None:
@@ -267,6 +263,7 @@ class LocalProvider(capacity.OnThisHost):
         return Shape(spec.template_id, spec.resources.disk_mb) if adjusts else None
 
     async def warm(self, shape: Shape) -> None:
+        await self._all_found.wait()
         self._disk_allocator.admit(shape.disk_mb)
         draft = self._dirs.draft()
         self._warming.add(draft.name)
@@ -486,8 +483,14 @@ class LocalProvider(capacity.OnThisHost):
         self._handles[record.spec.sandbox_id] = handle
         return handle
 
-    async def _adopt_all(self, found: Sequence[LocalHandle], warm: Sequence[tuple[Path, SandboxRecord]]) -> None:
-        """While others are served already: their ways out, and what stands ready."""
+    async def _adopt_all(
+        self, records: Sequence[tuple[Path, SandboxRecord]], warm: Sequence[tuple[Path, SandboxRecord]]
+    ) -> None:
+        """While others are served already: all that live, then their ways out, and what stands ready."""
+        try:
+            found = await self._find_all(records, warm)
+        finally:
+            self._all_found.set()
         places = asyncio.Semaphore(_TAKEN_UP_AT_ONCE)
 
         async def each(work: Callable[..., Awaitable[None]], *given: Any) -> None:
@@ -498,6 +501,29 @@ class LocalProvider(capacity.OnThisHost):
         if warm:  # made by another server, which may not have seen what has become private since
             await asyncio.to_thread(self._builder.templates.hide_private_files)
         await asyncio.gather(*(each(self._restock, folder, record) for folder, record in warm))
+
+    async def _find_all(
+        self, records: Sequence[tuple[Path, SandboxRecord]], warm: Sequence[tuple[Path, SandboxRecord]]
+    ) -> Sequence[LocalHandle]:
+        found = []
+        for folder, record in records:
+            await give_turn()
+            try:
+                handle = self._find_running(folder, record)
+            except (errors.PaddockError, OSError) as error:  # it is taken up by its next use
+                log.warning("sandbox is not taken up yet", sandbox_id=record.spec.sandbox_id, problem=str(error))
+                continue
+            if handle is not None:
+                found.append(handle)
+                self._home_watcher.add(folder, record.running)
+        for folder, record in warm:
+            self._home_watcher.add(folder, record.running)
+        self._monitor.start(
+            self._builder.host,
+            self._builder.templates,
+            lambda: self._disk_allocator.keep(self._repair, lambda: self._monitor.notice),
+        )
+        return found
 
     async def _open_again(self, handle: LocalHandle) -> None:
         sandbox_id = handle.record.spec.sandbox_id
@@ -547,8 +573,11 @@ class LocalProvider(capacity.OnThisHost):
             raise errors.SandboxNotFound.by_id(sandbox_id)
         return record
 
-    def _turn(self, sandbox_id: str) -> asyncio.Lock:
-        return self._locks.setdefault(sandbox_id, asyncio.Lock())
+    @contextlib.asynccontextmanager
+    async def _turn(self, sandbox_id: str) -> AsyncIterator[None]:
+        await self._all_found.wait()
+        async with self._locks.setdefault(sandbox_id, asyncio.Lock()):
+            yield
 
 
 @contextlib.contextmanager

@@ -32,6 +32,8 @@ from tests.docker import engine
 from tests.support.small_disk import SmallDisk
 
 _FS_IOC_GETFLAGS, _FS_IOC_SETFLAGS, _IMMUTABLE = 0x80086601, 0x40086602, 0x10
+_NAMING_PARTS = 3
+"""``sandboxes/<id>/disk.img`` names one sandbox of all on this machine."""
 _MAX_HOURS = 2
 _MAX_SUCCESSES_BETWEEN = 10
 _MAX_PAUSE_S = 3.0
@@ -239,10 +241,11 @@ class Faults:
 
 
 def _mounted_as(image: Path) -> str | None:
-    """The loop device that has this file."""
+    """The loop device that has this file. Its path is that of the sandbox's own mounts: the end of ours."""
+    end = "/" + "/".join(image.parts[-_NAMING_PARTS:])
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):
-            if backing.read_text().strip() == str(image.resolve()):
+            if backing.read_text().strip().endswith(end):
                 return backing.parts[3]
     return None
 

@@ -1,8 +1,7 @@
-"""One installation, as a program of its own: ``python -m paddock.addons.installer HOME NAME [--full] [--fresh]``.
+"""One installation as its own process: ``python -m paddock.addons.installer HOME NAME [--full] [--fresh]``.
 
-The server starts it when it is asked to install an add-on, so that what is unpacked and compiled costs it nothing,
-and so that it can be ended with the server. On standard output it tells how far it has come, a JSON object to a line:
-``progress`` again and again, and ``installed`` or ``error`` at the end.
+Started by the server, so that unpacking and compiling does not load the server's process and can be killed. Prints its
+progress as JSON lines: ``progress`` repeatedly, and ``installed`` or ``error`` at the end.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def _say(**said: Any) -> None:
 
 
 def _leave(number: int, frame: object) -> NoReturn:
-    """Through every ``finally``: programs are ended, and what is half made is removed."""
+    """Exit through all ``finally`` blocks, which end programs and delete incomplete files."""
     raise SystemExit(128 + number)
 
 

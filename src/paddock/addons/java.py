@@ -1,4 +1,4 @@
-"""The add-on ``java``: Debian's JDK, so that ``run_code`` has a kernel for it."""
+"""The add-on ``java``: Debian's JDK, the kernel for ``run_code`` in Java."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Import {
     }
 }
 """
-"""Debian makes Java's certificates out of the host's when it installs it. The password is the one that Java expects."""
+"""Debian's package generates Java's certificate store from the host's on installation. The password is Java's default.
+"""
 
 
 class Java:
@@ -45,7 +46,7 @@ class Java:
     summary = "A JDK: run_code in Java."
     steps = STEPS + 1
     cache_key: str | None = None
-    """It is whatever Debian has today."""
+    """Not cached: the version is that of Debian today."""
 
     def make(self, folder: Path, say: ProgressReporter) -> BuiltAddon:
         root = folder / "root"

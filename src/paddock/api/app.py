@@ -1,4 +1,4 @@
-"""The application: built by one function from its settings, holding nothing in module globals."""
+"""Builds the ASGI application from the settings. There is no module-level state."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SHAPES: Final = {"/e2b/": e2b_response, "/daytona/": daytona_response}
 
 
 def create_app(settings: Settings | None = None, *, context: ServerContext | None = None) -> FastAPI:
-    """An app over a server context of its own, or over a given one. The lifespan opens and closes it."""
+    """An app with its own server context, or with a given one. The lifespan opens and closes it."""
     context = context or build_context(settings or Settings())
 
     @asynccontextmanager
@@ -90,7 +90,7 @@ def create_app(settings: Settings | None = None, *, context: ServerContext | Non
 
 
 def failure(path: str, error: errors.PaddockError) -> Response:
-    """How an error is answered on this path, whichever API it belongs to."""
+    """The error response for this path, in the format of the API that it belongs to."""
     shape = next((shape for prefix, shape in _SHAPES.items() if path.startswith(prefix)), None)
     return error_response(error, ids.new_request_id()) if shape is None else shape(error)
 
@@ -118,7 +118,7 @@ async def _refuse(connection: Request | WebSocket, problem: Exception) -> Respon
         table: RouteTable = connection.app.state.routes
         allow = table.methods(connection.url.path) or _allow(problem)
     if (error := as_error(problem)).status == errors.InternalError.status:
-        raise problem  # for the last catch, which logs it
+        raise problem  # for RequestMiddleware, which logs it
     return error_response(error, request_id_of(connection), allow)
 
 

@@ -1,4 +1,4 @@
-"""A file as an HTTP answer: whole or one range of it, with a name that no header can be broken by."""
+"""File responses: the whole file or one range, with a safe file name in the headers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Span:
 
 
 class Download(Response):
-    """Streams exactly ``span.length`` bytes, or breaks the connection: a short file is never taken for a whole one."""
+    """Sends exactly ``span.length`` bytes or breaks the connection, so that a truncated file is never taken for
+    complete."""
 
     def __init__(self, info: FileInfo, span: Span, chunks: AsyncGenerator[bytes, None] | None) -> None:
         super().__init__(status_code=206 if span.partial else 200, headers=_headers(info, span))
@@ -44,7 +45,7 @@ class Download(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
         async with aclosing(self._chunks) as chunks:
-            # The first bytes before the status: what goes wrong with the file goes wrong here.
+            # Read the first bytes before sending the status, so that errors of the file can be reported by it.
             first = await anext(chunks, b"")
             await send(start)
             await self._stream(first, chunks, receive, send)
@@ -67,7 +68,7 @@ class Download(Response):
 
 
 def span_of(info: FileInfo, headers: Headers) -> Span:
-    """What a ``Range`` header asks for (RFC 9110, 14). One that is not understood is ignored, as the RFC has it."""
+    """Parse a ``Range`` header (RFC 9110, 14). An invalid one is ignored, as specified there."""
     if info.type is not FileType.FILE:
         raise errors.PathConflict(f"{info.path} is a {info.type.value}, not a file.")
     whole = Span(0, info.size, False)
@@ -106,7 +107,7 @@ def _headers(info: FileInfo, span: Span) -> dict[str, str]:
 
 
 def _disposition(name: str) -> str:
-    """Always an attachment: a page that an agent wrote must not run on our own origin."""
+    """Always an attachment: pages written in a sandbox must not run on our origin."""
     plain = _UNSAFE.sub("_", name)
     exact = "" if plain == name else f"; filename*=UTF-8''{quote(name, safe='')}"
     return f'attachment; filename="{plain}"{exact}'

@@ -1,4 +1,4 @@
-"""A file as one JSON answer, written as it is sent: nothing is held but the file itself."""
+"""A file as one JSON response, encoded while it is sent: only the file itself is held in memory."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from starlette.types import Receive, Scope, Send
 from paddock.models import FileContent
 
 _PIECE = 48 << 10
-"""A multiple of three: base64 of each stands alone."""
+"""A multiple of three, so that each chunk's base64 can be concatenated."""
 _AT_ONCE = 64 << 10
-"""What is no larger is not worth the pieces."""
+"""Files up to this size are sent in one chunk."""
 
 
 class FileContentAnswer(Response):
-    """The fields are those of :class:`~paddock.models.FileContent`."""
+    """Has the fields of :class:`~paddock.models.FileContent`."""
 
     media_type = "application/json"
 
@@ -35,7 +35,7 @@ class FileContentAnswer(Response):
 
     @classmethod
     async def of(cls, path: str, data: bytearray, encoding: Literal["utf-8", "base64"]) -> Response:
-        """Raises UnicodeDecodeError, while a status can still say so."""
+        """Raises UnicodeDecodeError before the status is sent."""
         if len(data) <= _AT_ONCE:
             content = base64.b64encode(data).decode() if encoding == "base64" else data.decode()
             whole = FileContent(path=path, content=content, encoding=encoding, size=len(data))
@@ -49,7 +49,7 @@ class FileContentAnswer(Response):
         await send({"type": "http.response.body", "body": self._head, "more_body": True})
         for piece in self._write(self._data):
             await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await asyncio.sleep(0)  # sending to a quick reader never waits, and others want their turn
+            await asyncio.sleep(0)  # sending to a fast reader never blocks; give other tasks a turn
         await send({"type": "http.response.body", "body": b'"}', "more_body": False})
 
 

@@ -1,4 +1,4 @@
-"""Very long answers, written a piece at a time, so that others get their turn in between."""
+"""Encodes very long JSON answers in parts, so that other tasks run in between."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ Item = TypeVar("Item")
 
 _AT_A_TIME = 500
 _COPIES = 2
-"""In pieces, and as the answer."""
+"""Copies in memory: the parts, and the answer."""
 
 
 async def json_items(items: Sequence[Item], shown: Callable[[Item], Any], holding: Reservation) -> bytes:
-    """What stands between the brackets of a JSON array. Counted as it grows: raises TooManyBytes or Overloaded."""
+    """The items of a JSON array as bytes, without brackets. Reserves memory as it grows: raises TooManyBytes or
+    Overloaded."""
 
     async def shown_now(some: Sequence[Item]) -> list[Any]:
         return [shown(item) for item in some]
@@ -28,7 +29,7 @@ async def json_items(items: Sequence[Item], shown: Callable[[Item], Any], holdin
 async def json_pieces(
     items: Sequence[Item], shown: Callable[[Sequence[Item]], Awaitable[list[Any]]], holding: Reservation
 ) -> bytes:
-    """The same where it has to be asked what is shown, about some hundred items at a time."""
+    """The same for items that are converted while encoding, about a hundred at a time."""
     pieces: list[bytes] = []
     size = 0
     for at in range(0, len(items), _AT_A_TIME):

@@ -1,4 +1,4 @@
-"""A limit on lines in the log that strangers can cause: some of each kind in a second, and how many were left out."""
+"""Rate limit for log lines that unauthenticated clients can cause, per kind, with a count of dropped lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Second:
 
 
 class LineLimit:
-    """``tell`` is given a kind and how many lines of it were left out, at the end of each second in which any were."""
+    """``tell`` is called at the end of each second in which lines were dropped, with the kind and their number."""
 
     def __init__(self, tell: Callable[[str, int], None], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._tell = tell
@@ -27,7 +27,7 @@ class LineLimit:
         self._seconds: dict[str, _Second] = {}
 
     def admits(self, kind: str) -> bool:
-        """``kind``: one of few, not something that a client chooses."""
+        """``kind``: one of a fixed set, never chosen by a client."""
         now = self._monotonic()
         second = self._seconds.get(kind)
         if second is None or now - second.began >= 1:
@@ -38,7 +38,7 @@ class LineLimit:
             return True
         second.left_out += 1
         if second.left_out == 1:
-            with suppress(RuntimeError):  # in a thread without a loop: told with the next line
+            with suppress(RuntimeError):  # called from a thread without an event loop: reported with the next line
                 asyncio.get_running_loop().call_later(1, self._end, kind, second)
         return False
 

@@ -1,4 +1,4 @@
-"""Which methods a path has, over all its routes: what ``Allow`` must say."""
+"""The methods of a path over all routes, for the ``Allow`` header."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RouteTable:
                 self._fixed.setdefault(route.path, set()).update(methods)
 
     def methods(self, path: str) -> list[str]:
-        """The methods of this path; of a fixed path only its own, though a pattern may fit it too."""
+        """The methods of this path; for a fixed path only its own, even if a pattern also matches."""
         if path in self._fixed:
             return sorted(self._fixed[path])
         return sorted({method for pattern, methods in self._patterns if pattern.match(path) for method in methods})

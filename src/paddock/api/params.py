@@ -1,4 +1,4 @@
-"""Parameters of paths, queries and headers, checked by the same rules as the bodies."""
+"""Parameters of paths, queries and headers, validated by the same rules as bodies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paddock.models import MAX_WAIT, SandboxPath, UserName
 
 _PROCESS_ID = re.compile(ids.PROCESS_ID_PATTERN)
 _MAX_OFFSET = 2**53
-"""The largest number that every JSON parser keeps whole."""
+"""The largest integer that every JSON parser represents exactly."""
 
 
 async def _sandbox_id(
@@ -29,11 +29,11 @@ async def _sandbox_id(
         ),
     ],
 ) -> str:
-    """One that no sandbox can have is not found, rather than invalid: callers need not tell the two apart."""
+    """An impossible id is "not found" instead of invalid, so that clients have one case to handle."""
     if not ids.is_sandbox_id(sandbox_id):
         table: RouteTable = request.app.state.routes
         if table.is_fixed(request.url.path):
-            # `/sandboxes/create` and its like fit `/sandboxes/{sandbox_id}`, which takes other methods.
+            # `/sandboxes/create` and similar paths also match `/sandboxes/{sandbox_id}`, which has other methods.
             raise errors.MethodNotAllowed("This route does not take this method; see the Allow header.")
         raise errors.SandboxNotFound.by_id(sandbox_id[:200])
     return sandbox_id

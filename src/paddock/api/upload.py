@@ -1,4 +1,4 @@
-"""The body of a request that becomes a file: chunks as they come, or straight from the socket where that can be had."""
+"""A request body that becomes a file: read in chunks, or spliced from the socket where possible."""
 
 from __future__ import annotations
 

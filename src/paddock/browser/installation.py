@@ -1,7 +1,7 @@
-"""Bringing the browser's server into a sandbox, and finding what it needs there: Node.js, Playwright, Chromium.
+"""Installs the browser server in a sandbox, and finds Node.js, Playwright and Chromium there.
 
-What the template has on its PATH comes first, then the server's add-on. Everything goes through the Machine, so it
-works on every provider whose template has the three.
+Programs on the template's PATH are preferred to those of the server's add-on. Everything goes through the Machine, so
+it works on every provider whose template has the three.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ command -v "$name" >/dev/null || exit 0
 [ -n "$({_PLAYWRIGHT})" ] && echo browser
 exit 0
 """
-"""Prints `browser` where all three seem to be there, and starts none of them: for those who list tools."""
+"""Prints `browser` if all three seem to exist, without starting any: for lists of tools."""
 _CALLED = {"node": f"Node.js {_LEAST_NODE} or later", "chromium": "Chromium", "playwright": "Playwright"}
 _FOUND = {*_CALLED, "fonts"}
 
@@ -64,7 +64,7 @@ class Brought:
 
 
 async def bring(machine: Machine) -> Brought:
-    """How to start the browser's server in this sandbox. Raises AddonMissing where something is not there."""
+    """Install the browser server, and return its command line. Raises AddonMissing if a program is missing."""
     found = await _look(machine)
     if missing := [what for part, what in _CALLED.items() if part not in found]:
         raise errors.AddonMissing(

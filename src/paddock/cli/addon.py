@@ -87,7 +87,7 @@ def _install_there(session: CliSession, name: str, full: bool, fresh: bool, hear
         if isinstance(event, AddonEnded):
             return event
         hear(Progress(event.step, event.steps, event.doing, event.detail, event.size))
-    raise AddonFailed("The server did not say how the installation ended.")
+    raise AddonFailed("The server did not report how the installation ended.")
 
 
 def _local(name: str) -> AddonAnswer:
@@ -102,7 +102,7 @@ def _local(name: str) -> AddonAnswer:
 
 @contextmanager
 def _told(session: CliSession, name: str) -> Iterator[Hear]:
-    """On a terminal one changing line; elsewhere a line per step; with --json every change as an object."""
+    """A single updating line on a terminal; one line per step elsewhere; with --json every change as an object."""
     console = output.console(stderr=True)
     step = 0
 

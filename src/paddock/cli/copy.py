@@ -183,5 +183,5 @@ class _Copy:
 def _safe(name: str) -> str:
     """Check the name of an entry, which programs in the sandbox can choose."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise Invalid(f"The sandbox lists a file with the name {name!r}, which has no place here.")
+        raise Invalid(f"The sandbox lists a file with the unsafe name {name!r}. Rename it in the sandbox.")
     return name

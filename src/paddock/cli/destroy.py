@@ -66,9 +66,7 @@ def _what_goes(inventory: HomeInventory, server: ServerProcess | None) -> str:
     for name, ids in inventory.sandboxes.items():
         some = ", ".join(list(ids)[:5]) + (" …" if len(ids) > 5 else "")
         noun = "sandbox" if len(ids) == 1 else "sandboxes"
-        lines.append(
-            f"- {len(ids)} {noun} of {name}{f' ({some})' if ids else ''}, with all files, and what stands ready"
-        )
+        lines.append(f"- {len(ids)} {noun} of {name}{f' ({some})' if ids else ''}, with all files, and the warm pool")
     lines.append(f"- {', '.join(path.name for path in inventory.entries)}")
     lines += [f"What stays: {outside}." for outside in inventory.outside]
     if inventory.strangers:

@@ -59,7 +59,7 @@ def stop(server: ServerProcess, settings: Settings) -> None:
     if not server.stop(settings.drain_timeout * 2 + _MARGIN_S):
         raise Unavailable(
             f"The server (process {server.pid}) has been asked to stop and has not yet. It may still be finishing "
-            f"requests; `kill -9 {server.pid}` ends it at once, and its sandboxes live on all the same."
+            f"requests; `kill -9 {server.pid}` ends it at once; its sandboxes keep running then, too."
         )
 
 
@@ -69,7 +69,7 @@ def confirm(session: CliSession, yes: bool, what: str) -> None:
         return
     if session.json or not sys.stdin.isatty():
         between = "\n" if "\n" in what else " "
-        raise Invalid(f"{what}{between}Say --yes, because nobody can be asked here.")
+        raise Invalid(f"{what}{between}Confirm with --yes, because there is no terminal to ask on.")
     output.note(what)
     if not typer.confirm("Go on?", err=True):
         raise typer.Exit(1)
@@ -84,8 +84,8 @@ def _none_runs(session: CliSession, settings: Settings, sandboxes: bool) -> None
         raise Conflict(f"A server is just starting or stopping on {settings.home}: try again in a moment.") from None
     if sandboxes:
         raise Conflict(
-            f"No server runs on {settings.home}, so there is nobody to delete its sandboxes: start it with "
-            "`paddock up`, or remove all of it with `paddock destroy`."
+            f"No server runs on {settings.home}, so its sandboxes cannot be deleted: start it with "
+            "`paddock up`, or remove everything with `paddock destroy`."
         )
     document = {"success": True, "stopped": None, "deleted": 0, "left": None}
     session.answer(document, lambda: output.note(f"No server runs on {settings.home}."))
@@ -103,7 +103,7 @@ def _client(server: ServerProcess, settings: Settings) -> SyncSandboxClient:
 
 
 def _living(client: SyncSandboxClient) -> list[Any]:
-    """Sandboxes of this home; on a database of several servers, others are not its own to delete."""
+    """Live sandboxes of this home. Servers that share a database have sandboxes of their own, which are not deleted."""
     return list(client.iter_sandboxes(here=True))
 
 
@@ -126,7 +126,7 @@ def _delete_all(client: SyncSandboxClient) -> int:
 
 
 def _left(client: SyncSandboxClient) -> dict[str, int] | None:
-    """How many sandboxes keep running, by state. None if the server does not tell: that must not prevent the stop."""
+    """Number of sandboxes that keep running, by state. None if the server does not answer: the stop goes on anyway."""
     try:
         return dict(Counter(box.status.value for box in _living(client)))
     except PaddockError:
@@ -137,7 +137,7 @@ def _tell(server: ServerProcess, deleted: int, left: dict[str, int] | None) -> N
     gone = f" {_sandboxes(deleted)} deleted." if deleted else ""
     print(f"The server (process {server.pid}) has stopped.{gone}")
     if left is None:
-        print("Sandboxes that it had live on; the next `paddock up` finds them.")
+        print("Its sandboxes keep running; the next `paddock up` finds them.")
     elif left:
         states = ", ".join(f"{count} {name}" for name, count in sorted(left.items()))
         print(

@@ -1,4 +1,4 @@
-"""``paddock logs``: what a process or a service of a sandbox has written."""
+"""``paddock logs``: the output of a process or service of a sandbox."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _OWN = (
     "find a language server",
     "service code-interpreter #",
 )
-"""How the labels of processes begin that Paddock started for itself: they are shown where they are named."""
+"""Label prefixes of processes that Paddock starts for itself. They are shown only if named."""
 _NAMED = ("service", "mcp server", "shell")
-"""What Paddock labels with a name that a user knows it by."""
+"""Label prefixes of processes that users know by name."""
 
 
 @command
@@ -43,12 +43,12 @@ def logs(
             help="A process id, or the name of a service, MCP server or shell. [default: the newest process]",
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it comes, until the process ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the process ends.")] = False,
     tail: Annotated[
         int | None, typer.Option("--tail", "-n", min=0, metavar="LINES", help="Only the last lines of each stream.")
     ] = None,
 ) -> None:
-    """Show what a process or service has written. With --follow, --json is one document to a line."""
+    """Show the output of a process or service. With --follow, --json prints one document per line."""
     found = _find(session.client.list_processes(sandbox_id), sandbox_id, process)
     if found is None:
         empty = {"process": None, "stdout": "", "stderr": "", "missing": 0}
@@ -68,7 +68,7 @@ def logs(
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What there is of both streams, and where each of them ends."""
+    """The stored output of both streams, and the offset at which each ends."""
 
     stdout: bytes
     stderr: bytes
@@ -92,7 +92,7 @@ class _Kept:
 
 
 def _find(processes: Sequence[Process], sandbox_id: str, named: str | None) -> Process | None:
-    """The newest that is meant. None: nobody said which, and there is none."""
+    """The newest process that matches. None if no name was given and no process exists."""
     newest_first = list(reversed(processes))
     if named is None:
         return next((each for each in newest_first if not each.label.startswith(_OWN)), None)
@@ -107,7 +107,7 @@ def _find(processes: Sequence[Process], sandbox_id: str, named: str | None) -> P
 
 
 def _read(client: SyncSandboxClient, sandbox_id: str, process: Process) -> _Kept:
-    """All that is kept up to now. What is written meanwhile need not be in it."""
+    """All output stored so far. Output written during the call may be missing."""
     stdout, stderr = bytearray(), bytearray()
     stdout_end = stderr_end = missing = 0
     while True:
@@ -141,7 +141,7 @@ def _follow(session: CliSession, sandbox_id: str, process: Process, stdout_offse
 
 
 def _write(stream: str, data: bytes) -> None:
-    """As the program wrote it."""
+    """Write the bytes unchanged."""
     file = sys.stdout.buffer if stream == "stdout" else sys.stderr.buffer
     file.write(data)
     file.flush()

@@ -1,4 +1,4 @@
-"""What both clients know of their server: where it is, which key, how long to wait, how a call becomes a request."""
+"""What both clients know about their server: URL, key, timeouts, and how a call becomes a request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paddock.errors import PaddockError
 CONNECT_TIMEOUT = 10.0
 LONGEST_SILENCE = 60.0
 MARGIN = 30.0
-"""Seconds that a client waits longer than it asked the server to take."""
+"""Seconds that the client waits longer than the server was asked to take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +34,22 @@ class HttpConnection:
         return cls(url, find_api_key(url, api_key), timeout, retries)
 
     def client_options(self) -> dict[str, Any]:
-        """For the one pooled ``httpx`` client."""
+        """Arguments of the pooled ``httpx`` client."""
         headers = {"User-Agent": f"paddock-client/{__version__}"}
         if self.api_key:
             headers["Authorization"] = f"Bearer {self.api_key}"
         options: dict[str, Any] = {"base_url": self.server_url, "headers": headers, "timeout": self.timeout}
         if is_this_machine(self.server_url):
-            options["trust_env"] = False  # a proxy has no way to this machine's own addresses
+            options["trust_env"] = False  # a proxy cannot reach this machine's own addresses
         if self.server_url.startswith("http://"):
-            # Nothing is encrypted, so nothing need be verified: an empty context trusts no one, and saves the
-            # fifth of a second that reading every root certificate takes.
+            # Without TLS nothing is verified. An empty context saves the 0.2 s that loading the root certificates
+            # takes.
             options["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         return options
 
     @property
     def longest_silence(self) -> float:
-        """Seconds without a byte after which a stream counts as broken: the server says that it is alive more often."""
+        """Seconds without data after which a stream counts as lost. The server sends keepalives more often."""
         return max(self.timeout, LONGEST_SILENCE)
 
     def tries(self, call: ApiCall[Any]) -> Tries:
@@ -57,7 +57,7 @@ class HttpConnection:
         return Tries(call.repeat, self.retries, patience)
 
     def request_options(self, call: ApiCall[Any], seconds: float) -> dict[str, Any]:
-        """For ``build_request``, but for the body, whose kind is the client's own."""
+        """Arguments of ``build_request`` except for the body, which differs between the clients."""
         options: dict[str, Any] = {
             "method": call.method,
             "url": call.path,

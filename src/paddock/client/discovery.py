@@ -1,4 +1,4 @@
-"""Where the server is and which key opens it, when the caller does not say."""
+"""Finds the server's URL and the API key if the caller gives none."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def find_server_url(server_url: str | None = None) -> str:
 def find_api_key(server_url: str, api_key: str | None = None) -> str | None:
     """The argument, ``PADDOCK_API_KEY``, else the key file that ``paddock up`` wrote.
 
-    The key file opens the server of this machine, so it is never sent to another one: only to an address of the machine
-    itself, or to the one that the server of that home listens at.
+    The key file belongs to the server of this machine, so its key is never sent elsewhere: only to an address of this
+    machine, or to the address that the server of that home listens on.
     """
     key = api_key or os.environ.get("PADDOCK_API_KEY") or _key_in_file(server_url) or ""
     key = key.strip()
     if not key.isascii() or any(not "!" <= character <= "~" for character in key):
-        # Refused here, because the HTTP library would show it in its own complaint.
+        # Checked here, because the HTTP library would include the key in its error message.
         raise Unauthorized("The API key holds characters that no key has. Was it copied whole?")
     return key or None
 

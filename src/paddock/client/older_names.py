@@ -1,4 +1,4 @@
-"""What clients of older sandbox servers called some methods. New programs better use the names in ``Operations``."""
+"""Method names of clients of older sandbox servers. New programs should use the names in ``Operations``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every method of both clients, by name. What each takes and does is written at its function in ``calls``."""
+"""All methods of both clients, by name. Their documentation is at the functions in ``calls``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Several calls that make one: a generator that yields calls and gets their answers, carried out by either client.
+"""Operations of several calls: a generator that yields calls and receives their answers, run by either client.
 
-So what takes more than one request is, like the calls themselves, written once for both twins. A failure is raised
-where the call was yielded.
+So the sync and async forms share one implementation. A failed call raises its error at the ``yield``.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Steps = Generator[ApiCall[Any], Any, T]
 
 
 def ask(call: ApiCall[T]) -> Steps[T]:
-    """One step, with the type of its answer: ``box = yield from ask(get_status(sandbox_id))``."""
+    """One call with a typed answer: ``box = yield from ask(get_status(sandbox_id))``."""
     answer: T = yield call
     return answer
 

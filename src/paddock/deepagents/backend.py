@@ -1,7 +1,7 @@
-"""The backend: a sandbox of Paddock where deepagents keeps its files and runs its commands.
+"""The deepagents backend: stores files and runs commands in a Paddock sandbox.
 
-``BaseSandbox`` would do everything by starting ``python3`` in the sandbox. Here files are read, written, changed,
-listed and deleted through the API; only what must walk a tree runs inside. Coroutines never take a thread.
+``BaseSandbox`` would start ``python3`` in the sandbox for every operation. Here files are read, written, edited, listed
+and deleted through the API; only searches of a directory tree run inside. The coroutines use no threads.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 COMMAND_SECONDS = 1800
 _AT_ONCE = 8
-"""Transfers that go on side by side."""
+"""Maximum concurrent transfers."""
 
 
 class PaddockSandbox(BaseSandbox):
     """``create_deep_agent(model=…, backend=PaddockSandbox(sandbox_id))``
 
-    ``timeout`` is for commands whose caller names none; ``user`` is who acts inside. Close it, or use it as a context
-    manager: that lets go of its connections, the sandbox stays.
+    ``timeout`` is the default of commands; ``user`` is the user inside the sandbox. Close it, or use it as a context
+    manager: that closes its connections and keeps the sandbox.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class PaddockSandbox(BaseSandbox):
 
     @classmethod
     def of(cls, session: Session, *, timeout: int = COMMAND_SECONDS, user: str | None = None) -> Self:
-        """The sandbox of a session, whose end is also the end of this."""
+        """A backend in the sandbox of a session. Closing it closes the session."""
         made = cls.__new__(cls)
         made._sandbox_id = session.sandbox_id
         made._clients = session.clients
@@ -139,7 +139,7 @@ class PaddockSandbox(BaseSandbox):
     async def adownload_files(self, paths: list[str]) -> list[FileDownloadResponse]:
         return await self._side_by_side([filing.download_one(self.id, path, self._user) for path in paths])
 
-    # The connections
+    # Connections
 
     def close(self) -> None:
         self._clients.close()

@@ -1,4 +1,4 @@
-"""Commands as deepagents wants them: one stream of output, whole; 124 and a word about it when the time was up."""
+"""Commands in the form that deepagents expects: one combined output; exit code 124 and a message at the timeout."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from paddock.models.values import MAX_COMMAND, MAX_HARD_TIMEOUT, MAX_WAIT
 TIMED_OUT = 124
 NOT_STARTED = 126
 LONGEST_OUTPUT = 10 << 20
-"""Bytes of output that are fetched; what comes after is left where it is."""
+"""Maximum bytes of output that are fetched; later output is not read."""
 _GRACE = 15.0
 
 
 def execute(sandbox_id: str, command: str, timeout: float, user: str | None) -> Steps[ExecuteResponse]:
-    """``timeout`` 0 is as long as a command may run at all."""
+    """``timeout`` 0 means the longest time that a command may run."""
     limit = min(timeout, MAX_HARD_TIMEOUT) or MAX_HARD_TIMEOUT
     try:
         shell = yield from _fitting(sandbox_id, command, user)
@@ -43,7 +43,7 @@ def execute(sandbox_id: str, command: str, timeout: float, user: str | None) -> 
 
 
 def _fitting(sandbox_id: str, command: str, user: str | None) -> Steps[str]:
-    """With both streams as one, in the order in which they were written. What no argument can hold goes by a file."""
+    """A command that merges both streams in the order of writing. One too long for an argument is sent as a file."""
     shell = f"exec 2>&1\n{command}"
     if len(shell.encode(errors="replace")) <= MAX_COMMAND:
         return shell

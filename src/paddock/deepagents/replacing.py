@@ -1,17 +1,17 @@
-"""Exact replacement in a text, whatever its line endings."""
+"""Exact text replacement, independent of line endings."""
 
 from __future__ import annotations
 
 
 class NotReplaced(Exception):
-    """The reason, in deepagents' words."""
+    """The reason, in deepagents' wording."""
 
 
 def replace(text: str, old: str, new: str, *, everywhere: bool) -> tuple[str, int]:
-    """The new text, and how often ``old`` was in the old one.
+    """The new text, and the number of occurrences of ``old``.
 
-    Models see ``\\n`` only. So what is not found as it was given is looked for in the other style, and what takes its
-    place gets the style of the place.
+    Models see only ``\n``. Text that does not match is searched again with the other line ending, and the replacement
+    is converted to the line ending of its place.
     """
     plain_old, plain_new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     styles = (

@@ -1,4 +1,4 @@
-"""Bombs: one sandbox takes all it can get, while the host and another sandbox must stay responsive.
+"""Resource exhaustion: one sandbox takes all it can get, while the host and another sandbox must stay responsive.
 
 Afterwards the sandbox itself must be usable again.
 """
@@ -18,21 +18,21 @@ from paddock.doctor.canaries import unharmed
 from paddock.doctor.suite import PROBE, RESOURCES, Suite, TestSandbox, probe_program
 
 SECONDS = "SECONDS"
-"""Among the words of a bomb: for how long it is to go on."""
+"""Placeholder in a bomb's arguments for its duration."""
 _SECONDS = 2
 RESPONSIVE_S = 0.5
 SLOWDOWN = 3
-"""While a bomb goes off, half of all small commands on the host and elsewhere take no longer than that many times what
-they take in calm, or than that many seconds, which no user minds."""
+"""During a bomb, the median time of small commands on the host and in other sandboxes must be at most this multiple of
+the time without load, or at most the limit below, which is not noticeable."""
 STALL_S = 5.0
-"""And none of them takes longer than this."""
+"""Maximum time of any single command."""
 _CALM_COMMANDS = 10
 _MANY = 1_000_000
 _RECOVERY = 30.0
 _TRUE = "/bin/true"
 _SAY_VERSION = "--version"
 _FILTER_STANDS = (0, 2)
-"""What the probe ends with when it finds the filter in place, or a kernel that does not tell of it."""
+"""Exit codes of the probe if the seccomp filter is active, or the kernel does not report it."""
 _SANDBOX_ENDED = -1
 
 
@@ -42,15 +42,15 @@ class Bomb:
     danger: str
     words: tuple[int | str, ...]
     layer: str | None = None
-    """The layer of isolation that this rests on; where it is missing the report says so, and it is not tried."""
+    """The isolation layer that defends against it; if that is missing, it is reported and the bomb is not tried."""
     script: str | None = None
-    """For the shell of the template, where the bomb is to be of its programs and libraries; else the probe has it.
-    ``$1``: for how many seconds; ``$2``: the program that it starts."""
+    """Shell script for the template's shell, if the bomb uses its programs and libraries; otherwise the probe
+    implements it. ``$1``: duration in seconds; ``$2``: the program to start."""
     counts: bool = True
-    """Whether the probe itself can tell that there was no limit; else only what others feel counts."""
+    """Whether the probe can tell that there was no limit; otherwise only the effect on others counts."""
     programs: tuple[str, ...] = ()
-    """The script starts the first of these that the template has, and so do others meanwhile; where it has none the
-    bomb is not tried."""
+    """The script starts the first of these that the template has, and the other sandboxes start it during the attack;
+    if it has none, the bomb is not tried."""
 
 
 _UNTIL = 'end=$(($(date +%s) + $1)); go() { [ "$(date +%s)" -lt "$end" ]; }; '
@@ -66,7 +66,7 @@ while time.monotonic() < end:
 os._exit(0)
 ' "$1\""""
 _SHARED_PROGRAMS = ("git", "node", "openssl", "gcc")
-"""None of which is on the list of files that sandboxes have copies of: all sandboxes and the host map the same file."""
+"""Programs that sandboxes have no private copies of: all sandboxes and the host map the same file."""
 _SHARED = (
     _UNTIL
     + 'program=$2; bomb() { go || return; "$program" --version >/dev/null 2>&1 & bomb | bomb & bomb | bomb & }; '
@@ -129,11 +129,11 @@ ALLOWANCES: tuple[Bomb, ...] = (
     Bomb("watches", "nobody else can wait for events", (200_000,), _OWN_IDS),
     Bomb("in-flight", "nobody else can hand over descriptors", (200_000,), _OWN_IDS),
 )
-"""What the kernel counts by user or for everybody, and how many of them one sandbox asks for."""
+"""Resources that the kernel limits per user or globally, and how many of them one sandbox requests."""
 
 
 async def explode(suite: Suite, box: TestSandbox, bomb: Bomb) -> AttemptOutcome:
-    """Let one off in ``box``. What it does to the host, to the neighbour and to itself afterwards decides."""
+    """Run a bomb in ``box``. The result depends on its effect on the host, the neighbour and, afterwards, itself."""
     if (missing := await _missing(suite, bomb)) is not None:
         return _outcome(bomb.name, Verdict.NOT_TRIED, missing)
     if (program := await _program(box, bomb)) is None:
@@ -160,7 +160,7 @@ def _words(bomb: Bomb, seconds: int, program: str) -> list[str]:
 
 
 async def _let_off(box: TestSandbox, words: list[str]) -> tuple[int | None, str]:
-    """Its exit code and last words."""
+    """The exit code and last output line of the bomb."""
     try:
         info, output = await box.run(*words, user="root")
     except errors.ProviderUnavailable as gone:
@@ -169,7 +169,7 @@ async def _let_off(box: TestSandbox, words: list[str]) -> tuple[int | None, str]
 
 
 async def exhaust(suite: Suite, box: TestSandbox, bomb: Bomb) -> AttemptOutcome:
-    """Take all of one allowance in ``box``; the neighbour and the host must still get some."""
+    """Take all of one resource in ``box``; the neighbour and the host must still get some."""
     kind, name = bomb.name, f"allowance-{bomb.name}"
     if (missing := await _missing(suite, bomb)) is not None:
         return _outcome(name, Verdict.NOT_TRIED, missing)
@@ -189,7 +189,7 @@ async def exhaust(suite: Suite, box: TestSandbox, bomb: Bomb) -> AttemptOutcome:
 
 
 async def _missing(suite: Suite, bomb: Bomb) -> str | None:
-    """Why this machine cannot hold against it; the isolation report says the same."""
+    """Why this machine has no defence against it, as in the isolation report."""
     report = await suite.isolation()
     if bomb.layer is None or any(layer.active for layer in report.layers if layer.name == bomb.layer):
         return None
@@ -197,7 +197,7 @@ async def _missing(suite: Suite, bomb: Bomb) -> str | None:
 
 
 async def _program(box: TestSandbox, bomb: Bomb) -> str | None:
-    """The path of what the bomb and others start."""
+    """Path of the program that the bomb and the others start."""
     if not bomb.programs:
         return _TRUE
     info, output = await box.run("/bin/sh", "-c", " || ".join(f"command -v {one}" for one in bomb.programs))
@@ -224,7 +224,7 @@ def _everybody(suite: Suite, kind: str) -> list[tuple[str, Callable[[], Awaitabl
 
 @dataclass(frozen=True, slots=True)
 class LatencyProbe:
-    """Seconds of small commands."""
+    """Measures the duration of small commands."""
 
     host: Sequence[float]
     neighbour: Sequence[float]
@@ -248,7 +248,7 @@ def _slower(now: Sequence[float], calm: Sequence[float]) -> bool:
 
 
 async def _pulse(suite: Suite, program: str, least: int, attack: asyncio.Task[object] | None = None) -> LatencyProbe:
-    """Small commands, one after the other, for as long as the attack lasts."""
+    """Run small commands one after the other during the attack."""
     host: list[float] = []
     neighbour: list[float] = []
     words = (program,) if program == _TRUE else (program, _SAY_VERSION)
@@ -268,7 +268,7 @@ async def _pulse(suite: Suite, program: str, least: int, attack: asyncio.Task[ob
 
 
 async def _recovered(box: TestSandbox) -> str | None:
-    """None when it can be used again; its machine may have been started anew."""
+    """None if the sandbox is usable again; its machine may have been restarted."""
     deadline = time.monotonic() + _RECOVERY
     problem = ""
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""The catalogue: every attempt by its name, with what would have happened. ``docs/security.md`` shows the same list."""
+"""The catalogue: every attempt by name, and what a success would mean. ``docs/security.md`` has the same list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of the catalogue that is about the kernel: mounts, namespaces, devices, /proc, /sys, sockets, calls."""
+"""The kernel part of the catalogue: mounts, namespaces, devices, /proc, /sys, sockets, system calls."""
 
 from __future__ import annotations
 

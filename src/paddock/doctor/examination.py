@@ -1,4 +1,4 @@
-"""The whole escape suite from beginning to end, for ``paddock doctor --full``: on every kind of sandbox of a plan."""
+"""The complete escape suite, for ``paddock doctor --full``: on every kind of sandbox of a plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def length(kinds: Sequence[SandboxKind]) -> int:
 
 
 async def examination(kinds: Sequence[SandboxKind]) -> AsyncIterator[AttemptOutcome | LeftOut]:
-    """Every attempt on every kind, one after the other; the noisy ones and those on a whole server last."""
+    """Run every attempt on every kind, one after the other; resource exhaustion and attacks on a whole server last."""
     for kind in kinds:
         label = kind.name
         try:

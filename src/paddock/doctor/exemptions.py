@@ -1,4 +1,5 @@
-"""What some kinds of sandboxes do not refuse, and why that leads nowhere. ``docs/security.md`` has the same lists."""
+"""Attempts that some kinds of sandboxes do not refuse, and why they are harmless. ``docs/security.md`` has the same
+lists."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ OF_A_GUEST: Mapping[str, Exempt] = {
     "bomb-zombies": _GUEST_ENDS,
     "bomb-fork": _GUEST_ENDS,
 }
-"""At level ``hardened``: gVisor's kernel answers, for the guest alone."""
+"""At level ``hardened``: gVisor's kernel answers, with data of the guest only."""
 
 OF_A_CONTAINER: Mapping[str, Exempt] = {
     "host-credentials": Exempt("a path of the image's own, with what the image has there"),
@@ -67,4 +68,4 @@ OF_A_CONTAINER: Mapping[str, Exempt] = {
         "the kernel counts the terminals of all containers together; the host has some of its own", ROOT
     ),
 }
-"""On Docker: what the engine decides."""
+"""On Docker: decided by the engine."""

@@ -1,4 +1,4 @@
-"""The kinds of sandboxes that the attempts are made on: a provider, what it is asked for, and what is open there."""
+"""The kinds of sandboxes under test: a provider, the requested isolation, and exemptions."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from paddock.settings import Settings
 class SandboxKind:
     name: str
     build: Callable[[Path], Provider]
-    """A provider of an installation with this home."""
+    """Creates the provider for an installation with this home."""
     settings: Mapping[str, str]
-    """What a server is started with so that its sandboxes are of this kind."""
+    """Settings with which a server creates sandboxes of this kind."""
     level: IsolationLevel | None = None
-    """What its sandboxes ask for."""
+    """The isolation level that its sandboxes request."""
     exempt: Mapping[str, Exempt] = field(default_factory=dict)
-    """By the name of the attempt."""
+    """By name of the attempt."""
     slowness: int = 1
-    """How many times as long as elsewhere a bomb takes to meet its limit."""
+    """Factor for the time that a bomb takes to reach its limit."""
 
 
 def local() -> SandboxKind:
-    """At the level that this machine gives to whoever asks for none."""
+    """At the level that this machine gives by default."""
     return SandboxKind("local", lambda home: LocalProvider(home / "local"), {"SANDBOX_PROVIDER": "local"})
 
 
@@ -54,7 +54,7 @@ def hardened(runsc: RunscSettings) -> SandboxKind:
 
 
 def docker(settings: Settings) -> SandboxKind:
-    """As the settings have the engine, its images and its runtime."""
+    """With the engine, images and runtime of the settings."""
 
     def build(home: Path) -> Provider:
         return DockerProvider.from_settings(

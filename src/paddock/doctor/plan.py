@@ -1,4 +1,4 @@
-"""On which kinds of sandboxes the escape suite is run: those of the machine and of the installation's settings."""
+"""The kinds of sandboxes to test: those of this machine and of the installation's settings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _AT_A_VENDOR = "its machines are the vendor's"
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A kind of sandbox on which nothing was tried, or not everything."""
+    """A kind of sandbox that was not tested, or not completely."""
 
     kind: str
     reason: str
     in_use: bool
-    """Whether this installation makes sandboxes of it."""
+    """Whether this installation creates such sandboxes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Plan:
 
 
 def planned(settings: Settings, diagnosis: Diagnosis) -> Plan:
-    """The local provider at each level that the machine gives, and Docker where it is used."""
+    """The local provider at each level that the machine supports, and Docker if it is used."""
     used = _used(settings, diagnosis)
     runsc, engine = diagnosis.problem("own kernel"), diagnosis.problem("docker engine")
     kinds: list[SandboxKind] = []
@@ -59,7 +59,7 @@ def _left_out(settings: Settings, diagnosis: Diagnosis, used: Sequence[str]) -> 
 
 
 def _used(settings: Settings, diagnosis: Diagnosis) -> Sequence[str]:
-    """The providers of this installation, as a server chooses them."""
+    """The providers of this installation, selected as a server does."""
     named = dict.fromkeys(name for name in (settings.sandbox_provider, *settings.sandbox_providers) if name)
     if named:
         return list(named)

@@ -1,4 +1,4 @@
-"""LangChain's view of the catalogue of tools. Needs the extra ``langchain``."""
+"""The tool catalogue as LangChain tools. Needs the extra ``langchain``."""
 
 from __future__ import annotations
 

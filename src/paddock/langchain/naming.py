@@ -1,4 +1,4 @@
-"""Tools speak of each other by the catalogue's names. A model that knows them by LangChain's is told those."""
+"""Replaces tool names in descriptions and answers: they use the catalogue's names, but the model knows LangChain's."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from paddock.client.answers import ToolInfo
 @dataclass(frozen=True)
 class Naming:
     names: dict[str, str]
-    """LangChain's, by the catalogue's, where they differ."""
+    """LangChain names by catalogue names, where they differ."""
 
     @classmethod
     def of(cls, catalogue: Iterable[ToolInfo]) -> Naming:
         return cls({info.name: info.langchain_name for info in catalogue if info.name != info.langchain_name})
 
     def sentence(self, text: str) -> str:
-        """For what Paddock itself says: a description, an error."""
+        """Rename tools in text written by Paddock: a description, an error."""
         return self._name.sub(lambda found: self.names[found[0]], text)
 
     def schema(self, schema: Any, *, names: bool = False) -> Any:
-        """The same schema, whose descriptions speak so. ``names``: its keys are names of arguments."""
+        """The schema with tools renamed in its descriptions. ``names``: its keys are names of arguments."""
         if isinstance(schema, list):
             return [self.schema(each) for each in schema]
         if not isinstance(schema, dict):
@@ -38,7 +38,7 @@ class Naming:
         }
 
     def answer(self, text: str) -> str:
-        """For an answer: only what Paddock adds to it, in lines of their own (``[still running …]``, ``… more``)."""
+        """Rename tools in an answer: only in the lines that Paddock adds (``[still running …]``, ``… more``)."""
         return self._hint.sub(lambda line: self.sentence(line[0]), text)
 
     @cached_property

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class SandboxToolkit(BaseToolkit):
-    """For code that takes toolkits. ``kits`` and ``read_only`` narrow what it gives."""
+    """For frameworks that take toolkits. ``kits`` and ``read_only`` restrict the tools."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 

@@ -1,7 +1,7 @@
-"""LangChain tools made from a sandbox's catalogue: each is one call over the wire, from coroutines or plain code.
+"""LangChain tools from a sandbox's catalogue: each is one API call, usable from coroutines and plain code.
 
-The schema is the catalogue's own, and the server checks arguments against it. A tool that fails says so to the model
-(``status="error"`` with the text); that there is no sandbox any more, or no right to it, is the program's to hear.
+The schema is the catalogue's own, and the server validates the arguments. A failing tool is reported to the model
+(``status="error"`` with the text); a deleted sandbox or a missing permission is raised to the program.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from paddock.errors import (
 from paddock.langchain.naming import Naming
 
 CALL_SECONDS = 1800.0
-"""How long a call may take."""
+"""Maximum seconds of one call."""
 _NOT_FOR_MODELS = (Unauthorized, Forbidden, SandboxNotFound, SandboxGone, SandboxFailed)
 
 Content = str | list[dict[str, Any]]
@@ -42,7 +42,8 @@ def make_tools(
     kits: Iterable[str] | None = None,
     read_only: bool | None = None,
 ) -> list[BaseTool]:
-    """The tools of the catalogue, or those of these names (MCP's or LangChain's), of these kits, or that only read."""
+    """The tools of the catalogue, or a selection: by name (MCP's or LangChain's), by kit, or only those that change
+    nothing."""
     chosen = choose(catalogue, names=names, kits=kits, read_only=read_only)
     naming = Naming.of(catalogue)
     return [make_tool(info, sandbox_id, clients, naming) for info in chosen]
@@ -78,7 +79,7 @@ def kits_of(catalogue: Sequence[ToolInfo]) -> list[str]:
 
 
 def make_tool(info: ToolInfo, sandbox_id: str, clients: ClientPair, naming: Naming | None = None) -> BaseTool:
-    """``naming``: that of the whole catalogue, of which this tool may be only one."""
+    """``naming``: of the whole catalogue, because descriptions mention other tools."""
     spoken = Naming.of([info]) if naming is None else naming
 
     def call(arguments: Mapping[str, Any]) -> ApiCall[ToolResult]:

@@ -44,7 +44,7 @@ _UNAVAILABLE = {
     interpreter.PORT: "The code interpreter is a service of a Paddock server, and does not run on this machine. "
     "Use run_command with python3.",
     browser.PORT: "The browser is a service of a Paddock server, and does not run on this machine. "
-    "Playwright's own MCP server can stand in for it: name it in .mcp.json.",
+    "Playwright's own MCP server can be used instead: add it to .mcp.json.",
 }
 _SERVER_TOOLS = BROWSER | {"run_python"}
 """Tools for which these messages are returned."""

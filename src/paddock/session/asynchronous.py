@@ -21,11 +21,11 @@ Q = ParamSpec("Q")
 S = TypeVar("S", bound="SandboxSession")
 T = TypeVar("T")
 _IMAGE = "image:"
-"""How a template begins that is the name of an image: the server gives it to the provider as that wants it."""
+"""Prefix of a template that names an image. The server passes it to the provider in the provider's form."""
 
 
 class _Create(Generic[P, Q]):
-    """``create`` of the class opens a session; ``create`` of an object that was made plainly makes its sandbox."""
+    """``create`` called on the class opens a session; called on an object it creates that session's sandbox."""
 
     def __init__(
         self,
@@ -55,10 +55,10 @@ async def _open_session(
     at_exit: AtExit | str | None = None,
     **options: Unpack[SandboxOptions],
 ) -> SandboxSession:
-    """The session of this id with its sandbox: the one that it had, woken if it slept, or a new one.
+    """Open the session with this id: finds its sandbox and resumes it if necessary, or creates one.
 
-    A session that is named is kept when it is closed, and found again by the same ``session_id`` and ``user_id``;
-    one without a name is new and is deleted. ``at_exit`` (``keep``, ``pause``, ``delete``) says otherwise.
+    A session with an id keeps its sandbox when it is closed, and is found again by ``session_id`` and ``user_id``; one
+    without an id is new, and its sandbox is deleted. ``at_exit`` (``keep``, ``pause``, ``delete``) overrides that.
     """
     session = kind(
         session_id, user_id, client=client, server_url=server_url, api_key=api_key, at_exit=at_exit, **options
@@ -79,7 +79,7 @@ async def _create_sandbox(
     image: str | None = None,
     **given: Unpack[OptionsButTimeout],
 ) -> str:
-    """Make its sandbox, and answer with the sandbox's id. ``image`` is a template by the name of its image."""
+    """Create this session's sandbox and return its id. ``image`` is a template given as the name of an image."""
     names = {name for name in (template, image, given.get("template_id")) if name is not None}
     if len(names) > 1:
         raise Invalid(f"Give one of template and image; these are {' and '.join(map(repr, sorted(names)))}.")
@@ -98,7 +98,7 @@ class SandboxSession(Session):
     """``async with await SandboxSession.create(session_id="chat_123") as session: …``"""
 
     provider: ClassVar[str | None] = None
-    """Where its sandboxes are made, if that is not the server's choice."""
+    """Provider of the sandboxes; None: the server's default."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class SandboxSession(Session):
         at_exit: AtExit | str | None = None,
         **options: Unpack[SandboxOptions],
     ) -> None:
-        """Without a sandbox yet: ``create`` of this object makes it, or the first use does."""
+        """Has no sandbox yet: ``create`` of this object or the first use creates it."""
         name, end = named(session_id, at_exit)
         if self.provider is not None:
             options.setdefault("provider", self.provider)
@@ -122,7 +122,7 @@ class SandboxSession(Session):
     create = _Create(_open_session, _create_sandbox)
 
     async def open(self, **options: Unpack[SandboxOptions]) -> Self:
-        """See to it that it has its sandbox."""
+        """Create or find the sandbox, if that has not been done."""
         async with self._opening:
             if self._opened is None:
                 self._options.update(options)
@@ -137,14 +137,14 @@ class SandboxSession(Session):
         await self.close()
 
     async def close(self) -> None:
-        """Do with the sandbox as ``at_exit`` says, and let go of the connections."""
+        """Apply ``at_exit`` to the sandbox, and close the connections."""
         try:
             if self.is_open and self.at_exit is AtExit.PAUSE:
                 await self.pause()
             elif self.is_open and self.at_exit is AtExit.DELETE:
                 await self.delete()
         except (SandboxNotFound, SandboxGone):
-            pass  # somebody deleted it before us
+            pass  # it was deleted by somebody else
         finally:
             await self.clients.aclose()
 

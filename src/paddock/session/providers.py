@@ -1,4 +1,4 @@
-"""Sessions by where their sandboxes are made."""
+"""Session classes by provider."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ async def create_sandbox(
     at_exit: AtExit | str | None = None,
     **options: Unpack[SandboxOptions],
 ) -> SandboxSession:
-    """A session in a sandbox of this ``provider``; without one, of the provider that the server's settings name.
+    """A session in a sandbox of this ``provider``, by default the one named by the server's settings.
 
-    With a ``session_id`` it has its sandbox: the one of that conversation. Without one, ``create`` of what this answers
-    makes a new sandbox, or the first use does: ``sandbox_id = await sandbox.create(template="debian", timeout=3600)``.
+    With a ``session_id`` it is opened with the sandbox of that session. Without one, its ``create`` or its first use
+    creates a sandbox: ``sandbox_id = await sandbox.create(template="debian", timeout=3600)``.
     """
     kinds: tuple[type[SandboxSession], ...] = (
         LocalSandbox,

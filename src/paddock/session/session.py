@@ -1,4 +1,4 @@
-"""What both kinds of session are: a sandbox, its catalogue of tools, and the way to the server."""
+"""What sync and async sessions share: a sandbox, its tools, and the connection to the server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Session(SessionOperations):
 
     @property
     def sandbox(self) -> Sandbox:
-        """As it was when the session was opened; ``get_status`` has it as it is."""
+        """The sandbox's state when the session was opened; ``get_status`` returns the current one."""
         return self._here()[0]
 
     @property
@@ -51,9 +51,9 @@ class Session(SessionOperations):
         kits: Iterable[str] | None = None,
         read_only: bool | None = None,
     ) -> list[BaseTool]:
-        """LangChain tools that act in this sandbox, from coroutines and from plain code.
+        """LangChain tools that act in this sandbox, callable from coroutines and plain code.
 
-        All of them, or those of these names (MCP's or LangChain's), of these kits, or that only read.
+        All of them, or a selection: by name (MCP's or LangChain's), by kit, or only those that change nothing.
         """
         try:
             from paddock.langchain import make_tools

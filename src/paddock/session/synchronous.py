@@ -1,4 +1,4 @@
-"""The sync twin of the async session: the same words, without ``await``."""
+"""The sync session: the same methods as the async session, without ``await``."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ class SyncSandboxSession(Session):
         at_exit: AtExit | str | None = None,
         **options: Unpack[SandboxOptions],
     ) -> Self:
-        """The session of this id with its sandbox: the one that it had, woken if it slept, or a new one.
+        """Open the session with this id: finds its sandbox and resumes it if necessary, or creates one.
 
-        A session that is named is kept when it is closed, and found again by the same ``session_id`` and ``user_id``;
-        one without a name is new and is deleted. ``at_exit`` (``keep``, ``pause``, ``delete``) says otherwise.
+        A session with an id keeps its sandbox when it is closed, and is found again by ``session_id`` and ``user_id``;
+        one without an id is new, and its sandbox is deleted. ``at_exit`` (``keep``, ``pause``, ``delete``) overrides
+        that.
         """
         name, end = named(session_id, at_exit)
         if cls.provider is not None:
@@ -60,14 +61,14 @@ class SyncSandboxSession(Session):
         self.close()
 
     def close(self) -> None:
-        """Do with the sandbox as ``at_exit`` says, and let go of the connections."""
+        """Apply ``at_exit`` to the sandbox, and close the connections."""
         try:
             if self.at_exit is AtExit.PAUSE:
                 self.pause()
             elif self.at_exit is AtExit.DELETE:
                 self.delete()
         except (SandboxNotFound, SandboxGone):
-            pass  # somebody deleted it before us
+            pass  # it was deleted by somebody else
         finally:
             self.clients.close()
 

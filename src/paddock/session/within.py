@@ -1,4 +1,4 @@
-"""The client's methods, on one sandbox: the same words without the sandbox's id."""
+"""The client's methods for one sandbox: without the ``sandbox_id`` argument."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StreamWithin(Generic[P, T]):
 
 
 def _without_sandbox(session: Any) -> bool:
-    """Only async sessions can be that: the first use makes their sandbox."""
+    """True only for async sessions, whose first use creates the sandbox."""
     return session is not None and not session.is_open
 
 
@@ -79,7 +79,7 @@ def _bound(build: Callable[..., Any], session: Any) -> Callable[..., Any]:
 
 
 class SessionOperations:
-    """What each takes and does is written at its function in ``paddock.client.calls``."""
+    """The documentation of each method is at its function in ``paddock.client.calls``."""
 
     run = Within(processes.run_command)
     run_command = Within(processes.run_command)

@@ -27,8 +27,8 @@ _PATH = HOMES + 'command -v "$1" >/dev/null || exit 127; '
 
 
 class AgentAnswer(BaseModel):
-    result: str = Field(description="What it says at the end.")
-    session_id: str | None = Field(description="To go on with in a later call.")
+    result: str = Field(description="Its last message.")
+    session_id: str | None = Field(description="To continue in a later call.")
     steps: int = Field(description="How many tools it used.")
     cost_usd: float | None = Field(description="Where it says so.")
     result_file: str | None = Field(default=None, description="Where the whole answer is, if it was too long.")
@@ -79,7 +79,7 @@ async def converse(
             return await ctx.machine.wait(spec.process_id, seconds)
     except TimeoutError:
         await _end(ctx, spec.process_id)
-        more = f" Go on with session_id {conversation.session_id!r}." if conversation.session_id else ""
+        more = f" Continue with session_id {conversation.session_id!r}." if conversation.session_id else ""
         raise ToolFailed(f"{argv[0]} was not done after {seconds:g} s and was ended.{more}") from None
     except (asyncio.CancelledError, ToolFailed):
         await _end(ctx, spec.process_id)

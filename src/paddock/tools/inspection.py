@@ -67,7 +67,7 @@ async def processes(ctx: ToolContext) -> list[ProcessRow]:
     facts, stats, owners, lines = (ran.out.split("\036") + [""] * 4)[:4]
     numbers = [int(number) for number in facts.split()[:2] if number.isdecimal() and len(number) < 10]
     if len(numbers) < 2:
-        raise ToolFailed(f"The processes could not be read: {ran.err.strip()[:300] or 'the shell said nothing'}")
+        raise ToolFailed(f"The processes could not be read: {ran.err.strip()[:300] or 'the shell printed nothing'}")
     ticks, page = numbers
     uids = {int(pid): int(uid) for pid, uid in re.findall(r"^(\d+)/status:Uid:\s+(\d+)", owners, re.MULTILINE)}
     words: dict[int, list[str]] = {}

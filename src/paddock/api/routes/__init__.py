@@ -1,4 +1,4 @@
-"""The routes, thin: parse, call one method, shape the answer."""
+"""The native routes: parse the request, call one method, build the response."""
 
 from paddock.api.routes import (
     accounts,
@@ -19,7 +19,7 @@ from paddock.api.routes import (
     watching,
 )
 
-# In the order in which they are tried: fixed paths stand before `/sandboxes/{sandbox_id}`.
+# In matching order: fixed paths come before `/sandboxes/{sandbox_id}`.
 ROUTERS = (
     server.router,
     templates.router,

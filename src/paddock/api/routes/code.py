@@ -1,4 +1,4 @@
-"""Running code, and the contexts that it runs in."""
+"""Running code, and its stateful contexts."""
 
 from __future__ import annotations
 
@@ -49,11 +49,12 @@ ContextIdHere = Annotated[str, Path(examples=["5c1d7a52-6f9e-4e0f-9d52-0f8f2a1f7
 
 @router.post("/sandboxes/run-code", response_model=CodeResult, responses=_STREAMED)
 async def run_code(body: RunCode, request: Request, caller: Calling) -> Response:
-    """Run code in a context that remembers what earlier code defined. Code that fails is an answer: see `error`.
+    """Run code in a context that keeps earlier definitions. Failing code is an answer: see `error`.
 
-    Without a `context_id` it runs in the default context of its `language`. One execution at a time runs in a context;
-    others wait. After `timeout` (default: as for commands) the code is interrupted and the answer has what there was
-    until then; so it is when the caller leaves. Ask for `stream` (or `Accept: text/event-stream`) to get it as it goes.
+    Without a `context_id` it runs in the default context of its `language`. A context runs one execution at a time;
+    others wait. After `timeout` (default: as for commands), or when the caller disconnects, the code is interrupted,
+    and the answer has its output so far. Request `stream` (or `Accept: text/event-stream`) to receive output while it
+    runs.
     """
     code = caller.context.code
     if body.stream or request.headers.get("accept", "").startswith("text/event-stream"):
@@ -64,13 +65,13 @@ async def run_code(body: RunCode, request: Request, caller: Calling) -> Response
 
 @contexts.get("")
 async def list_code_contexts(sandbox_id: SandboxIdHere, caller: Calling) -> CodeContextList:
-    """In the order in which they were made, the default ones first."""
+    """In order of creation, the default contexts first."""
     return CodeContextList(contexts=await caller.context.code.contexts(caller.who, sandbox_id))
 
 
 @contexts.post("")
 async def create_code_context(body: CreateCodeContext, sandbox_id: SandboxIdHere, caller: Calling) -> CodeContext:
-    """A context of its own: its variables, its directory, its turn to run."""
+    """Create a context with its own variables, directory and execution queue."""
     return await caller.context.code.create_context(caller.who, sandbox_id, body)
 
 
@@ -82,7 +83,7 @@ async def delete_code_context(sandbox_id: SandboxIdHere, context_id: ContextIdHe
 
 @contexts.post("/{context_id}/restart")
 async def restart_code_context(sandbox_id: SandboxIdHere, context_id: ContextIdHere, caller: Calling) -> Success:
-    """Forget everything that code defined in it. What runs in it ends."""
+    """Delete all definitions of the context. Running code ends."""
     await caller.context.code.restart_context(caller.who, sandbox_id, _checked(context_id))
     return Success()
 

@@ -1,4 +1,4 @@
-"""Ports: links and tickets for those who have no key."""
+"""Links and tickets, which give access to a port without an API key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ router = APIRouter(
 
 @router.post("/links")
 async def create_link(body: CreateLink, sandbox_id: SandboxIdHere, caller: Calling) -> LinkAnswer:
-    """A URL that opens one port for whoever has it, until it expires. It cannot be taken back before that."""
+    """A URL that gives access to one port until it expires. It cannot be revoked."""
     link = await caller.context.port_links.link(caller.who, sandbox_id, body.port, body.ttl)
     return LinkAnswer(
         sandbox_id=sandbox_id, port=body.port, url=link.url, path=link.path, expires_at=iso(link.expires_at)
@@ -30,8 +30,8 @@ async def create_link(body: CreateLink, sandbox_id: SandboxIdHere, caller: Calli
 
 @router.post("/tickets")
 async def create_ticket(body: CreateTicket, sandbox_id: SandboxIdHere, caller: Calling) -> TicketAnswer:
-    """Good once, within a minute: for a port, or without one for a WebSocket of this API, where browsers cannot send a
-    key."""
+    """A single-use ticket, valid for one minute: for a port, or without a port for a WebSocket of this API, because
+    browsers cannot send a key with it."""
     ticket = await caller.context.port_links.ticket(caller.who, sandbox_id, body.port)
     return TicketAnswer(
         sandbox_id=sandbox_id,

@@ -1,4 +1,4 @@
-"""The server itself: is it well, and where to begin. No key is asked for here."""
+"""The server's health and start page. Needs no key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _READY: dict[int | str, dict[str, Any]] = {
 
 @router.get("/health", responses=_HEALTH)
 async def health(request: Request, response: Response) -> Health:
-    """200 and `ok`, or 503 and `degraded`. The same shape either way."""
+    """200 with `ok`, or 503 with `degraded`, in the same format."""
     return await _health(request, response)
 
 
@@ -37,7 +37,7 @@ async def check_health(request: Request, response: Response) -> Response:
 
 @router.get("/ready", responses=_READY)
 async def ready(request: Request, response: Response) -> Health:
-    """200 where sandboxes can be made; 503 where `/health` is not well, or the disk has no room for new ones."""
+    """200 if sandboxes can be created; 503 if `/health` is degraded, or the disk has no space for new ones."""
     found = await _health(request, response)
     if found.disk != "ok":
         response.status_code = 503

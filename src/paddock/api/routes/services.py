@@ -26,7 +26,7 @@ NameHere = Annotated[ServiceName, Path()]
 
 @router.get("")
 async def list_services(sandbox_id: SandboxIdHere, caller: Calling) -> ServiceList:
-    """Those that were registered. Wakes nobody."""
+    """The registered services. Does not resume the sandbox."""
     found = await caller.context.services.list(caller.who, sandbox_id)
     return ServiceList(services=[_answer(each) for each in found])
 
@@ -38,16 +38,16 @@ async def get_service(sandbox_id: SandboxIdHere, name: NameHere, caller: Calling
 
 @router.put("/{name}")
 async def put_service(body: PutService, sandbox_id: SandboxIdHere, name: NameHere, caller: Calling) -> ServiceAnswer:
-    """Register a service, or change one. It starts with the first connection to its port; that connection is served.
+    """Add or change a service. It is started by the first connection to its port, which then waits until it is ready.
 
-    One that runs while its command, environment, directory, user or port are changed is ended.
+    A running service is stopped if its command, environment, directory, user or port changes.
     """
     return _answer(await caller.context.services.put(caller.who, sandbox_id, name, body))
 
 
 @router.delete("/{name}")
 async def delete_service(sandbox_id: SandboxIdHere, name: NameHere, caller: Calling) -> Success:
-    """And end it, if it runs."""
+    """Remove a service, and stop it if it runs."""
     await caller.context.services.remove(caller.who, sandbox_id, name)
     return Success()
 

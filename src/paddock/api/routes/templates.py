@@ -1,4 +1,4 @@
-"""What sandboxes can be made from."""
+"""The templates from which sandboxes are created."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ router = APIRouter(
 
 @router.get("/templates")
 async def list_templates(caller: Calling) -> TemplateList:
-    """The templates of every provider of this server that answers; for `docker` these are images."""
+    """The templates of all providers of this server that respond; for `docker` these are images."""
     found = await caller.context.controller.templates_by_provider()
     return TemplateList(
         templates=[

@@ -1,4 +1,4 @@
-"""The catalogue of tools, and calls of them."""
+"""The tool catalogue, and tool calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ToolHere = Annotated[str, Path(max_length=200, examples=["read_file"])]
 
 @router.get("")
 async def list_tools(sandbox_id: SandboxIdHere, caller: Calling) -> ToolList:
-    """What an agent can do in this sandbox, with the schemas of arguments and results. The same tools as over MCP."""
+    """The tools of this sandbox, with the schemas of arguments and results. The same tools as over MCP."""
     tools = await caller.context.tools.list(caller.who, sandbox_id)
     return ToolList(tools=[_info(tool) for tool in tools])
 
@@ -36,7 +36,7 @@ async def list_tools(sandbox_id: SandboxIdHere, caller: Calling) -> ToolList:
 async def call_tool(
     body: CallTool, request: Request, sandbox_id: SandboxIdHere, tool: ToolHere, caller: Calling
 ) -> Response:
-    """Call one tool and answer at its end. A tool that fails is an answer: see `failed`."""
+    """Call one tool and answer when it has ended. A failing tool is an answer: see `failed`."""
     called = caller.context.tools.call(caller.who, sandbox_id, tool, body.arguments)
     outcome = await unless_left(request, called)
     result = ToolResult(

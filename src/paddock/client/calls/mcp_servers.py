@@ -1,4 +1,4 @@
-"""The user's own MCP servers, whose tools stand among the sandbox's."""
+"""The user's own MCP servers, whose tools are added to the sandbox's."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from paddock.client.calls.sandboxes import sandbox_path
 
 
 def put_mcp_server(sandbox_id: str, name: str, server: Mapping[str, Any]) -> ApiCall[McpServer]:
-    """Register a server, or change one: ``command``, ``args``, ``env``, ``cwd`` or ``url``, ``headers``, or ``preset``,
-    as in an ``.mcp.json``."""
+    """Add or change a server: ``command``, ``args``, ``env``, ``cwd`` or ``url``, ``headers``, or ``preset``, as in an
+    ``.mcp.json``."""
     return ApiCall(
         method="PUT", path=sandbox_path(sandbox_id, "mcp-servers", name), json=dict(server), read=answer(McpServer)
     )
 
 
 def put_mcp_servers(sandbox_id: str, document: Mapping[str, Any]) -> ApiCall[list[McpServer]]:
-    """Register every server of a document with ``mcpServers``. Others that were registered before stay."""
+    """Add or change all servers of a document with ``mcpServers``. Other registered servers are not changed."""
     return ApiCall(
         method="PUT",
         path=sandbox_path(sandbox_id, "mcp-servers"),
@@ -29,7 +29,7 @@ def put_mcp_servers(sandbox_id: str, document: Mapping[str, Any]) -> ApiCall[lis
 
 
 def list_mcp_servers(sandbox_id: str) -> ApiCall[list[McpServer]]:
-    """With how each is, and what tools it has. Wakes nobody."""
+    """The servers with their status and tools. Does not resume the sandbox."""
     return ApiCall(method="GET", path=sandbox_path(sandbox_id, "mcp-servers"), read=listed(McpServer, "servers"))
 
 
@@ -38,10 +38,10 @@ def get_mcp_server(sandbox_id: str, name: str) -> ApiCall[McpServer]:
 
 
 def delete_mcp_server(sandbox_id: str, name: str) -> ApiCall[Done]:
-    """And end it, if it runs."""
+    """Remove a server, and stop it if it runs."""
     return ApiCall(method="DELETE", path=sandbox_path(sandbox_id, "mcp-servers", name), read=answer(Done))
 
 
 def delete_mcp_servers(sandbox_id: str) -> ApiCall[Done]:
-    """All that were registered."""
+    """Remove all registered servers."""
     return ApiCall(method="DELETE", path=sandbox_path(sandbox_id, "mcp-servers"), read=answer(Done))

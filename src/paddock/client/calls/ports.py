@@ -1,4 +1,4 @@
-"""Ways to a port of a sandbox for those who have no key."""
+"""Access to a port of a sandbox without an API key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paddock.client.retry import Repeat
 
 
 def create_link(sandbox_id: str, port: int, *, ttl: int | None = None) -> ApiCall[Link]:
-    """A URL that opens this port for whoever has it, for ``ttl`` seconds (a day)."""
+    """A URL that gives access to this port for ``ttl`` seconds (default: one day)."""
     return ApiCall(
         method="POST",
         path=sandbox_path(sandbox_id, "links"),
@@ -19,7 +19,8 @@ def create_link(sandbox_id: str, port: int, *, ttl: int | None = None) -> ApiCal
 
 
 def create_ticket(sandbox_id: str, port: int | None = None) -> ApiCall[Ticket]:
-    """Good once, within a minute: for a port, or without one for a WebSocket of the API about this sandbox."""
+    """A single-use ticket, valid for one minute: for a port, or without a port for a WebSocket of this sandbox's
+    API."""
     return ApiCall(
         method="POST",
         path=sandbox_path(sandbox_id, "tickets"),

@@ -1,4 +1,4 @@
-"""Services of a sandbox: what starts when a port is first used."""
+"""Services of a sandbox: programs that start when their port is first used."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def put_service(
     ready_path: str | None = None,
     ready_timeout: float | None = None,
 ) -> ApiCall[Service]:
-    """Register a service, or change one: ``command`` starts with the first connection to ``port``.
+    """Add or change a service: ``command`` starts with the first connection to ``port``.
 
-    It is ready when the port is open or, with ``ready_path``, when a GET of that path answers."""
+    It is ready when the port is open or, with ``ready_path``, when a GET of that path succeeds.
+    """
     return ApiCall(
         method="PUT",
         path=sandbox_path(sandbox_id, "services", name),
@@ -49,5 +50,5 @@ def get_service(sandbox_id: str, name: str) -> ApiCall[Service]:
 
 
 def delete_service(sandbox_id: str, name: str) -> ApiCall[Done]:
-    """And end it, if it runs."""
+    """Remove a service, and stop it if it runs."""
     return ApiCall(method="DELETE", path=sandbox_path(sandbox_id, "services", name), read=answer(Done))

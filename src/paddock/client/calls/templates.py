@@ -1,4 +1,4 @@
-"""What sandboxes can be made from."""
+"""The templates from which sandboxes are created."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from paddock.client.call import ApiCall, listed
 
 
 def list_templates() -> ApiCall[list[Template]]:
-    """The templates of every provider of the server; for ``docker`` these are images."""
+    """The templates of all providers of the server; for ``docker`` these are images."""
     return ApiCall(method="GET", path="/templates", read=listed(Template, "templates"))

@@ -19,8 +19,8 @@ def terminal(
 ) -> TerminalCall:
     """A login shell (or ``command``) on a PTY, as a context manager: write to it, and iterate over its output.
 
-    Leaving the context leaves the process running. ``process_id`` goes back to one that was left, and ``offset`` says
-    from which byte of its output on; the other arguments are then those that it was started with.
+    The process keeps running when the context is left. ``process_id`` attaches to a running process, and ``offset`` is
+    the first byte of its output to be sent; the other arguments then have no effect.
     """
     return TerminalCall(
         sandbox_id,

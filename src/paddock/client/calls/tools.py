@@ -1,4 +1,4 @@
-"""The tools of a sandbox, and calls of them."""
+"""The tools of a sandbox."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from paddock.client.retry import Repeat
 
 
 def list_tools(sandbox_id: str) -> ApiCall[list[ToolInfo]]:
-    """What an agent can do in this sandbox: names, descriptions, schemas."""
+    """The available tools: names, descriptions, schemas."""
     return ApiCall(method="GET", path=sandbox_path(sandbox_id, "tools"), read=listed(ToolInfo, "tools"))
 
 
 def call_tool(
     sandbox_id: str, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
 ) -> ApiCall[ToolResult]:
-    """Call one tool and wait for its end. One that fails is an answer (see ``failed``). Never sent twice.
+    """Call one tool and wait for its end. A failing tool is an answer (see ``failed``). Never retried.
 
-    ``timeout``: how many seconds the call may take, where that is longer than a command may.
+    ``timeout``: maximum seconds of the call, if that is more than a command may take.
     """
     return ApiCall(
         method="POST",

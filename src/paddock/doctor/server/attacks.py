@@ -1,4 +1,4 @@
-"""Every attack on a server by its name, with what would have happened. ``docs/security.md`` shows the same list."""
+"""Every attack on a server by name, and what a success would mean. ``docs/security.md`` has the same list."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SERVER_ATTACKS: dict[str, tuple[str, Attack]] = {
 
 
 async def attack_server(target: Target, name: str) -> AttemptOutcome:
-    """Try it once, and delete the sandboxes that it made."""
+    """Run one attack, and delete the sandboxes that it created."""
     danger, attack = SERVER_ATTACKS[name]
     try:
         problem = await attack(target)

@@ -1,5 +1,5 @@
-"""What others notice of an attack: how often the server's own watchdog saw its event loop blocked (``loop_stalls`` of
-``/health``), and how long they waited."""
+"""The effect of an attack on others: event loop stalls seen by the server's watchdog (``loop_stalls`` of ``/health``),
+and response times."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _ROUNDS = 3
 
 
 async def stalled(target: Target, attack: Callable[[], Awaitable[str | None]]) -> str | None:
-    """``attack`` says what is wrong with itself, or with its answers. Each time that it is tried: what else a machine
-    does may hold up the server, too, and does not come back."""
+    """Run an attack, which reports its own failures. It is repeated after a stall, because other load of the machine
+    may cause one, but not repeatedly."""
     for _ in range(_ROUNDS):
         if (problem := await _stalled_once(target, attack)) is None:
             return None

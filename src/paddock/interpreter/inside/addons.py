@@ -1,4 +1,4 @@
-"""Programs of languages that sandboxes seldom have: their own, or those of an add-on of the server."""
+"""Finds programs of languages that are not part of every sandbox: on the path, or in an add-on of the server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FOLDER = "/opt/paddock"
 
 
 def programs(addon: str, name: str) -> Iterator[str]:
-    """Where this program is: on the path, and in the add-on."""
+    """Paths of this program: on PATH, and in the add-on."""
     if found := shutil.which(name):
         yield found
     if found := shutil.which(os.path.join(FOLDER, addon, "bin", name)):

@@ -1,4 +1,4 @@
-"""A bash that goes on from one execution to the next: variables, functions and directory stay."""
+"""A bash process that keeps variables, functions and the directory between executions."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ def _write_scripts(folder: str, code: str, env: Mapping[str, str]) -> None:
 
 
 def _scripts(code: str, env: Mapping[str, str]) -> dict[str, str]:
-    """The code, and what lends it its variables and takes them back."""
+    """The code, and the scripts that set and reset its variables."""
     before, after = [], []
     for name, value in env.items():
         if not _NAME.fullmatch(name):
-            continue  # bash has no way to say it
+            continue  # bash cannot represent it
         kept = f"__paddock_old_{name}"
         before.append(
             f"if [[ -v {name} ]]; then {kept}=${name}; else unset {kept}; fi; export {name}={shlex.quote(value)}"

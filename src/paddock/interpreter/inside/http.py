@@ -1,6 +1,6 @@
-"""As much of HTTP/1.1 as a service on a loopback needs: JSON in, JSON, text or a stream of lines out.
+"""The part of HTTP/1.1 that a service on the loopback needs: JSON requests; JSON, text or line-stream responses.
 
-A client that hangs up in the middle of a stream is noticed at once, by the end of what it sends.
+A client that disconnects during a stream is noticed at once, by the end of its input.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Al
 
 
 class BadRequest(Exception):
-    """What came is not a request; the connection is of no further use."""
+    """The input is not a valid request; the connection is closed."""
 
 
 class Request:
@@ -44,7 +44,7 @@ class Refusal(Exception):
 
 
 class Stream:
-    """An answer that is written as it comes. ``lines`` is closed when the client has gone."""
+    """A streamed response. ``lines`` is closed when the client disconnects."""
 
     def __init__(self, lines: AsyncGenerator[bytes, None]) -> None:
         self.lines = lines
@@ -55,14 +55,14 @@ Handler = Callable[[Request], Awaitable[Answer]]
 
 
 class Connection:
-    """One client, request after request."""
+    """One client connection with sequential requests."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler) -> None:
         self._reader = reader
         self._writer = writer
         self._handler = handler
         self._ahead = b""
-        """What was read of the next request while the last one was still being answered."""
+        """Bytes of the next request that were read while the current one was answered."""
 
     async def serve(self) -> None:
         try:
@@ -74,12 +74,12 @@ class Connection:
             self._head(400, "text/plain; charset=utf-8", len(str(problem)), close=True)
             self._writer.write(str(problem).encode("ascii", "replace"))
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client has gone
+            pass  # the client has disconnected
         finally:
             self._writer.close()
 
     async def _request(self) -> Request | None:
-        """The next one, or None when there is none to come."""
+        """The next request; None at the end of the connection."""
         try:
             head = self._ahead + await self._reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError as problem:
@@ -116,7 +116,7 @@ class Connection:
                 return body
 
     async def _answer(self, request: Request) -> bool:
-        """False where the connection cannot be used further."""
+        """Returns False if the connection cannot be reused."""
         try:
             answer = await self._handler(request)
         except Refusal as refusal:
@@ -144,7 +144,7 @@ class Connection:
             if leaving.done() and not leaving.exception():
                 self._ahead = leaving.result()
             if not writing.done() and self._ahead:
-                await asyncio.wait({writing})  # not gone: it sent the next request already
+                await asyncio.wait({writing})  # not disconnected: it has sent the next request already
             if not writing.done():
                 return False
             writing.result()

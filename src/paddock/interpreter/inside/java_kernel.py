@@ -1,4 +1,4 @@
-"""A Java that goes on from one execution to the next: the JShell of the sandbox's own JDK, or of the add-on's."""
+"""A Java process that keeps definitions between executions: JShell of the sandbox's own JDK, or of the add-on's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .piped import REPORT, STDERR, PipedProcess
 
 _PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "JavaKernel.java")
 _FLAGS = (
-    "-XX:+UseSerialGC",  # a heap of its own for each kernel, and few processors
+    "-XX:+UseSerialGC",  # each kernel has its own heap; few processors
     "-Djava.awt.headless=true",
     "--add-opens=java.base/java.util=ALL-UNNAMED",  # for the variables of one execution
     "--add-modules=jdk.jshell",
@@ -89,7 +89,7 @@ class JavaKernel(Kernel):
 
 
 def _program() -> str:
-    """The `java` beside the first JShell: a Java that only runs programs has none."""
+    """The `java` beside the first JShell found: a Java runtime without JDK has no JShell."""
     for shell in addons.programs("java", "jshell"):
         program = os.path.join(os.path.dirname(os.path.realpath(shell)), "java")
         if os.access(program, os.X_OK):

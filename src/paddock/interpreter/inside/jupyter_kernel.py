@@ -1,4 +1,4 @@
-"""A kernel that speaks Jupyter's protocol, driven through jupyter-client: what Python's and R's have in common."""
+"""A kernel that speaks Jupyter's protocol through jupyter-client: shared by Python and R."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Message = dict[str, Any]
 
 
 class JupyterKernel(Kernel):
-    """A subclass says how its process is started."""
+    """Subclasses define how the process is started."""
 
     language: str
 
@@ -46,14 +46,14 @@ class JupyterKernel(Kernel):
 
     @abstractmethod
     async def spawn(self, connection_file: str) -> Child:
-        """The kernel's process, the first of a group of its own."""
+        """Start the kernel's process, as leader of its own process group."""
 
     def failure(self) -> str:
-        """Why it ended while it started, where it left word."""
+        """Why the process ended during its start, if it reported that."""
         return ""
 
     def began(self) -> bool:
-        """Whether the code that was sent last may have run, where the kernel ended without a word about it."""
+        """Whether the last code may have run, if the kernel ended without a reply."""
         return True
 
     async def start(self) -> None:
@@ -79,7 +79,7 @@ class JupyterKernel(Kernel):
     async def ask(
         self, code: str, metadata: Mapping[str, Any] | None = None, *, silent: bool = False
     ) -> AsyncGenerator[Output, None]:
-        """What it publishes of this code, to its end. ``silent`` code is not counted."""
+        """Run code and yield the messages it publishes. ``silent`` code does not increase the execution count."""
         content = {
             "code": code,
             "silent": silent,
@@ -96,7 +96,7 @@ class JupyterKernel(Kernel):
             while True:
                 message = await self._next()
                 if message["parent_header"]["msg_id"] != asked:
-                    continue  # a late answer to a greeting
+                    continue  # a late reply to the handshake
                 if _idle(message):
                     break
                 for output in _outputs(message["header"]["msg_type"], message["content"]):
@@ -104,7 +104,8 @@ class JupyterKernel(Kernel):
                     self._count = output.get("execution_count", self._count)
                     yield output
         except KernelEnded:
-            # What ends its own process at once may take with it the word that it has begun. It must not run twice.
+            # A process that ends itself may take its last messages with it, including that the code has started. The
+            # code must not run twice.
             if not begun and self.began():
                 yield outputs.count(self._count + 1)
             raise
@@ -127,7 +128,7 @@ class JupyterKernel(Kernel):
             shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _greet(self) -> None:
-        """Until it is heard: what it publishes before our subscription arrives, is lost."""
+        """Repeat until the kernel has answered: messages published before our subscription is active are lost."""
         assert self._child is not None
         while True:
             if self._child.ended.done():
@@ -145,20 +146,20 @@ class JupyterKernel(Kernel):
         return self._asked
 
     async def _hear(self) -> None:
-        """Everything that the kernel publishes. What belongs to nothing that was asked, such as the words of a
-        thread that goes on, is let go, so that whoever says it is not held up."""
+        """Read all messages that the kernel publishes. Messages of earlier requests, such as the output of a background
+        thread, are discarded, so that their sender is not blocked."""
         while True:
             message = await self._client.get_iopub_msg(timeout=None)
             if message["parent_header"].get("msg_id") == self._asked:
                 await self._heard.put(message)
 
     async def _ignore_replies(self) -> None:
-        """They say nothing that was not published; and after an interrupt at the wrong moment there is none."""
+        """Replies contain nothing that is not also published, and after a badly timed interrupt there is none."""
         while True:
             await self._client.get_shell_msg(timeout=None)
 
     async def _next(self) -> Message:
-        """The next thing that the kernel published of what was asked last."""
+        """The next published message of the current request."""
         return self._heard.get_nowait() if not self._heard.empty() else await self._unless_ended(self._heard.get())
 
     async def _unless_ended(self, coming: Awaitable[Message]) -> Message:
@@ -167,7 +168,7 @@ class JupyterKernel(Kernel):
         either: set[asyncio.Future[Any]] = {message, self._child.ended}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not message.done():  # what it said last may still be on its way
+            if not message.done():  # its last messages may still be in transit
                 await asyncio.wait({message}, timeout=_LAST_WORDS_SECONDS)
             if message.done():
                 return message.result()

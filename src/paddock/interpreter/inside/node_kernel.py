@@ -1,4 +1,4 @@
-"""A Node.js that goes on from one execution to the next, for JavaScript and TypeScript."""
+"""A Node.js process that keeps definitions between executions, for JavaScript and TypeScript."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The nursery: has ipykernel imported, and forks a kernel from that whenever it is told to.
+"""The fork server: has ipykernel imported, and forks a kernel from itself on request.
 
-A kernel made so is there in a tenth of the time, and shares the memory of what they all import. It takes orders
-from the server, one JSON object to a line, and says when a kernel has ended; it ends with the server, and kernels
-end with it.
+A forked kernel starts ten times faster and shares the memory of the imported modules. Requests come from the server as
+JSON lines, and the end of each kernel is reported; the fork server ends with the server, and kernels end with it.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from typing import Any
 from .lifeline import die_with
 
 FAILURE = "failure.txt"
-"""In the folder of its connection file: why a kernel could not start."""
+"""File beside the connection file: why a kernel could not start."""
 ENV = "paddock_env"
-"""In the metadata of an execute request: variables for this execution alone."""
+"""Metadata key of an execute request: variables for this execution only."""
 BEGUN = "paddock_begun"
-"""In the metadata of an execute request: a file to make before the code runs."""
+"""Metadata key of an execute request: a file to create before the code runs."""
 BEGUN_FILE = "begun"
 
 
@@ -39,7 +38,7 @@ def main(options: Namespace) -> None:
     except ImportError as problem:
         _say(orders, {"failed": f"{type(problem).__name__}: {problem}"})
         return
-    # What is there now is there for good: collections in the kernels leave it alone, and so it stays shared.
+    # Excluded from garbage collection in the kernels, so that these pages stay shared.
     gc.collect()
     gc.freeze()
     _say(orders, {"ready": True})
@@ -103,7 +102,7 @@ class _Nursery:
 def _become_kernel(connection_file: str, cwd: str) -> None:
     from . import ipython
 
-    # Whatever the kernel passes on to the descriptors that it found is of no use to anybody.
+    # Kernel output to the inherited descriptors is not needed.
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)

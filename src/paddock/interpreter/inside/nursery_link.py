@@ -1,6 +1,6 @@
-"""The server's end of the nursery: kernels on order, and the news of their end.
+"""The server's connection to the fork server: starts kernels, and reports their end.
 
-The nursery starts with the first kernel that is asked for, and again after it ended, by whatever cause.
+The fork server is started for the first kernel, and again after it has ended for any reason.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .kernels import START_SECONDS, CannotStart, StartInterrupted
 
 
 class Child:
-    """A kernel's process. ``ended`` tells how, when it did."""
+    """A kernel's process. ``ended`` resolves to how it ended."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.orphaned = False
-        """It ended because the nursery did."""
+        """Whether it ended because the fork server did."""
 
 
 class NurseryLink:
@@ -47,7 +47,7 @@ class NurseryLink:
 
 
 class Nursery:
-    """One nursery process, from its start to its end."""
+    """One process of the fork server, from start to end."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -91,7 +91,7 @@ class Nursery:
             while line := await self._reader.readline():
                 self._hear(json.loads(line))
         except ConnectionError:
-            pass  # it was killed in the middle of a word
+            pass  # it was killed while writing a message
         finally:
             self._over()
         await self._process.wait()
@@ -108,7 +108,7 @@ class Nursery:
             born.set_result(child)
 
     def _over(self) -> None:
-        """With it all its kernels have ended."""
+        """All kernels have ended with the fork server."""
         self.gone = True
         self._writer.close()
         for born in self._orders.values():

@@ -1,9 +1,8 @@
-"""A process with four pipes: orders in, reports out, and what it and its children write to standard output and error.
+"""A process with four pipes: requests in, reports out, and standard output and error of it and its children.
 
-It reports that an order is done after everything was written for it; so by emptying the pipes when the report
-comes, nothing is missed, and nothing is taken for the next order's. What nobody takes is not read: then the process
-has to wait. Only between two orders it is read and thrown away, so that what goes on in the background is not held
-up.
+It reports the end of a request after all output of it was written, so emptying the pipes at the report assigns output
+to the right request. Output that nobody reads is left in the pipe, which blocks the process. Only between requests it
+is read and discarded, so that background processes are not blocked.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ STDOUT, STDERR, REPORT = "stdout", "stderr", "report"
 _END_SECONDS = 5.0
 
 Said = tuple[str, str]
-"""Where, and what. A report is one line."""
+"""Which pipe, and the data. A report is one line."""
 
 
 class PipedProcess:
     def __init__(self, argv: list[str], cwd: str) -> None:
-        """In ``argv``, ``{orders}`` and ``{reports}`` stand for the numbers of these pipes."""
+        """``{orders}`` and ``{reports}`` in ``argv`` are replaced by the descriptors of these pipes."""
         self._argv = argv
         self._cwd = cwd
         self._process: asyncio.subprocess.Process | None = None
@@ -71,7 +70,8 @@ class PipedProcess:
         self._ended = asyncio.ensure_future(self._process.wait())
 
     async def carry_out(self, order: bytes) -> AsyncGenerator[Said, None]:
-        """Everything it says from this order on. Whoever knows by a report that the order is done, closes it."""
+        """Send a request and yield all following output. The caller closes the iterator at the report that ends the
+        request."""
         await self._listen_again()
         await asyncio.get_running_loop().run_in_executor(None, self._write, order)
         try:
@@ -81,7 +81,7 @@ class PipedProcess:
             self._meanwhile = asyncio.ensure_future(self._ignore())
 
     def order(self, order: bytes) -> None:
-        """A short one beside the one that is being carried out."""
+        """Send a short message while a request is running."""
         if self.alive:
             self._write(order)
 
@@ -116,7 +116,7 @@ class PipedProcess:
             await self._news()
 
     async def _news(self) -> None:
-        """Until there is something to read, or it has ended."""
+        """Wait until there is data to read, or the process has ended."""
         loop = asyncio.get_running_loop()
         news: asyncio.Future[None] = loop.create_future()
         watched = [pipe.descriptor for pipe in self._pipes.values() if not pipe.at_end]
@@ -161,7 +161,7 @@ class _Pipe:
         self._line = ""
 
     def read(self) -> str:
-        """What is in it now, and not what comes meanwhile: that may have no end."""
+        """Read what is in the pipe now. Data that arrives meanwhile is not read, as it may be endless."""
         size = struct.unpack("i", fcntl.ioctl(self.descriptor, termios.FIONREAD, b"\0" * 4))[0]
         try:
             data = os.read(self.descriptor, max(1, size))

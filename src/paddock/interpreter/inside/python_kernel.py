@@ -1,4 +1,4 @@
-"""A Python kernel: ipykernel, forked by the nursery."""
+"""A Python kernel: ipykernel, forked by the fork server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PythonKernel(JupyterKernel):
         self._notes = ""
 
     async def start(self) -> None:
-        # The nursery starts while we import what talks to kernels; both take a good part of a second.
+        # The fork server starts while jupyter-client is imported; both take a good part of a second.
         starting = self._starting = asyncio.ensure_future(self._nursery.ready())
         try:
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""An R that goes on from one execution to the next: IRkernel, of the sandbox's own R or of the add-on's."""
+"""An R process that keeps definitions between executions: IRkernel, of the sandbox's own R or of the add-on's."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ class RKernel(JupyterKernel):
 
 
 def _is_value(output: Output) -> bool:
-    """IRkernel says in the same words that it displays something and that an expression has a value. What was said
-    last, and is no plot, is the value of the code."""
+    """IRkernel sends displayed objects and values in the same message type. The last one, unless it is a plot, is the
+    value of the code."""
     return output["type"] == "result" and "png" not in output and "svg" not in output
 
 
 async def _program() -> str:
-    """The first R that has IRkernel."""
+    """The first R found that has IRkernel."""
     silent = ""
     for program in addons.programs("r", "R"):
         try:
@@ -127,5 +127,5 @@ def _name(name: str) -> str:
 
 
 def _text(value: str) -> str:
-    """R's strings know JSON's escapes, but none of two halves of a character."""
+    """R strings support JSON's escapes except surrogate pairs."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The server of the code interpreter: E2B's interpreter protocol on a socket that the supervisor holds."""
+"""The server of the code interpreter: E2B's interpreter protocol on the supervisor's socket."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Interpreter:
         env = body.get("env_vars") or {}
         if not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
             raise http.Refusal(400, "env_vars must map names to strings")
-        # Its kernel first, while a status can still say that there is none.
+        # Start the kernel before the response, while the status can still report that there is none.
         context: Context
         if context_id:
             context = self.contexts.get(context_id)
@@ -91,7 +91,7 @@ class Interpreter:
 
 
 async def _lines(context: Context, code: str, env: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-    """Begins when the first line is asked for: a client that got no answer at all may know that nothing has run."""
+    """Starts the code when the first line is requested: a client without any response knows that nothing has run."""
     execution = context.execute(code, env)
     try:
         async for output in execution.read(KEEPALIVE_SECONDS):

@@ -1,6 +1,6 @@
-"""The supervisor: holds the listening socket and keeps a server on it.
+"""The supervisor: owns the listening socket and restarts the server when it ends.
 
-It stays small and does next to nothing, so that there is little that could end it. When it is ended, everything is.
+It does as little as possible, so that it does not fail. All other processes end with it.
 """
 
 from __future__ import annotations

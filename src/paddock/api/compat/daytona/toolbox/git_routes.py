@@ -22,7 +22,7 @@ _RESETS = ("soft", "mixed", "hard", "merge", "keep")
 
 
 class GitRequest(DaytonaRequest):
-    model_config = ConfigDict(alias_generator=None)  # their names here have underscores
+    model_config = ConfigDict(alias_generator=None)  # these fields are in snake case in Daytona's API
 
     path: Text
 
@@ -270,7 +270,7 @@ async def configure_user(inside: InsideHere, body: User) -> Response:
 
 @router.post("/credentials")
 async def authenticate(inside: InsideHere, body: Credentials) -> Response:
-    """Kept in the sandbox, for whoever is in it: the client says so by the name of its method."""
+    """Stores credentials in the sandbox, readable by everything in it, as the name of the SDK's method says."""
     protocol, host = body.protocol or "https", body.host or "github.com"
     if any(sign in protocol + host for sign in "/\n @") or not host:
         raise DaytonaError(400, "host and protocol must be plain names", source=DAEMON)
@@ -304,7 +304,7 @@ def _json(body: bytes) -> Response:
 
 
 def _plain(text: str | None) -> str:
-    """What is neither an option nor more than one word's worth of trouble."""
+    """A value that git cannot take for an option and that contains no line end."""
     if not text or text.startswith("-") or "\0" in text:
         raise DaytonaError(400, f"{str(text)[:100]!r} cannot be used here", source=DAEMON)
     return text

@@ -1,4 +1,4 @@
-"""The code interpreter: contexts that remember, and code that is run in them over a WebSocket."""
+"""The code interpreter: stateful contexts, and code run in them over a WebSocket."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def create_context(inside: InsideHere, body: NewContext | None = None) -> 
 
 @router.get("/context")
 async def list_contexts(inside: InsideHere) -> dict[str, Any]:
-    """Those that were made here. The default ones, and those of other clients of the sandbox, are not among them."""
+    """Only contexts created through this API: not the default ones, and not those of other clients."""
     server_context, who = inside.caller.context, inside.caller.who
     found = []
     for context in await server_context.code.contexts(who, inside.sandbox.sandbox_id):
@@ -77,7 +77,7 @@ async def delete_context(inside: InsideHere, context_id: str) -> dict[str, Any]:
 
 @router.websocket("/execute")
 async def execute(websocket: WebSocket, sandbox_id: str) -> None:
-    """One message says what to run; what it prints, and how it fails, comes as messages; then the connection ends."""
+    """The first message contains the code; output and errors are sent as messages; then the connection is closed."""
 
     async def run(inside: ToolboxContext) -> None:
         await websocket.accept()
@@ -136,7 +136,7 @@ def _message(happening: Any) -> dict[str, str] | None:
 
 
 def _seconds(timeout: float | None) -> float:
-    """0 is no limit, which comes to the longest there is."""
+    """0 means no limit, which is the longest possible timeout."""
     if timeout is None:
         return _DEFAULT_SECONDS
     return _LONGEST_SECONDS if timeout <= 0 else min(timeout, _LONGEST_SECONDS)
@@ -148,7 +148,7 @@ async def _until_left(websocket: WebSocket) -> None:
 
 
 def _mark(inside: ToolboxContext, context_id: str) -> str:
-    """A file in the sandbox that says that, and when, a context was made here: no restart of ours forgets it."""
+    """A file in the sandbox that records a context created through this API and its time, which survives restarts."""
     return f"{inside.home}/.daytona/contexts/{context_id}"
 
 

@@ -1,4 +1,4 @@
-"""Language servers, where one is installed in the sandbox: told of files, asked for symbols and completions."""
+"""Language servers, if one is installed in the sandbox: documents, symbols and completions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from paddock.models import Text
 
 router = APIRouter(prefix="/{sandbox_id}/lsp", route_class=ToolboxRoute)
 
-# The first of these that is there is taken; only pylsp does not know `workspace/symbol`.
+# The first installed one is used; only pylsp does not support `workspace/symbol`.
 _PYTHON = ("pyright-langserver --stdio", "basedpyright-langserver --stdio", "jedi-language-server", "pylsp")
 _SCRIPT = ("typescript-language-server --stdio",)
 PROGRAMS = {"python": _PYTHON, "typescript": _SCRIPT, "javascript": _SCRIPT}
@@ -31,9 +31,9 @@ _INSTALL = {
 }
 _MAX_DOCUMENT = 16 << 20
 _COPIES_OF_DOCUMENT = 3
-"""As it is in the file, as text, and as the message that it is sent in."""
+"""Copies in memory: the file, its text, and the message."""
 _MOST, _MOST_OF_USER, _MOST_OF_SANDBOX = 1000, 100, 8
-"""Language servers that run at once."""
+"""Maximum running language servers."""
 Language = Annotated[str, Query(alias="languageId")]
 Project = Annotated[str, Query(alias="pathToProject")]
 Servers = dict[tuple[str, str, str], LanguageServer]
@@ -209,8 +209,8 @@ def _hint(language: str) -> str:
 
 
 async def _path(inside: ToolboxContext, which: LanguageServerRef, uri: str) -> str:
-    """Clients write `file://` before whatever path they were given. A relative one is meant from the working directory,
-    or from the project where only that has it."""
+    """Clients put `file://` before any path. A relative path is resolved against the working directory, or against the
+    project if it exists only there."""
     given = unquote(uri.removeprefix("file://"))
     path = inside.resolve(given)
     if not given.startswith("/"):
@@ -226,7 +226,7 @@ def _uri(path: str) -> str:
 
 
 def _item(found: dict[str, Any]) -> dict[str, Any]:
-    """In the types that clients insist on: a documentation that is a text becomes an object."""
+    """With the types that clients require: documentation given as text becomes an object."""
     texts = ("label", "detail", "filterText", "insertText", "sortText")
     item: dict[str, Any] = {name: str(found[name]) for name in texts if found.get(name) is not None}
     if isinstance(found.get("kind"), int):
@@ -242,7 +242,7 @@ async def _symbols(inside: ToolboxContext, found: Any, uri: str) -> Response:
 
 
 def _flat(found: Any) -> Iterator[dict[str, Any]]:
-    """All of them, also those inside others, each before its own."""
+    """All symbols including nested ones, each before its children."""
     left = list(reversed(found)) if isinstance(found, list) else []
     while left:
         symbol = left.pop()

@@ -1,7 +1,7 @@
-"""``/files``: what is in files, both ways, of any size. Nothing is held but the piece that is on its way.
+"""``/files``: file content of any size, streamed in both directions.
 
-Uploads are written in place (no temporary file, no rename), because whoever watches the directory expects to see
-exactly a file that is created, given to its owner, and written.
+Uploads are written in place (no temporary file, no rename), because watchers of the directory expect exactly these
+events: created, owner changed, written.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def download(inside: EnvdContext) -> None:
 
 
 async def upload(inside: EnvdContext) -> None:
-    """POST: one raw file, or any number of parts."""
+    """POST: one raw file, or any number of multipart parts."""
     exchange = inside.exchange
     account = await _account(inside)
     metadata = _pinned(exchange.headers)
@@ -87,7 +87,7 @@ async def upload(inside: EnvdContext) -> None:
 
 
 async def compose(inside: EnvdContext, document: dict[str, Any]) -> None:
-    """POST /files/compose: several files, one behind the other, become one."""
+    """POST /files/compose: concatenates several files into one."""
     sources, destination = document.get("source_paths"), document.get("destination")
     if not isinstance(sources, list) or not sources or not all(isinstance(path, str) for path in sources):
         raise HttpError(400, "source_paths must be a list of paths")
@@ -111,7 +111,7 @@ async def compose(inside: EnvdContext, document: dict[str, Any]) -> None:
     await inside.exchange.respond_json(200, _described(info, {}))
 
 
-# Out
+# Downloads
 
 
 async def _read(inside: EnvdContext, path: str, offset: int, limit: int | None) -> AsyncGenerator[bytes, None]:
@@ -127,7 +127,7 @@ async def _read(inside: EnvdContext, path: str, offset: int, limit: int | None) 
 
 
 async def _send(inside: EnvdContext, chunks: AsyncIterator[bytes], status: int, headers: dict[str, str]) -> None:
-    """The first bytes before the status: what goes wrong with the file goes wrong here."""
+    """Read the first bytes before sending the status, so that errors of the file can be reported by it."""
     exchange = inside.exchange
     try:
         first = await anext(chunks, b"")
@@ -143,7 +143,8 @@ async def _send(inside: EnvdContext, chunks: AsyncIterator[bytes], status: int, 
 
 
 async def _send_unsized(inside: EnvdContext, path: str, headers: dict[str, str]) -> None:
-    """As in /proc, where the size is known when all was read. A file that is empty says so: JavaScript clients look."""
+    """For files in /proc, whose size is unknown before they are read. An empty file still gets a length, which
+    JavaScript clients need."""
     chunks = _read(inside, path, 0, None)
     first = await anext(chunks, b"")
     if not first:
@@ -161,7 +162,8 @@ async def _send_unsized(inside: EnvdContext, path: str, headers: dict[str, str])
 
 
 async def _send_span(inside: EnvdContext, path: str, info: FileInfo, headers: dict[str, str]) -> None:
-    """Exactly as many bytes as were announced, or a broken connection: a short file is never taken for a whole one."""
+    """Send exactly the announced bytes or break the connection, so that a truncated file is never taken for
+    complete."""
     try:
         span = span_of(info, inside.exchange.headers)
     except errors.RangeNotSatisfiable as error:
@@ -185,15 +187,15 @@ def _headers(info: FileInfo) -> dict[str, str]:
         "ETag": f'"{int(info.modified_at * 1000):x}-{info.size:x}"',
         "Last-Modified": formatdate(info.modified_at, usegmt=True),
         "Vary": "Accept-Encoding",
-        # Shown as it is, where E2B shows it; but a page that was written in a sandbox must not run on this origin.
+        # Inline as in E2B; but pages written in a sandbox must not run on this origin.
         "Content-Security-Policy": FILE_POLICY,
         "X-Content-Type-Options": "nosniff",
-        "Cross-Origin-Resource-Policy": "cross-origin",  # a signed URL may be an image's address on any page
+        "Cross-Origin-Resource-Policy": "cross-origin",  # a signed URL may be an image source on any page
     }
 
 
 def _unchanged(info: FileInfo, headers: Headers, etag: str) -> bool:
-    """RFC 9110, 13: what the client has is still so."""
+    """RFC 9110, 13: whether the client's copy is current."""
     if (known := headers.get("if-none-match")) is not None:
         return any(tag.strip().removeprefix("W/") in ("*", etag) for tag in known.split(","))
     try:
@@ -203,7 +205,7 @@ def _unchanged(info: FileInfo, headers: Headers, etag: str) -> bool:
     return int(info.modified_at) <= since.timestamp()
 
 
-# In
+# Uploads
 
 
 async def _store(
@@ -257,7 +259,7 @@ def _part_path(inside: EnvdContext, part: Part) -> str:
 
 
 def _pinned(headers: Headers) -> dict[str, str]:
-    """The metadata of an upload, within the bounds that a file system has for it."""
+    """The metadata of an upload, within the file system's limits."""
     found = {name[len(_METADATA) :]: value for name, value in headers.items() if name.startswith(_METADATA)}
     for name, value in found.items():
         if not name or len(name) > _MAX_KEY:
@@ -274,7 +276,7 @@ def _described(info: FileInfo, metadata: dict[str, str]) -> dict[str, Any]:
     return {"path": info.path, "name": info.name, "type": "file", **pinned}
 
 
-# Whose and which
+# User and path
 
 
 async def _account(inside: EnvdContext, name: str = "") -> Account:

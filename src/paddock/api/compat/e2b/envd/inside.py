@@ -1,4 +1,4 @@
-"""A request that was let into a sandbox, with all that the services need to act there."""
+"""An authenticated request to a sandbox, with everything that envd's services need to act there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class EnvdContext:
 
     @property
     def holding(self) -> Reservation:
-        """The memory that this request takes."""
+        """The memory reserved for this request."""
         return holding_of(self.exchange.scope, self.context.in_flight)
 
     @property
@@ -41,7 +41,7 @@ class EnvdContext:
         return self.context.workers.of(self.sandbox.owner_id)
 
     def environment(self) -> dict[str, str]:
-        """What every process of the sandbox is told, beside what belongs to its user."""
+        """Environment of every process, without the variables of its user."""
         return {
             "E2B_SANDBOX": "true",
             "E2B_SANDBOX_ID": self.sandbox.key,
@@ -50,7 +50,7 @@ class EnvdContext:
         }
 
     async def account(self) -> Account:
-        """The user that the caller has named, or the one that every sandbox has."""
+        """The user that the request names, or the sandbox's default user."""
         name = basic_user(self.exchange.headers.get("authorization", "")) or DEFAULT_USER
         try:
             return await self.accounts.find(self.machine, name)

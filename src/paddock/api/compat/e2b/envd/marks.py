@@ -1,4 +1,4 @@
-"""The files under ``/run/e2b`` by which programs inside tell that they are in an E2B sandbox, and in which."""
+"""Marker files under ``/run/e2b``, by which programs detect an E2B sandbox and its id."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST = 10_000
 
 
 class MarkerFiles:
-    """Put once after each start of a sandbox: a restart may have taken them away."""
+    """Written once after each start of a sandbox, because a restart may have removed them."""
 
     def __init__(self) -> None:
         self._put: OrderedDict[tuple[str, float | None], None] = OrderedDict()
@@ -42,4 +42,4 @@ async def _write(inside: EnvdContext, path: str, text: str) -> None:
     try:
         await inside.machine.write_file(path, content(), user=ROOT)
     except (errors.PathConflict, errors.PathDenied):
-        return  # full, or somebody has put something else there: no reason not to run a command
+        return  # the disk is full, or the path is taken: run the command anyway

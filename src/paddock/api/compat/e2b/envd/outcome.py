@@ -1,4 +1,4 @@
-"""How a process ended, in the words of Go's ``os/exec``, which E2B's clients compare."""
+"""How a process ended, worded like Go's ``os/exec``, because E2B's clients compare the text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KILL = 9
 
 
 def end_event(info: ProcessInfo) -> dict[str, Any]:
-    """The event that closes a process's stream."""
+    """The last event of a process's stream."""
     if info.status is ProcessStatus.COMPLETED and info.exit_code is not None:
         status = f"exit status {info.exit_code}"
         error = {"error": status} if info.exit_code else {}

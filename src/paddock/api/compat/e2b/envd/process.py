@@ -1,7 +1,8 @@
-"""``process.Process``: commands and terminals started, followed, written to, resized and ended.
+"""``process.Process``: starts, follows, writes to, resizes and kills commands and terminals.
 
-A process belongs to nobody who listens: a client that leaves does not end it, and any client may connect to it. What it
-writes while nobody listens is not replayed. Only its deadline, which the agent keeps even if this server dies, ends it.
+A process is independent of its listeners: it continues when a client disconnects, and any client may connect to it.
+Output written while nobody listens is not replayed. Only its deadline, which the agent enforces even if this server is
+down, ends it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _CHUNK, _TERMINAL_CHUNK = 32 * 1024, 16 * 1024
 _DATA = b'{"event":{"data":{"%s":"%s"}}}'
 _LABEL = 1000
 _BACKSTOP = 0.5
-"""The agent's own deadline comes a little later than ours: whoever still listens is told by us."""
+"""Seconds by which the agent's deadline is later than ours, so that listeners are informed by us."""
 _KILL_SECONDS = 2.0
 _SIGNALS = {
     "SIGNAL_SIGKILL": signal.SIGKILL,
@@ -141,14 +142,14 @@ class ProcessService:
         return {}
 
     async def stream_input(self, inside: EnvdContext, messages: AsyncIterator[Fields]) -> dict[str, object]:
-        """Each piece is in the process's input before the next is read."""
+        """Each chunk is written to the process before the next one is read."""
         info: ProcessInfo | None = None
         async for message in messages:
             if (start := message.within("start")) is not None:
                 info = await self._directory.running(inside.machine, start.must("process"))
             elif (data := message.within("data")) is not None:
                 if info is None:
-                    raise ConnectError(Code.INVALID_ARGUMENT, "the first message must say which process is meant")
+                    raise ConnectError(Code.INVALID_ARGUMENT, "the first message must select a process")
                 await _write(inside, info, data.must("input"))
         return {}
 
@@ -160,7 +161,7 @@ class ProcessService:
         return {}
 
     async def send_signal(self, inside: EnvdContext, message: Fields) -> dict[str, object]:
-        """To the process itself, not to its children."""
+        """Signals the process itself, not its children."""
         info = await self._directory.find(inside.machine, message.must("process"))
         name = message.enum("signal")
         if (number := _SIGNALS.get(name)) is None:
@@ -195,7 +196,7 @@ async def _write(inside: EnvdContext, info: ProcessInfo, given: Fields) -> None:
 
 
 async def _kill(inside: EnvdContext, process_id: str) -> None:
-    """All of it, and wait until it is over: a client that was told so may look at once."""
+    """Kill the whole process group and wait for its end, because the client may check at once."""
     machine = inside.machine
     try:
         await machine.signal(process_id, signal.SIGKILL)
@@ -207,7 +208,7 @@ async def _kill(inside: EnvdContext, process_id: str) -> None:
 async def _begun(
     inside: EnvdContext, spec: ProcessSpec, config: Config
 ) -> AsyncGenerator[ProcessInfo | OutputChunk, None]:
-    """Some users have a home that does not exist: who did not ask for a directory then gets the root."""
+    """If the user's home does not exist and no directory was requested, the root directory is used."""
     try:
         async with aclosing(inside.machine.begin(spec)) as items:
             async for item in items:
@@ -235,11 +236,12 @@ def _start(info: ProcessInfo) -> bytes:
 
 
 def _data(chunk: OutputChunk, terminal: bool) -> list[bytes]:
-    """In pieces that every client takes; put together by hand, for this is every byte that a process writes."""
+    """Split into sizes that every client accepts. The JSON is built by hand for speed."""
     name = b"pty" if terminal else b"stdout" if chunk.stream is Stream.STDOUT else b"stderr"
     size = _TERMINAL_CHUNK if terminal else _CHUNK
     view = memoryview(chunk.data)
-    # The protocol has no word for a gap: stderr tells it, so that stdout has nothing in it that no process wrote.
+    # The protocol has no event for lost output: it is reported on stderr, so that stdout contains only the process's
+    # output.
     note = [_DATA % (b"pty" if terminal else b"stderr", b64encode(gap_note(chunk)))] if chunk.skipped else []
     return note + [_DATA % (name, b64encode(view[at : at + size])) for at in range(0, len(view), size)]
 
@@ -263,6 +265,6 @@ def _size(pty: Fields | None) -> TerminalSize | None:
 
 
 def _label(config: Config) -> str:
-    """What a person typed, where it came by way of a shell."""
+    """The command as the user typed it, without the shell that runs it."""
     typed = config.args[-1] if config.args[-2:-1] == ["-c"] else " ".join([config.cmd, *config.args])
     return typed[:_LABEL]

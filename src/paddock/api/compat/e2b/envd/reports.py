@@ -1,4 +1,4 @@
-"""What envd tells of its sandbox: that it lives, what it uses, which variables everything in it is given."""
+"""envd's information about the sandbox: health, resource usage, environment variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paddock.machine.base import MachineStats
 _MIB = 1 << 20
 _MOST = 4096
 _SPAN = 0.05
-"""Seconds between two looks where there was none before: usage is a difference."""
+"""Seconds between two samples if there is no earlier one: CPU usage is a difference."""
 
 
 class Reports:

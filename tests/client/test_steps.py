@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from paddock.client import SandboxClient, SyncSandboxClient
+from paddock.client.call import Steps, ask, carry_out, carry_out_async
 from paddock.client.calls.files import read_file, write_file
 from paddock.client.pair import ClientPair
-from paddock.client.steps import Steps, ask, carry_out, carry_out_async
 from paddock.errors import PathNotFound
 
 BOX = "alice_1f2e3d4c"

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from paddock import errors
 from paddock.mcp.relay.definitions import define, masked, read_document
-from paddock.mcp.relay.names import LONGEST, tool_name
+from paddock.mcp.relay.tools import LONGEST, tool_name
 from paddock.models.mcp import McpServer, McpTransport
 
 

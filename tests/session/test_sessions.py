@@ -12,7 +12,7 @@ import pytest
 from paddock import errors
 from paddock.client import SandboxClient, SyncSandboxClient
 from paddock.session import AtExit, LocalSandbox, SandboxSession, SyncSandboxSession, create_sandbox
-from paddock.session.within import SessionOperations, StreamWithin, Within
+from paddock.session.session import SessionOperations, StreamWithin, Within
 from tests.e2b.server import PaddockServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the first one waits for a server to start

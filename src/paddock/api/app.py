@@ -29,8 +29,8 @@ from paddock.api.failures import as_error, error_response, request_id_of
 from paddock.api.fast_path import FastPath
 from paddock.api.mcp.inside import McpInside
 from paddock.api.mcp.port import McpPort
-from paddock.api.methods import RouteTable
 from paddock.api.middleware import BodyLimitMiddleware, RequestMiddleware
+from paddock.api.params import RouteTable
 from paddock.api.routes import ROUTERS
 from paddock.api.sockets import refuse_socket
 from paddock.server.context import ServerContext, build_context

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from email.utils import formatdate
+from typing import Self
 from urllib.parse import quote
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from paddock import errors
+from paddock.gateway.asgi_extensions import DIRECT_BODY, BodyCut, DirectBody
 from paddock.machine.base import FileInfo, FileType
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
@@ -120,3 +123,25 @@ def _etag(info: FileInfo) -> str:
 async def _disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+class Upload(AsyncIterator[bytes]):
+    def __init__(self, scope: Scope, chunks: AsyncIterator[bytes]) -> None:
+        self._direct: DirectBody | None = scope.get("extensions", {}).get(DIRECT_BODY)
+        self._chunks = chunks
+        self._begun = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        self._begun = True
+        return await anext(self._chunks)
+
+    async def copy_to(self, file: int) -> int | None:
+        if self._direct is None or self._begun:
+            return None
+        try:
+            return await self._direct.copy_to(file)
+        except BodyCut:
+            raise ClientDisconnect from None

@@ -27,7 +27,7 @@ from paddock.accounts.byte_budget import ByteBudget
 from paddock.api.byte_accounting import CountedAnswer, CountedBody, holding_of
 from paddock.api.cross_origin import CROSS_ORIGIN
 from paddock.api.failures import as_error, error_response
-from paddock.api.line_limit import LineLimit
+from paddock.api.logging import LineLimit
 from paddock.api.sockets import close_socket
 from paddock.gateway.asgi_extensions import FORWARDED_TO
 from paddock.gateway.origin import API_HEADERS, FORGET_WORKERS

@@ -3,15 +3,39 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import date
+from re import Pattern
 from typing import Annotated
 
-from fastapi import Depends, Header, Path, Query, Request
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from fastapi.routing import APIRoute
 from pydantic import AfterValidator
 
 from paddock import errors, ids
-from paddock.api.methods import RouteTable
 from paddock.models import MAX_WAIT, SandboxPath, UserName
+
+
+class RouteTable:
+    def __init__(self, routers: Iterable[APIRouter]) -> None:
+        self._fixed: dict[str, set[str]] = {}
+        self._patterns: list[tuple[Pattern[str], set[str]]] = []
+        for route in (route for router in routers for route in router.routes if isinstance(route, APIRoute)):
+            methods = route.methods or set()
+            if "{" in route.path:
+                self._patterns.append((route.path_regex, methods))
+            else:
+                self._fixed.setdefault(route.path, set()).update(methods)
+
+    def methods(self, path: str) -> list[str]:
+        """The methods of this path; for a fixed path only its own, even if a pattern also matches."""
+        if path in self._fixed:
+            return sorted(self._fixed[path])
+        return sorted({method for pattern, methods in self._patterns if pattern.match(path) for method in methods})
+
+    def is_fixed(self, path: str) -> bool:
+        return path in self._fixed
+
 
 _PROCESS_ID = re.compile(ids.PROCESS_ID_PATTERN)
 _MAX_OFFSET = 2**53

@@ -27,7 +27,7 @@ SECTIONS = {
         "run": "run.run",
         "list": "sandboxes.list_",
         "status": "sandboxes.status",
-        "inspect": "inspect.inspect",
+        "inspect": "sandboxes.inspect",
         "timeout": "sandboxes.timeout",
         "pause": "sandboxes.pause",
         "resume": "sandboxes.resume",

@@ -63,7 +63,7 @@ def _examined(plan: Plan, quiet: bool) -> tuple[list[AttemptOutcome], list[LeftO
     from rich.progress import Progress
 
     from paddock.doctor.attempts import AttemptOutcome
-    from paddock.doctor.examination import examination, length
+    from paddock.doctor.plan import examination, length
 
     async def every() -> tuple[list[AttemptOutcome], list[LeftOut]]:
         found: list[AttemptOutcome] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Generic, ParamSpec, Protocol, TypeVar, overload
@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 from paddock.client.errors import UnexpectedAnswer
 from paddock.client.retry import Repeat
+from paddock.errors import PaddockError
 from paddock.models import SandboxInfo
 
 P = ParamSpec("P")
@@ -187,3 +188,44 @@ def given(**fields: Any) -> dict[str, Any]:
         for name, value in fields.items()
         if value is not None
     }
+
+
+# Operations of several calls
+
+Steps = Generator[ApiCall[Any], Any, T]
+"""A generator that yields calls and receives their answers, run by either client, so that both forms share one
+implementation. A failed call raises its error at the ``yield``."""
+
+
+def ask(call: ApiCall[T]) -> Steps[T]:
+    """One call with a typed answer: ``box = yield from ask(get_status(sandbox_id))``."""
+    answer: T = yield call
+    return answer
+
+
+def carry_out(client: RunsSync, steps: Steps[T]) -> T:
+    answer: Any = None
+    while True:
+        try:
+            call = steps.throw(answer) if isinstance(answer, PaddockError) else steps.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        try:
+            answer = client._run(call)
+        except PaddockError as error:
+            answer = error
+
+
+async def carry_out_async(client: RunsAsync, steps: Steps[T]) -> T:
+    answer: Any = None
+    while True:
+        try:
+            call = steps.throw(answer) if isinstance(answer, PaddockError) else steps.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        try:
+            answer = await client._run(call)
+        except PaddockError as error:
+            answer = error

@@ -12,8 +12,8 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from paddock.client.asynchronous import SandboxClient
+from paddock.client.call import Steps, carry_out, carry_out_async
 from paddock.client.connection import HttpConnection
-from paddock.client.steps import Steps, carry_out, carry_out_async
 from paddock.client.synchronous import SyncSandboxClient
 
 T = TypeVar("T")

@@ -15,8 +15,7 @@ from urllib.parse import quote, urlencode
 
 from paddock import __version__
 from paddock.client.call import by_id
-from paddock.client.connection import CONNECT_TIMEOUT, LONGEST_SILENCE, HttpConnection
-from paddock.client.discovery import is_this_machine
+from paddock.client.connection import CONNECT_TIMEOUT, LONGEST_SILENCE, HttpConnection, is_this_machine
 from paddock.client.errors import AnswerLost, UnexpectedAnswer
 from paddock.errors import PaddockError, error_for
 

@@ -22,8 +22,8 @@ from deepagents.backends.protocol import (
 )
 from deepagents.backends.sandbox import BaseSandbox
 
+from paddock.client.call import Steps
 from paddock.client.pair import ClientPair
-from paddock.client.steps import Steps
 from paddock.deepagents import commands, globbing
 from paddock.deepagents import files as filing
 

@@ -7,9 +7,9 @@ import secrets
 from deepagents.backends.protocol import ExecuteResponse
 
 from paddock.client.answers import CommandResult
+from paddock.client.call import Steps, ask
 from paddock.client.calls.files import upload
 from paddock.client.calls.processes import read_output, run_command, wait_process
-from paddock.client.steps import Steps, ask
 from paddock.errors import Invalid
 from paddock.models import CommandStatus
 from paddock.models.values import MAX_COMMAND, MAX_HARD_TIMEOUT, MAX_WAIT

@@ -25,12 +25,37 @@ from deepagents.backends.protocol import (
 )
 
 from paddock import paths
-from paddock.client.call import ApiCall
+from paddock.client.call import ApiCall, Steps, ask
 from paddock.client.calls.files import delete_file, list_files, read_bytes, stat_file, upload
-from paddock.client.steps import Steps, ask
 from paddock.deepagents.pages import FilePage, UnreadablePage, page
-from paddock.deepagents.replacing import NotReplaced, replace
 from paddock.errors import DiskFull, Invalid, PaddockError, PathConflict, PathDenied, PathNotFound
+
+
+class NotReplaced(Exception):
+    """The reason, in deepagents' wording."""
+
+
+def replace(text: str, old: str, new: str, *, everywhere: bool) -> tuple[str, int]:
+    """The new text, and the number of occurrences of ``old``.
+
+    Models see only ``\n``. Text that does not match is searched again with the other line ending, and the replacement
+    is converted to the line ending of its place.
+    """
+    plain_old, plain_new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
+    styles = (
+        (old, new),
+        (plain_old.replace("\n", "\r\n"), plain_new.replace("\n", "\r\n")),
+        (plain_old, plain_new),
+    )
+    for wanted, instead in styles:
+        if count := text.count(wanted):
+            if count > 1 and not everywhere:
+                raise NotReplaced(
+                    f"Error: String '{old}' appears multiple times. Use replace_all=True to replace all occurrences."
+                )
+            return text.replace(wanted, instead), count
+    raise NotReplaced(f"Error: String not found in file: '{old}'")
+
 
 WHOLE = 8 << 20
 """Maximum bytes of a file that is fetched to be read or edited."""

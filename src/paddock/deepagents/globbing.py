@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from deepagents.backends.protocol import FileInfo, GlobResult
 
+from paddock.client.call import Steps, ask
 from paddock.client.calls.processes import run_command
-from paddock.client.steps import Steps, ask
 from paddock.deepagents.files import WRITES_OVER
 from paddock.errors import Invalid
 from paddock.models import CommandStatus

@@ -1,7 +1,7 @@
 """Converts tools and their outcomes to MCP types.
 
 Models get results as content. If a result has `structuredContent`, Codex shows a model no images, and Claude Code no
-text, so it is sent only to clients that ask for it (see :mod:`paddock.mcp.client_options`).
+text, so it is sent only to clients that ask for it (see :mod:`paddock.mcp.tool_host`).
 """
 
 from __future__ import annotations

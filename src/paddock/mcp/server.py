@@ -16,10 +16,9 @@ from mcp.shared.exceptions import MCPError
 
 from paddock import __version__, errors
 from paddock.mcp import answers
-from paddock.mcp.client_options import ClientOptions
 from paddock.mcp.endpoint import TOOL_HOST
-from paddock.mcp.relay.names import is_relayed
-from paddock.mcp.tool_host import ToolHost
+from paddock.mcp.relay.tools import is_relayed
+from paddock.mcp.tool_host import ClientOptions, ToolHost
 from paddock.tools import catalogue
 
 INSTRUCTIONS = (

@@ -24,14 +24,13 @@ from paddock import browser, errors, interpreter
 from paddock.machine.agent.machine import AgentMachine
 from paddock.machine.base import DEFAULT_USER, WORKSPACE, Connection
 from paddock.mcp.relay.definitions import Definition
-from paddock.mcp.relay.names import is_relayed
 from paddock.mcp.relay.relay import Relay
 from paddock.mcp.relay.relays import Declared, Relays
+from paddock.mcp.relay.tools import is_relayed
 from paddock.providers.common.programs import Programs
 from paddock.tools import catalogue
 from paddock.tools.context import Progress, ToolContext
-from paddock.tools.installed import BROWSER, not_installed
-from paddock.tools.selection import Selection
+from paddock.tools.selection import BROWSER, Selection, not_installed
 from paddock.tools.tool import Tool, ToolOutcome
 from paddock.workers import Workers
 

@@ -11,15 +11,14 @@ from paddock.accounts.accounts import Principal
 from paddock.accounts.byte_budget import ByteBudget
 from paddock.lifecycle.controller import ActiveSandbox, Controller
 from paddock.machine.base import DEFAULT_USER, Connection
-from paddock.mcp.relay.names import is_relayed
+from paddock.mcp.relay.tools import is_relayed
 from paddock.runtime.mcp_servers import McpServers
 from paddock.runtime.port_links import PortLinks
 from paddock.runtime.services import Services
 from paddock.store.records import SandboxRow
 from paddock.tools import catalogue
 from paddock.tools.context import Progress, ToolContext, unheard
-from paddock.tools.installed import not_installed
-from paddock.tools.selection import Selection
+from paddock.tools.selection import Selection, not_installed
 from paddock.tools.tool import Tool, ToolOutcome
 from paddock.workers import Workers
 

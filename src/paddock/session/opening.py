@@ -16,9 +16,9 @@ from enum import StrEnum
 from typing import Any, TypedDict
 
 from paddock.client.answers import Sandbox
+from paddock.client.call import Steps, ask
 from paddock.client.calls.accounts import me
 from paddock.client.calls.sandboxes import connect_sandbox, create_sandbox, delete_sandbox, list_sandboxes
-from paddock.client.steps import Steps, ask
 from paddock.errors import Invalid, SandboxFailed, SandboxGone, SandboxNotFound
 from paddock.models import State
 

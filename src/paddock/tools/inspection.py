@@ -126,7 +126,7 @@ def _services(lines: str) -> dict[int, str]:
     for pid, word in re.findall(r"(?:^|\0)(\d+)/cmdline:([^\0]*)", lines.replace("/proc/", "")):
         if program := re.match(_SERVICE, word):
             found.setdefault(int(pid), program[1])
-        elif word == "nursery" and int(pid) in found:
+        elif word == "fork_server" and int(pid) in found:
             found[int(pid)] = _KERNEL
     return found
 

@@ -11,14 +11,12 @@ from fastapi import APIRouter, Query, Request, Response
 
 from paddock import base64_slices, errors
 from paddock.api.auth import Authenticated, Calling, GuardedRoute
-from paddock.api.download import Download, span_of
-from paddock.api.file_content import FileContentAnswer
-from paddock.api.large_answers import json_items
+from paddock.api.download import Download, Upload, span_of
+from paddock.api.file_content import FileContentAnswer, json_items
 from paddock.api.openapi import ON_A_SANDBOX, failures, operation_id
 from paddock.api.params import PathQuery, SandboxIdHere, UserQuery
 from paddock.api.shapes import file_answer
 from paddock.api.sse import EVENTS, READY, EventStream, ServerSentEvent
-from paddock.api.upload import Upload
 from paddock.machine.base import DEFAULT_USER
 from paddock.models import (
     FileAnswer,

@@ -21,6 +21,7 @@ from paddock.client.calls.sandboxes import SERVER_COMMAND_TIMEOUT, idempotency, 
 from paddock.client.errors import from_event
 from paddock.client.retry import Repeat
 from paddock.client.sse import EventDecoder, ServerSentEvent
+from paddock.client.terminal import TerminalCall
 
 
 def run_command(
@@ -251,3 +252,25 @@ class _ProcessEvents:
             case "error":
                 raise from_event(sent.data)
         return None
+
+
+def terminal(
+    sandbox_id: str,
+    command: str | None = None,
+    *,
+    rows: int | None = None,
+    cols: int | None = None,
+    cwd: str | None = None,
+    user: str | None = None,
+    process_id: str | None = None,
+    offset: int | None = None,
+) -> TerminalCall:
+    """A login shell (or ``command``) on a PTY, as a context manager: write to it, and iterate over its output.
+
+    The process keeps running when the context is left. ``process_id`` attaches to a running process, and ``offset`` is
+    the first byte of its output to be sent; the other arguments then have no effect.
+    """
+    return TerminalCall(
+        sandbox_id,
+        given(command=command, rows=rows, cols=cols, cwd=cwd, user=user, process_id=process_id, offset=offset),
+    )

@@ -19,9 +19,10 @@ from paddock.client.answers import (
     PortUrls,
     Sandbox,
     SandboxPage,
+    Template,
     Usage,
 )
-from paddock.client.call import ApiCall, StreamCall, answer, event, given, nothing
+from paddock.client.call import ApiCall, StreamCall, answer, event, given, listed, nothing
 from paddock.client.errors import from_event
 from paddock.client.sse import EventDecoder
 
@@ -273,3 +274,8 @@ class _Events:
 
     def resume(self) -> StreamCall[Event]:
         return stream_events(self._sandbox_id, after=self._after)
+
+
+def list_templates() -> ApiCall[list[Template]]:
+    """The templates of all providers of the server; for ``docker`` these are images."""
+    return ApiCall(method="GET", path="/templates", read=listed(Template, "templates"))

@@ -10,8 +10,7 @@ from functools import partial
 import httpx
 
 from paddock.doctor.server import pages
-from paddock.doctor.server.stalls import stalled
-from paddock.doctor.server.target import REQUEST_TIMEOUT_S, RESPONSIVE_S, Target
+from paddock.doctor.server.target import REQUEST_TIMEOUT_S, RESPONSIVE_S, Target, stalled
 
 _FLOOD_S = 1.5
 _STRANGERS = 4

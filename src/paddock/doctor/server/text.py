@@ -11,8 +11,7 @@ from typing import Any
 
 import httpx
 
-from paddock.doctor.server.stalls import PULSE_S, stalled
-from paddock.doctor.server.target import Target
+from paddock.doctor.server.target import PULSE_S, Target, stalled
 
 _WORD = 60_000
 """Length of one word, which used to take 27 s."""

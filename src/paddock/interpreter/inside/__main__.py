@@ -21,7 +21,7 @@ def run() -> None:
 
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
-    parser.add_argument("role", choices=("supervisor", "server", "nursery"))
+    parser.add_argument("role", choices=("supervisor", "server", "fork_server"))
     parser.add_argument("--port", type=int, help="where the supervisor listens")
     parser.add_argument("--socket", type=int, help="the descriptor to listen on, or to take orders from")
     parser.add_argument("--parent", type=int, help="with whom to end")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-NAMES = {"server": "uvicorn main:app", "nursery": "jupyter server, jupyter-server"}
+NAMES = {"server": "uvicorn main:app", "fork_server": "jupyter server, jupyter-server"}
 """Process titles by which scripts written for E2B find the interpreter's processes to check that they restart."""
 
 

@@ -30,7 +30,7 @@ from tornado.ioloop import IOLoop
 from traitlets.config import Config
 
 from . import charts, formatters, imports
-from .nursery import BEGUN, ENV
+from .fork_server import BEGUN, ENV
 
 WAITING_MESSAGES = 16
 _PIECE = 64 * 1024

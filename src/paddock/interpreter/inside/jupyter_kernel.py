@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 from . import outputs
+from .fork_server_client import KernelProcess
 from .kernels import START_SECONDS, CannotStart, Kernel, KernelEnded, StartInterrupted
-from .nursery_link import Child
 from .outputs import Output
 
 _AGAIN_SECONDS = 0.1
@@ -32,7 +32,7 @@ class JupyterKernel(Kernel):
 
     def __init__(self, cwd: str) -> None:
         self._cwd = cwd
-        self._child: Child | None = None
+        self._child: KernelProcess | None = None
         self._client: Any = None
         self._folder: str | None = None
         self._hearing: list[asyncio.Task[None]] = []
@@ -45,7 +45,7 @@ class JupyterKernel(Kernel):
         return self._child is not None and not self._child.ended.done()
 
     @abstractmethod
-    async def spawn(self, connection_file: str) -> Child:
+    async def spawn(self, connection_file: str) -> KernelProcess:
         """Start the kernel's process, as leader of its own process group."""
 
     def failure(self) -> str:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from .kernels import CannotStart, KernelEnded
-from .lifeline import die_with
+from .parent_death import die_with
 
 STDOUT, STDERR, REPORT = "stdout", "stderr", "report"
 _END_SECONDS = 5.0

@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 
 from . import addons
+from .fork_server_client import KernelProcess
 from .jupyter_kernel import JupyterKernel
 from .kernels import START_SECONDS, CannotStart
-from .lifeline import die_with
-from .nursery_link import Child
 from .outputs import Output
+from .parent_death import die_with
 
 _HAS_KERNEL = 'quit(status = if (nzchar(system.file(package = "IRkernel"))) 0 else 3)'
 _MISSING = addons.missing(
@@ -32,7 +32,7 @@ class RKernel(JupyterKernel):
     language = "R"
     _following: asyncio.Task[None]
 
-    async def spawn(self, connection_file: str) -> Child:
+    async def spawn(self, connection_file: str) -> KernelProcess:
         program = await _program()
         parent = os.getpid()
         process = await asyncio.create_subprocess_exec(
@@ -45,7 +45,7 @@ class RKernel(JupyterKernel):
             start_new_session=True,
             preexec_fn=lambda: die_with(parent),
         )
-        child = Child(process.pid)
+        child = KernelProcess(process.pid)
         self._following = asyncio.ensure_future(_follow(process, child))
         return child
 
@@ -110,7 +110,7 @@ async def _has_kernel(program: str) -> bool:
             await asked.wait()
 
 
-async def _follow(process: asyncio.subprocess.Process, child: Child) -> None:
+async def _follow(process: asyncio.subprocess.Process, child: KernelProcess) -> None:
     status = await process.wait()
     how = f"exit code {status}" if status >= 0 else signal.Signals(-status).name
     child.ended.set_result(f"its kernel ended with {how}")

@@ -11,11 +11,11 @@ from typing import Any
 from . import http, outputs
 from .bash_kernel import BashKernel
 from .contexts import Context, Contexts, NoSuchContext
+from .fork_server_client import ForkServerClient
 from .java_kernel import JavaKernel
 from .kernels import CannotStart, Kernel
-from .lifeline import die_with
 from .node_kernel import NodeKernel
-from .nursery_link import NurseryLink
+from .parent_death import die_with
 from .python_kernel import PythonKernel
 from .r_kernel import RKernel
 
@@ -23,8 +23,8 @@ KEEPALIVE_SECONDS = 5.0
 
 
 class Interpreter:
-    def __init__(self, nursery: NurseryLink) -> None:
-        self._nursery = nursery
+    def __init__(self, fork_server: ForkServerClient) -> None:
+        self._fork_server = fork_server
         self.contexts = Contexts(self._make_kernel)
 
     async def answer(self, request: http.Request) -> http.Answer:
@@ -78,7 +78,7 @@ class Interpreter:
 
     def _make_kernel(self, language: str, cwd: str) -> Kernel:
         if language == "python":
-            return PythonKernel(self._nursery, cwd)
+            return PythonKernel(self._fork_server, cwd)
         if language in ("javascript", "typescript"):
             return NodeKernel(cwd, typescript=language == "typescript")
         if language == "bash":
@@ -108,7 +108,7 @@ def _text(body: dict[str, Any], name: str) -> str | None:
 
 
 async def _serve(listening: socket.socket, kit: str) -> None:
-    interpreter = Interpreter(NurseryLink(kit))
+    interpreter = Interpreter(ForkServerClient(kit))
     open_now: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -17,7 +17,7 @@ from paddock.api.auth import Calling, GuardedRoute, RateLimiter
 from paddock.api.compat.daytona.control.lifecycle import lifecycle_of
 from paddock.api.compat.daytona.errors import API, DaytonaError, daytona_response
 from paddock.api.failures import request_id_of
-from paddock.api.methods import RouteTable
+from paddock.api.params import RouteTable
 from paddock.server.context import ServerContext
 from paddock.store.records import SandboxRow
 

@@ -14,7 +14,7 @@ from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.control.shapes import DAYTONA_USER
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxContext, ToolboxRoute, bad_path
-from paddock.api.large_answers import json_items
+from paddock.api.file_content import json_items
 from paddock.clock import iso
 from paddock.machine.base import DEFAULT_USER, FileInfo, FileType, ProcessStatus
 from paddock.models import Text

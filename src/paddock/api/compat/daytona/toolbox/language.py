@@ -15,7 +15,7 @@ from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.inside import BASH, InsideHere, ToolboxContext, ToolboxRoute
 from paddock.api.compat.daytona.toolbox.language_server import LanguageServer, MethodNotFound
-from paddock.api.large_answers import json_items
+from paddock.api.file_content import json_items
 from paddock.errors import PathConflict, PathNotFound
 from paddock.models import Text
 

@@ -18,7 +18,7 @@ from paddock.api.compat.daytona.toolbox import sessions
 from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxContext, ToolboxRoute, serve_socket
 from paddock.api.compat.daytona.toolbox.output import MAX_OUTPUT
 from paddock.api.compat.daytona.toolbox.sessions import Command, ShellSession
-from paddock.api.large_answers import json_items
+from paddock.api.file_content import json_items
 from paddock.api.sockets import converse
 from paddock.machine.base import OutputChunk, Stream
 from paddock.models import Text

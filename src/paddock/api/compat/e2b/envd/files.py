@@ -24,8 +24,7 @@ from paddock.api.compat.e2b.envd.http import HttpError
 from paddock.api.compat.e2b.envd.inside import EnvdContext
 from paddock.api.compat.e2b.envd.multipart import BadMultipart, Multipart, Part, boundary_of
 from paddock.api.compat.e2b.envd.users import ROOT, Account, BadPath, UnknownUser, basic_user
-from paddock.api.download import span_of
-from paddock.api.upload import Upload
+from paddock.api.download import Upload, span_of
 from paddock.gateway.origin import FILE_POLICY
 from paddock.machine.base import DEFAULT_USER, FileInfo, FileType
 from paddock.machine.byte_sources import CountedSource

@@ -12,7 +12,7 @@ from paddock.api.compat.e2b.envd.entries import describe, describe_one
 from paddock.api.compat.e2b.envd.fields import Fields
 from paddock.api.compat.e2b.envd.inside import EnvdContext, resolved
 from paddock.api.compat.e2b.envd.users import ROOT, Account
-from paddock.api.large_answers import json_pieces
+from paddock.api.file_content import json_pieces
 from paddock.machine.base import FileInfo, FileType
 from paddock.sorting import sorted_in_slices
 

@@ -18,13 +18,29 @@ from paddock import errors, ids
 from paddock.api.compat.e2b.envd.connect import Code, ConnectError, encode
 from paddock.api.compat.e2b.envd.directory import Config, Directory
 from paddock.api.compat.e2b.envd.fields import Fields
-from paddock.api.compat.e2b.envd.inside import EnvdContext, resolved
-from paddock.api.compat.e2b.envd.marks import MarkerFiles
-from paddock.api.compat.e2b.envd.outcome import end_event
+from paddock.api.compat.e2b.envd.inside import EnvdContext, MarkerFiles, resolved
 from paddock.api.compat.e2b.envd.streaming import ServerStream, timeout_of
 from paddock.machine.base import OutputChunk, ProcessInfo, ProcessSpec, ProcessStatus, Stream, TerminalSize
 from paddock.runtime.output import gap_note
 
+_SIGNAL_NAMES = {
+    1: "hangup",
+    2: "interrupt",
+    3: "quit",
+    4: "illegal instruction",
+    5: "trace/breakpoint trap",
+    6: "aborted",
+    7: "bus error",
+    8: "floating point exception",
+    9: "killed",
+    10: "user defined signal 1",
+    11: "segmentation fault",
+    12: "user defined signal 2",
+    13: "broken pipe",
+    14: "alarm clock",
+    15: "terminated",
+}
+_KILL = 9
 _CHUNK, _TERMINAL_CHUNK = 32 * 1024, 16 * 1024
 _DATA = b'{"event":{"data":{"%s":"%s"}}}'
 _LABEL = 1000
@@ -268,3 +284,14 @@ def _label(config: Config) -> str:
     """The command as the user typed it, without the shell that runs it."""
     typed = config.args[-1] if config.args[-2:-1] == ["-c"] else " ".join([config.cmd, *config.args])
     return typed[:_LABEL]
+
+
+def end_event(info: ProcessInfo) -> dict[str, Any]:
+    """The last event of a process's stream, worded like Go's ``os/exec``, because E2B's clients compare the text."""
+    if info.status is ProcessStatus.COMPLETED and info.exit_code is not None:
+        status = f"exit status {info.exit_code}"
+        error = {"error": status} if info.exit_code else {}
+        return {"exitCode": info.exit_code, "exited": True, "status": status, **error}
+    number = info.exit_code - 128 if info.exit_code is not None and info.exit_code > 128 else _KILL
+    status = f"signal: {_SIGNAL_NAMES.get(number, f'signal {number}')}"
+    return {"exitCode": -1, "exited": False, "status": status, "error": status}

@@ -17,7 +17,7 @@ from .commandline import words
 from .kernels import START_SECONDS, CannotStart, StartInterrupted
 
 
-class Child:
+class KernelProcess:
     """A kernel's process. ``ended`` resolves to how it ended."""
 
     def __init__(self, pid: int) -> None:
@@ -27,26 +27,26 @@ class Child:
         """Whether it ended because the fork server did."""
 
 
-class NurseryLink:
+class ForkServerClient:
     def __init__(self, kit: str) -> None:
         self._kit = kit
-        self._nursery: Nursery | None = None
+        self._fork_server: ForkServerProcess | None = None
         self._starting = asyncio.Lock()
 
-    async def spawn(self, connection_file: str, cwd: str) -> Child:
+    async def spawn(self, connection_file: str, cwd: str) -> KernelProcess:
         try:
             return await (await self.ready()).spawn(connection_file, cwd)
         except StartInterrupted:
             return await (await self.ready()).spawn(connection_file, cwd)
 
-    async def ready(self) -> Nursery:
+    async def ready(self) -> ForkServerProcess:
         async with self._starting:
-            if self._nursery is None or self._nursery.gone:
-                self._nursery = await Nursery.start(self._kit)
-            return self._nursery
+            if self._fork_server is None or self._fork_server.gone:
+                self._fork_server = await ForkServerProcess.start(self._kit)
+            return self._fork_server
 
 
-class Nursery:
+class ForkServerProcess:
     """One process of the fork server, from start to end."""
 
     def __init__(
@@ -57,15 +57,15 @@ class Nursery:
         self._reader = reader
         self._writer = writer
         self._numbers = itertools.count(1)
-        self._orders: dict[int, asyncio.Future[Child]] = {}
-        self._children: dict[int, Child] = {}
+        self._orders: dict[int, asyncio.Future[KernelProcess]] = {}
+        self._children: dict[int, KernelProcess] = {}
         self._listening = asyncio.ensure_future(self._listen())
 
     @classmethod
-    async def start(cls, kit: str) -> Nursery:
+    async def start(cls, kit: str) -> ForkServerProcess:
         ours, theirs = socket.socketpair()
         with theirs:
-            command = words("nursery", theirs.fileno(), kit)
+            command = words("fork_server", theirs.fileno(), kit)
             process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
         reader, writer = await asyncio.open_connection(sock=ours)
         try:
@@ -79,7 +79,7 @@ class Nursery:
             raise CannotStart(f"Python's kernels cannot be used here: {said.get('failed', 'their parent ended')}")
         return cls(process, reader, writer)
 
-    async def spawn(self, connection_file: str, cwd: str) -> Child:
+    async def spawn(self, connection_file: str, cwd: str) -> KernelProcess:
         number = next(self._numbers)
         born = self._orders[number] = asyncio.get_running_loop().create_future()
         order = {"order": number, "connection_file": connection_file, "cwd": cwd}
@@ -102,7 +102,7 @@ class Nursery:
             if child is not None:
                 child.ended.set_result(_how(said["status"]))
             return
-        child = self._children[said["pid"]] = Child(said["pid"])
+        child = self._children[said["pid"]] = KernelProcess(said["pid"])
         born = self._orders.pop(said["order"])
         if not born.done():
             born.set_result(child)

@@ -17,7 +17,7 @@ import traceback
 from argparse import Namespace
 from typing import Any
 
-from .lifeline import die_with
+from .parent_death import die_with
 
 FAILURE = "failure.txt"
 """File beside the connection file: why a kernel could not start."""
@@ -42,10 +42,10 @@ def main(options: Namespace) -> None:
     gc.collect()
     gc.freeze()
     _say(orders, {"ready": True})
-    _Nursery(orders).run()
+    _ForkServer(orders).run()
 
 
-class _Nursery:
+class _ForkServer:
     def __init__(self, orders: socket.socket) -> None:
         self._orders = orders
         self._rest = b""
@@ -84,14 +84,14 @@ class _Nursery:
             _say(self._orders, {"ended": pid, "status": status})
 
     def _fork(self, order: dict[str, Any]) -> int:
-        nursery = os.getpid()
+        fork_server = os.getpid()
         child = os.fork()
         if child:
             return child
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            die_with(nursery)
+            die_with(fork_server)
             os.setsid()
             self._orders.close()
             _become_kernel(order["connection_file"], order["cwd"])

@@ -17,7 +17,7 @@ from paddock.models import FileContent
 
 _PIECE = 48 << 10
 """A multiple of three, so that each chunk's base64 can be concatenated."""
-_AT_ONCE = 64 << 10
+_ONE_CHUNK_BYTES = 64 << 10
 """Files up to this size are sent in one chunk."""
 
 
@@ -37,7 +37,7 @@ class FileContentAnswer(Response):
     @classmethod
     async def of(cls, path: str, data: bytearray, encoding: Literal["utf-8", "base64"]) -> Response:
         """Raises UnicodeDecodeError before the status is sent."""
-        if len(data) <= _AT_ONCE:
+        if len(data) <= _ONE_CHUNK_BYTES:
             content = base64.b64encode(data).decode() if encoding == "base64" else data.decode()
             whole = FileContent(path=path, content=content, encoding=encoding, size=len(data))
             return Response(whole.model_dump_json(), media_type="application/json")

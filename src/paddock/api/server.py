@@ -33,7 +33,7 @@ _KEEP_ALIVE = 620
 """Longer than the idle timeout of common load balancers, so that the server never closes a connection that they are
 about to use."""
 _WS_MAX_SIZE = 1 << 20
-_MOST_DESCRIPTORS = 1 << 19
+_MAX_DESCRIPTORS = 1 << 19
 
 
 class AppLifespan:
@@ -154,6 +154,6 @@ def _publish(settings: Settings) -> Callable[[], None]:
 def _take_all_descriptors() -> None:
     """The server needs several per sandbox, and the usual soft limit is 1,024."""
     given, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_DESCRIPTORS if allowed == resource.RLIM_INFINITY else min(allowed, _MOST_DESCRIPTORS)
+    wanted = _MAX_DESCRIPTORS if allowed == resource.RLIM_INFINITY else min(allowed, _MAX_DESCRIPTORS)
     if given != resource.RLIM_INFINITY and given < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, allowed))

@@ -14,12 +14,12 @@ from paddock.browser import PORT
 from paddock.machine.base import Connection
 from paddock.workers import Workers
 
-MOST_ANSWER = 32 << 20
+MAX_ANSWER = 32 << 20
 SECONDS = 150.0
 """Longer than any timeout of the server in the sandbox."""
 _CHUNK = 1 << 18
-_MOST_CHUNKS = 100_000
-_LONGEST_SIZE = 100
+_MAX_CHUNKS = 100_000
+_MAX_SIZE_LINE = 100
 """Maximum bytes of a chunk's size line."""
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
@@ -69,8 +69,8 @@ async def _all(connection: Connection) -> bytes:
     said = bytearray()
     while piece := await connection.read(_CHUNK):
         said += piece
-        if len(said) > MOST_ANSWER:
-            raise errors.BrowserFailed(f"The browser's answer is over {MOST_ANSWER >> 20} MB.")
+        if len(said) > MAX_ANSWER:
+            raise errors.BrowserFailed(f"The browser's answer is over {MAX_ANSWER >> 20} MB.")
     return bytes(said)
 
 
@@ -93,8 +93,8 @@ async def _read(said: bytes, workers: Workers) -> BrowserReply:
 
 def _unchunked(body: bytes) -> bytes:
     whole, at = bytearray(), 0
-    for _ in range(_MOST_CHUNKS):
-        end = body.find(b"\r\n", at, at + _LONGEST_SIZE)
+    for _ in range(_MAX_CHUNKS):
+        end = body.find(b"\r\n", at, at + _MAX_SIZE_LINE)
         if end < 0:
             raise ValueError("no size of a chunk")
         length = int(body[at:end].partition(b";")[0], 16)

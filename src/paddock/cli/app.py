@@ -67,7 +67,7 @@ ALIASES = {"delete": "sandboxes.kill"}
 """Accepted, but not listed in the help."""
 
 
-class Commands(MutableMapping[str, "Command"]):
+class LazyCommands(MutableMapping[str, "Command"]):
     """Finds commands by name and imports each on first use."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Sections(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = Commands()
+        self.commands = LazyCommands()
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)

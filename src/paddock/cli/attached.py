@@ -17,7 +17,7 @@ from paddock.client import Ended, Output, ProcessEvent, SandboxClient, Started
 from paddock.errors import PaddockError
 
 
-class Attached:
+class AttachedProcess:
     def __init__(self, client: SandboxClient, wanted: ExecRequest) -> None:
         self._client = client
         self._wanted = wanted

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Advance = Callable[[int], None]
 
 
-class Progress(Protocol):
+class CopyProgress(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exc: object) -> None: ...
@@ -33,7 +33,7 @@ class Progress(Protocol):
         """Show one file while the context is open; call the yielded function with the size of each chunk."""
 
 
-class Silent:
+class NoProgress:
     def __enter__(self) -> Self:
         return self
 
@@ -44,10 +44,10 @@ class Silent:
         return nullcontext(lambda count: None)
 
 
-class Bars:
+class ProgressBars:
     def __init__(self) -> None:
         from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
-        from rich.progress import Progress as RichProgress
+        from rich.progress import CopyProgress as RichProgress
 
         self._rich = RichProgress(
             TextColumn("{task.description}"),
@@ -120,7 +120,7 @@ class _Copy:
         self.files = 0
         self.bytes = 0
         self.skipped: list[str] = []
-        self.progress: Progress = Bars() if sys.stderr.isatty() and not session.json else Silent()
+        self.progress: CopyProgress = ProgressBars() if sys.stderr.isatty() and not session.json else NoProgress()
         self._session = session
 
     @property

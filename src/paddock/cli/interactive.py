@@ -37,7 +37,7 @@ class InteractiveProgram:
     detach_keys: str = ""
 
 
-class Interactive:
+class InteractiveSession:
     def __init__(self, client: SandboxClient, program: InteractiveProgram) -> None:
         self._local = LocalTerminal()
         self._keys = DetachKeys(program.detach_keys)

@@ -83,9 +83,9 @@ def _watched(session: CliSession, wanted: ExecRequest) -> int:
     client = session.async_client()
     import asyncio
 
-    from paddock.cli.attached import Attached
+    from paddock.cli.attached import AttachedProcess
 
-    return asyncio.run(Attached(client, wanted).run())
+    return asyncio.run(AttachedProcess(client, wanted).run())
 
 
 def _on_terminal(session: CliSession, sandbox_id: str, line: str, keep: bool) -> int:

@@ -53,6 +53,6 @@ def run_interactive(session: CliSession, program: InteractiveProgram) -> None:
 def interact(session: CliSession, program: InteractiveProgram) -> int:
     import asyncio
 
-    from paddock.cli.interactive import Interactive
+    from paddock.cli.interactive import InteractiveSession
 
-    return asyncio.run(Interactive(session.async_client(), program).run())
+    return asyncio.run(InteractiveSession(session.async_client(), program).run())

@@ -84,7 +84,7 @@ def _key_in_file(server_url: str) -> str | None:
 
 
 CONNECT_TIMEOUT = 10.0
-LONGEST_SILENCE = 60.0
+MAX_SILENCE_S = 60.0
 MARGIN = 30.0
 """Seconds that the client waits longer than the server was asked to take."""
 
@@ -116,9 +116,9 @@ class HttpConnection:
         return options
 
     @property
-    def longest_silence(self) -> float:
+    def max_silence(self) -> float:
         """Seconds without data after which a stream counts as lost. The server sends keepalives more often."""
-        return max(self.timeout, LONGEST_SILENCE)
+        return max(self.timeout, MAX_SILENCE_S)
 
     def tries(self, call: ApiCall[Any]) -> Tries:
         patience = max(self.timeout, call.server_wait + MARGIN) if call.server_wait else self.timeout

@@ -11,7 +11,7 @@ from paddock.client.errors import AnswerLost, ServerUnreachable
 from paddock.errors import PaddockError, ProviderRefused, TooManyRequests, Unavailable
 
 FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 5.0
+MAX_PAUSE_S = 5.0
 
 
 class Repeat(Enum):
@@ -67,5 +67,5 @@ def worth_repeating(error: PaddockError, repeat: Repeat) -> bool:
 
 def backoff(done: int, retry_after: float | None = None) -> float:
     """Exponential with full jitter, which spreads load; at least the time that the server requested."""
-    jitter = random.uniform(0, min(LONGEST_PAUSE, FIRST_PAUSE * 2**done))  # noqa: S311
+    jitter = random.uniform(0, min(MAX_PAUSE_S, FIRST_PAUSE * 2**done))  # noqa: S311
     return jitter if retry_after is None else retry_after + jitter

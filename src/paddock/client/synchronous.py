@@ -106,7 +106,7 @@ class SyncSandboxClient(Operations):
         tries = self._connection.tries(call)
         while True:
             options = self._connection.request_options(
-                call, self._connection.longest_silence if stream else tries.time_left
+                call, self._connection.max_silence if stream else tries.time_left
             )
             if call.body is not None:
                 options["content"] = _content(call.body)

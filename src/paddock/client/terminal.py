@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 
 from paddock import __version__
 from paddock.client.call import by_id
-from paddock.client.connection import CONNECT_TIMEOUT, LONGEST_SILENCE, HttpConnection, is_this_machine
+from paddock.client.connection import CONNECT_TIMEOUT, MAX_SILENCE_S, HttpConnection, is_this_machine
 from paddock.client.errors import AnswerLost, UnexpectedAnswer
 from paddock.errors import PaddockError, error_for
 
@@ -52,7 +52,7 @@ def connect_options(connection: HttpConnection) -> dict[str, Any]:
         "open_timeout": CONNECT_TIMEOUT + connection.timeout,  # a paused sandbox is resumed first
         "close_timeout": _CLOSE_TIMEOUT_S,
         "ping_interval": _PING_INTERVAL_S,
-        "ping_timeout": LONGEST_SILENCE,
+        "ping_timeout": MAX_SILENCE_S,
         "max_size": None,
     }
     if is_this_machine(connection.server_url):

@@ -22,7 +22,7 @@ from paddock.client.errors import ServerUnreachable, UnexpectedAnswer
 from paddock.client.terminal import TerminalCall, TerminalProgress, connect_options, pieces, resize_frame, signal_frame
 
 
-class _Opened:
+class _TerminalState:
     """State shared by both forms."""
 
     def __init__(self, connection: HttpConnection, call: TerminalCall) -> None:
@@ -75,7 +75,7 @@ class _Opened:
         return ServerUnreachable(f"No Paddock server answers at {url}. Start one with `paddock up`.")
 
 
-class TerminalConnection(_Opened):
+class TerminalConnection(_TerminalState):
     """``async for data in terminal`` yields output as bytes until the program ends."""
 
     _socket: websockets.asyncio.client.ClientConnection
@@ -129,7 +129,7 @@ class TerminalConnection(_Opened):
                 raise failure from error
 
 
-class SyncTerminalConnection(_Opened):
+class SyncTerminalConnection(_TerminalState):
     """``for data in terminal`` yields output as bytes until the program ends. One thread may read while another
     writes."""
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 COMMAND_SECONDS = 1800
-_AT_ONCE = 8
+_MAX_TRANSFERS = 8
 """Maximum concurrent transfers."""
 
 
@@ -165,7 +165,7 @@ class PaddockSandbox(BaseSandbox):
         return await self._clients.run_async(steps)
 
     async def _side_by_side(self, many: list[Steps[T]]) -> list[T]:
-        room = asyncio.Semaphore(_AT_ONCE)
+        room = asyncio.Semaphore(_MAX_TRANSFERS)
 
         async def one(steps: Steps[T]) -> T:
             async with room:

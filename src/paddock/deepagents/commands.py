@@ -16,7 +16,7 @@ from paddock.models.values import MAX_COMMAND, MAX_HARD_TIMEOUT, MAX_WAIT
 
 TIMED_OUT = 124
 NOT_STARTED = 126
-LONGEST_OUTPUT = 10 << 20
+MAX_OUTPUT = 10 << 20
 """Maximum bytes of output that are fetched; later output is not read."""
 _GRACE = 15.0
 
@@ -58,7 +58,7 @@ def _output(sandbox_id: str, ran: CommandResult) -> Steps[tuple[str, bool]]:
     pieces: list[bytes] = []
     offset = size = 0
     whole = True
-    while size < LONGEST_OUTPUT:
+    while size < MAX_OUTPUT:
         piece = yield from ask(read_output(sandbox_id, ran.process_id, stdout_offset=offset))
         whole = whole and piece.stdout_start <= offset
         pieces.append(piece.raw_stdout)
@@ -66,4 +66,4 @@ def _output(sandbox_id: str, ran: CommandResult) -> Steps[tuple[str, bool]]:
         if piece.eof or piece.stdout_offset == offset:
             return b"".join(pieces).decode(errors="replace"), whole
         offset = piece.stdout_offset
-    return b"".join(pieces)[:LONGEST_OUTPUT].decode(errors="replace"), False
+    return b"".join(pieces)[:MAX_OUTPUT].decode(errors="replace"), False

@@ -57,7 +57,7 @@ def replace(text: str, old: str, new: str, *, everywhere: bool) -> tuple[str, in
     raise NotReplaced(f"Error: String not found in file: '{old}'")
 
 
-WHOLE = 8 << 20
+MAX_FETCHED = 8 << 20
 """Maximum bytes of a file that is fetched to be read or edited."""
 WRITES_OVER = hasattr(protocol, "DeleteResult")
 """Since 0.7, which added ``DeleteResult``, writing replaces an existing file."""
@@ -187,7 +187,7 @@ def _beginning(sandbox_id: str, path: str, user: str | None) -> ApiCall[tuple[by
         method=whole.method,
         path=whole.path,
         params=whole.params,
-        headers={"Range": f"bytes=0-{WHOLE - 1}"},
+        headers={"Range": f"bytes=0-{MAX_FETCHED - 1}"},
         also=frozenset({_UNSATISFIABLE}),
         read=take,
     )

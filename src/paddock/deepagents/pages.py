@@ -6,7 +6,7 @@ import base64
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-MOST_BYTES = 500 * 1024
+MAX_PAGE_BYTES = 500 * 1024
 """Maximum bytes of one page of text, and of a binary file."""
 EMPTY = "System reminder: File exists but has empty contents"
 CUT = (
@@ -46,8 +46,8 @@ def page(path: str, data: bytes, offset: int, limit: int) -> FilePage:
         return FilePage(EMPTY)
     text = None if PurePosixPath(path).suffix.lower() in _NOT_TEXT else _text(data)
     if text is None:
-        if len(data) > MOST_BYTES:
-            raise UnreadablePage(f"Binary file exceeds maximum preview size of {MOST_BYTES} bytes")
+        if len(data) > MAX_PAGE_BYTES:
+            raise UnreadablePage(f"Binary file exceeds maximum preview size of {MAX_PAGE_BYTES} bytes")
         return FilePage(base64.b64encode(data).decode(), "base64")
     offset, limit = max(0, offset), max(0, limit)
     if limit == 0:
@@ -70,7 +70,7 @@ def _fitting(lines: list[str]) -> tuple[str, int]:
     """The text that fits, and its number of complete lines; a single line that is too long counts as one, so that
     reading advances."""
     content = "\n".join(lines)
-    if len(content.encode()) <= MOST_BYTES - len(CUT.encode()):
+    if len(content.encode()) <= MAX_PAGE_BYTES - len(CUT.encode()):
         return content, len(lines)
-    kept = content.encode()[: MOST_BYTES - len(CUT.encode())].decode(errors="ignore")
+    kept = content.encode()[: MAX_PAGE_BYTES - len(CUT.encode())].decode(errors="ignore")
     return kept + CUT, max(1, kept.count("\n"))

@@ -36,7 +36,7 @@ _COPIES = 3
 _TRIES = 3
 
 
-class Interpreter:
+class InterpreterClient:
     """``dial`` opens a connection to the interpreter, starting it if necessary. Large answers are parsed by
     ``workers``, and their memory is reserved with ``hold``."""
 
@@ -134,7 +134,7 @@ class Interpreter:
         """Send a request and read the head of its answer. If the connection ends before the head, nothing was executed,
         so the request is sent again, to the interpreter's restarted process."""
         for tries_left in reversed(range(_TRIES)):
-            stream = _Stream(await self._dial())
+            stream = _SandboxStream(await self._dial())
             connection = httpcore.AsyncHTTP11Connection(_ORIGIN, stream)
             try:
                 response = await connection.handle_async_request(request)
@@ -151,7 +151,7 @@ class Interpreter:
         raise AssertionError("unreachable")
 
 
-class _Stream(httpcore.AsyncNetworkStream):
+class _SandboxStream(httpcore.AsyncNetworkStream):
     """A connection into the sandbox, as an httpcore stream. ``silence`` is the timeout of a read."""
 
     def __init__(self, connection: Connection) -> None:

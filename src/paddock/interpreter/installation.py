@@ -93,7 +93,7 @@ class Installation:
         """Build the archives ahead of time, which takes a second on a new installation."""
         await self._archives()
 
-    async def bring(self, machine: Machine) -> list[str]:
+    async def install(self, machine: Machine) -> list[str]:
         """Install the interpreter, and return the command that starts it in this sandbox."""
         program, packages = await self._archives()
         probed = await self._probe(machine)

@@ -142,7 +142,7 @@ def _said(result: ToolResult, naming: Naming) -> tuple[Content, dict[str, Any] |
     return content, result.data
 
 
-class Opened(Protocol):
+class OpenSession(Protocol):
     """A session, sync or async."""
 
     catalogue: list[ToolInfo]
@@ -164,7 +164,9 @@ class SandboxToolkit(BaseToolkit):
     read_only: bool | None = None
 
     @classmethod
-    def of(cls, session: Opened, *, kits: list[str] | None = None, read_only: bool | None = None) -> SandboxToolkit:
+    def of(
+        cls, session: OpenSession, *, kits: list[str] | None = None, read_only: bool | None = None
+    ) -> SandboxToolkit:
         return cls(
             sandbox_id=session.sandbox_id,
             catalogue=session.catalogue,

@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from paddock import errors
 from paddock.mcp.endpoint import Endpoint
 from paddock.mcp.tool_host import ToolHost
-from paddock.tools.context import unheard
+from paddock.tools.context import ignore_progress
 
 PORT = 6060
 PATH = "/mcp/"
@@ -140,7 +140,7 @@ def read_plain_call(body: bytes) -> PlainCall | None:
 
 
 async def answer_plain_call(call: PlainCall, host: ToolHost) -> Response:
-    outcome = await host.call(call.tool, call.arguments, unheard)
+    outcome = await host.call(call.tool, call.arguments, ignore_progress)
     pictures = [
         {"media_type": picture.media_type, "data": base64.b64encode(picture.data).decode()}
         for picture in outcome.pictures

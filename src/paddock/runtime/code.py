@@ -20,7 +20,7 @@ from paddock.accounts.accounts import Principal
 from paddock.accounts.byte_budget import ByteBudget
 from paddock.clock import Clock
 from paddock.interpreter import PORT
-from paddock.interpreter.client import Interpreter
+from paddock.interpreter.client import InterpreterClient
 from paddock.interpreter.installation import Installation
 from paddock.lifecycle.controller import ActiveSandbox, Controller
 from paddock.machine.base import WORKSPACE, Connection, Machine
@@ -52,7 +52,7 @@ class InterpreterService:
         self._installation = installation
 
     async def launch(self, machine: Machine) -> ServiceLaunch:
-        argv = await self._installation.bring(machine)
+        argv = await self._installation.install(machine)
         return ServiceLaunch(name="code-interpreter", port=PORT, argv=argv, cwd="/")
 
 
@@ -168,13 +168,13 @@ class CodeRunner:
     @asynccontextmanager
     async def _interpreter(
         self, who: Principal, sandbox_id: str
-    ) -> AsyncGenerator[tuple[ActiveSandbox, Interpreter], None]:
+    ) -> AsyncGenerator[tuple[ActiveSandbox, InterpreterClient], None]:
         async with self._controller.use(who, sandbox_id) as use:
             yield use, self._interpreter_of(use)
 
-    def _interpreter_of(self, use: ActiveSandbox) -> Interpreter:
+    def _interpreter_of(self, use: ActiveSandbox) -> InterpreterClient:
         owner = use.sandbox.owner_id
-        return Interpreter(lambda: self._dial(use), self._workers.of(owner), self._in_flight.of(owner))
+        return InterpreterClient(lambda: self._dial(use), self._workers.of(owner), self._in_flight.of(owner))
 
     async def _dial(self, use: ActiveSandbox) -> Connection:
         try:

@@ -17,7 +17,7 @@ from paddock.runtime.port_links import PortLinks
 from paddock.runtime.services import Services
 from paddock.store.records import SandboxRow
 from paddock.tools import catalogue
-from paddock.tools.context import Progress, ToolContext, unheard
+from paddock.tools.context import Progress, ToolContext, ignore_progress
 from paddock.tools.selection import Selection, not_installed
 from paddock.tools.tool import Tool, ToolOutcome
 from paddock.workers import Workers
@@ -89,7 +89,7 @@ class Tools:
         sandbox_id: str,
         name: str,
         arguments: Mapping[str, Any],
-        progress: Progress = unheard,
+        progress: Progress = ignore_progress,
     ) -> ToolOutcome:
         """Call a tool and return its outcome. A failing tool is an outcome, not an error."""
         self.check(name)
@@ -97,7 +97,7 @@ class Tools:
             return await self.act(use, await self.find(use.sandbox, name), arguments, progress)
 
     async def act(
-        self, use: ActiveSandbox, tool: Tool, arguments: Mapping[str, Any], progress: Progress = unheard
+        self, use: ActiveSandbox, tool: Tool, arguments: Mapping[str, Any], progress: Progress = ignore_progress
     ) -> ToolOutcome:
         """The same, within an open use of the sandbox."""
         outcome = await tool.call(self.ctx(use, progress), arguments)
@@ -105,7 +105,7 @@ class Tools:
         await use.record(commands=1, bytes_out=len(outcome.text), event=("tool.called", told))
         return outcome
 
-    def ctx(self, use: ActiveSandbox, progress: Progress = unheard) -> ToolContext:
+    def ctx(self, use: ActiveSandbox, progress: Progress = ignore_progress) -> ToolContext:
         return ToolContext(
             machine=use.machine,
             reach=lambda port: self._reach(use, port),

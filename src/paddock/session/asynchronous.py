@@ -13,7 +13,7 @@ from paddock.client.calls.tools import list_tools
 from paddock.client.pair import ClientPair
 from paddock.client.synchronous import SyncSandboxClient
 from paddock.errors import Conflict, Invalid, SandboxGone, SandboxNotFound
-from paddock.session.opening import USER, AtExit, OptionsButTimeout, SandboxOptions, named, open_session
+from paddock.session.opening import USER, AtExit, OptionsWithoutTimeout, SandboxOptions, named, open_session
 from paddock.session.session import Session
 
 P = ParamSpec("P")
@@ -77,7 +77,7 @@ async def _create_sandbox(
     timeout: int | None = None,
     *,
     image: str | None = None,
-    **given: Unpack[OptionsButTimeout],
+    **given: Unpack[OptionsWithoutTimeout],
 ) -> str:
     """Create this session's sandbox and return its id. ``image`` is a template given as the name of an image."""
     names = {name for name in (template, image, given.get("template_id")) if name is not None}

@@ -25,9 +25,9 @@ from paddock.models import State
 SESSION = "paddock.session"
 """Metadata key under which a sandbox has its session's id."""
 USER = "agent"
-LONGEST_ID = 500
+MAX_ID_LENGTH = 500
 _GONE = (State.DELETING, State.DELETED, State.FAILED)
-_MOMENT = 10.0
+_SAME_CREATE_S = 10.0
 """Seconds for which two creates count as the same. Short, because a failed create is answered with its error for as
 long."""
 _PAGE = 1000
@@ -43,7 +43,7 @@ class AtExit(StrEnum):
     DELETE = "delete"
 
 
-class OptionsButTimeout(TypedDict, total=False):
+class OptionsWithoutTimeout(TypedDict, total=False):
     template_id: str | None
     max_lifetime: int | None
     on_timeout: str | None
@@ -59,7 +59,7 @@ class OptionsButTimeout(TypedDict, total=False):
     auto_resume: bool | None
 
 
-class SandboxOptions(OptionsButTimeout, total=False):
+class SandboxOptions(OptionsWithoutTimeout, total=False):
     """Options of ``create_sandbox``. Used only if the session's sandbox is created, not if it is found."""
 
     timeout: int | None
@@ -67,8 +67,8 @@ class SandboxOptions(OptionsButTimeout, total=False):
 
 def named(session_id: str | None, at_exit: AtExit | str | None) -> tuple[str, AtExit]:
     """The session's id and its ``AtExit``. Without a given id it cannot be found again, so it is deleted by default."""
-    if session_id is not None and not 0 < len(session_id) <= LONGEST_ID:
-        raise Invalid(f"A session_id has 1 to {LONGEST_ID} characters; this one has {len(session_id)}.")
+    if session_id is not None and not 0 < len(session_id) <= MAX_ID_LENGTH:
+        raise Invalid(f"A session_id has 1 to {MAX_ID_LENGTH} characters; this one has {len(session_id)}.")
     default = AtExit.DELETE if session_id is None else AtExit.KEEP
     try:
         end = AtExit(at_exit or default)
@@ -116,7 +116,7 @@ def _made(session_id: str, user_id: str, options: SandboxOptions) -> Steps[Sandb
         **options,
         "metadata": {**(options.get("metadata") or {}), SESSION: session_id},
     }
-    moment = int(time.time() / _MOMENT)
+    moment = int(time.time() / _SAME_CREATE_S)
     told = json.dumps([user_id, wanted, moment], sort_keys=True, default=dict)
     key = f"session-{hashlib.sha256(told.encode()).hexdigest()}"
     while True:

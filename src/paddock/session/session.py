@@ -21,7 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Within(Generic[P, T]):
+class SandboxMethod(Generic[P, T]):
     def __init__(self, build: Callable[Concatenate[str, P], ApiCall[T]]) -> None:
         self.build = build
 
@@ -37,7 +37,7 @@ class Within(Generic[P, T]):
         return ApiOperation(_bound(self.build, session)).__get__(session, owner)
 
 
-class StreamWithin(Generic[P, T]):
+class SandboxStreamMethod(Generic[P, T]):
     def __init__(self, build: Callable[Concatenate[str, P], StreamCall[T]]) -> None:
         self.build = build
 
@@ -88,33 +88,33 @@ def _bound(build: Callable[..., Any], session: Any) -> Callable[..., Any]:
 class SessionOperations:
     """The documentation of each method is at its function in ``paddock.client.calls``."""
 
-    run = Within(processes.run_command)
-    run_command = Within(processes.run_command)
-    stream_command = StreamWithin(processes.stream_command)
-    run_code = Within(code.run_code)
-    execute = Within(code.run_code)
-    stream_code = StreamWithin(code.stream_code)
-    call_tool = Within(tools.call_tool)
+    run = SandboxMethod(processes.run_command)
+    run_command = SandboxMethod(processes.run_command)
+    stream_command = SandboxStreamMethod(processes.stream_command)
+    run_code = SandboxMethod(code.run_code)
+    execute = SandboxMethod(code.run_code)
+    stream_code = SandboxStreamMethod(code.stream_code)
+    call_tool = SandboxMethod(tools.call_tool)
 
-    write_file = Within(files.write_file)
-    upload = Within(files.upload)
-    read_file = Within(files.read_file)
-    read_bytes = Within(files.read_bytes)
-    download = StreamWithin(files.download)
-    list_files = Within(files.list_files)
-    stat_file = Within(files.stat_file)
-    move_file = Within(files.move_file)
-    make_directory = Within(files.make_directory)
-    delete_file = Within(files.delete_file)
-    watch_files = StreamWithin(files.watch_files)
+    write_file = SandboxMethod(files.write_file)
+    upload = SandboxMethod(files.upload)
+    read_file = SandboxMethod(files.read_file)
+    read_bytes = SandboxMethod(files.read_bytes)
+    download = SandboxStreamMethod(files.download)
+    list_files = SandboxMethod(files.list_files)
+    stat_file = SandboxMethod(files.stat_file)
+    move_file = SandboxMethod(files.move_file)
+    make_directory = SandboxMethod(files.make_directory)
+    delete_file = SandboxMethod(files.delete_file)
+    watch_files = SandboxStreamMethod(files.watch_files)
 
-    expose_port = Within(sandboxes.expose_port)
-    get_preview_url = Within(sandboxes.expose_port)
-    get_status = Within(sandboxes.get_status)
-    schedule_timeout = Within(sandboxes.schedule_timeout)
-    pause = Within(sandboxes.pause_sandbox)
-    resume = Within(sandboxes.resume_sandbox)
-    delete = Within(sandboxes.delete_sandbox)
+    expose_port = SandboxMethod(sandboxes.expose_port)
+    get_preview_url = SandboxMethod(sandboxes.expose_port)
+    get_status = SandboxMethod(sandboxes.get_status)
+    schedule_timeout = SandboxMethod(sandboxes.schedule_timeout)
+    pause = SandboxMethod(sandboxes.pause_sandbox)
+    resume = SandboxMethod(sandboxes.resume_sandbox)
+    delete = SandboxMethod(sandboxes.delete_sandbox)
 
 
 class Session(SessionOperations):

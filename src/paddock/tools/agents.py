@@ -34,7 +34,7 @@ class AgentAnswer(BaseModel):
     result_file: str | None = Field(default=None, description="Where the whole answer is, if it was too long.")
 
 
-class Conversation(ABC):
+class AgentRun(ABC):
     """What is known from the lines so far."""
 
     session_id: str | None = None
@@ -50,7 +50,7 @@ class Conversation(ABC):
 
 async def converse(
     ctx: ToolContext,
-    conversation: Conversation,
+    conversation: AgentRun,
     argv: Sequence[str],
     *,
     prompt: str,
@@ -96,11 +96,11 @@ async def said(ctx: ToolContext, info: ProcessInfo) -> str:
     return f"exit code {info.exit_code}"
 
 
-async def _listen(ctx: ToolContext, process_id: str, conversation: Conversation) -> None:
+async def _listen(ctx: ToolContext, process_id: str, conversation: AgentRun) -> None:
     loop = asyncio.get_running_loop()
     begun = told = loop.time()
     news = "working"
-    lines = _Lines(conversation.hear)
+    lines = _JsonLines(conversation.hear)
     async with aclosing(running.output(ctx, process_id)) as chunks:
         async for chunk in chunks:
             if chunk is not None and chunk.stream is Stream.STDOUT:
@@ -111,7 +111,7 @@ async def _listen(ctx: ToolContext, process_id: str, conversation: Conversation)
     await lines.feed(b"\n")
 
 
-class _Lines:
+class _JsonLines:
     def __init__(self, hear: Callable[[Mapping[str, Any]], str | None]) -> None:
         self._hear = hear
         self._lines = LineBuffer()

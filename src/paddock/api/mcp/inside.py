@@ -54,7 +54,7 @@ class McpInside:
         loop = asyncio.get_running_loop()
         lost = loop.create_future()
         transport, _ = await loop.connect_accepted_socket(
-            lambda: _Visitor(lost, self._config, self._state, {INSIDE: sandbox_id}), client.dup()
+            lambda: _InsideProtocol(lost, self._config, self._state, {INSIDE: sandbox_id}), client.dup()
         )
         try:
             await lost
@@ -63,7 +63,7 @@ class McpInside:
                 transport.close()
 
 
-class _Flow(FlowControl):
+class _FlowControl(FlowControl):
     """Stops reading while pipelined requests are waiting: otherwise each response would let in more than it removes."""
 
     def __init__(self, transport: asyncio.Transport, waiting: deque[Any]) -> None:
@@ -75,7 +75,7 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
-class _Visitor(HttpToolsProtocol):
+class _InsideProtocol(HttpToolsProtocol):
     """uvicorn's protocol, which also reports the end of its connection.
 
     Reads in slices, and refuses endless heads, trailers and chunk extensions.
@@ -92,7 +92,7 @@ class _Visitor(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._paced = PacedTransport(transport, self._feed)
         super().connection_made(cast(asyncio.Transport, self._paced))
-        self.flow = _Flow(self.transport, self.pipeline)
+        self.flow = _FlowControl(self.transport, self.pipeline)
 
     def data_received(self, data: bytes) -> None:
         self._paced.receive(data)

@@ -13,7 +13,7 @@ from paddock.client.retry import Repeat
 from paddock.client.sse import EventDecoder
 from paddock.models import FileContent
 
-LARGEST_JSON = 256 * 1024
+MAX_JSON = 256 * 1024
 """Longer text is streamed, which avoids escaping it."""
 
 
@@ -28,7 +28,7 @@ def write_file(
     content = "" if content is None else content
     if not isinstance(content, str):
         return upload(sandbox_id, path, content, mode=mode, user=user)
-    if mode is not None or len(content) > LARGEST_JSON:
+    if mode is not None or len(content) > MAX_JSON:
         return upload(sandbox_id, path, content.encode(), mode=mode, user=user)
     return ApiCall(
         method="POST",

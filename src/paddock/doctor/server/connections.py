@@ -55,7 +55,7 @@ async def _works(target: Target) -> str | None:
     return None if deleted.status_code == httpx.codes.OK else f"cannot delete a sandbox ({deleted.status_code})"
 
 
-class _Crowd:
+class _IdleConnections:
     """Many idle connections. A closed one is opened again."""
 
     def __init__(self, target: Target, many: int) -> None:
@@ -90,7 +90,7 @@ class _Crowd:
 
 @contextlib.asynccontextmanager
 async def _crowd(target: Target, many: int) -> AsyncIterator[None]:
-    staying = asyncio.create_task(_Crowd(target, many).stay())
+    staying = asyncio.create_task(_IdleConnections(target, many).stay())
     try:
         yield
     finally:

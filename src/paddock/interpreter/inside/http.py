@@ -10,8 +10,8 @@ import json
 from collections.abc import AsyncGenerator, Awaitable
 from typing import Any, Callable, Union
 
-MOST_HEAD = 64 * 1024
-MOST_BODY = 64 << 20
+MAX_HEAD = 64 * 1024
+MAX_BODY = 64 << 20
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error"}
 
 
@@ -19,7 +19,7 @@ class BadRequest(Exception):
     """The input is not a valid request; the connection is closed."""
 
 
-class Request:
+class HttpRequest:
     def __init__(self, method: str, path: str, headers: dict[str, str], body: bytes) -> None:
         self.method = method
         self.path = path
@@ -43,18 +43,18 @@ class Refusal(Exception):
         self.text = text
 
 
-class Stream:
+class StreamedResponse:
     """A streamed response. ``lines`` is closed when the client disconnects."""
 
     def __init__(self, lines: AsyncGenerator[bytes, None]) -> None:
         self.lines = lines
 
 
-Answer = Union[Stream, dict[str, Any], list[Any], str, None]
-Handler = Callable[[Request], Awaitable[Answer]]
+Answer = Union[StreamedResponse, dict[str, Any], list[Any], str, None]
+Handler = Callable[[HttpRequest], Awaitable[Answer]]
 
 
-class Connection:
+class ClientConnection:
     """One client connection with sequential requests."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler) -> None:
@@ -78,7 +78,7 @@ class Connection:
         finally:
             self._writer.close()
 
-    async def _request(self) -> Request | None:
+    async def _request(self) -> HttpRequest | None:
         """The next request; None at the end of the connection."""
         try:
             head = self._ahead + await self._reader.readuntil(b"\r\n\r\n")
@@ -92,13 +92,13 @@ class Connection:
         method, path, headers = _parse(head)
         if headers.get("expect", "").lower() == "100-continue":
             self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        return Request(method, path.partition("?")[0], headers, await self._body(headers))
+        return HttpRequest(method, path.partition("?")[0], headers, await self._body(headers))
 
     async def _body(self, headers: dict[str, str]) -> bytes:
         if headers.get("transfer-encoding", "").lower() == "chunked":
             return await self._chunks()
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > MOST_BODY:
+        if not length.isdigit() or int(length) > MAX_BODY:
             raise BadRequest("The length of the body is not valid, or too large")
         return await self._reader.readexactly(int(length))
 
@@ -109,20 +109,20 @@ class Connection:
                 size = int((await self._reader.readuntil(b"\r\n")).partition(b";")[0], 16)
             except (ValueError, asyncio.LimitOverrunError):
                 raise BadRequest("A chunk of the body has no valid size") from None
-            if size < 0 or len(body) + size > MOST_BODY:
+            if size < 0 or len(body) + size > MAX_BODY:
                 raise BadRequest("The body is too large")
             body += (await self._reader.readexactly(size + 2))[:-2]
             if size == 0:
                 return body
 
-    async def _answer(self, request: Request) -> bool:
+    async def _answer(self, request: HttpRequest) -> bool:
         """Returns False if the connection cannot be reused."""
         try:
             answer = await self._handler(request)
         except Refusal as refusal:
             await self._whole(refusal.status, "text/plain; charset=utf-8", refusal.text.encode())
             return True
-        if isinstance(answer, Stream):
+        if isinstance(answer, StreamedResponse):
             return await self._stream(answer.lines)
         if isinstance(answer, str):
             await self._whole(200, "text/plain; charset=utf-8", answer.encode())

@@ -34,12 +34,12 @@ from .fork_server import BEGUN, ENV
 
 WAITING_MESSAGES = 16
 _PIECE = 64 * 1024
-_MOST_UNSENT = 256 * 1024
+_MAX_UNSENT = 256 * 1024
 _DATA_PACKAGES = "/opt/paddock/code-interpreter/lib"
 _INLINE = "module://matplotlib_inline.backend_inline"
 
 
-class Stream(OutStream):  # type: ignore[misc]
+class OutputStream(OutStream):  # type: ignore[misc]
     """Standard output or error of Python code and its subprocesses."""
 
     flush_timeout = 3600
@@ -53,7 +53,7 @@ class Stream(OutStream):  # type: ignore[misc]
         for begin in range(0, len(string), _PIECE):
             super().write(string[begin : begin + _PIECE])
             self._unsent += min(_PIECE, len(string) - begin)
-            if self._unsent >= _MOST_UNSENT:
+            if self._unsent >= _MAX_UNSENT:
                 self.flush()
         return len(string)
 
@@ -90,7 +90,7 @@ class Stream(OutStream):  # type: ignore[misc]
         return bool(data)
 
 
-class Kernel(IPythonKernel):  # type: ignore[misc]
+class SandboxIPythonKernel(IPythonKernel):  # type: ignore[misc]
     async def do_execute(
         self,
         code: str,
@@ -115,7 +115,7 @@ class Kernel(IPythonKernel):  # type: ignore[misc]
             # The code has ended; a late interrupt must not hit the next execution.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             for stream in (sys.stdout, sys.stderr):
-                if isinstance(stream, Stream):
+                if isinstance(stream, OutputStream):
                     stream.catch_up()
 
 
@@ -137,8 +137,8 @@ def run(connection_file: str) -> None:
     app = KernelApp.instance(
         config=config,
         connection_file=connection_file,
-        kernel_class=Kernel,
-        outstream_class=f"{Stream.__module__}.Stream",
+        kernel_class=SandboxIPythonKernel,
+        outstream_class=f"{OutputStream.__module__}.OutputStream",
     )
     _find_user_packages()
     app.initialize([])

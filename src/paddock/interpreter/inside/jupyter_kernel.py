@@ -17,10 +17,10 @@ from .fork_server_client import KernelProcess
 from .kernels import START_SECONDS, CannotStart, Kernel, KernelEnded, StartInterrupted
 from .outputs import Output
 
-_AGAIN_SECONDS = 0.1
+_RETRY_SECONDS = 0.1
 _WAITING_MESSAGES = 16
 _END_SECONDS = 5.0
-_LAST_WORDS_SECONDS = 0.1
+_FINAL_OUTPUT_SECONDS = 0.1
 
 Message = dict[str, Any]
 
@@ -135,7 +135,7 @@ class JupyterKernel(Kernel):
                 raise KernelEnded(self._child.ended.result())
             self._send("kernel_info_request", {})
             with suppress(asyncio.TimeoutError):
-                while not _idle(await asyncio.wait_for(self._next(), _AGAIN_SECONDS)):
+                while not _idle(await asyncio.wait_for(self._next(), _RETRY_SECONDS)):
                     pass
                 return
 
@@ -169,7 +169,7 @@ class JupyterKernel(Kernel):
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not message.done():  # its last messages may still be in transit
-                await asyncio.wait({message}, timeout=_LAST_WORDS_SECONDS)
+                await asyncio.wait({message}, timeout=_FINAL_OUTPUT_SECONDS)
             if message.done():
                 return message.result()
             raise KernelEnded(self._child.ended.result())

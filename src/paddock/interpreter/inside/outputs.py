@@ -15,7 +15,7 @@ Output = dict[str, Any]
 
 END: Output = {"type": "end_of_execution"}
 KEEPALIVE: Output = {"type": "keepalive"}
-MOST_TEXT = 1 << 16
+MAX_TEXT = 1 << 16
 """Maximum characters of output in one line."""
 
 _FIELDS = {
@@ -53,7 +53,7 @@ def stream(name: str, text: str) -> Output:
 
 def pieces(text: str) -> Sequence[str]:
     """Split the text so that each part fits one line."""
-    return [text[begin : begin + MOST_TEXT] for begin in range(0, len(text), MOST_TEXT)]
+    return [text[begin : begin + MAX_TEXT] for begin in range(0, len(text), MAX_TEXT)]
 
 
 def error(name: str, value: str, traceback: str = "") -> Output:

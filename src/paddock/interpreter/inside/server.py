@@ -22,12 +22,12 @@ from .r_kernel import RKernel
 KEEPALIVE_SECONDS = 5.0
 
 
-class Interpreter:
+class InterpreterServer:
     def __init__(self, fork_server: ForkServerClient) -> None:
         self._fork_server = fork_server
         self.contexts = Contexts(self._make_kernel)
 
-    async def answer(self, request: http.Request) -> http.Answer:
+    async def answer(self, request: http.HttpRequest) -> http.Answer:
         parts = [part for part in request.path.split("/") if part]
         try:
             return await self._route(request, parts)
@@ -36,7 +36,7 @@ class Interpreter:
         except CannotStart as problem:
             raise http.Refusal(500, str(problem)) from None
 
-    async def _route(self, request: http.Request, parts: list[str]) -> http.Answer:
+    async def _route(self, request: http.HttpRequest, parts: list[str]) -> http.Answer:
         route = (request.method, *("*" if number == 1 else part for number, part in enumerate(parts)))
         if route == ("GET", "health"):
             return "OK"
@@ -74,7 +74,7 @@ class Interpreter:
             await context.ready()
         else:
             context = await self.contexts.ready_default(language, _text(body, "cwd"))
-        return http.Stream(_lines(context, code, env))
+        return http.StreamedResponse(_lines(context, code, env))
 
     def _make_kernel(self, language: str, cwd: str) -> Kernel:
         if language == "python":
@@ -108,15 +108,15 @@ def _text(body: dict[str, Any], name: str) -> str | None:
 
 
 async def _serve(listening: socket.socket, kit: str) -> None:
-    interpreter = Interpreter(ForkServerClient(kit))
+    interpreter = InterpreterServer(ForkServerClient(kit))
     open_now: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(http.Connection(reader, writer, interpreter.answer).serve())
+        task = asyncio.ensure_future(http.ClientConnection(reader, writer, interpreter.answer).serve())
         open_now.add(task)
         task.add_done_callback(open_now.discard)
 
-    server = await asyncio.start_server(accept, sock=listening, limit=http.MOST_HEAD)
+    server = await asyncio.start_server(accept, sock=listening, limit=http.MAX_HEAD)
     await server.serve_forever()
 
 

@@ -14,8 +14,8 @@ from argparse import Namespace
 
 from .commandline import words
 
-_QUICK = 1.0
-_LONGEST_PAUSE = 5.0
+_SHORT_RUN_S = 1.0
+_MAX_PAUSE_S = 5.0
 
 
 def main(options: Namespace) -> None:
@@ -28,7 +28,7 @@ def main(options: Namespace) -> None:
     while True:
         begun = time.monotonic()
         _, status = os.waitpid(_start(listening, options.kit), 0)
-        pause = min(_LONGEST_PAUSE, pause * 2 or 0.1) if time.monotonic() - begun < _QUICK else 0.0
+        pause = min(_MAX_PAUSE_S, pause * 2 or 0.1) if time.monotonic() - begun < _SHORT_RUN_S else 0.0
         print(f"The server ended ({_how(status)}) and is started again.", file=sys.stderr, flush=True)
         time.sleep(pause)
 

@@ -15,7 +15,7 @@ from paddock.tools.context import Progress, ToolContext
 from paddock.tools.tool import Tool, ToolOutcome, ToolReply
 
 PREFIX = "mcp_"
-LONGEST = 64
+MAX_NAME_LENGTH = 64
 """Maximum length of a tool name that every model accepts."""
 
 _INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
@@ -29,13 +29,13 @@ def tool_name(server: str, tool: str) -> str:
     """Deterministic. Two tools of a server get the same name only if they differ just in characters that no model
     accepts."""
     plain = f"{PREFIX}{_INVALID_CHARACTER.sub('_', server)}_{_INVALID_CHARACTER.sub('_', tool)}"
-    if len(plain) <= LONGEST:
+    if len(plain) <= MAX_NAME_LENGTH:
         return plain
     digest = hashlib.sha256(f"{server}\0{tool}".encode()).hexdigest()[:8]
-    return f"{plain[: LONGEST - 9]}_{digest}"
+    return f"{plain[: MAX_NAME_LENGTH - 9]}_{digest}"
 
 
-LONGEST_DESCRIPTION = 8192
+MAX_DESCRIPTION_LENGTH = 8192
 
 Forward = Callable[[str, Mapping[str, Any], Progress], Awaitable[ToolOutcome]]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from paddock.tools import running
-from paddock.tools.agents import AgentAnswer, Conversation, converse, said
+from paddock.tools.agents import AgentAnswer, AgentRun, converse, said
 from paddock.tools.context import ToolContext
 from paddock.tools.excerpt import excerpt
 from paddock.tools.tool import ToolFailed, ToolKit, ToolReply
@@ -32,7 +32,7 @@ _CODEX = "npm install -g --prefix ~/.local @openai/codex"
 _LOGIN = re.compile(r"log ?in|API key|credential|authenticat|401|unauthori[sz]ed", re.IGNORECASE)
 
 
-class _Claude(Conversation):
+class _Claude(AgentRun):
     def hear(self, event: Mapping[str, Any]) -> str | None:
         self.session_id = str(event.get("session_id") or self.session_id or "") or None
         match event.get("type"):
@@ -58,7 +58,7 @@ class _Claude(Conversation):
         return news
 
 
-class _Codex(Conversation):
+class _Codex(AgentRun):
     def hear(self, event: Mapping[str, Any]) -> str | None:
         match event.get("type"):
             case "thread.started":
@@ -162,7 +162,7 @@ async def codex(
     return await _answer(ctx, heard, "codex")
 
 
-async def _answer(ctx: ToolContext, heard: Conversation, name: str) -> ToolReply[AgentAnswer]:
+async def _answer(ctx: ToolContext, heard: AgentRun, name: str) -> ToolReply[AgentAnswer]:
     cut = await excerpt(ctx, heard.result, name)
     data = AgentAnswer(
         result=cut.text,
@@ -174,5 +174,5 @@ async def _answer(ctx: ToolContext, heard: Conversation, name: str) -> ToolReply
     return ToolReply(f"{cut.text or '(it said nothing)'}{_again(heard)}", data)
 
 
-def _again(heard: Conversation) -> str:
+def _again(heard: AgentRun) -> str:
     return f"\n[session_id {heard.session_id}]" if heard.session_id else ""

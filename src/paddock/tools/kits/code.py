@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from paddock.interpreter import PORT
-from paddock.interpreter.client import Interpreter
+from paddock.interpreter.client import InterpreterClient
 from paddock.redaction import without_colours
 from paddock.tools import environment, running
 from paddock.tools.context import ToolContext
@@ -112,7 +112,7 @@ async def run_python(
     Answers with what is printed, the value of the last expression, matplotlib's plots as pictures, and an exception's
     traceback. Runs in /workspace; `!` and `%` magics work. For packages use pip_install.
     """
-    interpreter = Interpreter(lambda: ctx.reach(PORT), ctx.workers, ctx.hold)
+    interpreter = InterpreterClient(lambda: ctx.reach(PORT), ctx.workers, ctx.hold)
     if restart:
         await _restart(interpreter, ctx.workspace)
     run = _Run()
@@ -156,7 +156,7 @@ async def _until(ctx: ToolContext, outputs: Any, run: _Run, seconds: float) -> N
                 await ctx.progress(f"Running: {told - begun:.0f} s.")
 
 
-async def _restart(interpreter: Interpreter, cwd: str) -> None:
+async def _restart(interpreter: InterpreterClient, cwd: str) -> None:
     for context in await interpreter.contexts():
         if (context.get("language"), context.get("cwd")) == ("python", cwd):
             await interpreter.restart_context(str(context["id"]))

@@ -16,7 +16,7 @@ from paddock.errors import PayloadTooLarge
 from paddock.machine.base import ProcessStatus
 
 _SECONDS = 600.0
-_MAX_SAID = 1 << 20
+_MAX_OUTPUT = 1 << 20
 """Maximum bytes of each stream, for commands without long output."""
 _MAX_LISTED = 4 << 20
 """Maximum bytes of a list: the history of 20,000 commits."""
@@ -95,7 +95,7 @@ class Git:
         *words: str,
         env: Mapping[str, str] | None = None,
         outside: bool = False,
-        limit: int = _MAX_SAID,
+        limit: int = _MAX_OUTPUT,
     ) -> GitResult:
         argv = ["git", *([] if outside else ["-C", self.path]), *words]
         quiet = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8", "GIT_EDITOR": "true"}
@@ -166,7 +166,7 @@ class Git:
 
 def whole_text(said: GitResult) -> str:
     if not said.whole:
-        raise _too_much(f"Git prints more than {_MAX_SAID} bytes.")
+        raise _too_much(f"Git prints more than {_MAX_OUTPUT} bytes.")
     return _text(said.stdout)
 
 

@@ -23,7 +23,7 @@ router = APIRouter(prefix="/{sandbox_id}/process/interpreter", route_class=Toolb
 
 TIMED_OUT = 4008
 _DEFAULT_SECONDS = 600.0
-_LONGEST_SECONDS = 86_400.0
+_MAX_TIMEOUT_S = 86_400.0
 _LANGUAGE = "python"
 
 
@@ -32,7 +32,7 @@ class NewContext(DaytonaRequest):
     language: Text | None = None
 
 
-class Execute(DaytonaRequest):
+class ExecuteInContext(DaytonaRequest):
     code: Text
     context_id: Text | None = None
     envs: Env = Field(default_factory=dict)
@@ -84,7 +84,7 @@ async def execute(websocket: WebSocket, sandbox_id: str) -> None:
         try:
             text = await receive_text(websocket)
             json_limits.check(text.encode(errors="replace"))
-            asked = Execute.model_validate_json(text)
+            asked = ExecuteInContext.model_validate_json(text)
             request = RunCode(
                 sandbox_id=inside.sandbox.sandbox_id,
                 code=asked.code,
@@ -139,7 +139,7 @@ def _seconds(timeout: float | None) -> float:
     """0 means no limit, which is the longest possible timeout."""
     if timeout is None:
         return _DEFAULT_SECONDS
-    return _LONGEST_SECONDS if timeout <= 0 else min(timeout, _LONGEST_SECONDS)
+    return _MAX_TIMEOUT_S if timeout <= 0 else min(timeout, _MAX_TIMEOUT_S)
 
 
 async def _until_left(websocket: WebSocket) -> None:

@@ -32,7 +32,7 @@ _INSTALL = {
 _MAX_DOCUMENT = 16 << 20
 _COPIES_OF_DOCUMENT = 3
 """Copies in memory: the file, its text, and the message."""
-_MOST, _MOST_OF_USER, _MOST_OF_SANDBOX = 1000, 100, 8
+_MAX_SERVERS, _MAX_SERVERS_OF_USER, _MAX_SERVERS_OF_SANDBOX = 1000, 100, 8
 """Maximum running language servers."""
 Language = Annotated[str, Query(alias="languageId")]
 Project = Annotated[str, Query(alias="pathToProject")]
@@ -185,10 +185,10 @@ def _check_room(known: Servers, inside: ToolboxContext) -> None:
     sandbox = inside.sandbox
     here = sum(sandbox_id == sandbox.sandbox_id for sandbox_id, _, _ in known)
     of_user = sum(server.owner_id == sandbox.owner_id for server in known.values())
-    if here >= _MOST_OF_SANDBOX or of_user >= _MOST_OF_USER:
-        most = f"{_MOST_OF_SANDBOX} language servers, and {_MOST_OF_USER} those of one user together"
+    if here >= _MAX_SERVERS_OF_SANDBOX or of_user >= _MAX_SERVERS_OF_USER:
+        most = f"{_MAX_SERVERS_OF_SANDBOX} language servers, and {_MAX_SERVERS_OF_USER} those of one user together"
         raise DaytonaError(429, f"a sandbox may have {most}: stop one first", source=DAEMON)
-    if len(known) >= _MOST:
+    if len(known) >= _MAX_SERVERS:
         raise DaytonaError(503, "too many language servers run on this server", source=DAEMON)
 
 

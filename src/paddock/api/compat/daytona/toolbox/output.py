@@ -22,7 +22,7 @@ MAX_OUTPUT = 8 << 20
 COPIES = 3
 """Copies in memory: as received, joined, and in the answer."""
 _PIECE = 256 << 10
-_MAX_REST = 3
+_MAX_CONTINUATION_BYTES = 3
 """Maximum continuation bytes of a UTF-8 character."""
 
 
@@ -127,7 +127,7 @@ def _gap(piece: _Piece) -> bytes:
 def leading_rest(data: bytes) -> int:
     """Number of leading bytes that continue a truncated UTF-8 character."""
     rest = next((at for at, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), len(data))
-    return rest if rest <= _MAX_REST else 0  # more of them are not valid UTF-8
+    return rest if rest <= _MAX_CONTINUATION_BYTES else 0  # more of them are not valid UTF-8
 
 
 async def json_text(*texts: bytes) -> bytes:

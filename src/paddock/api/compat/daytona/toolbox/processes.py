@@ -33,7 +33,7 @@ exit 127
 """
 
 
-class Execute(DaytonaRequest):
+class ExecuteCommand(DaytonaRequest):
     command: Text
     cwd: Text | None = None
     envs: Env | None = None
@@ -49,7 +49,7 @@ class RunCode(DaytonaRequest):
 
 
 @router.post("/process/execute")
-async def execute(inside: InsideHere, body: Execute) -> Response:
+async def execute(inside: InsideHere, body: ExecuteCommand) -> Response:
     """Both streams are merged in the order of writing. The exit code is -1 if the command cannot be started."""
     if not body.command.strip():
         raise DaytonaError(400, "empty command", source=DAEMON)

@@ -26,8 +26,8 @@ from paddock.runtime.output import cut_note
 _MAX_ID = 80
 _COPIES_OF_COMMAND = 3
 _PIECE = 1 << 20
-_LONGEST_LINE = 8192
-_LOOK_SECONDS = (0.02, 0.25)
+_MAX_LINE = 8192
+_POLL_SECONDS = (0.02, 0.25)
 _INPUT_SECONDS = 30.0
 # The shell reads the next command's number from descriptor 9, and reports ended commands on 8. Only commands that may
 # get input have a pipe.
@@ -137,7 +137,7 @@ class ShellSession:
         await self.command(command_id)
         where = f"{self._folder}/{command_id}"
         offsets = {Stream.STDOUT: 0, Stream.STDERR: 0}
-        shortest, longest = _LOOK_SECONDS
+        shortest, longest = _POLL_SECONDS
         pause = shortest
         while True:
             over = await self._exit_code(where) is not None
@@ -184,7 +184,7 @@ class ShellSession:
                 heard += chunk.data
                 if f"{where}\n".encode() in heard:
                     return
-                heard = heard[-_LONGEST_LINE:]
+                heard = heard[-_MAX_LINE:]
         finally:
             if isinstance(chunks, AsyncGenerator):
                 await chunks.aclose()

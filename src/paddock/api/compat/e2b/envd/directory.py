@@ -20,14 +20,14 @@ from paddock.machine.base import MAX_NOTE, Machine, ProcessInfo, ProcessStatus
 
 _EXIT_KEPT = 30.0
 """Seconds for which an ended process can still be found."""
-_MOST = 20_000
-_LONGEST_KEPT = 2048
+_MAX_CACHED = 20_000
+_MAX_CACHED_LENGTH = 2048
 """Maximum characters of cached parameters; longer ones are read from the agent each time."""
 _CUT = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class ProcessConfig:
     """The client's parameters of a process."""
 
     cmd: str
@@ -61,9 +61,9 @@ class Config:
 class Directory:
     def __init__(self) -> None:
         self._by_pid: OrderedDict[tuple[str, int], str] = OrderedDict()
-        self._configs: OrderedDict[tuple[str, str], Config] = OrderedDict()
+        self._configs: OrderedDict[tuple[str, str], ProcessConfig] = OrderedDict()
 
-    def add(self, machine: Machine, info: ProcessInfo, config: Config) -> None:
+    def add(self, machine: Machine, info: ProcessInfo, config: ProcessConfig) -> None:
         if info.pid is not None:
             _put(self._by_pid, (machine.sandbox_id, info.pid), info.process_id)
         self._remember(machine, info, config)
@@ -90,7 +90,7 @@ class Directory:
         every = [info for info in await machine.processes() if info.pid == pid]
         return _latest(every, selector)
 
-    async def listed(self, machine: Machine) -> list[tuple[ProcessInfo, Config]]:
+    async def listed(self, machine: Machine) -> list[tuple[ProcessInfo, ProcessConfig]]:
         """All running processes, including those started through other APIs."""
         running = [info for info in await machine.processes() if info.running]
         configs = await asyncio.gather(*(self._config(machine, info) for info in running))
@@ -102,32 +102,32 @@ class Directory:
         configs = await asyncio.gather(*(self._config(machine, info) for info in recent))
         return _latest([info for info, config in zip(recent, configs, strict=True) if config.tag == tag], selector)
 
-    async def _config(self, machine: Machine, info: ProcessInfo) -> Config:
+    async def _config(self, machine: Machine, info: ProcessInfo) -> ProcessConfig:
         name = (machine.sandbox_id, info.process_id)
         if (known := self._configs.get(name)) is None:
             try:
                 note = await machine.note(info.process_id)
             except errors.ProcessNotFound:  # removed meanwhile
                 note = b""
-            known = _parse(note) or Config("/bin/bash", ["-c", info.label])
+            known = _parse(note) or ProcessConfig("/bin/bash", ["-c", info.label])
             self._remember(machine, info, known)
         return known
 
-    def _remember(self, machine: Machine, info: ProcessInfo, config: Config) -> None:
+    def _remember(self, machine: Machine, info: ProcessInfo, config: ProcessConfig) -> None:
         """Length and number are controlled by the client, so long entries are not cached: one user must not fill this
         server's memory."""
-        if config.length <= _LONGEST_KEPT:
+        if config.length <= _MAX_CACHED_LENGTH:
             _put(self._configs, (machine.sandbox_id, info.process_id), config)
 
 
 def _put(kept: OrderedDict[Any, Any], name: Any, value: Any) -> None:
     kept[name] = value
     kept.move_to_end(name)
-    if len(kept) > _MOST:
+    if len(kept) > _MAX_CACHED:
         kept.popitem(last=False)
 
 
-def _parse(note: bytes) -> Config | None:
+def _parse(note: bytes) -> ProcessConfig | None:
     """None if the note is not ours. It comes from inside the sandbox and is untrusted."""
     try:
         found = json.loads(note) if note else None
@@ -135,7 +135,7 @@ def _parse(note: bytes) -> Config | None:
             return None
         said = Fields(found)
         cwd, tag = (said.text(name) if said.has(name) else None for name in ("cwd", "tag"))
-        return Config(said.text("cmd"), said.texts("args"), said.mapping("envs"), cwd, tag)
+        return ProcessConfig(said.text("cmd"), said.texts("args"), said.mapping("envs"), cwd, tag)
     except (ValueError, RecursionError, ConnectError):
         return None
 

@@ -15,13 +15,13 @@ _TYPES = {FileType.FILE: "FILE_TYPE_FILE", FileType.DIRECTORY: "FILE_TYPE_DIRECT
 _UNKNOWN = "FILE_TYPE_UNSPECIFIED"
 _LETTERS = {FileType.DIRECTORY: "d", FileType.SYMLINK: "L"}
 _SET_UID, _SET_GID, _STICKY = 0o4000, 0o2000, 0o1000
-_AT_ONCE = 64
+_MAX_CONCURRENT = 64
 """Maximum symlinks resolved concurrently."""
 
 
 async def describe(machine: Machine, found: Sequence[FileInfo]) -> list[dict[str, Any]]:
     """Describe up to a few hundred files: each symlink takes a round trip."""
-    gate = asyncio.Semaphore(_AT_ONCE)
+    gate = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def behind(info: FileInfo) -> FileInfo | None:
         if info.type is not FileType.SYMLINK:

@@ -20,7 +20,7 @@ from paddock.store.records import SandboxRow
 from paddock.workers import Workers
 
 FOLDER = "/run/e2b"
-_MOST = 10_000
+_MAX_MARKED = 10_000
 
 
 class MarkerFiles:
@@ -34,7 +34,7 @@ class MarkerFiles:
         if start in self._put:
             return
         self._put[start] = None
-        if len(self._put) > _MOST:
+        if len(self._put) > _MAX_MARKED:
             self._put.popitem(last=False)
         texts = {
             "E2B_SANDBOX": "true",

@@ -16,7 +16,7 @@ from typing import Any
 
 from paddock import errors, ids
 from paddock.api.compat.e2b.envd.connect import Code, ConnectError, encode
-from paddock.api.compat.e2b.envd.directory import Config, Directory
+from paddock.api.compat.e2b.envd.directory import Directory, ProcessConfig
 from paddock.api.compat.e2b.envd.fields import Fields
 from paddock.api.compat.e2b.envd.inside import EnvdContext, MarkerFiles, resolved
 from paddock.api.compat.e2b.envd.streaming import ServerStream, timeout_of
@@ -72,7 +72,9 @@ class ProcessService:
     async def connect(self, inside: EnvdContext, message: Fields) -> None:
         await ServerStream(inside, self._connected(inside, message.must("process"))).run(timeout_of(inside))
 
-    async def _started(self, inside: EnvdContext, spec: ProcessSpec, config: Config) -> AsyncGenerator[bytes, None]:
+    async def _started(
+        self, inside: EnvdContext, spec: ProcessSpec, config: ProcessConfig
+    ) -> AsyncGenerator[bytes, None]:
         ended: ProcessInfo | None = None
         started: ProcessInfo | None = None
         sent = 0
@@ -115,12 +117,14 @@ class ProcessService:
                 await chunks.aclose()
             await inside.use.record(bytes_out=sent)
 
-    async def _spec(self, inside: EnvdContext, message: Fields, timeout: float | None) -> tuple[ProcessSpec, Config]:
+    async def _spec(
+        self, inside: EnvdContext, message: Fields, timeout: float | None
+    ) -> tuple[ProcessSpec, ProcessConfig]:
         asked = message.must("process")
         if not asked.text("cmd"):
             raise ConnectError(Code.INVALID_ARGUMENT, "the command is empty")
         account = await inside.account()
-        config = Config(
+        config = ProcessConfig(
             asked.text("cmd"),
             asked.texts("args"),
             asked.mapping("envs"),
@@ -222,7 +226,7 @@ async def _kill(inside: EnvdContext, process_id: str) -> None:
 
 
 async def _begun(
-    inside: EnvdContext, spec: ProcessSpec, config: Config
+    inside: EnvdContext, spec: ProcessSpec, config: ProcessConfig
 ) -> AsyncGenerator[ProcessInfo | OutputChunk, None]:
     """If the user's home does not exist and no directory was requested, the root directory is used."""
     try:
@@ -280,7 +284,7 @@ def _size(pty: Fields | None) -> TerminalSize | None:
     return TerminalSize(rows, cols)
 
 
-def _label(config: Config) -> str:
+def _label(config: ProcessConfig) -> str:
     """The command as the user typed it, without the shell that runs it."""
     typed = config.args[-1] if config.args[-2:-1] == ["-c"] else " ".join([config.cmd, *config.args])
     return typed[:_LABEL]

@@ -9,7 +9,7 @@ from paddock.api.compat.e2b.envd.inside import EnvdContext
 from paddock.machine.base import MachineStats
 
 _MIB = 1 << 20
-_MOST = 4096
+_MAX_SAMPLES = 4096
 _SPAN = 0.05
 """Seconds between two samples if there is no earlier one: CPU usage is a difference."""
 
@@ -33,7 +33,7 @@ class Reports:
             before, now = now, await inside.machine.stats()
         self._seen[sandbox_id] = now
         self._seen.move_to_end(sandbox_id)
-        if len(self._seen) > _MOST:
+        if len(self._seen) > _MAX_SAMPLES:
             self._seen.popitem(last=False)
         document = {
             "ts": int(now.at),

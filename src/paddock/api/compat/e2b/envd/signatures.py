@@ -21,11 +21,11 @@ from paddock.store import sandboxes
 READ, WRITE = "read", "write"
 _VERSION = "v1_"
 _SIGNATURE_LENGTH = len(_VERSION) + 43
-_MOST_DIGITS = 20
+_MAX_DIGITS = 20
 _FOUND = 4096
-_LONGEST_KEPT = 1024
+_MAX_CACHED_PATH = 1024
 """Maximum characters of a path whose signature is cached."""
-_BREATH = 512
+_TRIES_PER_TURN = 512
 """Number of sandboxes tried before other tasks get a turn on the event loop."""
 
 
@@ -42,7 +42,7 @@ class Signed:
     @property
     def is_plausible(self) -> bool:
         """Whether any token could have signed this; otherwise no token is tried."""
-        return len(self.signature) == _SIGNATURE_LENGTH and len(self.expiration or "") <= _MOST_DIGITS
+        return len(self.signature) == _SIGNATURE_LENGTH and len(self.expiration or "") <= _MAX_DIGITS
 
     def fits(self, token: str) -> bool:
         return self.matcher()(token)
@@ -68,7 +68,7 @@ class Signed:
 
     @staticmethod
     def _is_moment(text: str) -> bool:
-        return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+        return text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
 
 
 class Signers:
@@ -91,7 +91,7 @@ class Signers:
             await self._refresh()
             fresh = {key: token for key, token in self._tokens.items() if key not in before}
             key = await self._try(signed, fresh)
-        if key is not None and len(signed.path) + len(signed.user) <= _LONGEST_KEPT:
+        if key is not None and len(signed.path) + len(signed.user) <= _MAX_CACHED_PATH:
             self._found[signed] = key
             if len(self._found) > _FOUND:
                 self._found.popitem(last=False)
@@ -102,7 +102,7 @@ class Signers:
         for tried, (key, token) in enumerate(tokens.items(), 1):
             if fits(token):
                 return key
-            if tried % _BREATH == 0:
+            if tried % _TRIES_PER_TURN == 0:
                 await asyncio.sleep(0)
         return None
 

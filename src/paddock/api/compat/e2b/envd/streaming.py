@@ -17,9 +17,9 @@ from paddock.models import State
 
 KEEP_ALIVE = b'{"event":{"keepalive":{}}}'
 _PING_SECONDS = 90.0
-_QUICK = 0.05
+_SHORT_COMMAND_S = 0.05
 """Commands that end within this time are not worth the tasks that watch a longer one."""
-_LOOK_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 """Interval of reading the state from the database, because other servers may pause or delete the sandbox."""
 _END_SECONDS = 2.0
 
@@ -55,7 +55,7 @@ class ServerStream:
     async def _accompany(
         self, pump: asyncio.Task[None], timeout: float | None, expire: Callable[[], Awaitable[None]] | None
     ) -> None:
-        deadline = None if timeout is None else self._loop.time() + max(0.0, timeout - _QUICK)
+        deadline = None if timeout is None else self._loop.time() + max(0.0, timeout - _SHORT_COMMAND_S)
         gone = asyncio.create_task(self._exchange.body.disconnected())
         lost = asyncio.create_task(self._lost())
         try:
@@ -127,7 +127,7 @@ class ServerStream:
                     news.clear()
                     told = asyncio.create_task(news.wait())
                     try:
-                        await asyncio.wait({told, stopping}, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                        await asyncio.wait({told, stopping}, timeout=_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                     finally:
                         told.cancel()
         finally:
@@ -157,4 +157,4 @@ def timeout_of(inside: EnvdContext) -> float | None:
 
 
 def _quickly(timeout: float | None) -> float:
-    return _QUICK if timeout is None else min(_QUICK, timeout)
+    return _SHORT_COMMAND_S if timeout is None else min(_SHORT_COMMAND_S, timeout)

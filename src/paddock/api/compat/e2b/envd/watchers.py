@@ -38,7 +38,7 @@ _THERE = frozenset({FileAct.CREATE, FileAct.WRITE, FileAct.CHMOD})
 _PER_SANDBOX = 128
 _PER_USER = 1000
 """Limit per user, so that one user cannot evict the watchers of others."""
-_MOST = 10_000
+_MAX_WATCHERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Watchers:
             watch = await wish.enter(stack, inside.machine)
             watcher_id = "w" + secrets.token_hex(8)
             self._all[watcher_id] = Watcher(sandbox.sandbox_id, sandbox.owner_id, wish, watch, stack.pop_all())
-        if len(self._all) > _MOST:
+        if len(self._all) > _MAX_WATCHERS:
             await self._forget(next(iter(self._all)))
         return {"watcherId": watcher_id}
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
+from paddock.api.auth import GuardedRoute
 from paddock.models import ErrorAnswer
 
 DESCRIPTION = """\
@@ -72,6 +73,17 @@ ON_A_SANDBOX = failures(404, 409, 501, 507)
 def operation_id(route: APIRoute) -> str:
     """The function's name, whose uniqueness a test ensures."""
     return route.name
+
+
+def guarded_router(tag: str, prefix: str = "", *, responses: Responses = ON_A_SANDBOX) -> APIRouter:
+    """A router whose routes require an API key; by default with the errors of a route on one sandbox."""
+    return APIRouter(
+        prefix=prefix,
+        tags=[tag],
+        route_class=GuardedRoute,
+        responses=responses,
+        generate_unique_id_function=operation_id,
+    )
 
 
 def install(app: FastAPI) -> None:

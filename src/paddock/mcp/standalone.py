@@ -30,7 +30,8 @@ from paddock.mcp.relay.tools import is_relayed
 from paddock.providers.common.programs import Programs
 from paddock.tools import catalogue
 from paddock.tools.context import Progress, ToolContext
-from paddock.tools.selection import BROWSER, Selection, not_installed
+from paddock.tools.installed import BROWSER, not_installed
+from paddock.tools.selection import Selection
 from paddock.tools.tool import Tool, ToolOutcome
 from paddock.workers import Workers
 

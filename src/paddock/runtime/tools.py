@@ -18,7 +18,8 @@ from paddock.runtime.services import Services
 from paddock.store.records import SandboxRow
 from paddock.tools import catalogue
 from paddock.tools.context import Progress, ToolContext, ignore_progress
-from paddock.tools.selection import Selection, not_installed
+from paddock.tools.installed import not_installed
+from paddock.tools.selection import Selection
 from paddock.tools.tool import Tool, ToolOutcome
 from paddock.workers import Workers
 

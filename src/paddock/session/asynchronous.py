@@ -7,13 +7,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from types import MethodType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
-from paddock.client.asynchronous import SandboxClient
 from paddock.client.call import ApiCall, StreamCall
 from paddock.client.calls.tools import list_tools
-from paddock.client.pair import ClientPair
-from paddock.client.synchronous import SyncSandboxClient
 from paddock.errors import Conflict, Invalid, SandboxGone, SandboxNotFound
-from paddock.session.opening import USER, AtExit, OptionsWithoutTimeout, SandboxOptions, named, open_session
+from paddock.session.opening import USER, OptionsWithoutTimeout, SandboxOptions, SessionOptions, open_session
 from paddock.session.session import Session
 
 P = ParamSpec("P")
@@ -48,21 +45,14 @@ async def _open_session(
     /,
     session_id: str | None = None,
     user_id: str = USER,
-    *,
-    client: SandboxClient | SyncSandboxClient | None = None,
-    server_url: str | None = None,
-    api_key: str | None = None,
-    at_exit: AtExit | str | None = None,
-    **options: Unpack[SandboxOptions],
+    **options: Unpack[SessionOptions],
 ) -> SandboxSession:
     """Open the session with this id: finds its sandbox and resumes it if necessary, or creates one.
 
     A session with an id keeps its sandbox when it is closed, and is found again by ``session_id`` and ``user_id``; one
     without an id is new, and its sandbox is deleted. ``at_exit`` (``keep``, ``pause``, ``delete``) overrides that.
     """
-    session = kind(
-        session_id, user_id, client=client, server_url=server_url, api_key=api_key, at_exit=at_exit, **options
-    )
+    session = kind(session_id, user_id, **options)
     try:
         return await session.open()
     except BaseException:
@@ -97,26 +87,9 @@ async def _create_sandbox(
 class SandboxSession(Session):
     """``async with await SandboxSession.create(session_id="chat_123") as session: …``"""
 
-    provider: ClassVar[str | None] = None
-    """Provider of the sandboxes; None: the server's default."""
-
-    def __init__(
-        self,
-        session_id: str | None = None,
-        user_id: str = USER,
-        *,
-        client: SandboxClient | SyncSandboxClient | None = None,
-        server_url: str | None = None,
-        api_key: str | None = None,
-        at_exit: AtExit | str | None = None,
-        **options: Unpack[SandboxOptions],
-    ) -> None:
+    def __init__(self, session_id: str | None = None, user_id: str = USER, **options: Unpack[SessionOptions]) -> None:
         """Has no sandbox yet: ``create`` of this object or the first use creates it."""
-        name, end = named(session_id, at_exit)
-        if self.provider is not None:
-            options.setdefault("provider", self.provider)
-        clients = ClientPair(client, server_url=server_url, api_key=api_key)
-        super().__init__(name, user_id, clients, end, options)
+        super().__init__(session_id, user_id, **options)
         self._opening = asyncio.Lock()
 
     create = _Create(_open_session, _create_sandbox)
@@ -139,10 +112,8 @@ class SandboxSession(Session):
     async def close(self) -> None:
         """Apply ``at_exit`` to the sandbox, and close the connections."""
         try:
-            if self.is_open and self.at_exit is AtExit.PAUSE:
-                await self.pause()
-            elif self.is_open and self.at_exit is AtExit.DELETE:
-                await self.delete()
+            if (end := self._ending()) is not None:
+                await self._run(end)
         except (SandboxNotFound, SandboxGone):
             pass  # it was deleted by somebody else
         finally:
@@ -176,14 +147,7 @@ class DaytonaSandbox(SandboxSession):
 
 
 async def create_sandbox(
-    *,
-    session_id: str | None = None,
-    user_id: str = USER,
-    client: SandboxClient | SyncSandboxClient | None = None,
-    server_url: str | None = None,
-    api_key: str | None = None,
-    at_exit: AtExit | str | None = None,
-    **options: Unpack[SandboxOptions],
+    *, session_id: str | None = None, user_id: str = USER, **options: Unpack[SessionOptions]
 ) -> SandboxSession:
     """A session in a sandbox of this ``provider``, by default the one named by the server's settings.
 
@@ -198,13 +162,6 @@ async def create_sandbox(
         DaytonaSandbox,
     )
     kind = {each.provider: each for each in kinds}.get(options.get("provider"), SandboxSession)
-    session = kind(
-        session_id, user_id, client=client, server_url=server_url, api_key=api_key, at_exit=at_exit, **options
-    )
     if session_id is None:
-        return session
-    try:
-        return await session.open()
-    except BaseException:
-        await session.clients.aclose()
-        raise
+        return kind(None, user_id, **options)
+    return await kind.create(session_id, user_id, **options)

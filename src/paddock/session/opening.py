@@ -16,9 +16,11 @@ from enum import StrEnum
 from typing import Any, TypedDict
 
 from paddock.client.answers import Sandbox
+from paddock.client.asynchronous import SandboxClient
 from paddock.client.call import Steps, ask
 from paddock.client.calls.accounts import me
 from paddock.client.calls.sandboxes import connect_sandbox, create_sandbox, delete_sandbox, list_sandboxes
+from paddock.client.synchronous import SyncSandboxClient
 from paddock.errors import Invalid, SandboxFailed, SandboxGone, SandboxNotFound
 from paddock.models import State
 
@@ -63,6 +65,15 @@ class SandboxOptions(OptionsWithoutTimeout, total=False):
     """Options of ``create_sandbox``. Used only if the session's sandbox is created, not if it is found."""
 
     timeout: int | None
+
+
+class SessionOptions(SandboxOptions, total=False):
+    """Arguments of a session in addition to its id and user."""
+
+    client: SandboxClient | SyncSandboxClient | None
+    server_url: str | None
+    api_key: str | None
+    at_exit: AtExit | str | None
 
 
 def named(session_id: str | None, at_exit: AtExit | str | None) -> tuple[str, AtExit]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from paddock.client.answers import Sandbox, ToolInfo
 from paddock.client.call import ApiCall, ApiOperation, RunsAsync, RunsSync, StreamCall, StreamOperation
 from paddock.client.calls import code, files, processes, sandboxes, tools
 from paddock.client.pair import ClientPair
 from paddock.errors import Conflict, Unsupported
-from paddock.session.opening import AtExit, SandboxOptions
+from paddock.session.opening import USER, AtExit, SandboxOptions, SessionOptions, named
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -118,14 +118,20 @@ class SessionOperations:
 
 
 class Session(SessionOperations):
-    def __init__(
-        self, session_id: str, user_id: str, clients: ClientPair, at_exit: AtExit, options: SandboxOptions
-    ) -> None:
-        self.session_id = session_id
+    provider: ClassVar[str | None] = None
+    """Provider of the sandboxes; None: the server's default."""
+
+    def __init__(self, session_id: str | None = None, user_id: str = USER, **options: Unpack[SessionOptions]) -> None:
+        self.session_id, self.at_exit = named(session_id, options.pop("at_exit", None))
         self.user_id = user_id
-        self.at_exit = at_exit
-        self.clients = clients
-        self._options = options
+        self.clients = ClientPair(
+            options.pop("client", None),
+            server_url=options.pop("server_url", None),
+            api_key=options.pop("api_key", None),
+        )
+        if self.provider is not None:
+            options.setdefault("provider", self.provider)
+        self._options = cast("SandboxOptions", options)
         self._opened: tuple[Sandbox, list[ToolInfo]] | None = None
 
     @property
@@ -162,6 +168,13 @@ class Session(SessionOperations):
         except ImportError as missing:
             raise Unsupported("LangChain's tools need its package: pip install 'langchain-core>=1'.") from missing
         return make_tools(self.catalogue, self.sandbox_id, self.clients, names=names, kits=kits, read_only=read_only)
+
+    def _ending(self) -> ApiCall[Any] | None:
+        """The call that ``at_exit`` requires."""
+        if not self.is_open or self.at_exit is AtExit.KEEP:
+            return None
+        end = sandboxes.pause_sandbox if self.at_exit is AtExit.PAUSE else sandboxes.delete_sandbox
+        return end(self.sandbox_id)
 
     def _here(self) -> tuple[Sandbox, list[ToolInfo]]:
         if self._opened is None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
-from paddock.api.auth import Calling, GuardedRoute
-from paddock.api.openapi import failures, operation_id
+from paddock.api.auth import Calling
+from paddock.api.openapi import failures, guarded_router
 from paddock.api.shapes import key_fields, user_answer
 from paddock.models import (
     ChangeUser,
@@ -22,12 +22,7 @@ from paddock.models import (
     UserList,
 )
 
-router = APIRouter(
-    tags=["accounts"],
-    route_class=GuardedRoute,
-    responses=failures(404, 409),
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("accounts", responses=failures(404, 409))
 
 UserIdHere = Annotated[UserId, Path()]
 

@@ -6,20 +6,15 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 
-from paddock.api.auth import Authenticated, Calling, GuardedRoute
-from paddock.api.openapi import failures, operation_id
+from paddock.api.auth import Authenticated, Calling
+from paddock.api.openapi import failures, guarded_router
 from paddock.api.sse import EVENTS, EventStream, ServerSentEvent
 from paddock.models import AddonAnswer, AddonList, InstallAddon, Success
 from paddock.server.addon_installs import AddonInstallation
 
-router = APIRouter(
-    tags=["addons"],
-    route_class=GuardedRoute,
-    responses=failures(404, 409, 501),
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("addons", responses=failures(404, 409, 501))
 
 NameHere = Annotated[str, Path(max_length=80, examples=["browser"])]
 _STREAMED: dict[int | str, dict[str, Any]] = {

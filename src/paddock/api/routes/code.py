@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 
-from paddock.api.auth import Calling, GuardedRoute
+from paddock.api.auth import Calling
 from paddock.api.disconnects import unless_left
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.openapi import guarded_router
 from paddock.api.params import SandboxIdHere
 from paddock.api.sse import EVENTS, READY, EventStream, ServerSentEvent
 from paddock.errors import CodeContextNotFound
@@ -27,16 +27,8 @@ from paddock.models import (
 from paddock.models.code import is_context_id
 from paddock.runtime.code import CodeOutput, CodeStarted, CodeTimedOut, Happening
 
-router = APIRouter(
-    tags=["code"], route_class=GuardedRoute, responses=ON_A_SANDBOX, generate_unique_id_function=operation_id
-)
-contexts = APIRouter(
-    prefix="/sandboxes/{sandbox_id}/code-contexts",
-    tags=["code"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("code")
+contexts = guarded_router("code", "/sandboxes/{sandbox_id}/code-contexts")
 
 _STREAMED: dict[int | str, dict[str, Any]] = {
     200: {

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
-from paddock.api.auth import Authenticated, Calling, GuardedRoute
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.auth import Authenticated, Calling
+from paddock.api.openapi import guarded_router
 from paddock.api.params import IdempotencyKey
 from paddock.api.process_events import process_events
 from paddock.api.sse import EVENTS, EventStream
 from paddock.models import CommandResult, RunCommand
 
-router = APIRouter(
-    tags=["commands"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("commands")
 
 _STREAMED: dict[int | str, dict[str, Any]] = {
     200: {

@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from paddock import base64_slices, errors
-from paddock.api.auth import Authenticated, Calling, GuardedRoute
+from paddock.api.auth import Authenticated, Calling
 from paddock.api.download import Download, Upload, span_of
 from paddock.api.file_content import FileContentAnswer, json_items
-from paddock.api.openapi import ON_A_SANDBOX, failures, operation_id
+from paddock.api.openapi import failures, guarded_router
 from paddock.api.params import PathQuery, SandboxIdHere, UserQuery
 from paddock.api.shapes import file_answer
 from paddock.api.sse import EVENTS, READY, EventStream, ServerSentEvent
@@ -30,19 +30,8 @@ from paddock.models import (
     WriteFile,
 )
 
-by_body = APIRouter(
-    tags=["files"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
-router = APIRouter(
-    prefix="/sandboxes/{sandbox_id}/files",
-    tags=["files"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+by_body = guarded_router("files")
+router = guarded_router("files", "/sandboxes/{sandbox_id}/files")
 
 _BYTES: dict[str, Any] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
 _DOWNLOAD: dict[int | str, dict[str, Any]] = {

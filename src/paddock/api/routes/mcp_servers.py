@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
-from paddock.api.auth import Calling, GuardedRoute
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.auth import Calling
+from paddock.api.openapi import guarded_router
 from paddock.api.params import SandboxIdHere
 from paddock.mcp.relay.definitions import masked
 from paddock.models import McpDocument, McpServer, McpServerAnswer, McpServerList, Success
 from paddock.models.mcp import McpServerName
 from paddock.runtime.mcp_servers import McpServersView, McpServerView
 
-router = APIRouter(
-    prefix="/sandboxes/{sandbox_id}/mcp-servers",
-    tags=["tools"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("tools", "/sandboxes/{sandbox_id}/mcp-servers")
 
 NameHere = Annotated[McpServerName, Path()]
 

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
-from paddock.api.auth import Calling, GuardedRoute
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.auth import Calling
+from paddock.api.openapi import guarded_router
 from paddock.api.params import SandboxIdHere
 from paddock.clock import iso
 from paddock.models import CreateLink, CreateTicket, LinkAnswer, TicketAnswer
 
-router = APIRouter(
-    prefix="/sandboxes/{sandbox_id}",
-    tags=["ports"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("ports", "/sandboxes/{sandbox_id}")
 
 
 @router.post("/links")

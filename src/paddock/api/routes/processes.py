@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
-from paddock.api.auth import Calling, GuardedRoute
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.auth import Calling
+from paddock.api.openapi import guarded_router
 from paddock.api.params import Offset, ProcessIdHere, SandboxIdHere, WaitQuery
 from paddock.api.process_events import LastPosition, position, process_events
 from paddock.api.shapes import output_answer, process_answer
@@ -23,13 +23,7 @@ from paddock.models import (
     WriteStdin,
 )
 
-router = APIRouter(
-    prefix="/sandboxes/{sandbox_id}/processes",
-    tags=["processes"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("processes", "/sandboxes/{sandbox_id}/processes")
 
 _EVENTS: dict[int | str, dict[str, Any]] = {
     200: {"description": "Events `output`… and at last `exit`.", "content": EVENTS}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
-from paddock.api.auth import Authenticated, Calling, GuardedRoute
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.auth import Authenticated, Calling
+from paddock.api.openapi import guarded_router
 from paddock.api.params import IdempotencyKey, Limit, SandboxIdHere
 from paddock.api.shapes import created_answer, describe, sandbox_answer, sandbox_page
 from paddock.models import (
@@ -27,18 +27,8 @@ from paddock.models import (
     UserId,
 )
 
-router = APIRouter(
-    tags=["sandboxes"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
-by_path = APIRouter(
-    tags=["sandboxes"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("sandboxes")
+by_path = guarded_router("sandboxes")
 
 
 @router.post("/sandboxes/create", response_model=CreatedSandbox)

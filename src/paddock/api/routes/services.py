@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
-from paddock.api.auth import Calling, GuardedRoute
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.auth import Calling
+from paddock.api.openapi import guarded_router
 from paddock.api.params import SandboxIdHere
 from paddock.models import PutService, ServiceAnswer, ServiceList, Success
 from paddock.models.services import ServiceName
 from paddock.runtime.services import ServiceView
 
-router = APIRouter(
-    prefix="/sandboxes/{sandbox_id}/services",
-    tags=["services"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("services", "/sandboxes/{sandbox_id}/services")
 
 NameHere = Annotated[ServiceName, Path()]
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
-from paddock.api.auth import Calling, GuardedRoute
-from paddock.api.openapi import failures, operation_id
+from paddock.api.auth import Calling
+from paddock.api.openapi import failures, guarded_router
 from paddock.models import TemplateInfo, TemplateList
 
-router = APIRouter(
-    tags=["server"], route_class=GuardedRoute, responses=failures(), generate_unique_id_function=operation_id
-)
+router = guarded_router("server", responses=failures())
 
 
 @router.get("/templates")

@@ -5,22 +5,16 @@ from __future__ import annotations
 import base64
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 
-from paddock.api.auth import Calling, GuardedRoute
+from paddock.api.auth import Calling
 from paddock.api.disconnects import unless_left
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.openapi import guarded_router
 from paddock.api.params import SandboxIdHere
 from paddock.models import CallTool, ToolInfo, ToolList, ToolPicture, ToolResult
 from paddock.tools.tool import Tool
 
-router = APIRouter(
-    prefix="/sandboxes/{sandbox_id}/tools",
-    tags=["tools"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("tools", "/sandboxes/{sandbox_id}/tools")
 
 ToolHere = Annotated[str, Path(max_length=200, examples=["read_file"])]
 

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 
 from paddock import errors
-from paddock.api.auth import Authenticated, Calling, GuardedRoute
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.auth import Authenticated, Calling
+from paddock.api.openapi import guarded_router
 from paddock.api.params import Day, Limit, SandboxIdHere
 from paddock.api.shapes import event_answer, metrics_answer, usage_answer
 from paddock.api.sse import EVENTS, READY, EventStream, ServerSentEvent
 from paddock.models import EventPage, MetricsAnswer, UsageAnswer, UserId
 
-router = APIRouter(
-    tags=["watching"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("watching")
 
 After = Annotated[int, Query(ge=0, le=2**53, description="The `seq` of the last event seen.")]
 LastEvent = Annotated[

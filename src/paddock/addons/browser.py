@@ -10,7 +10,7 @@ from pathlib import Path
 
 from paddock import errors
 from paddock.addons import debian, npm
-from paddock.addons.debian import Debian
+from paddock.addons.debian import unpack_packages
 from paddock.addons.progress import ProgressReporter
 from paddock.addons.recipe import BuiltAddon
 
@@ -91,21 +91,14 @@ class Browser:
         if not debian.available():
             say("no fonts for Chinese, Japanese, Korean and emoji: they come from Debian, which this server is not")
             return "the host's"
-        packages = Debian(folder / ".apt", say)
-        found = packages.find(_FONT_PACKAGES)
-        (folder / "fonts").mkdir()
-        packages.unpack(_FONT_PACKAGES, folder / "fonts", lambda path: _USELESS.fullmatch(path) is None)
-        shutil.rmtree(folder / ".apt")
+        found = unpack_packages(
+            _FONT_PACKAGES, folder / "fonts", say, kept=_FONT_PACKAGES.__contains__, useless=_USELESS
+        )
         return ", ".join(f"{name} {found[name]}" for name in _FONT_PACKAGES)
 
     def _chromium(self, folder: Path, say: ProgressReporter) -> str:
-        work, target = folder / ".apt", folder / "chromium"
-        target.mkdir()
-        packages = Debian(work, say)
-        found = packages.find(_PACKAGES)
-        names = [name for name in found if _KEPT.match(name) and not _LEFT.match(name)]
-        packages.unpack(names, target, lambda path: _USELESS.fullmatch(path) is None)
-        shutil.rmtree(work)
+        target = folder / "chromium"
+        found = unpack_packages(_PACKAGES, target, say, kept=_is_kept, useless=_USELESS)
         if not (target / "usr/lib/chromium/chromium").is_file():
             raise errors.AddonFailed(
                 "The package `chromium` of this system holds no browser (Ubuntu's is a snap). Install Chromium as "
@@ -117,6 +110,10 @@ class Browser:
         start.chmod(0o755)
         _try(start, say)
         return found["chromium"].partition("-")[0]
+
+
+def _is_kept(name: str) -> bool:
+    return _KEPT.match(name) is not None and _LEFT.match(name) is None
 
 
 def _try(start: Path, say: ProgressReporter) -> None:

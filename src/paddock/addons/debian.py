@@ -26,6 +26,25 @@ def available() -> bool:
     return shutil.which("apt-get") is not None and shutil.which("dpkg-deb") is not None
 
 
+def unpack_packages(
+    packages: Sequence[str],
+    target: Path,
+    say: ProgressReporter,
+    *,
+    kept: Callable[[str], object],
+    useless: re.Pattern[str],
+) -> dict[str, str]:
+    """Unpack those of the packages and their dependencies that are ``kept``, without ``useless`` directories, into a
+    new directory. Returns the version of each."""
+    target.mkdir()
+    work = target.with_name(".apt")
+    debian = Debian(work, say)
+    found = {name: version for name, version in debian.find(packages).items() if kept(name)}
+    debian.unpack(list(found), target, lambda path: useless.fullmatch(path) is None)
+    shutil.rmtree(work)
+    return found
+
+
 class Debian:
     """``folder`` contains apt's own files, to be deleted afterwards."""
 

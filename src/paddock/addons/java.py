@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 from paddock import errors
-from paddock.addons.debian import STEPS, Debian, make_links_relative
+from paddock.addons.debian import STEPS, make_links_relative, unpack_packages
 from paddock.addons.progress import ProgressReporter
 from paddock.addons.recipe import BuiltAddon, run
 
@@ -50,12 +49,7 @@ class Java:
 
     def make(self, folder: Path, say: ProgressReporter) -> BuiltAddon:
         root = folder / "root"
-        root.mkdir()
-        debian = Debian(folder / ".apt", say)
-        found = debian.find((_PACKAGE,))
-        names = [name for name in found if _KEPT.match(name)]
-        debian.unpack(names, root, lambda path: _USELESS.fullmatch(path) is None)
-        shutil.rmtree(folder / ".apt")
+        found = unpack_packages((_PACKAGE,), root, say, kept=_KEPT.match, useless=_USELESS)
         make_links_relative(root)
         home = _home(root)
         (folder / "bin").mkdir()
@@ -64,7 +58,7 @@ class Java:
         say.step("trying Java")
         _import_certificates(folder, home, say)
         run([folder / "bin/jshell", "--version"], folder, say)
-        version = found[names[0]].partition("-")[0]
+        version = next(iter(found.values())).partition("-")[0]
         return BuiltAddon(version, {"JDK": version})
 
 

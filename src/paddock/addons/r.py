@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from paddock import errors
-from paddock.addons.debian import STEPS, Debian, make_links_relative
+from paddock.addons.debian import STEPS, make_links_relative, unpack_packages
 from paddock.addons.progress import ProgressReporter
 from paddock.addons.recipe import BuiltAddon, run
 
@@ -53,12 +53,7 @@ class R:
 
     def make(self, folder: Path, say: ProgressReporter) -> BuiltAddon:
         root = folder / "root"
-        root.mkdir()
-        debian = Debian(folder / ".apt", say)
-        found = debian.find(_PACKAGES)
-        names = [name for name in found if _KEPT.match(name) and not _LEFT.match(name)]
-        debian.unpack(names, root, lambda path: _USELESS.fullmatch(path) is None)
-        shutil.rmtree(folder / ".apt")
+        found = unpack_packages(_PACKAGES, root, say, kept=_is_kept, useless=_USELESS)
         _move(root)
         (folder / "bin").mkdir()
         (folder / "bin/R").symlink_to(f"../root/{_HOME}/bin/R")
@@ -66,6 +61,10 @@ class R:
         run([folder / "bin/R", "--slave", "--vanilla", "-e", _TRY], folder, say)
         version, kernel = (found[name].partition("-")[0] for name in _PACKAGES)
         return BuiltAddon(f"{version}-irkernel-{kernel}", {"R": version, "IRkernel": kernel})
+
+
+def _is_kept(name: str) -> bool:
+    return _KEPT.match(name) is not None and _LEFT.match(name) is None
 
 
 def _move(root: Path) -> None:

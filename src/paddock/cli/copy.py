@@ -47,7 +47,7 @@ class NoProgress:
 class ProgressBars:
     def __init__(self) -> None:
         from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
-        from rich.progress import CopyProgress as RichProgress
+        from rich.progress import Progress as RichProgress
 
         self._rich = RichProgress(
             TextColumn("{task.description}"),

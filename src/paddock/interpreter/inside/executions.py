@@ -34,8 +34,8 @@ class Execution:
         if self._abandoned:
             return True
         begun = False
-        self._kernel = kernel
         said = kernel.execute(code, env)
+        self._kernel = kernel
         try:
             async for output in said:
                 begun = True

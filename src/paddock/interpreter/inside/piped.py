@@ -14,11 +14,14 @@ import os
 import signal
 import struct
 import termios
+from abc import abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
-from .kernels import CannotStart, KernelEnded
+from . import outputs
+from .kernels import CannotStart, Kernel, KernelEnded
+from .outputs import Output
 from .parent_death import die_with
 
 STDOUT, STDERR, REPORT = "stdout", "stderr", "report"
@@ -150,6 +153,54 @@ class PipedProcess:
 def _tell(news: asyncio.Future[None]) -> None:
     if not news.done():
         news.set_result(None)
+
+
+class PipedKernel(Kernel):
+    """A kernel in a piped process, which a subclass starts and whose reports it reads."""
+
+    patience = 3.0
+
+    def __init__(self, cwd: str) -> None:
+        self._cwd = cwd
+        self._process: PipedProcess | None = None
+        self._count = 0
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.alive
+
+    async def close(self) -> None:
+        if self._process is not None:
+            await self._process.close()
+
+    async def _spawn(self, argv: list[str]) -> PipedProcess:
+        self._process = PipedProcess(argv, self._cwd)
+        await self._process.start()
+        return self._process
+
+    async def _run(self, order: bytes) -> AsyncGenerator[Output, None]:
+        """Carry out a request until a report ends it."""
+        assert self._process is not None
+        self._count += 1
+        yield outputs.count(self._count)
+        said = self._process.carry_out(order)
+        try:
+            async for where, text in said:
+                if where != REPORT:
+                    for piece in outputs.pieces(text):
+                        yield outputs.stream(where, piece)
+                    continue
+                reported, ended = self._report(text)
+                for output in reported:
+                    yield output
+                if ended:
+                    return
+        finally:
+            await said.aclose()
+
+    @abstractmethod
+    def _report(self, text: str) -> tuple[list[Output], bool]:
+        """The outputs in a report, and whether it ends the request."""
 
 
 class _Pipe:

@@ -34,6 +34,7 @@ from paddock.gateway.asgi_extensions import prove
 from paddock.machine.base import FileInfo, FileType
 from paddock.machine.byte_sources import CountedSource
 from paddock.models import State, Text
+from paddock.runtime.files import read_recorded
 from paddock.server.context import ServerContext
 
 _MAX_FIELD = 4096
@@ -74,7 +75,9 @@ async def download(
     where = inside.resolve(path)
     info = await _regular(inside, where)
     span = span_of(info, request.headers)
-    return Download(info, span, _read(inside, where, span.start, span.length if info.size else None))
+    return Download(
+        info, span, read_recorded(inside.use, where, span.start, span.length if info.size else None, user=inside.user)
+    )
 
 
 @signed.post("/upload-v2")
@@ -142,7 +145,7 @@ async def _multipart(inside: ToolboxContext, paths: list[str], boundary: str) ->
         try:
             where = inside.resolve(path)
             info = await _regular(inside, where)
-            chunks = _read(inside, where, 0, None)
+            chunks = read_recorded(inside.use, where, user=inside.user)
             # Read the first bytes before sending the part's head, so that errors of the file can be reported there.
             first = await anext(chunks, b"")
         except (errors.PaddockError, DaytonaError) as problem:
@@ -206,18 +209,6 @@ async def _regular(inside: ToolboxContext, path: str) -> FileInfo:
     if info.type is FileType.DIRECTORY:
         raise bad_path(f"{path} is a directory")
     return info
-
-
-async def _read(inside: ToolboxContext, path: str, offset: int, limit: int | None) -> AsyncGenerator[bytes, None]:
-    sent, chunks = 0, inside.machine.read_file(path, offset, limit, user=inside.user)
-    try:
-        async for chunk in chunks:
-            sent += len(chunk)
-            yield chunk
-    finally:
-        if isinstance(chunks, AsyncGenerator):
-            await chunks.aclose()
-        await inside.use.record(bytes_out=sent)
 
 
 async def _by_signature(request: Request) -> Authenticated:

@@ -28,6 +28,7 @@ from paddock.api.download import Upload, span_of
 from paddock.gateway.origin import FILE_POLICY
 from paddock.machine.base import DEFAULT_USER, FileInfo, FileType
 from paddock.machine.byte_sources import CountedSource
+from paddock.runtime.files import read_recorded
 
 _METADATA = "x-metadata-"
 _MAX_KEY, _MAX_METADATA = 246, 4096
@@ -51,7 +52,9 @@ async def download(inside: EnvdContext) -> None:
     if not ranged and _unchanged(info, exchange.headers, headers["ETag"]):
         await exchange.respond(304, headers={name: headers[name] for name in ("ETag", "Last-Modified", "Vary")})
     elif coding == "gzip":
-        await _send(inside, zipped(_read(inside, path, 0, None)), 200, {**headers, "Content-Encoding": "gzip"})
+        await _send(
+            inside, zipped(read_recorded(inside.use, path, user=ROOT)), 200, {**headers, "Content-Encoding": "gzip"}
+        )
     elif info.size == 0:
         await _send_unsized(inside, path, headers)
     else:
@@ -102,7 +105,7 @@ async def compose(inside: EnvdContext, document: dict[str, Any]) -> None:
 
     async def joined() -> AsyncIterator[bytes]:
         for path in paths:
-            async with aclosing(_read(inside, path, 0, None)) as chunks:
+            async with aclosing(read_recorded(inside.use, path, user=ROOT)) as chunks:
                 async for chunk in chunks:
                     yield chunk
 
@@ -111,18 +114,6 @@ async def compose(inside: EnvdContext, document: dict[str, Any]) -> None:
 
 
 # Downloads
-
-
-async def _read(inside: EnvdContext, path: str, offset: int, limit: int | None) -> AsyncGenerator[bytes, None]:
-    sent, chunks = 0, inside.machine.read_file(path, offset, limit, user=ROOT)
-    try:
-        async for chunk in chunks:
-            sent += len(chunk)
-            yield chunk
-    finally:
-        if isinstance(chunks, AsyncGenerator):
-            await chunks.aclose()
-        await inside.use.record(bytes_out=sent)
 
 
 async def _send(inside: EnvdContext, chunks: AsyncIterator[bytes], status: int, headers: dict[str, str]) -> None:
@@ -144,7 +135,7 @@ async def _send(inside: EnvdContext, chunks: AsyncIterator[bytes], status: int, 
 async def _send_unsized(inside: EnvdContext, path: str, headers: dict[str, str]) -> None:
     """For files in /proc, whose size is unknown before they are read. An empty file still gets a length, which
     JavaScript clients need."""
-    chunks = _read(inside, path, 0, None)
+    chunks = read_recorded(inside.use, path, user=ROOT)
     first = await anext(chunks, b"")
     if not first:
         await chunks.aclose()
@@ -173,7 +164,12 @@ async def _send_span(inside: EnvdContext, path: str, info: FileInfo, headers: di
     if span.partial:
         headers["Content-Range"] = f"bytes {span.start}-{span.start + span.length - 1}/{info.size}"
     headers["Content-Length"] = str(span.length)
-    await _send(inside, _read(inside, path, span.start, span.length), 206 if span.partial else 200, headers)
+    await _send(
+        inside,
+        read_recorded(inside.use, path, span.start, span.length, user=ROOT),
+        206 if span.partial else 200,
+        headers,
+    )
 
 
 def _headers(info: FileInfo) -> dict[str, str]:

@@ -87,14 +87,14 @@ BOMBS: tuple[Bomb, ...] = (
     Bomb("bomb-shared-memory", "memory in /dev/shm", (SECONDS, RESOURCES.memory_mb * 4)),
     Bomb("bomb-socket-buffers", "memory of the kernel itself", (SECONDS, RESOURCES.memory_mb * 20), "memory limit"),
     Bomb("bomb-disk", "the host's disk is filled", (RESOURCES.disk_mb * 2, "/workspace"), "disk limit"),
-    Bomb("bomb-inodes", "the host's disk has no room for names", (_MANY, "/workspace"), "disk limit"),
+    Bomb("bomb-inodes", "the host's disk has no free inodes", (_MANY, "/workspace"), "disk limit"),
     Bomb("bomb-descriptors", "open files until the host has no more", (SECONDS, 8, _MANY)),
     Bomb("bomb-output", "output until the host's disk is full", (SECONDS,), counts=False),
-    Bomb("bomb-cpu", "calculation on every processor", (SECONDS,), counts=False),
-    Bomb("bomb-shell", "forks of a shell keep all who map its libraries waiting", (), script=_SHELL, counts=False),
+    Bomb("bomb-cpu", "computation on every processor", (SECONDS,), counts=False),
+    Bomb("bomb-shell", "forks of a shell block all processes that map its libraries", (), script=_SHELL, counts=False),
     Bomb(
         "bomb-python",
-        "forks of Python keep all who map its libraries waiting",
+        "forks of Python block all processes that map its libraries",
         (),
         script=_PYTHON,
         counts=False,
@@ -102,15 +102,15 @@ BOMBS: tuple[Bomb, ...] = (
     ),
     Bomb(
         "bomb-shared-program",
-        "starts of a program that is one file for all sandboxes keep others waiting",
+        "starts of a program whose file is shared by all sandboxes block others",
         (),
         script=_SHARED,
         counts=False,
         programs=_SHARED_PROGRAMS,
     ),
-    Bomb("bomb-exec", "starts of programs keep all who start them waiting", (), script=_EXEC, counts=False),
-    Bomb("bomb-page-cache", "files that others have in memory are pushed out", (), script=_PAGE_CACHE, counts=False),
-    Bomb("bomb-threads", "threads that come and go keep the scheduler busy", (SECONDS,), counts=False),
+    Bomb("bomb-exec", "starts of programs block others that start them", (), script=_EXEC, counts=False),
+    Bomb("bomb-page-cache", "cached files of others are evicted", (), script=_PAGE_CACHE, counts=False),
+    Bomb("bomb-threads", "short-lived threads keep the scheduler busy", (SECONDS,), counts=False),
     Bomb("bomb-inotify-events", "events of watched files keep the kernel busy", (SECONDS, "/tmp"), counts=False),  # noqa: S108
     Bomb("bomb-loopback", "packets on its loopback keep the kernel busy", (SECONDS,), counts=False),
     Bomb("kill-everyone", "every process that a signal reaches is killed", ()),
@@ -120,14 +120,14 @@ _OWN_IDS = "own uid range"
 _THE_HOST = "the host"
 
 ALLOWANCES: tuple[Bomb, ...] = (
-    Bomb("inotify", "nobody else can watch files", (100_000,), _OWN_IDS),
-    Bomb("terminals", "nobody else gets a terminal", (100_000,)),
-    Bomb("signals", "nobody else can queue signals or make timers", (1_000_000,), _OWN_IDS),
-    Bomb("queues", "nobody else gets a message queue", (100_000,), _OWN_IDS),
-    Bomb("locked-memory", "nobody else can lock memory", (100_000,)),
+    Bomb("inotify", "others cannot watch files", (100_000,), _OWN_IDS),
+    Bomb("terminals", "others get no terminal", (100_000,)),
+    Bomb("signals", "others cannot queue signals or create timers", (1_000_000,), _OWN_IDS),
+    Bomb("queues", "others get no message queue", (100_000,), _OWN_IDS),
+    Bomb("locked-memory", "others cannot lock memory", (100_000,)),
     Bomb("pipes", "others' pipes are made tiny", (2_000,), _OWN_IDS),
     Bomb("watches", "nobody else can wait for events", (200_000,), _OWN_IDS),
-    Bomb("in-flight", "nobody else can hand over descriptors", (200_000,), _OWN_IDS),
+    Bomb("in-flight", "others cannot pass descriptors", (200_000,), _OWN_IDS),
 )
 """Resources that the kernel limits per user or globally, and how many of them one sandbox requests."""
 

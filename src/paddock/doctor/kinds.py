@@ -26,23 +26,23 @@ class Exempt:
 
 _GUESTS_SETTINGS = Exempt("settings of the guest's kernel, without effect outside", ROOT)
 _GUESTS_SCHEDULER = Exempt("the guest's own scheduler")
-_GUESTS_NETWORK = Exempt("on the guest's own network, which leads nowhere")
-_GUEST_ENDS = Exempt("more than the guest's memory ends the guest alone; the next use starts it from its files", ROOT)
+_GUESTS_NETWORK = Exempt("on the guest's own network, which has no route outside")
+_GUEST_ENDS = Exempt("exceeding the guest's memory ends only the guest; its next use starts it from its files", ROOT)
 
 OF_A_GUEST: Mapping[str, Exempt] = {
-    "agent-memory-layout": Exempt("gVisor shows it to everybody inside"),
-    "agent-environment": Exempt("gVisor shows it to everybody inside; there is nothing but a PATH in it"),
-    "agent-descriptors": Exempt("gVisor lets them be followed; who has sudo can do as much"),
-    "agent-oom-score": Exempt("the guest's kernel keeps the number and kills nobody by it", ROOT),
-    "agent-settings": Exempt("files that the guest's kernel keeps and does nothing with", ROOT),
+    "agent-memory-layout": Exempt("gVisor shows it to all users inside"),
+    "agent-environment": Exempt("gVisor shows it to all users inside; it contains only a PATH"),
+    "agent-descriptors": Exempt("gVisor allows that; a user with sudo can do the same"),
+    "agent-oom-score": Exempt("the guest's kernel stores the number without using it", ROOT),
+    "agent-settings": Exempt("files that the guest's kernel stores without using them", ROOT),
     "users-own": Exempt("a guest needs no ids of its own inside: those outside are the sandbox's own range"),
     "users-foreign-ids": Exempt("ids inside are the guest's; outside it has the sandbox's own range", ROOT),
-    "filter-changed-call": Exempt("a tracer may do what its own program may not; behind both is the guest's kernel"),
-    "cgroup-tree": Exempt("control groups of the guest's kernel; the host's are around it", ROOT),
+    "filter-changed-call": Exempt("a tracer may do what its own program may not; the guest's kernel handles both"),
+    "cgroup-tree": Exempt("control groups of the guest's kernel; the host's limit the whole guest", ROOT),
     "device-fuse": Exempt("the guest's kernel has such a device itself"),
     "device-tunnel": Exempt("the guest's kernel has such a device itself, and no network behind it"),
     "device-permissions": Exempt("the guest's own device file", ROOT),
-    "proc-sysrq": Exempt("the guest's kernel has the file and does nothing", ROOT),
+    "proc-sysrq": Exempt("the guest's kernel has the file, without effect", ROOT),
     "proc-memory-settings": _GUESTS_SETTINGS,
     "proc-kernel-settings": _GUESTS_SETTINGS,
     "proc-network-settings": _GUESTS_SETTINGS,
@@ -53,7 +53,7 @@ OF_A_GUEST: Mapping[str, Exempt] = {
     "socket-transparent": _GUESTS_NETWORK,
     "network-interface-flags": Exempt("the guest's own loopback"),
     "file-api-agent-inside": Exempt("the agent's program, which is no secret"),
-    "file-api-agent-descriptors": Exempt("who has sudo can do as much", ROOT),
+    "file-api-agent-descriptors": Exempt("a user with sudo can do the same", ROOT),
     "bomb-memory": _GUEST_ENDS,
     "bomb-memory-file": _GUEST_ENDS,
     "bomb-shared-memory": _GUEST_ENDS,

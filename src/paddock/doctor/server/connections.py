@@ -37,7 +37,7 @@ async def silent(target: Target) -> str | None:
                 except httpx.TransportError as trouble:
                     problem = f"is not answered ({type(trouble).__name__})"
                 if problem:
-                    return f"beside {many} connections that say nothing, who has a key {problem}"
+                    return f"beside {many} idle connections, a user with a key {problem}"
     log = await asyncio.to_thread((target.home / "log").read_text, errors="replace")
     return "the server ran out of descriptors" if "Too many open files" in log else None
 

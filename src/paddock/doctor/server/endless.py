@@ -32,7 +32,7 @@ async def heads(target: Target) -> str | None:
             with contextlib.suppress(httpx.TimeoutException):
                 answer = await target.member.get(f"{app.path()}heads", timeout=RESPONSIVE_S)
                 return None if answer.is_server_error or app.answered(answer) else _not_shown(answer)
-            return "a server in a sandbox that never comes to its answer is waited for without end"
+            return "a server in a sandbox that never completes its response is waited for without limit"
 
         return await stalled(target, ask)
 

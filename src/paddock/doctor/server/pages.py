@@ -136,7 +136,7 @@ def on_its_own_host(answer: httpx.Response) -> str | None:
     if loose := [cookie for cookie in answer.headers.get_list("Set-Cookie") if not _is_confined(cookie)]:
         return f"an application sets a cookie beyond its own host: {loose[0]}"
     if answer.headers.get_list("Cross-Origin-Opener-Policy") != ["same-origin-allow-popups"]:
-        return "whoever opens a page of a sandbox keeps a hold on its window"
+        return "a page that opens a sandbox's page keeps a reference to its window"
     return None
 
 
@@ -152,7 +152,9 @@ def no_document(answer: httpx.Response) -> str | None:
     if answer.headers.get_list("X-Content-Type-Options") != ["nosniff"]:
         return f"a browser may guess what an answer on the API's origin is ({answer.request.url.path})"
     if answer.headers.get_list("Cross-Origin-Opener-Policy") != ["same-origin"]:
-        return f"whoever opens an answer on the API's origin keeps a hold on its window ({answer.request.url.path})"
+        return (
+            f"the opener of an answer on the API's origin keeps a reference to its window ({answer.request.url.path})"
+        )
     return None
 
 

@@ -81,9 +81,9 @@ async def unread(target: Target) -> str | None:
         health = await target.admin.get("/health", timeout=RESPONSIVE_S)
         held = _peak_bytes(target.pid) - before
     if health.status_code != httpx.codes.OK:
-        return f"beside answers that nobody reads others are told {health.status_code}"
+        return f"beside answers that are not read others are told {health.status_code}"
     if held > _MAX_HELD_BYTES:
-        return f"the server grew by {held >> 20} MB for answers that nobody reads"
+        return f"the server grew by {held >> 20} MB for answers that are not read"
     return None
 
 

@@ -14,7 +14,6 @@ from paddock.api.routes import (
     server,
     services,
     sockets,
-    templates,
     tools,
     watching,
 )
@@ -22,7 +21,7 @@ from paddock.api.routes import (
 # In matching order: fixed paths come before `/sandboxes/{sandbox_id}`.
 ROUTERS = (
     server.router,
-    templates.router,
+    server.templates,
     commands.router,
     code.router,
     sandboxes.router,

@@ -1,4 +1,4 @@
-"""The server's health and start page. Needs no key."""
+"""The server itself: health, start page, templates."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from paddock import __version__
-from paddock.api.openapi import failures, operation_id
-from paddock.models import Health, PoolStock
+from paddock.api.auth import Calling
+from paddock.api.openapi import failures, guarded_router, operation_id
+from paddock.models import Health, PoolStock, TemplateInfo, TemplateList
 from paddock.server.context import ServerContext
 
 router = APIRouter(tags=["server"], generate_unique_id_function=operation_id)
+templates = guarded_router("server", responses=failures())
 
 _HEALTH: dict[int | str, dict[str, Any]] = {
     **{status: failures()[status] for status in (400, 405)},
@@ -65,4 +67,17 @@ async def _health(request: Request, response: Response) -> Health:
         database_log_bytes=context.store.log_bytes,
         loop_stalls=context.watchdog.count,
         pool=None if stock is None else PoolStock(ready=stock.ready, wanted=stock.wanted),
+    )
+
+
+@templates.get("/templates")
+async def list_templates(caller: Calling) -> TemplateList:
+    """The templates of all providers of this server that respond; for `docker` these are images."""
+    found = await caller.context.controller.templates_by_provider()
+    return TemplateList(
+        templates=[
+            TemplateInfo(template_id=name, provider=provider, default=number == 0)
+            for provider, names in found.items()
+            for number, name in enumerate(names)
+        ]
     )

@@ -7,8 +7,8 @@ import base64
 import os
 from collections.abc import AsyncGenerator, Mapping
 
-from . import addons, outputs
-from .kernels import START_SECONDS, CannotStart, KernelEnded
+from . import outputs
+from .kernels import START_SECONDS, CannotStart, KernelEnded, missing, programs
 from .outputs import Output
 from .piped import REPORT, STDERR, PipedKernel, PipedProcess
 
@@ -19,7 +19,7 @@ _FLAGS = (
     "--add-opens=java.base/java.util=ALL-UNNAMED",  # for the variables of one execution
     "--add-modules=jdk.jshell",
 )
-_MISSING = addons.missing(
+_MISSING = missing(
     "JDK",
     "java",
     "`sudo apt-get update && sudo apt-get install -y default-jdk-headless` in the sandbox",
@@ -64,7 +64,7 @@ async def _greet(java: PipedProcess) -> None:
 
 def _program() -> str:
     """The `java` beside the first JShell found: a Java runtime without JDK has no JShell."""
-    for shell in addons.programs("java", "jshell"):
+    for shell in programs("java", "jshell"):
         program = os.path.join(os.path.dirname(os.path.realpath(shell)), "java")
         if os.access(program, os.X_OK):
             return program

@@ -1,13 +1,16 @@
-"""The interface of a kernel, for any language."""
+"""The interface of a kernel, for any language, and where languages that a template may lack are found."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 
 from .outputs import Output
 
 START_SECONDS = 60.0
+ADDONS = "/opt/paddock"
 
 
 class CannotStart(Exception):
@@ -47,3 +50,18 @@ class Kernel(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Kill the process."""
+
+
+def programs(addon: str, name: str) -> Iterator[str]:
+    """Paths of this program: on PATH, and in the add-on."""
+    if found := shutil.which(name):
+        yield found
+    if found := shutil.which(os.path.join(ADDONS, addon, "bin", name)):
+        yield found
+
+
+def missing(language: str, addon: str, otherwise: str) -> str:
+    return (
+        f"There is no {language} in this sandbox: run `paddock addon install {addon}` on the server (once, for all of "
+        f"its local sandboxes), or {otherwise}"
+    )

@@ -9,15 +9,14 @@ import signal
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 
-from . import addons
 from .fork_server_client import KernelProcess
 from .jupyter_kernel import JupyterKernel
-from .kernels import START_SECONDS, CannotStart
+from .kernels import START_SECONDS, CannotStart, missing, programs
 from .outputs import Output
 from .parent_death import die_with
 
 _HAS_KERNEL = 'quit(status = if (nzchar(system.file(package = "IRkernel"))) 0 else 3)'
-_MISSING = addons.missing(
+_MISSING = missing(
     "R with IRkernel",
     "r",
     "`sudo apt-get update && sudo apt-get install -y r-base-core r-cran-irkernel` in the sandbox",
@@ -82,7 +81,7 @@ def _is_value(output: Output) -> bool:
 async def _program() -> str:
     """The first R found that has IRkernel."""
     silent = ""
-    for program in addons.programs("r", "R"):
+    for program in programs("r", "R"):
         try:
             if await _has_kernel(program):
                 return program

@@ -30,8 +30,8 @@ class AgentAnswer(BaseModel):
     result: str = Field(description="Its last message.")
     session_id: str | None = Field(description="To continue in a later call.")
     steps: int = Field(description="How many tools it used.")
-    cost_usd: float | None = Field(description="Where it says so.")
-    result_file: str | None = Field(default=None, description="Where the whole answer is, if it was too long.")
+    cost_usd: float | None = Field(description="If it reports it.")
+    result_file: str | None = Field(default=None, description="File with the whole answer, if it was too long.")
 
 
 class AgentRun(ABC):

@@ -16,15 +16,13 @@ from paddock.tools.tool import ToolFailed, ToolKit, ToolReply
 
 kit = ToolKit("agents")
 
-Prompt = Annotated[
-    str, Field(min_length=1, max_length=500_000, description="What it should do, with all it must know.")
-]
-Where = Annotated[str, Field(description="Where it works.")]
+Prompt = Annotated[str, Field(min_length=1, max_length=500_000, description="The task, with all necessary context.")]
+Where = Annotated[str, Field(description="Working directory.")]
 Session = Annotated[
     str | None,
-    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$", description="Of a conversation to go on with."),
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$", description="A session to continue."),
 ]
-Model = Annotated[str | None, Field(pattern=r"^[^-\s]\S{0,99}$", description="Null: its own choice.")]
+Model = Annotated[str | None, Field(pattern=r"^[^-\s]\S{0,99}$", description="Null: its default.")]
 Seconds = Annotated[float, Field(gt=0, le=14_400, description="Seconds.")]
 
 _CLAUDE = "npm install -g --prefix ~/.local @anthropic-ai/claude-code"
@@ -94,7 +92,7 @@ async def claude_code(
     model: Model = None,
     permission_mode: Annotated[
         Literal["plan", "default", "acceptEdits", "bypassPermissions"] | None,
-        Field(description="What it may do unasked. Null: in a sandbox everything, else edits."),
+        Field(description="What it may do without asking. Null: everything in a sandbox, else edits."),
     ] = None,
     timeout: Seconds = 1800,
 ) -> ToolReply[AgentAnswer]:
@@ -131,7 +129,7 @@ async def codex(
     model: Model = None,
     access: Annotated[
         Literal["read-only", "workspace-write", "danger-full-access"] | None,
-        Field(description="What it may do. Null: in a sandbox everything, else write to cwd."),
+        Field(description="What it may do. Null: everything in a sandbox, else writing to cwd."),
     ] = None,
     timeout: Seconds = 1800,
 ) -> ToolReply[AgentAnswer]:
@@ -144,7 +142,7 @@ async def codex(
     argv = ["codex", "exec", "--json", "--skip-git-repo-check", "--sandbox", rights]
     argv += ["--model", model] if model else []
     argv += ["resume", session_id, "-"] if session_id else ["-"]
-    # Without credentials it tries in vain for minutes; with a provider of its own in its settings it may need none.
+    # Without credentials it retries for minutes; with its own provider in its settings it may need none.
     before = (
         'c="${CODEX_HOME:-$HOME/.codex}"; export CODEX_API_KEY="${CODEX_API_KEY:-$OPENAI_API_KEY}"; '
         '[ -n "$CODEX_API_KEY" ] || unset CODEX_API_KEY; '

@@ -58,7 +58,7 @@ class AddonStore:
         ``fresh``: build it again even if the cache has a package of this version.
         """
         say = ProgressReporter(recipe.steps, hear)
-        with self._alone() as root:
+        with self._locked() as root:
             addon_store = root / known(recipe.name)
             addon_store.mkdir(mode=0o755, exist_ok=True)
             draft = addon_store / f".{secrets.token_hex(4)}"
@@ -66,11 +66,11 @@ class AddonStore:
             try:
                 with say.measuring(draft):
                     made = self._made(recipe, draft, say, fresh)
-                size = _readable(draft)
+                size = _make_readable(draft)
                 note = {"version": made.version, "parts": dict(made.parts), "size": size}
                 (draft / _NOTE).write_text(json.dumps(note, indent=2) + "\n")
                 (draft / _NOTE).chmod(0o644)
-                _place(draft, addon_store / made.version)
+                _publish(draft, addon_store / made.version)
             finally:
                 _discard(draft)
             before = _current(addon_store)
@@ -96,14 +96,14 @@ class AddonStore:
         return made
 
     def remove(self, name: str) -> None:
-        with self._alone() as root:
+        with self._locked() as root:
             addon_store = root / known(name)
             if not addon_store.is_dir() or self.installed(name) is None:
                 raise errors.AddonNotFound(f"The add-on {name!r} is not installed.")
             _discard(addon_store)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[Path]:
+    def _locked(self) -> Iterator[Path]:
         """Hold the lock that serializes changes of the store."""
         lay_out(self._root)
         lock = os.open(self._root / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -125,7 +125,7 @@ def known(name: str) -> str:
     return name
 
 
-def _place(draft: Path, target: Path) -> None:
+def _publish(draft: Path, target: Path) -> None:
     """Rename the new version to its final name, replacing an older build of the same version."""
     old = target.with_name(f".{secrets.token_hex(4)}")
     with contextlib.suppress(FileNotFoundError):
@@ -157,7 +157,7 @@ def _discard(path: Path) -> None:
         shutil.rmtree(gone)
 
 
-def _readable(folder: Path) -> int:
+def _make_readable(folder: Path) -> int:
     """Make all files readable by everybody and remove setuid bits. Returns the size in bytes."""
     size = 0
     for place, folders, names in os.walk(folder):

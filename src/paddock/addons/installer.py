@@ -32,29 +32,29 @@ def main() -> None:
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--fresh", action="store_true")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, _exit)
     os.nice(_NICE)
     addon_store = AddonStore(options.home / "addons", Cache(default_folder()))
     try:
         made = addon_store.install(recipe(options.name, full=options.full), _hear, fresh=options.fresh)
-        _say(installed={"version": made.version})
+        _print(installed={"version": made.version})
     except PaddockError as error:
-        _say(error={"code": error.code, "status": error.status, "message": error.message})
+        _print(error={"code": error.code, "status": error.status, "message": error.message})
     except OSError as error:
         failed = AddonFailed(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-        _say(error={"code": failed.code, "status": failed.status, "message": failed.message})
+        _print(error={"code": failed.code, "status": failed.status, "message": failed.message})
 
 
 def _hear(progress: Progress) -> None:
-    _say(progress=asdict(replace(progress, detail=progress.detail[:_MAX_DETAIL])))
+    _print(progress=asdict(replace(progress, detail=progress.detail[:_MAX_DETAIL])))
 
 
-def _say(**said: Any) -> None:
+def _print(**said: Any) -> None:
     sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()
 
 
-def _leave(number: int, frame: object) -> NoReturn:
+def _exit(number: int, frame: object) -> NoReturn:
     """Exit through all ``finally`` blocks, which end programs and delete incomplete files."""
     raise SystemExit(128 + number)
 

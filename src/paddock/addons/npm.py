@@ -32,7 +32,7 @@ def lock(name: str) -> str:
     return files("paddock.addons").joinpath("locks", name, "package-lock.json").read_text()
 
 
-def again(folder: Path, say: ProgressReporter) -> None:
+def install_nested(folder: Path, say: ProgressReporter) -> None:
     """Install a package's own dependencies by the versions and checksums of the lock file that it contains."""
     # Not `ci`, which rejects code-server's lock because it omits packages that its build excluded.
     run([require(), "install", "--omit=dev", "--ignore-scripts", *_QUIET], folder, say)

@@ -49,9 +49,9 @@ class VsCode:
         server = folder / "node_modules/code-server"
         workbench = server / "lib/vscode"
         say.step("getting the packages of the workbench")
-        npm.again(workbench, say)
+        npm.install_nested(workbench, say)
         say.step("getting the packages of its extensions")
-        npm.again(workbench / "extensions", say)
+        npm.install_nested(workbench / "extensions", say)
         _compile(folder, workbench, say)
         for name, target in _LINKS.items():
             (workbench / name).unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from paddock import __version__, errors, ids
 from paddock.api import docs_page, openapi
 from paddock.api.auth import RateLimiter
 from paddock.api.builtin_ports import BuiltinPorts
-from paddock.api.compat.daytona.app import leave_daytona, mount_daytona
+from paddock.api.compat.daytona.app import close_daytona, mount_daytona
 from paddock.api.compat.daytona.errors import daytona_response
 from paddock.api.compat.e2b.app import envd_app, mount_e2b
 from paddock.api.compat.e2b.errors import e2b_response
@@ -53,7 +53,7 @@ def create_app(settings: Settings | None = None, *, context: ServerContext | Non
             yield
         finally:
             app.state.stopping.set()
-            await leave_daytona(app)
+            await close_daytona(app)
             await mcp.close()
             await context.close()
 

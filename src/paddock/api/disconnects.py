@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 T = TypeVar("T")
 
 
-async def unless_left(request: Request, work: Coroutine[Any, Any, T]) -> T:
+async def until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """The result of the work, which is cancelled when the client disconnects. For requests whose body was read."""
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(_disconnected(request))

@@ -74,7 +74,7 @@ class RequestMiddleware:
         except WebSocketDisconnect:
             pass  # the client disconnected while the response was sent
         except Exception as problem:  # noqa: BLE001 (the last catch: what nobody knew is logged with its traceback)
-            await self._last_catch(problem, scope, receive, exchange)
+            await self._answer_uncaught(problem, scope, receive, exchange)
         finally:
             holding.release()
             self._note(scope, exchange, time.perf_counter() - began)
@@ -99,7 +99,7 @@ class RequestMiddleware:
     def _tell(self, kind: str, left_out: int) -> None:
         self._log.info("refused requests left out", status=int(kind), count=left_out)
 
-    async def _last_catch(self, problem: Exception, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
+    async def _answer_uncaught(self, problem: Exception, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         error = as_error(problem)
         if error.status == 500:
             self._log.error("unexpected failure", request_id=exchange.request_id, exc_info=problem)

@@ -53,7 +53,7 @@ async def receive_text(websocket: WebSocket) -> str:
     return text
 
 
-async def converse(outgoing: Coroutine[Any, Any, None], incoming: Coroutine[Any, Any, None]) -> None:
+async def run_both(outgoing: Coroutine[Any, Any, None], incoming: Coroutine[Any, Any, None]) -> None:
     """Run both directions concurrently until one ends; the other is then cancelled and awaited."""
     tasks = {asyncio.create_task(outgoing), asyncio.create_task(incoming)}
     try:

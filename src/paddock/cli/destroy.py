@@ -40,7 +40,7 @@ def destroy(
             held.enter_context(server)
         try:
             inventory = asyncio.run(take_inventory(settings))
-            confirm(session, yes, _what_goes(inventory, server))
+            confirm(session, yes, _summary(inventory, server))
             if server is not None:
                 stop(server, settings)
             ensure_free(settings)
@@ -59,7 +59,7 @@ def destroy(
     session.answer(document, lambda: _tell(inventory, count))
 
 
-def _what_goes(inventory: HomeInventory, server: ServerProcess | None) -> str:
+def _summary(inventory: HomeInventory, server: ServerProcess | None) -> str:
     lines = [f"This removes everything of Paddock in {inventory.home}, and cannot be undone:"]
     if server is not None:
         lines.append(f"- the server (process {server.pid}) is stopped")

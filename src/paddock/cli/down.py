@@ -46,10 +46,10 @@ def down(
     with server, _client(server, settings) as client:
         deleted = 0
         if sandboxes:
-            count = len(_living(client))
+            count = len(_live_sandboxes(client))
             confirm(session, yes, f"This deletes {_sandboxes(count)} with all their files, and stops the server.")
             deleted = _delete_all(client)
-        left = _left(client)
+        left = _count_by_state(client)
         stop(server, settings)
     document = {"success": True, "stopped": server.pid, "deleted": deleted, "left": left}
     session.answer(document, lambda: _tell(server, deleted, left))
@@ -102,7 +102,7 @@ def _client(server: ServerProcess, settings: Settings) -> SyncSandboxClient:
         return SyncSandboxClient(server.url, api_key=key)
 
 
-def _living(client: SyncSandboxClient) -> list[Any]:
+def _live_sandboxes(client: SyncSandboxClient) -> list[Any]:
     """Live sandboxes of this home. Servers that share a database have sandboxes of their own, which are not deleted."""
     return list(client.iter_sandboxes(here=True))
 
@@ -116,7 +116,7 @@ def _delete_all(client: SyncSandboxClient) -> int:
             client.delete_sandbox(sandbox_id)
 
     for _ in range(_MAX_ROUNDS):
-        found = [box.sandbox_id for box in _living(client)]
+        found = [box.sandbox_id for box in _live_sandboxes(client)]
         if not found:
             return len(deleted)
         with ThreadPoolExecutor(_MAX_CONCURRENT_DELETES) as pool:
@@ -125,10 +125,10 @@ def _delete_all(client: SyncSandboxClient) -> int:
     raise Conflict("Sandboxes are made as fast as they are deleted. The server runs on; try again.")
 
 
-def _left(client: SyncSandboxClient) -> dict[str, int] | None:
+def _count_by_state(client: SyncSandboxClient) -> dict[str, int] | None:
     """Number of sandboxes that keep running, by state. None if the server does not answer: the stop goes on anyway."""
     try:
-        return dict(Counter(box.status.value for box in _living(client)))
+        return dict(Counter(box.status.value for box in _live_sandboxes(client)))
     except PaddockError:
         return None
 

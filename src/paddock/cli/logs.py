@@ -67,7 +67,7 @@ def logs(
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredOutput:
     """The stored output of both streams, and the offset at which each ends."""
 
     stdout: bytes
@@ -76,8 +76,8 @@ class _Kept:
     stderr_end: int
     missing: int
 
-    def last_lines(self, count: int) -> _Kept:
-        return _Kept(
+    def last_lines(self, count: int) -> _StoredOutput:
+        return _StoredOutput(
             _last_lines(self.stdout, count), _last_lines(self.stderr, count), self.stdout_end, self.stderr_end, 0
         )
 
@@ -88,7 +88,7 @@ class _Kept:
     def show(self) -> None:
         _write("stdout", self.stdout)
         _write("stderr", self.stderr)
-        _own_up(self.missing)
+        _warn_of_loss(self.missing)
 
 
 def _find(processes: Sequence[Process], sandbox_id: str, named: str | None) -> Process | None:
@@ -106,7 +106,7 @@ def _find(processes: Sequence[Process], sandbox_id: str, named: str | None) -> P
     )
 
 
-def _read(client: SyncSandboxClient, sandbox_id: str, process: Process) -> _Kept:
+def _read(client: SyncSandboxClient, sandbox_id: str, process: Process) -> _StoredOutput:
     """All output stored so far. Output written during the call may be missing."""
     stdout, stderr = bytearray(), bytearray()
     stdout_end = stderr_end = missing = 0
@@ -119,7 +119,7 @@ def _read(client: SyncSandboxClient, sandbox_id: str, process: Process) -> _Kept
         stdout_end, stderr_end = part.stdout_offset, part.stderr_offset
         whole = stdout_end >= process.stdout_size and stderr_end >= process.stderr_size
         if part.eof or whole or not went_on:
-            return _Kept(bytes(stdout), bytes(stderr), stdout_end, stderr_end, missing)
+            return _StoredOutput(bytes(stdout), bytes(stderr), stdout_end, stderr_end, missing)
 
 
 def _follow(session: CliSession, sandbox_id: str, process: Process, stdout_offset: int, stderr_offset: int) -> None:
@@ -137,7 +137,7 @@ def _follow(session: CliSession, sandbox_id: str, process: Process, stdout_offse
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     if not session.json:
-        _own_up(missing)
+        _warn_of_loss(missing)
 
 
 def _write(stream: str, data: bytes) -> None:
@@ -147,7 +147,7 @@ def _write(stream: str, data: bytes) -> None:
     file.flush()
 
 
-def _own_up(missing: int) -> None:
+def _warn_of_loss(missing: int) -> None:
     if missing:
         output.note(f"Warning: {output.size(missing)} of output are missing here: a sandbox keeps the latest of it.")
 

@@ -113,18 +113,18 @@ class StreamOperation(Generic[P, T]):
 def _method(build: Callable[..., Any], client: Any, run: str) -> Callable[..., Any]:
     if client is None:
         return build
-    carry_out = getattr(client, run)
-    if inspect.iscoroutinefunction(carry_out):
+    run_steps = getattr(client, run)
+    if inspect.iscoroutinefunction(run_steps):
 
         @functools.wraps(build)
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            return await carry_out(build(*map(by_id, args), **{name: by_id(each) for name, each in kwargs.items()}))
+            return await run_steps(build(*map(by_id, args), **{name: by_id(each) for name, each in kwargs.items()}))
 
         return awaited
 
     @functools.wraps(build)
     def plain(*args: Any, **kwargs: Any) -> Any:
-        return carry_out(build(*map(by_id, args), **{name: by_id(each) for name, each in kwargs.items()}))
+        return run_steps(build(*map(by_id, args), **{name: by_id(each) for name, each in kwargs.items()}))
 
     return plain
 
@@ -203,7 +203,7 @@ def ask(call: ApiCall[T]) -> Steps[T]:
     return answer
 
 
-def carry_out(client: RunsSync, steps: Steps[T]) -> T:
+def run_steps(client: RunsSync, steps: Steps[T]) -> T:
     answer: Any = None
     while True:
         try:
@@ -217,7 +217,7 @@ def carry_out(client: RunsSync, steps: Steps[T]) -> T:
             answer = error
 
 
-async def carry_out_async(client: RunsAsync, steps: Steps[T]) -> T:
+async def run_steps_async(client: RunsAsync, steps: Steps[T]) -> T:
     answer: Any = None
     while True:
         try:

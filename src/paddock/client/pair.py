@@ -12,7 +12,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from paddock.client.asynchronous import SandboxClient
-from paddock.client.call import Steps, carry_out, carry_out_async
+from paddock.client.call import Steps, run_steps, run_steps_async
 from paddock.client.connection import HttpConnection
 from paddock.client.synchronous import SyncSandboxClient
 
@@ -69,10 +69,10 @@ class ClientPair:
             return client
 
     def run(self, steps: Steps[T]) -> T:
-        return carry_out(self.plain(), steps)
+        return run_steps(self.plain(), steps)
 
     async def run_async(self, steps: Steps[T]) -> T:
-        return await carry_out_async(self.here(), steps)
+        return await run_steps_async(self.here(), steps)
 
     def close(self) -> None:
         """Close the sync client. Async clients are closed by ``aclose``, or with their event loops."""

@@ -41,7 +41,7 @@ class Tries:
 
     def pause_after(self, error: PaddockError) -> float | None:
         """Seconds to wait before the next try; None if there is none."""
-        if self._done >= self._retries or not worth_repeating(error, self._repeat):
+        if self._done >= self._retries or not is_retryable(error, self._repeat):
             return None
         pause = backoff(self._done, error.retry_after)
         if self._now() + pause >= self._deadline:
@@ -55,7 +55,7 @@ class Tries:
         self._deadline = self._now() + self._patience
 
 
-def worth_repeating(error: PaddockError, repeat: Repeat) -> bool:
+def is_retryable(error: PaddockError, repeat: Repeat) -> bool:
     if isinstance(error, ServerUnreachable) and not isinstance(error, AnswerLost):
         return True
     if repeat is Repeat.UNSENT or isinstance(error, ProviderRefused):

@@ -129,7 +129,7 @@ class PaddockSandbox(BaseSandbox):
         return [self._run(filing.upload_one(self.id, path, content, self._user)) for path, content in files]
 
     async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        return await self._side_by_side(
+        return await self._concurrently(
             [filing.upload_one(self.id, path, content, self._user) for path, content in files]
         )
 
@@ -137,7 +137,7 @@ class PaddockSandbox(BaseSandbox):
         return [self._run(filing.download_one(self.id, path, self._user)) for path in paths]
 
     async def adownload_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        return await self._side_by_side([filing.download_one(self.id, path, self._user) for path in paths])
+        return await self._concurrently([filing.download_one(self.id, path, self._user) for path in paths])
 
     # Connections
 
@@ -164,7 +164,7 @@ class PaddockSandbox(BaseSandbox):
     async def _arun(self, steps: Steps[T]) -> T:
         return await self._clients.run_async(steps)
 
-    async def _side_by_side(self, many: list[Steps[T]]) -> list[T]:
+    async def _concurrently(self, many: list[Steps[T]]) -> list[T]:
         room = asyncio.Semaphore(_MAX_TRANSFERS)
 
         async def one(steps: Steps[T]) -> T:

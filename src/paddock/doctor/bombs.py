@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from paddock import errors
 from paddock.doctor.attempts import AttemptOutcome, Verdict
-from paddock.doctor.canaries import unharmed
+from paddock.doctor.canaries import harm_to_host
 from paddock.doctor.suite import PROBE, RESOURCES, Suite, TestSandbox, probe_program
 
 SECONDS = "SECONDS"
@@ -132,20 +132,20 @@ ALLOWANCES: tuple[Bomb, ...] = (
 """Resources that the kernel limits per user or globally, and how many of them one sandbox requests."""
 
 
-async def explode(suite: Suite, box: TestSandbox, bomb: Bomb) -> AttemptOutcome:
+async def run_bomb(suite: Suite, box: TestSandbox, bomb: Bomb) -> AttemptOutcome:
     """Run a bomb in ``box``. The result depends on its effect on the host, the neighbour and, afterwards, itself."""
     if (missing := await _missing(suite, bomb)) is not None:
         return _outcome(bomb.name, Verdict.NOT_TRIED, missing)
     if (program := await _program(box, bomb)) is None:
         return _outcome(bomb.name, Verdict.NOT_TRIED, f"the template has no {' or '.join(bomb.programs)}")
     calm = await _pulse(suite, program, _CALM_COMMANDS)
-    attack = asyncio.create_task(_let_off(box, _words(bomb, _SECONDS * suite.kind.slowness, program)))
+    attack = asyncio.create_task(_run(box, _words(bomb, _SECONDS * suite.kind.slowness, program)))
     pulse = await _pulse(suite, program, 1, attack)
     code, said = await attack
     detail = f"{said if said and (bomb.counts or code == _SANDBOX_ENDED) else bomb.danger}; {pulse}"
     if bomb.counts and code in (1, 2):
         return _outcome(bomb.name, Verdict.NOT_REFUSED if code == 1 else Verdict.NOT_TRIED, detail)
-    trouble = pulse.trouble(calm) or unharmed(suite.canaries) or await _recovered(box)
+    trouble = pulse.trouble(calm) or harm_to_host(suite.canaries) or await _recovered(box)
     if trouble is not None:
         return _outcome(bomb.name, Verdict.NOT_REFUSED, f"{trouble}; {detail}")
     if code == _SANDBOX_ENDED:
@@ -159,7 +159,7 @@ def _words(bomb: Bomb, seconds: int, program: str) -> list[str]:
     return [PROBE, "run", bomb.name, *(str(seconds if word == SECONDS else word) for word in bomb.words)]
 
 
-async def _let_off(box: TestSandbox, words: list[str]) -> tuple[int | None, str]:
+async def _run(box: TestSandbox, words: list[str]) -> tuple[int | None, str]:
     """The exit code and last output line of the bomb."""
     try:
         info, output = await box.run(*words, user="root")

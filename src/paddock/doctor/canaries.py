@@ -28,7 +28,7 @@ Canaries = Mapping[str, str | None]
 
 
 @contextlib.asynccontextmanager
-async def set_out(server_folder: Path) -> AsyncIterator[Canaries]:
+async def place_canaries(server_folder: Path) -> AsyncIterator[Canaries]:
     """Create all canaries for the duration of the context. ``server_folder``: where the sandboxes are stored."""
     secret = secrets.token_hex(12)
     with _files(secret) as files, _in_environment(secret):
@@ -36,7 +36,7 @@ async def set_out(server_folder: Path) -> AsyncIterator[Canaries]:
             yield {**_facts(server_folder), **_handle(Path(files["file"])), **files, **facts}
 
 
-def unharmed(canaries: Canaries) -> str | None:
+def harm_to_host(canaries: Canaries) -> str | None:
     """What was changed on the host, or None: the file is unchanged, no file was added, and the process lives."""
     folder, file = Path(str(canaries["folder"])), Path(str(canaries["file"]))
     if file.read_text() != f"{canaries['secret']}\n":

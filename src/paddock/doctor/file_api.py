@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from paddock import errors
 from paddock.doctor.attempts import USERS, AttemptOutcome, Verdict
-from paddock.doctor.canaries import unharmed
+from paddock.doctor.canaries import harm_to_host
 from paddock.doctor.suite import PROBE, Suite, TestSandbox
 from paddock.machine.base import Machine
 
@@ -128,7 +128,7 @@ async def _waiting(trial: Trial) -> str | None:
 
 
 async def _writing(trial: Trial) -> str | None:
-    """``unharmed`` checks the host afterwards."""
+    """``harm_to_host`` checks the host afterwards."""
     up = "/.." * 12
     link = await trial.link(trial.host_file, "link")
     magic = await trial.link(f"/proc/1/root{trial.host_file}", "magic")
@@ -275,7 +275,7 @@ async def attack(suite: Suite, box: TestSandbox, name: str, user: str) -> Attemp
     secret = str(suite.canaries["secret"]).encode()
     trial = Trial(box, machine, folder, user, str(suite.canaries["file"]), secret)
     problem = await FILE_ATTACKS[name][1](trial)
-    if (harm := unharmed(suite.canaries)) is not None:
+    if (harm := harm_to_host(suite.canaries)) is not None:
         return AttemptOutcome(f"{name}-by-{user}", user, Verdict.NOT_REFUSED, harm)
     if problem is not None:
         return suite.judge(name, AttemptOutcome(f"{name}-by-{user}", user, Verdict.NOT_REFUSED, problem))

@@ -8,7 +8,7 @@ from functools import partial
 
 from paddock import errors
 from paddock.doctor.attempts import AttemptOutcome, cases
-from paddock.doctor.bombs import ALLOWANCES, BOMBS, exhaust, explode
+from paddock.doctor.bombs import ALLOWANCES, BOMBS, exhaust, run_bomb
 from paddock.doctor.catalogue import GROUPS
 from paddock.doctor.checks import Diagnosis
 from paddock.doctor.file_api import attack, file_cases
@@ -112,4 +112,4 @@ def _steps(suite: Suite, box: TestSandbox) -> Iterator[Callable[[], Awaitable[At
     for bomb in ALLOWANCES:
         yield partial(exhaust, suite, box, bomb)
     for bomb in BOMBS:
-        yield partial(explode, suite, box, bomb)
+        yield partial(run_bomb, suite, box, bomb)

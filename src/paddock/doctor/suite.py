@@ -14,7 +14,7 @@ from pathlib import Path
 
 from paddock import errors
 from paddock.doctor.attempts import Attempt, AttemptOutcome, Case, Verdict
-from paddock.doctor.canaries import Canaries, set_out, unharmed
+from paddock.doctor.canaries import Canaries, harm_to_host, place_canaries
 from paddock.doctor.kinds import SandboxKind
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.machine.base import Machine, ProcessInfo, ProcessSpec
@@ -95,7 +95,7 @@ class Suite:
 
     async def begin(self, server_folder: Path) -> None:
         self.neighbour = await self.new_box()
-        await self._settle(self.neighbour)
+        await self._set_up_other(self.neighbour)
         self._boxes[EgressMode.PROXY] = await self.new_box()
         try:
             self._boxes[EgressMode.FULL] = await self.new_box(EgressMode.FULL)
@@ -160,9 +160,9 @@ class Suite:
             name = str(self.canaries[attempt.leaves])
             for place in (place for place in _SYSTEM if Path(place, name).exists()):
                 return f"a file was made in the host's {place}"
-        return unharmed(self.canaries)
+        return harm_to_host(self.canaries)
 
-    async def _settle(self, box: TestSandbox) -> None:
+    async def _set_up_other(self, box: TestSandbox) -> None:
         """Set up another sandbox with files, a process, a port, a socket and shared memory, each with its own
         secret."""
         secret, key = secrets.token_hex(12), str(secrets.randbelow(1 << 24) + 1)
@@ -197,7 +197,7 @@ async def opened(kind: SandboxKind) -> AsyncIterator[Suite]:
         root = Path(folder, provider.name)
         await provider.start()
         try:
-            async with set_out(root) as canaries:
+            async with place_canaries(root) as canaries:
                 suite = Suite(provider, canaries, kind)
                 try:
                     await suite.begin(root)

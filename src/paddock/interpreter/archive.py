@@ -94,10 +94,10 @@ def _name(kind: str, fingerprint: str) -> str:
 
 
 def _add(tar: tarfile.TarFile, source: Source, scratch: Path) -> None:
-    tar.add(source.path, source.place, recursive=False, filter=_anybodys)
+    tar.add(source.path, source.place, recursive=False, filter=_without_owner)
     if source.path.suffix == ".py" and (compiled := _bytecode(source.path, scratch)):
         place = importlib.util.cache_from_source(source.place)
-        tar.add(compiled, place, recursive=False, filter=_anybodys)
+        tar.add(compiled, place, recursive=False, filter=_without_owner)
 
 
 def _bytecode(path: Path, scratch: Path) -> Path | None:
@@ -113,7 +113,7 @@ def _bytecode(path: Path, scratch: Path) -> Path | None:
     return made
 
 
-def _anybodys(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     entry.mode = 0o644

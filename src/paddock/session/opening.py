@@ -95,7 +95,7 @@ def open_session(session_id: str, user_id: str, options: SandboxOptions) -> Step
     for attempt in range(_TRIES):
         box = yield from _oldest(session_id, user_id, owner_id)
         if box is None:
-            made = yield from _made(session_id, user_id, options)
+            made = yield from _create(session_id, user_id, options)
             box = (yield from _oldest(session_id, user_id, owner_id)) or made
             if box.sandbox_id == made.sandbox_id:
                 return made
@@ -122,7 +122,7 @@ def _oldest(session_id: str, user_id: str, owner_id: str) -> Steps[Sandbox | Non
             return min(found, key=lambda box: (box.created_at, box.sandbox_id), default=None)
 
 
-def _made(session_id: str, user_id: str, options: SandboxOptions) -> Steps[Sandbox]:
+def _create(session_id: str, user_id: str, options: SandboxOptions) -> Steps[Sandbox]:
     wanted: dict[str, Any] = {
         **options,
         "metadata": {**(options.get("metadata") or {}), SESSION: session_id},

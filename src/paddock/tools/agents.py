@@ -48,7 +48,7 @@ class AgentRun(ABC):
         """Process one line. Returns a progress message, if there is one."""
 
 
-async def converse(
+async def run_agent(
     ctx: ToolContext,
     conversation: AgentRun,
     argv: Sequence[str],

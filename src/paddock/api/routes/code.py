@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import Path, Request, Response
 
 from paddock.api.auth import Calling
-from paddock.api.disconnects import unless_left
+from paddock.api.disconnects import until_disconnect
 from paddock.api.openapi import guarded_router
 from paddock.api.params import SandboxIdHere
 from paddock.api.sse import EVENTS, READY, EventStream, ServerSentEvent
@@ -51,7 +51,7 @@ async def run_code(body: RunCode, request: Request, caller: Calling) -> Response
     code = caller.context.code
     if body.stream or request.headers.get("accept", "").startswith("text/event-stream"):
         return await EventStream.open(_events(code.stream(caller.who, body)), request)
-    result = await unless_left(request, code.run(caller.who, body))
+    result = await until_disconnect(request, code.run(caller.who, body))
     return Response(result.model_dump_json(), media_type="application/json")
 
 

@@ -22,7 +22,7 @@ from paddock.api.frames import (
     read_frame,
 )
 from paddock.api.params import Offset, check_process_id
-from paddock.api.sockets import converse
+from paddock.api.sockets import run_both
 from paddock.machine.base import ProcessInfo
 from paddock.models import Command, SandboxPath, StartProcess, Terminal, UserName
 from paddock.runtime.attachment import ProcessAttachment
@@ -56,7 +56,7 @@ async def process_socket(
 
     async with caller.context.commands.attach(caller.who, sandbox_id, process_id) as attachment:
         await websocket.accept()
-        await converse(outgoing(attachment), _incoming(websocket, attachment))
+        await run_both(outgoing(attachment), _incoming(websocket, attachment))
     await _close(websocket)
 
 
@@ -100,7 +100,7 @@ async def terminal_socket(
     async with caller.context.commands.attach(caller.who, sandbox_id, process_id) as attachment:
         await websocket.accept()
         await websocket.send_json({"type": "ready", "process_id": process_id})
-        await converse(outgoing(attachment), _incoming(websocket, attachment))
+        await run_both(outgoing(attachment), _incoming(websocket, attachment))
     await _close(websocket)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Path, Request, Response
 
 from paddock.api.auth import Calling
-from paddock.api.disconnects import unless_left
+from paddock.api.disconnects import until_disconnect
 from paddock.api.openapi import guarded_router
 from paddock.api.params import SandboxIdHere
 from paddock.models import CallTool, ToolInfo, ToolList, ToolPicture, ToolResult
@@ -32,7 +32,7 @@ async def call_tool(
 ) -> Response:
     """Call one tool and answer when it has ended. A failing tool is an answer: see `failed`."""
     called = caller.context.tools.call(caller.who, sandbox_id, tool, body.arguments)
-    outcome = await unless_left(request, called)
+    outcome = await until_disconnect(request, called)
     result = ToolResult(
         sandbox_id=sandbox_id,
         tool=tool,

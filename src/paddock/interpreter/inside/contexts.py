@@ -71,8 +71,8 @@ class Context:
             self._running = execution
             try:
                 # That a kernel has ended may only be noticed here; then the code has not started yet.
-                if not await execution.carry_out(await self.ready(), code, env, again=True):
-                    await execution.carry_out(await self.ready(), code, env)
+                if not await execution.run_on(await self.ready(), code, env, again=True):
+                    await execution.run_on(await self.ready(), code, env)
             finally:
                 self._running = None
 

@@ -28,7 +28,7 @@ class Execution:
         self._abandoned = False
         self._task: asyncio.Task[None] = asyncio.ensure_future(self._whole(run))
 
-    async def carry_out(self, kernel: Kernel, code: str, env: Mapping[str, str], *, again: bool = False) -> bool:
+    async def run_on(self, kernel: Kernel, code: str, env: Mapping[str, str], *, again: bool = False) -> bool:
         """Called by the context when this execution's turn comes. With ``again``, a kernel that ended before the code
         started is not an error yet: returns False, and the caller tries another kernel."""
         if self._abandoned:

@@ -36,12 +36,12 @@ def main(options: Namespace) -> None:
     try:
         from . import ipython  # noqa: F401 (the point of it: forked kernels have it already)
     except ImportError as problem:
-        _say(orders, {"failed": f"{type(problem).__name__}: {problem}"})
+        _send(orders, {"failed": f"{type(problem).__name__}: {problem}"})
         return
     # Excluded from garbage collection in the kernels, so that these pages stay shared.
     gc.collect()
     gc.freeze()
-    _say(orders, {"ready": True})
+    _send(orders, {"ready": True})
     _ForkServer(orders).run()
 
 
@@ -64,7 +64,7 @@ class _ForkServer:
                 self._reap()
             if self._orders in readable:
                 for order in self._read():
-                    _say(self._orders, {"order": order["order"], "pid": self._fork(order)})
+                    _send(self._orders, {"order": order["order"], "pid": self._fork(order)})
 
     def _read(self) -> list[dict[str, Any]]:
         data = self._orders.recv(65536)
@@ -81,7 +81,7 @@ class _ForkServer:
                 return
             if pid == 0:
                 return
-            _say(self._orders, {"ended": pid, "status": status})
+            _send(self._orders, {"ended": pid, "status": status})
 
     def _fork(self, order: dict[str, Any]) -> int:
         fork_server = os.getpid()
@@ -118,5 +118,5 @@ def _become_kernel(connection_file: str, cwd: str) -> None:
     os._exit(0)
 
 
-def _say(orders: socket.socket, said: dict[str, Any]) -> None:
+def _send(orders: socket.socket, said: dict[str, Any]) -> None:
     orders.sendall(json.dumps(said).encode() + b"\n")

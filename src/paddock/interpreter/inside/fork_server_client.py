@@ -89,25 +89,25 @@ class ForkServerProcess:
     async def _listen(self) -> None:
         try:
             while line := await self._reader.readline():
-                self._hear(json.loads(line))
+                self._handle(json.loads(line))
         except ConnectionError:
             pass  # it was killed while writing a message
         finally:
-            self._over()
+            self._end_all()
         await self._process.wait()
 
-    def _hear(self, said: dict[str, Any]) -> None:
+    def _handle(self, said: dict[str, Any]) -> None:
         if "ended" in said:
             child = self._children.pop(said["ended"], None)
             if child is not None:
-                child.ended.set_result(_how(said["status"]))
+                child.ended.set_result(_exit_reason(said["status"]))
             return
         child = self._children[said["pid"]] = KernelProcess(said["pid"])
         born = self._orders.pop(said["order"])
         if not born.done():
             born.set_result(child)
 
-    def _over(self) -> None:
+    def _end_all(self) -> None:
         """All kernels have ended with the fork server."""
         self.gone = True
         self._writer.close()
@@ -119,7 +119,7 @@ class ForkServerProcess:
             child.ended.set_result("the parent of all Python kernels ended")
 
 
-def _how(status: int) -> str:
+def _exit_reason(status: int) -> str:
     if os.WIFSIGNALED(status):
         return f"its kernel was ended by {signal.Signals(os.WTERMSIG(status)).name}"
     return f"its kernel ended with exit code {os.WEXITSTATUS(status)}"

@@ -30,7 +30,7 @@ class JavaKernel(PipedKernel):
     async def start(self) -> None:
         java = await self._spawn([_program(), *_FLAGS, _PROGRAM, "{orders}", "{reports}"])
         try:
-            await asyncio.wait_for(_greet(java), START_SECONDS)
+            await asyncio.wait_for(_wait_ready(java), START_SECONDS)
         except asyncio.TimeoutError:
             raise CannotStart("The Java kernel did not start in time") from None
 
@@ -47,9 +47,9 @@ class JavaKernel(PipedKernel):
         return ([], True) if kind == "done" else ([_output(kind, [_text(part) for part in parts])], False)
 
 
-async def _greet(java: PipedProcess) -> None:
+async def _wait_ready(java: PipedProcess) -> None:
     last = ""
-    said = java.carry_out(b"")
+    said = java.request(b"")
     try:
         async for where, text in said:
             if where == REPORT:

@@ -67,9 +67,9 @@ class JupyterKernel(Kernel):
         )
         self._child = await self.spawn(connection_file)
         self._client = _client(connection_file)
-        self._hearing = [asyncio.ensure_future(each) for each in (self._hear(), self._ignore_replies())]
+        self._hearing = [asyncio.ensure_future(each) for each in (self._receive(), self._ignore_replies())]
         try:
-            await asyncio.wait_for(self._greet(), START_SECONDS)
+            await asyncio.wait_for(self._handshake(), START_SECONDS)
         except asyncio.TimeoutError:
             raise CannotStart(f"The {self.language} kernel did not start in time") from None
         except KernelEnded as problem:
@@ -127,7 +127,7 @@ class JupyterKernel(Kernel):
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def _greet(self) -> None:
+    async def _handshake(self) -> None:
         """Repeat until the kernel has answered: messages published before our subscription is active are lost."""
         assert self._child is not None
         while True:
@@ -145,7 +145,7 @@ class JupyterKernel(Kernel):
         self._client.shell_channel.send(message)
         return self._asked
 
-    async def _hear(self) -> None:
+    async def _receive(self) -> None:
         """Read all messages that the kernel publishes. Messages of earlier requests, such as the output of a background
         thread, are discarded, so that their sender is not blocked."""
         while True:

@@ -72,13 +72,13 @@ class PipedProcess:
                 os.close(descriptor)
         self._ended = asyncio.ensure_future(self._process.wait())
 
-    async def carry_out(self, order: bytes) -> AsyncGenerator[Said, None]:
+    async def request(self, order: bytes) -> AsyncGenerator[Said, None]:
         """Send a request and yield all following output. The caller closes the iterator at the report that ends the
         request."""
         await self._listen_again()
         await asyncio.get_running_loop().run_in_executor(None, self._write, order)
         try:
-            async for said in self._said():
+            async for said in self._read_output():
                 yield said
         finally:
             self._meanwhile = asyncio.ensure_future(self._ignore())
@@ -105,7 +105,7 @@ class PipedProcess:
             os.close(self._orders)
             self._orders = -1
 
-    async def _said(self) -> AsyncGenerator[Said, None]:
+    async def _read_output(self) -> AsyncGenerator[Said, None]:
         while True:
             gone = self._ended.done()
             reports = self._pipes[REPORT].read_lines()
@@ -115,10 +115,10 @@ class PipedProcess:
             for line in reports:
                 yield REPORT, line
             if gone:
-                raise KernelEnded(_how(self._ended.result()))
-            await self._news()
+                raise KernelEnded(_exit_reason(self._ended.result()))
+            await self._wait_readable()
 
-    async def _news(self) -> None:
+    async def _wait_readable(self) -> None:
         """Wait until there is data to read, or the process has ended."""
         loop = asyncio.get_running_loop()
         news: asyncio.Future[None] = loop.create_future()
@@ -134,7 +134,7 @@ class PipedProcess:
 
     async def _ignore(self) -> None:
         with suppress(KernelEnded):
-            async for _ in self._said():
+            async for _ in self._read_output():
                 pass
 
     async def _listen_again(self) -> None:
@@ -183,7 +183,7 @@ class PipedKernel(Kernel):
         assert self._process is not None
         self._count += 1
         yield outputs.count(self._count)
-        said = self._process.carry_out(order)
+        said = self._process.request(order)
         try:
             async for where, text in said:
                 if where != REPORT:
@@ -229,7 +229,7 @@ class _Pipe:
         os.close(self.descriptor)
 
 
-def _how(status: int) -> str:
+def _exit_reason(status: int) -> str:
     if status < 0:
         return f"its kernel was ended by {signal.Signals(-status).name}"
     return f"its kernel ended with exit code {status}"

@@ -50,7 +50,7 @@ class RKernel(JupyterKernel):
 
     async def execute(self, code: str, env: Mapping[str, str]) -> AsyncGenerator[Output, None]:
         if env:
-            await self._silently(_lend(env))
+            await self._silently(_set_variables(env))
         value: Output | None = None
         said = self.ask(code)
         try:
@@ -115,7 +115,7 @@ async def _follow(process: asyncio.subprocess.Process, child: KernelProcess) -> 
     child.ended.set_result(f"its kernel ended with {how}")
 
 
-def _lend(env: Mapping[str, str]) -> str:
+def _set_variables(env: Mapping[str, str]) -> str:
     values = ", ".join(f"{_name(name)} = {_text(value)}" for name, value in env.items())
     names = ", ".join(_text(name) for name in env)
     return f"options(paddock.env = Sys.getenv(c({names}), unset = NA, names = TRUE)); Sys.setenv({values})"

@@ -29,7 +29,7 @@ def main(options: Namespace) -> None:
         begun = time.monotonic()
         _, status = os.waitpid(_start(listening, options.kit), 0)
         pause = min(_MAX_PAUSE_S, pause * 2 or 0.1) if time.monotonic() - begun < _SHORT_RUN_S else 0.0
-        print(f"The server ended ({_how(status)}) and is started again.", file=sys.stderr, flush=True)
+        print(f"The server ended ({_exit_reason(status)}) and is started again.", file=sys.stderr, flush=True)
         time.sleep(pause)
 
 
@@ -44,7 +44,7 @@ def _start(listening: socket.socket, kit: str) -> int:
     return child
 
 
-def _how(status: int) -> str:
+def _exit_reason(status: int) -> str:
     if os.WIFSIGNALED(status):
         return f"by {signal.Signals(os.WTERMSIG(status)).name}"
     return f"with exit code {os.WEXITSTATUS(status)}"

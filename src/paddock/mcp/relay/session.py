@@ -69,13 +69,13 @@ class UpstreamSession:
             page = await self._client.list_tools(cursor=cursor)
             fitting, left = _fitting(page.tools[: MAX_TOOLS - len(found)], left)
             found += fitting
-            self._lighten(page.tools)
+            self._drop_schemas(page.tools)
             cursor = page.next_cursor
             if cursor is None or left < 0 or len(found) >= MAX_TOOLS:
                 break
         return found
 
-    def _lighten(self, listed: Iterable[types.Tool]) -> None:
+    def _drop_schemas(self, listed: Iterable[types.Tool]) -> None:
         """The SDK keeps names and output schemas of all tools ever listed; the schemas are not needed here."""
         for tool in listed:
             if tool.output_schema is not None:

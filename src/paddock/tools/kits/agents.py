@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from paddock.tools import running
-from paddock.tools.agents import AgentAnswer, AgentRun, converse, said
+from paddock.tools.agents import AgentAnswer, AgentRun, run_agent, said
 from paddock.tools.context import ToolContext
 from paddock.tools.excerpt import excerpt
 from paddock.tools.tool import ToolFailed, ToolKit, ToolReply
@@ -35,7 +35,7 @@ class _Claude(AgentRun):
         self.session_id = str(event.get("session_id") or self.session_id or "") or None
         match event.get("type"):
             case "assistant":
-                return self._hear_message(event.get("message"))
+                return self._on_message(event.get("message"))
             case "result":
                 text = str(event.get("result") or "")
                 self.result = text or self.result
@@ -45,7 +45,7 @@ class _Claude(AgentRun):
                 self.cost_usd = float(cost) if isinstance(cost, int | float) else None
         return None
 
-    def _hear_message(self, message: Any) -> str | None:
+    def _on_message(self, message: Any) -> str | None:
         news = None
         for part in message.get("content", []) if isinstance(message, dict) else []:
             if isinstance(part, dict) and part.get("type") == "tool_use":
@@ -62,7 +62,7 @@ class _Codex(AgentRun):
             case "thread.started":
                 self.session_id = str(event.get("thread_id") or "") or None
             case "item.started" | "item.completed" as when:
-                return self._hear_item(event.get("item"), when == "item.completed")
+                return self._on_item(event.get("item"), when == "item.completed")
             case "turn.failed":
                 failed = event.get("error")
                 self.problem = str(failed.get("message") if isinstance(failed, dict) else failed)
@@ -70,7 +70,7 @@ class _Codex(AgentRun):
                 return str(event.get("message"))[:200]
         return None
 
-    def _hear_item(self, item: Any, done: bool) -> str | None:
+    def _on_item(self, item: Any, done: bool) -> str | None:
         if not isinstance(item, dict):
             return None
         match item.get("type"):
@@ -106,7 +106,7 @@ async def claude_code(
     argv += ["--resume", session_id] if session_id else []
     argv += ["--model", model] if model else []
     heard = _Claude()
-    info = await converse(ctx, heard, argv, prompt=prompt, cwd=ctx.path(cwd), seconds=timeout)
+    info = await run_agent(ctx, heard, argv, prompt=prompt, cwd=ctx.path(cwd), seconds=timeout)
     if info.exit_code == running.NOT_FOUND and not heard.result:
         raise ToolFailed(f"Claude Code is not installed in this sandbox. Install it with run_command: {_CLAUDE}")
     if info.exit_code or heard.problem:
@@ -149,7 +149,7 @@ async def codex(
         '[ -n "$CODEX_API_KEY" ] || [ -s "$c/auth.json" ] || grep -qs model_provider "$c/config.toml" || exit 77; '
     )
     heard = _Codex()
-    info = await converse(ctx, heard, argv, prompt=prompt, cwd=ctx.path(cwd), seconds=timeout, before=before)
+    info = await run_agent(ctx, heard, argv, prompt=prompt, cwd=ctx.path(cwd), seconds=timeout, before=before)
     if info.exit_code == running.NOT_FOUND and not heard.result:
         raise ToolFailed(f"Codex is not installed in this sandbox. Install it with run_command: {_CODEX}")
     if info.exit_code == 77 and not heard.session_id:

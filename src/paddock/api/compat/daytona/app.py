@@ -34,7 +34,7 @@ def mount_daytona(app: FastAPI, context: ServerContext, limiter: RateLimiter) ->
     app.mount("/daytona/toolbox", app.state.toolbox)
 
 
-async def leave_daytona(app: FastAPI) -> None:
+async def close_daytona(app: FastAPI) -> None:
     """Stop the language servers: they belong to this server process, and the next one could not use them."""
     toolbox: OnDemandApp[FastAPI] = app.state.toolbox
     if toolbox.built is not None:

@@ -13,7 +13,7 @@ from paddock import errors, json_limits
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxContext, ToolboxRoute, serve_socket
-from paddock.api.sockets import converse, receive_text
+from paddock.api.sockets import receive_text, run_both
 from paddock.clock import iso
 from paddock.models import CodeContext, CodeError, CreateCodeContext, Env, RunCode, Text
 from paddock.models.code import is_context_id
@@ -96,7 +96,7 @@ async def execute(websocket: WebSocket, sandbox_id: str) -> None:
         except (ValueError, errors.Invalid):
             await websocket.close(1008, "the request is not valid: code, contextId, envs, timeout")
             return
-        await converse(_run(websocket, inside, request), _until_left(websocket))
+        await run_both(_run(websocket, inside, request), _until_left(websocket))
 
     await serve_socket(websocket, sandbox_id, run)
 

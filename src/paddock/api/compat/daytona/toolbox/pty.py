@@ -23,7 +23,7 @@ from paddock import errors
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.inside import BASH, InsideHere, ToolboxContext, ToolboxRoute, serve_socket
-from paddock.api.sockets import converse
+from paddock.api.sockets import run_both
 from paddock.clock import iso
 from paddock.machine.base import ProcessInfo, ProcessStatus, TerminalSize
 from paddock.models import Env, Text
@@ -162,7 +162,7 @@ async def _converse(websocket: WebSocket, inside: ToolboxContext, pty: Pty) -> N
                 await attachment.write_stdin(data)
 
     try:
-        await converse(outgoing(), incoming())
+        await run_both(outgoing(), incoming())
     finally:
         await attachment.settle()
 

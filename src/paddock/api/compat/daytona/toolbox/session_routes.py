@@ -19,7 +19,7 @@ from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxContext
 from paddock.api.compat.daytona.toolbox.output import MAX_OUTPUT
 from paddock.api.compat.daytona.toolbox.sessions import Command, ShellSession
 from paddock.api.file_content import json_items
-from paddock.api.sockets import converse
+from paddock.api.sockets import run_both
 from paddock.machine.base import OutputChunk, Stream
 from paddock.models import Text
 
@@ -152,7 +152,7 @@ async def follow_logs(websocket: WebSocket, sandbox_id: str, session_id: str, co
                 await websocket.send_bytes(piece)
             await websocket.close(1000)
 
-        await converse(outgoing(), _until_left(websocket))
+        await run_both(outgoing(), _until_left(websocket))
 
     await serve_socket(websocket, sandbox_id, follow)
 

@@ -45,7 +45,7 @@ def as_error(problem: Exception) -> errors.PaddockError:
         case ClientDisconnect():
             return errors.MalformedRequest("The connection ended before the body did.")
         case _:
-            return errors.InternalError("Something broke on our side; the server's log has it under this request_id.")
+            return errors.InternalError("Internal error; the server's log has the details under this request_id.")
 
 
 def error_answer(error: errors.PaddockError, request_id: str) -> dict[str, Any]:

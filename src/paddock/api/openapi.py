@@ -16,23 +16,23 @@ Sandboxes for AI coding agents: write code, run it, serve it, watch it.
 
 Every route but `/health` and `/ready` needs an API key, as `Authorization: Bearer <key>` or `X-API-Key: <key>`. Every
 failure has one shape, `{"success": false, "error": {"code", "message", "status", "details", "request_id"}}`;
-`X-Request-Id` is in every answer, and one that you send is kept. `POST` answers 200, also where it makes something.
+`X-Request-Id` is in every answer; an id that you send is kept. `POST` answers 200, also when it creates something.
 WebSockets: `/sandboxes/{sandbox_id}/terminal` and `/sandboxes/{sandbox_id}/processes/{process_id}/ws`.
 """
 
 TAGS = [
     {"name": "sandboxes", "description": "Create, list, pause, resume and delete sandboxes."},
     {"name": "commands", "description": "Run a command: foreground, background or streamed."},
-    {"name": "code", "description": "Run code in contexts that remember."},
-    {"name": "tools", "description": "What an agent can do in a sandbox, as over MCP."},
+    {"name": "code", "description": "Run code in stateful contexts."},
+    {"name": "tools", "description": "Tools for agents, the same as over MCP."},
     {"name": "processes", "description": "Long-running processes, their input and output."},
     {"name": "files", "description": "Read, write, list, move, watch."},
-    {"name": "services", "description": "What starts when a port is first used."},
+    {"name": "services", "description": "Programs that start when their port is first used."},
     {"name": "confinement", "description": "Isolation and egress."},
-    {"name": "ports", "description": "Ways to a port: links and tickets."},
+    {"name": "ports", "description": "Access to ports: links and tickets."},
     {"name": "watching", "description": "Events, usage and metrics."},
     {"name": "accounts", "description": "Keys, users, quotas."},
-    {"name": "addons", "description": "Large programs that local sandboxes see."},
+    {"name": "addons", "description": "Large programs shared by local sandboxes."},
     {"name": "server", "description": "The server itself."},
 ]
 
@@ -40,18 +40,18 @@ Responses = dict[int | str, dict[str, Any]]
 
 _MEANING = {
     400: "The request is malformed: not JSON, or not UTF-8.",
-    401: "No key, or one that is not valid.",
-    403: "This key may not do that.",
-    404: "There is no such thing that this key can see.",
-    405: "Not a method of this route; `Allow` lists those that are.",
-    409: "Not in the state that it is in.",
+    401: "Missing or invalid key.",
+    403: "Not permitted for this key.",
+    404: "Does not exist, or is not visible to this key.",
+    405: "Method not supported by this route; see `Allow`.",
+    409: "Conflicts with the current state.",
     413: "Too large.",
     416: "The range lies outside the file.",
     422: "Well-formed but invalid; `details.errors` lists the fields.",
     429: "Too many requests, or a quota is used up; try again after `Retry-After`.",
     500: "An internal error; the server's log has its details under the `request_id`.",
     501: "This provider cannot do that.",
-    503: "Something that we depend on does not answer; try again.",
+    503: "A dependency does not answer; try again.",
     507: "No space on the sandbox's disk or on the host's; the message says which.",
 }
 

@@ -68,17 +68,15 @@ def _summary(inventory: HomeInventory, server: ServerProcess | None) -> str:
         noun = "sandbox" if len(ids) == 1 else "sandboxes"
         lines.append(f"- {len(ids)} {noun} of {name}{f' ({some})' if ids else ''}, with all files, and the warm pool")
     lines.append(f"- {', '.join(path.name for path in inventory.entries)}")
-    lines += [f"What stays: {outside}." for outside in inventory.outside]
+    lines += [f"Kept: {outside}." for outside in inventory.outside]
     if inventory.strangers:
-        lines.append(
-            f"What stays, because it is not Paddock's: {', '.join(path.name for path in inventory.strangers)}."
-        )
+        lines.append(f"Kept, because it is not Paddock's: {', '.join(path.name for path in inventory.strangers)}.")
     return "\n".join(lines)
 
 
 def _tell(inventory: HomeInventory, count: int) -> None:
     print(f"Removed: {'1 sandbox' if count == 1 else f'{count} sandboxes'}, and all of Paddock in {inventory.home}.")
     if inventory.strangers:
-        output.note(f"Left, because it is not Paddock's: {', '.join(str(path) for path in inventory.strangers)}")
+        output.note(f"Kept, because it is not Paddock's: {', '.join(str(path) for path in inventory.strangers)}")
     for outside in inventory.outside:
         output.note(f"Left: {outside}.")

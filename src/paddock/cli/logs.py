@@ -52,7 +52,7 @@ def logs(
     found = _find(session.client.list_processes(sandbox_id), sandbox_id, process)
     if found is None:
         empty = {"process": None, "stdout": "", "stderr": "", "missing": 0}
-        session.answer(empty, lambda: output.note("Nothing was run in it yet."))
+        session.answer(empty, lambda: output.note("No process has run in it yet."))
         return
     if follow and tail is None:
         _follow(session, sandbox_id, found, 0, 0)
@@ -101,7 +101,7 @@ def _find(processes: Sequence[Process], sandbox_id: str, named: str | None) -> P
         if each.process_id == named or each.label.startswith(begins):
             return each
     raise ProcessNotFound(
-        f"Nothing that runs or ran in {sandbox_id!r} has the id or name {named!r}. "
+        f"No process of {sandbox_id!r} has the id or name {named!r}. "
         f"`paddock inspect {sandbox_id}` lists its processes; a service has none before its port was used."
     )
 

@@ -48,7 +48,7 @@ def run(
 
         require_terminal()  # before the sandbox is created
     if on_timeout and not keep:
-        raise typer.BadParameter("means something with --keep only", param_hint="--on-timeout")
+        raise typer.BadParameter("only valid with --keep", param_hint="--on-timeout")
     # If this program dies, a sandbox without --keep is deleted by its timeout.
     wanted = new.request(timeout=idle_timeout, on_timeout=on_timeout if keep else "delete")
     line = words[0] if len(words) == 1 else shlex.join(words)

@@ -167,7 +167,7 @@ def event(model: type[M], data: str) -> M:
     try:
         return model.model_validate_json(data)
     except ValueError as error:
-        raise UnexpectedAnswer(f"The stream holds something else than {model.__name__}: {data[:200]}") from error
+        raise UnexpectedAnswer(f"The stream contains something else than {model.__name__}: {data[:200]}") from error
 
 
 def nothing(response: httpx.Response) -> None:

@@ -85,7 +85,7 @@ class SyncSandboxClient(Operations):
                         yield item
                 if decoder.complete:
                     return
-                failure: PaddockError = AnswerLost(f"{response.url} ended its stream too soon.")
+                failure: PaddockError = AnswerLost(f"{response.url} ended its stream prematurely.")
             except httpx.RequestError as error:
                 failure = self._connection.broken(error)
             finally:

@@ -1,1 +1,1 @@
-"""Programs that measure. Every table in docs/benchmarks.md is printed by one of them."""
+"""Benchmarks. Each table in docs/benchmarks.md is printed by one of these programs."""

@@ -84,7 +84,7 @@ async def latencies(
 
 
 def _create_probe(wire: Wire, key: str) -> Probe:
-    """The create alone is timed; what it made is deleted outside the measurement."""
+    """Measures the create; the sandbox is deleted outside the measurement."""
 
     async def probe() -> float:
         started = time.perf_counter()
@@ -103,7 +103,7 @@ async def _sandbox(wire: Wire, key: str) -> str:
 
 @asynccontextmanager
 async def _direct(base: Path) -> AsyncIterator[dict[str, Probe]]:
-    """The local provider's own cost, called in this process without any server."""
+    """The local provider's own time, called in this process without a server."""
     provider = LocalProvider(base / "direct" / "local")
     await provider.start()
 

@@ -1,11 +1,11 @@
-"""Programs that take all they can get, each a shell command for the inside of a sandbox. Each ends by itself."""
+"""Programs that take all resources they can get, as shell commands for the inside of a sandbox. Each ends by itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 SECONDS = 6
-"""How long one lasts, at most."""
+"""Maximum duration of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Bomb:
 
 
 def _python(program: str) -> str:
-    """With ``end``, the time at which it has to stop, and the names that most of them use."""
+    """A Python command, with ``end``, the time at which it has to stop, and common imports."""
     lines = [
         "import os, socket, threading, time",
         f"end = time.monotonic() + {SECONDS}",

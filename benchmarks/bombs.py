@@ -29,7 +29,7 @@ _PAUSE_S = 0.25
 """Between two commands of one neighbour."""
 _HOST_PAUSE_S = 0.02
 _FIRST_S = 1.0
-"""Until a bomb is noticed, and held."""
+"""Time in which a bomb is detected and limited."""
 _GIVE_UP_S = 90.0
 _ORDINARY_USER = 65_534
 _SYSTEM_PYTHON = "/usr/bin/python3"
@@ -48,7 +48,8 @@ while True:
 
 @dataclass(slots=True)
 class Felt:
-    """Commands in the neighbours and on the host: when each began, counted from the bomb, and the seconds it took."""
+    """Commands in the neighbours and on the host: start times relative to the bomb's start, and durations in
+    seconds."""
 
     neighbours: list[tuple[float, float]] = field(default_factory=list)
     host: list[tuple[float, float]] = field(default_factory=list)
@@ -67,7 +68,7 @@ class Scene:
         self._neighbours = list(zip(wires, neighbours, strict=True))
 
     async def phase(self, seconds: float) -> Felt:
-        """What is felt of the commands that start within these seconds; all of them are waited for."""
+        """The durations of the commands that start within these seconds; waits until all have ended."""
         clock = await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", "-c", _HOST_CLOCK, stdout=asyncio.subprocess.PIPE
         )
@@ -158,7 +159,7 @@ def _again_as_ordinary_user(words: Sequence[str]) -> int:
 
 
 def _usable(user: Sequence[str], python: str) -> bool:
-    """By a program that this user starts: one that root starts for it may be found where the user may not look."""
+    """Checked by a process of this user: the path may be readable for root only."""
     words = [*user, "env", f"PYTHONPATH={_modules()}", python, "-c", "import paddock, pydantic_core"]
     return subprocess.run(words, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
@@ -185,7 +186,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="paddock-bombs-") as home:
             asyncio.run(measure(Path(home), chosen, given.bombers, given.neighbours, given.command))
     if os.geteuid() == 0 and given.who != "root":
-        return _again_as_ordinary_user([*sys.argv[1:], "--as=both"])  # the last one counts, and there is no root then
+        return _again_as_ordinary_user([*sys.argv[1:], "--as=both"])  # must come last, because it gives up root
     return 0
 
 

@@ -64,7 +64,7 @@ async def measure(options: argparse.Namespace, docker: Engine, base: Path) -> No
 
 
 async def _start(server: LocalServer, wire: Wire) -> float:
-    """The deletion comes after, and is not counted."""
+    """The deletion follows and is not measured."""
     seconds, sandbox_id = await server.first_output(wire)
     await server.delete(wire, [sandbox_id])
     return seconds
@@ -97,7 +97,7 @@ def _print(title: str, taken: dict[str, list[float]]) -> None:
 
 
 async def _filled(wire: Wire) -> None:
-    """Wait until the pool is at rest, so that refilling disturbs nobody's turn."""
+    """Wait until the pool is full, so that refilling does not affect the next candidate."""
     deadline = time.monotonic() + _FILL_SECONDS
     while True:
         pool = json.loads(await wire.ask(request("GET", "/health")))["pool"]
@@ -138,7 +138,7 @@ async def _server(home: Path, docker: Engine, *, pool: int) -> AsyncIterator[Loc
 
 
 async def _clear(root: Path, docker: Engine) -> None:
-    """End every sandbox that a server left behind in this folder: they outlive it by design."""
+    """Delete all sandboxes of a stopped server in this directory: they keep running by design."""
     provider = DockerProvider(root, address=Address.parse(docker.host), images=[docker.image])
     try:
         await provider.start()

@@ -50,7 +50,7 @@ Probe = Callable[[], Awaitable[float]]
 
 
 class Sdk:
-    """The SDK in its own process, which runs one command for each line that it is sent."""
+    """The SDK in its own process, which runs one command for each line of its input."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -92,7 +92,7 @@ def sdk(server: LocalServer) -> Iterator[Sdk]:
 
 
 def connect_request(client: Sdk) -> bytes:
-    """What the SDK sends for a command: one envelope of Connect's streaming protocol."""
+    """The SDK's request for a command: one envelope of Connect's streaming protocol."""
     message = {"process": {"cmd": "/bin/bash", "args": ["-l", "-c", _COMMAND]}, "stdin": False}
     body = json.dumps(message).encode()
     envelope = b"\x00" + len(body).to_bytes(4, "big") + body

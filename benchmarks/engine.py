@@ -1,4 +1,4 @@
-"""The Docker engine to compare with: one that runs already, or Debian's own, started for the length of a run."""
+"""The Docker engine to compare with: a running one, or Debian's own, started for the benchmark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STOP_SECONDS = 60.0
 
 
 class NoEngine(Exception):
-    """There is nothing to compare with; the message says why."""
+    """No engine is available; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Engine:
     image: str
 
     def run(self, *options: str) -> list[str]:
-        """The words that start a container which says hello."""
+        """Arguments that start a container which prints hello."""
         return [self.client, "-H", self.host, "run", "--rm", *options, self.image, "/bin/echo", "hi"]
 
     def exec(self, container: str) -> list[str]:
@@ -36,7 +36,7 @@ class Engine:
 
     @contextmanager
     def containers(self, count: int) -> Iterator[list[str]]:
-        """So many that stand and wait for commands."""
+        """Running containers that wait for commands."""
         names = [f"{self.image.replace(':', '-')}-{number}" for number in range(count)]
         try:
             for name in names:
@@ -48,7 +48,7 @@ class Engine:
 
 @contextmanager
 def engine(host: str | None, folder: Path, root: Path | None) -> Iterator[Engine]:
-    """An engine with an image of the root file system at ``root``. Raises :class:`NoEngine` where there is none."""
+    """An engine with an image of the root file system at ``root``. Raises :class:`NoEngine` if there is none."""
     client = find_client()
     if root is None:
         raise NoEngine("there is no root file system to make an image of: give one with --template")
@@ -62,7 +62,7 @@ def engine(host: str | None, folder: Path, root: Path | None) -> Iterator[Engine
 
 
 def find_client() -> str:
-    """Docker's own command line."""
+    """Docker's command line program."""
     client = "/usr/bin/docker" if Path("/usr/bin/docker").exists() else shutil.which("docker")
     if client is None:
         raise NoEngine("Docker is not installed (Debian: apt install docker.io)")

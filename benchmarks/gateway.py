@@ -37,7 +37,7 @@ _HI = b"HTTP/1.1 200 OK\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server to ask, and what must be said in every head for the request to get there."""
+    """A server to request, and the headers that route a request to it."""
 
     port: int
     headers: str
@@ -81,7 +81,7 @@ def _on_the_host() -> Iterator[int]:
 
 
 async def _start(server: LocalServer, wire: Wire, box: str) -> str:
-    """The server inside, listening. Answers the sandbox's key."""
+    """Start the server inside and wait until it listens. Returns the sandbox's key."""
     content = {"sandbox_id": box, "path": "/workspace/server.py", "content": _PROGRAM.read_text()}
     await wire.ask(request("POST", "/sandboxes/write-file", server.key, content))
     command = {"command": f"python3 /workspace/server.py {_PORT}"}

@@ -1,8 +1,8 @@
-"""What a kernel of its own costs: a guest of gVisor's beside an ordinary sandbox, at the provider, in one run.
+"""The cost of gVisor's kernel: a hardened sandbox beside an ordinary one, at the provider, in one run.
 
     python -m benchmarks.gvisor [--rounds 30]
 
-Needs root and ``runsc`` (``PADDOCK_RUNSC`` and ``PADDOCK_RUNSC_PLATFORM`` choose which). No pool on either side.
+Needs root and ``runsc`` (``PADDOCK_RUNSC`` and ``PADDOCK_RUNSC_PLATFORM`` select it). Neither side uses a pool.
 """
 
 from __future__ import annotations

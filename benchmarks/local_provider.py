@@ -29,7 +29,7 @@ _WITH_DOCKER = {"start", "command"}
 
 
 async def measure(options: argparse.Namespace) -> None:
-    # Sandboxes and engines outlive a program that is simply ended: it ends them first.
+    # Delete sandboxes and stop the engine first, because both outlive this program.
     here = asyncio.current_task()
     assert here is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, here.cancel)

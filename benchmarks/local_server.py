@@ -1,4 +1,4 @@
-"""A whole Paddock with the local provider, as its users run it, and the few calls of its API that are measured."""
+"""A complete Paddock server with the local provider, and the API calls that are measured."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _PADDOCK = "from paddock.cli.app import main; main()"
 _START_SECONDS = 60.0
 _FILL_SECONDS = 120.0
 _SPARE = 2
-"""Machines in the pool beyond those that are measured, so that the last one is not a special case."""
+"""Machines in the pool in addition to the measured ones, so that the last one is not a special case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What sandboxes start from; ``folder`` is None for the host's own system."""
+    """The template of the sandboxes; ``folder`` is None for the host's own system."""
 
     name: str = HOST_TEMPLATE
     folder: Path | None = None
@@ -55,7 +55,7 @@ class LocalServer:
         return request("POST", "/sandboxes/run-command", self.key, {"sandbox_id": sandbox_id, "command": command})
 
     async def hello(self, wire: Wire, sandbox_id: str, command: str = ECHO) -> float:
-        """Seconds of one command."""
+        """Run one command; returns its duration in seconds."""
         message = self.command(sandbox_id, command)
         started = time.perf_counter()
         answer = await wire.ask(message)
@@ -65,14 +65,14 @@ class LocalServer:
         return taken
 
     async def first_output(self, wire: Wire) -> tuple[float, str]:
-        """Seconds from the request for a sandbox to the output of a command in it, and which sandbox that is."""
+        """Create a sandbox and run a command in it; returns the seconds until its output, and the sandbox's id."""
         started = time.perf_counter()
         sandbox_id = await self.create(wire)
         await self.hello(wire, sandbox_id)
         return time.perf_counter() - started, sandbox_id
 
     async def first_output_at_once(self, wire: Wire) -> tuple[float, str]:
-        """The same in one request: the create carries the command."""
+        """The same in one request, with the command as part of the create."""
         body = {"user_id": "bench", "template_id": self.template.name, "command": ECHO}
         message = request("POST", "/sandboxes/create", self.key, body)
         started = time.perf_counter()
@@ -87,12 +87,12 @@ class LocalServer:
             await wire.ask(request("DELETE", f"/sandboxes/{sandbox_id}", self.key))
 
     def record(self, sandbox_id: str) -> dict[str, Any]:
-        """What the provider wrote down about one: its first process, and the name that it had in the pool."""
+        """The provider's record of a sandbox: its first process, and its name in the pool."""
         found: dict[str, Any] = json.loads((self.home / "local/sandboxes" / sandbox_id / "record.json").read_bytes())
         return found
 
     async def filled(self, wire: Wire, count: int) -> set[str]:
-        """Wait until the pool holds ``count`` of our template and is at rest; answers their names."""
+        """Wait until the pool holds ``count`` machines of our template and is idle; returns their names."""
         deadline = time.monotonic() + _FILL_SECONDS
         while True:
             pool = json.loads(await wire.ask(request("GET", "/health")))["pool"]
@@ -109,7 +109,7 @@ class LocalServer:
             try:
                 record = json.loads((path / "record.json").read_bytes())
             except FileNotFoundError:
-                continue  # taken in this moment
+                continue  # claimed meanwhile
             if record["template_id"] == self.template.name:
                 names.add(path.name)
         return names
@@ -117,8 +117,7 @@ class LocalServer:
 
 @asynccontextmanager
 async def local_server(home: Path, template: Template, *, pool: int = 0, **more: str) -> AsyncIterator[LocalServer]:
-    """``paddock up`` in a process of its own. ``pool``: how many machines of our template it may keep ready.
-    ``more``: settings."""
+    """``paddock up`` in its own process. ``pool``: maximum machines of our template in the pool. ``more``: settings."""
     home.mkdir(mode=0o700)
     if template.folder is not None:
         (home / "templates").symlink_to(template.folder.parent)
@@ -131,7 +130,7 @@ async def local_server(home: Path, template: Template, *, pool: int = 0, **more:
 
 @asynccontextmanager
 async def started(home: Path, template: Template, *, pool: int = 0, **more: str) -> AsyncIterator[LocalServer]:
-    """The same in a home that is there, with the sandboxes that are in it. They live on afterwards."""
+    """The same in an existing home with its sandboxes, which keep running afterwards."""
     settings = {
         "PADDOCK_HOME": str(home),
         "HOST": "127.0.0.1",
@@ -161,7 +160,7 @@ async def started(home: Path, template: Template, *, pool: int = 0, **more: str)
 
 
 def _pool_size(template: Template, pool: int) -> int:
-    """The setting speaks of the default template. The pool of another one grows by demand, up to the maximum."""
+    """The setting applies to the default template. The pool of another one grows by demand, up to the maximum."""
     if not pool:
         return 0
     return pool + _SPARE if template.folder is None else 1
@@ -175,7 +174,7 @@ def _plain() -> dict[str, str]:
 
 
 def _port(process: subprocess.Popen[bytes], log: Path) -> int:
-    """Where it listens, in its own words, once it does."""
+    """The port that the server reports once it listens."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
@@ -191,7 +190,7 @@ def _port(process: subprocess.Popen[bytes], log: Path) -> int:
 
 
 def _answers(port: int, process: subprocess.Popen[bytes]) -> bool:
-    """Wait until it does; False when it has ended instead."""
+    """Wait until the server answers; False if it has ended instead."""
     while process.poll() is None:
         try:
             socket.create_connection(("127.0.0.1", port)).close()
@@ -202,7 +201,7 @@ def _answers(port: int, process: subprocess.Popen[bytes]) -> bool:
 
 
 async def clear(root: Path) -> None:
-    """End every sandbox that a server left behind in this folder: they outlive it by design."""
+    """Delete all sandboxes of a stopped server in this directory: they keep running by design."""
     if not root.is_dir():
         return
     provider = LocalProvider(root)

@@ -31,7 +31,7 @@ _LISTS = {
 
 
 def tokens(tools: Sequence[Any]) -> int:
-    """Of tools as the SDK gives them, or as they are on the wire."""
+    """Of tools in the SDK's form or in the wire format."""
     listed = [
         each if isinstance(each, dict) else each.model_dump(mode="json", by_alias=True, exclude_none=True)
         for each in tools

@@ -1,7 +1,8 @@
-"""The server that both are measured with: plain sockets, one thread per connection (``python3 port_server.py <port>``).
+"""The server that is requested directly and through the gateway: plain sockets, one thread per connection (``python3
+port_server.py <port>``).
 
-``/hello`` answers two bytes, ``/down?<bytes>`` so many, ``/up`` reads what it is sent, and any ``Upgrade`` says every
-byte back. Nothing but the standard library, because it runs in a sandbox as well as on the host.
+``/hello`` returns two bytes, ``/down?<bytes>`` that many, ``/up`` reads the body, and any ``Upgrade`` echoes all bytes.
+Standard library only, because it runs in a sandbox as well as on the host.
 """
 
 from __future__ import annotations

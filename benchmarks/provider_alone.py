@@ -1,4 +1,4 @@
-"""The local provider without a server around it: pause and resume, and what a thousand sandboxes leave behind."""
+"""The local provider without a server: pause and resume, and what a thousand deleted sandboxes leave behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WARM_UP = 20
 _SETTLE_SECONDS = 20.0
 _SLABS = ("net_namespace", "pid_namespace", "user_namespace", "mnt_cache")
 _SLAB_NOISE = 100
-"""Objects that the kernel keeps in hand, per kind: it counts them as in use."""
+"""Objects per kind that the kernel caches but counts as in use."""
 
 
 async def pauses(home: Path, template: Template, rounds: int) -> None:
@@ -56,7 +56,7 @@ async def pauses(home: Path, template: Template, rounds: int) -> None:
 
 
 async def leaks(home: Path, template: Template, cycles: int) -> None:
-    """Make and delete many, one after another; whatever there is more of afterwards was left behind."""
+    """Create and delete many sandboxes one after another; a higher count afterwards is a leak."""
     async with _provider(home / "leaks", template) as provider:
         root = home / "leaks" / "local"
         for number in range(_WARM_UP):
@@ -113,7 +113,7 @@ async def _provider(home: Path, template: Template) -> AsyncIterator[LocalProvid
 
 
 def _counts(root: Path) -> dict[str, int]:
-    """All that a sandbox is made of, as the kernel shows it."""
+    """All kernel objects that a sandbox consists of."""
     status = Path("/proc/self/status").read_text()
     counts = {
         "mounts": len(Path("/proc/self/mountinfo").read_text().splitlines()),
@@ -132,7 +132,8 @@ def _counts(root: Path) -> dict[str, int]:
 
 
 async def _settled(root: Path, before: dict[str, int]) -> dict[str, int]:
-    """The kernel takes namespaces and groups apart in the background: look until there is no more than before."""
+    """The kernel frees namespaces and control groups in the background: wait until the counts are no higher than
+    before."""
     deadline = time.monotonic() + _SETTLE_SECONDS
     while True:
         after = _counts(root)
@@ -155,7 +156,7 @@ def _namespaces(kind: str) -> int:
             try:
                 found.add((path / "ns" / kind).readlink())
             except (FileNotFoundError, ProcessLookupError, PermissionError):
-                continue  # it has just ended, or is not ours to look at
+                continue  # it has just ended, or belongs to another user
     return len(found)
 
 

@@ -1,4 +1,5 @@
-"""A server is killed with many sandboxes alive; how soon does the next one answer, and all of them with it?
+"""A server with many sandboxes is killed: time until the restarted server answers, and until commands in all sandboxes
+work.
 
 python -m benchmarks.restart [--sandboxes 500] [--runs 5]
 """
@@ -27,7 +28,7 @@ async def measure(home: Path, count: int, runs: int) -> None:
     alone, first, every = [], [], []
     async with local_server(home / "restart", template) as server:
         _kill(server)
-        for _ in range(runs):  # with none: what the start itself costs
+        for _ in range(runs):  # without sandboxes: the cost of the start itself
             alone.append(await _restart(server, []))
         async with started(server.home, template) as making:
             (wire,) = await making.wires(1)

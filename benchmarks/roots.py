@@ -1,4 +1,4 @@
-"""The root file system that Paddock's sandboxes and Docker's containers both start from."""
+"""The root file system used by both Paddock's sandboxes and Docker's containers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddock.settings import default_home
 
 
 def find_template(given: Path | None, base: Path) -> Template:
-    """The directory that was named, or the user's own Debian, or one made for this run; else the host's system."""
+    """The given directory, or the user's own Debian, or one built for this run; otherwise the host's system."""
     if given is not None:
         if not (given / "bin/echo").exists():
             raise SystemExit(f"{given} is not a root file system")

@@ -1,4 +1,4 @@
-"""Servers to measure, each a process of its own on one core."""
+"""The servers under test, each in its own process on one core."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ SERVER_CORE, CLIENT_CORE = 0, 1
 
 
 def pin(core: int) -> None:
-    """Keep to one core, where there are several: the server's and the client's work must not mix."""
+    """Run on one core, if there are several: server and client must not share one."""
     if core < (os.cpu_count() or 1):
         os.sched_setaffinity(0, {core})
 
 
 @contextmanager
 def hello() -> Iterator[int]:
-    """The floor: FastAPI that answers one line of JSON, on the same uvicorn with the same settings."""
+    """The baseline: FastAPI that returns one line of JSON, on uvicorn with the same settings."""
     with _server("hello", {}) as port:
         yield port
 
 
 @contextmanager
 def paddock(home: Path) -> Iterator[int]:
-    """On the local provider, with nothing made in advance: each create is a whole one."""
+    """With the local provider and without a pool: each create builds a whole sandbox."""
     settings = {"PADDOCK_HOME": str(home), "SANDBOX_PROVIDER": "local", "PADDOCK_POOL_SIZE": "0"}
     try:
         with _server("paddock", settings) as port:
@@ -58,7 +58,7 @@ async def _end_all(home: Path) -> None:
 
 
 async def prepare(home: Path, rows: int, *, deleted: int = 0) -> str:
-    """A database with this many sandboxes in it already; answers the key."""
+    """A database that contains this many sandboxes; returns the key."""
     settings = Settings(PADDOCK_HOME=home, _env_file=None)
     key = (await first_key(settings)).key
     store = Store(settings.database_url)
@@ -76,7 +76,8 @@ async def prepare(home: Path, rows: int, *, deleted: int = 0) -> str:
 
 def _row(number: int, deleted: bool) -> dict[str, object]:
     now = time.time() - 1_000_000 + number / 10
-    state = State.DELETED if deleted else State.FAILED  # failed ones: the reconciler does not miss their machines
+    # failed ones, so that the reconciler does not look for their machines
+    state = State.DELETED if deleted else State.FAILED
     return {
         "sandbox_id": f"user{number % 100}_{number:08x}",
         "key": f"i{number:020d}",

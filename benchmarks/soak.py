@@ -40,10 +40,10 @@ _STATUS = ("VmRSS", "Threads")
 _MB = 1e6
 _STALLS = "event loop stalls so far"
 _MAX_STALLS_PER_MINUTE = 1.0
-"""Of a tenth of a second: a machine with other work has about that many, a server that blocks its loop many more."""
+"""Stalls of a tenth of a second: a loaded machine causes about that many, a server that blocks its loop many more."""
 _WRITERS = 8
 _GROWTH, _SLACK = 1.1, {"memory, MB": 5.0, "descriptors": 15.0, "threads": 4.0, "database, MB": 2.0}
-"""The last third may be a tenth above the one before, or by so much: load that comes and goes makes that difference."""
+"""The last third may be a tenth above the one before, or by this much, which varying load causes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ async def soak(home: Path, minutes: float, clients: int, seed: int) -> None:
 
 
 async def _write_ahead_log(server: LocalServer, minutes: float) -> None:
-    """Writers who never rest, and readers: what the log grows to, and what is left of it afterwards."""
+    """Continuous writers and readers: the maximum size of the log, and its size afterwards."""
     sizes: list[float] = []
     seconds = 6 * minutes
     writing = asyncio.create_task(write_without_pause(server, seconds, _WRITERS))
@@ -91,7 +91,7 @@ async def _sample(server: LocalServer, load: Load) -> Sample:
     status = {
         name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines) if name in _STATUS
     }
-    wire = await Wire.open(server.port)  # a new one each time, as a monitor's
+    wire = await Wire.open(server.port)  # a new connection each time, as from a monitoring system
     try:
         health = json.loads(await wire.ask(request("GET", "/health")))
     except RuntimeError as error:
@@ -149,7 +149,7 @@ def _verdict(means: Sequence[float], slack: float) -> str:
 
 
 def _verdict_of_stalls(samples: Sequence[Sample], minutes: float) -> str:
-    """A count can only grow; what matters is how often."""
+    """The count only grows, so its rate is compared."""
     stalls = samples[-1].values[_STALLS] - samples[0].values[_STALLS]
     return "rare" if stalls <= _MAX_STALLS_PER_MINUTE * minutes else "**often**"
 
@@ -164,7 +164,7 @@ def _quietly(look: Callable[[Path], int]) -> Callable[[Path], int]:
         try:
             return look(file)
         except FileNotFoundError:
-            return 0  # it goes in this moment
+            return 0  # deleted meanwhile
 
     return looked
 

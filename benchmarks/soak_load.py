@@ -1,4 +1,4 @@
-"""The mixed load of the soak: clients that do everything that agents do, each as soon as it has its last answer."""
+"""The mixed load of the soak test: clients that do everything that agents do, without pauses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WEB_PORT = 8000
 _WEB = "/usr/bin/python3 -m http.server 8000 --bind 127.0.0.1 --directory /workspace"
 _UNREAD_S = 3.0
 _GONE = (404, 409, 503)
-"""Answers to somebody whose sandbox another client, or its deadline, has just paused or deleted."""
+"""Statuses after another client or a deadline has paused or deleted the sandbox."""
 
 
 class Load:
@@ -33,10 +33,10 @@ class Load:
         self.counts: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.wrong: list[str] = []
-        """Answers that nothing explains."""
+        """Unexpected answers."""
         self._boxes: list[str] = []
         self._kept = ""
-        """One that lives throughout, with a web server in it."""
+        """A sandbox that is kept throughout, with a web server in it."""
 
     @asynccontextmanager
     async def running(self, clients: int) -> AsyncIterator[None]:
@@ -118,7 +118,7 @@ class Load:
         await self._on_some(client, "run-command", command="sleep 1; seq 1 300000", background=True, hard_timeout=5)
 
     async def stream(self, client: httpx.AsyncClient) -> None:
-        """Followed to its end: 3 MB."""
+        """Read a stream of 3 MB to its end."""
         box = self._some()
         body = {"sandbox_id": box, "command": "seq 1 500000", "stream": True}
         async with client.stream("POST", "/sandboxes/run-command", json=body) as answer:
@@ -130,7 +130,7 @@ class Load:
                 self._fine("stream", answer)
 
     async def unread(self, _: httpx.AsyncClient) -> None:
-        """Opened, and not read: what is held for it is to be given back."""
+        """Open a stream and do not read it: its memory must be released."""
         body = {"sandbox_id": self._some(), "command": "yes", "stream": True, "hard_timeout": 2 * _UNREAD_S}
         message = request("POST", "/sandboxes/run-command", self.server.key, body)
         loop = asyncio.get_running_loop()
@@ -185,7 +185,7 @@ class Load:
 
 
 async def write_without_pause(server: LocalServer, seconds: float, writers: int) -> int:
-    """Clients that change the database with every request, and two that read it; how many requests there were."""
+    """Clients that write to the database with every request, and two that read; returns the number of requests."""
     until = time.perf_counter() + seconds
     wires = await server.wires(writers + 2)
     boxes = [await server.create(wires[0], resources=_SMALL, timeout=3600) for _ in range(writers)]

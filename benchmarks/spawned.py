@@ -1,4 +1,4 @@
-"""Programs started the cheapest way there is, several at once, each timed from its own start."""
+"""Processes started with the cheapest method, several at once, each with its own timing."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Timing:
 
 
 def spawn(argv: Sequence[str], *, count: int = 1) -> list[Timing]:
-    """``count`` of the same program at once, by posix_spawn, with a pipe each. Raises if one says it went wrong."""
+    """Start ``count`` instances of a program at once, by posix_spawn, with a pipe each. Raises if one fails."""
     return spawn_each([argv] * count)
 
 
 def spawn_each(programs: Sequence[Sequence[str]]) -> list[Timing]:
-    """These programs at once."""
+    """Start these programs at once."""
     poll = select.poll()
     running: dict[int, tuple[int, Timing, Sequence[str]]] = {}
     timings = []

@@ -1,4 +1,4 @@
-"""What sandboxes cost that only stand there: memory of each, and what hundreds of them do to the next."""
+"""The cost of idle sandboxes: memory of each, and the effect of hundreds on the next."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PIECE = 50
 
 
 async def memory(home: Path, template: Template) -> None:
-    """A hundred that do nothing, and the memory that is missing from the machine because of them."""
+    """A hundred idle sandboxes, and the machine's available memory with and without them."""
     async with local_server(home / "memory", template) as server:
         wire = await Wire.open(server.port)
-        first = await server.create(wire)  # what is needed once only is not counted
+        first = await server.create(wire)  # one-time allocations are not counted
         await server.hello(wire, first)
         before = await _reading(server.pid)
         boxes = [
@@ -56,7 +56,7 @@ async def memory(home: Path, template: Template) -> None:
 
 
 async def many(home: Path, template: Template, count: int) -> None:
-    """So many alive at once: the last create beside the first, and a command among them."""
+    """Many live sandboxes: the last create beside the first, and commands among them."""
     async with local_server(home / "many", template) as server:
         wire = await Wire.open(server.port)
         await server.delete(wire, [await server.create(wire)])
@@ -102,7 +102,7 @@ def _row(name: str, values: Sequence[float], base: Sequence[float]) -> list[str]
 
 
 async def _spread(server: LocalServer, wire: Wire, boxes: Sequence[str]) -> list[float]:
-    """One command in each of a hundred, after one that is not counted: the first use of a sandbox connects to it."""
+    """One command in each of a hundred sandboxes, after an unmeasured one that connects to it."""
     chosen = boxes[:: max(1, len(boxes) // 100)]
     for box in chosen:
         await server.hello(wire, box)
@@ -110,7 +110,7 @@ async def _spread(server: LocalServer, wire: Wire, boxes: Sequence[str]) -> list
 
 
 async def _reading(server: int) -> dict[str, int]:
-    """Medians over two seconds, in which what has just been made comes to rest."""
+    """Medians over two seconds, so that a recent change settles."""
     names = ("MemAvailable", *_KERNEL, *_FILES)
     seen: dict[str, list[int]] = {name: [] for name in (*names, "server")}
     for _ in range(_SAMPLES):
@@ -122,7 +122,7 @@ async def _reading(server: int) -> dict[str, int]:
 
 
 def _inside(agents: Sequence[int]) -> list[int]:
-    """Every process in the namespaces of these."""
+    """All processes in the namespaces of these sandboxes."""
     spaces = {Path(f"/proc/{pid}/ns/pid").readlink() for pid in agents}
     found = []
     for path in Path("/proc").iterdir():
@@ -131,7 +131,7 @@ def _inside(agents: Sequence[int]) -> list[int]:
                 if (path / "ns/pid").readlink() in spaces:
                     found.append(int(path.name))
             except (FileNotFoundError, ProcessLookupError, PermissionError):
-                continue  # it has just ended, or is not ours to look at
+                continue  # it has just ended, or belongs to another user
     return found
 
 

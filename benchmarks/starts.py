@@ -1,4 +1,4 @@
-"""How long a start takes, and a command: bare, by Docker, and through Paddock's API, taking turns in one run."""
+"""Duration of a start and of a command: bare process, Docker, and Paddock's API, in turns within one run."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from benchmarks.wire import Wire
 
 MANY = 16
 IN_A_ROW = 5
-"""How often a candidate has its turn before the next one: often enough that it is not its own cold caches, after
-a rival has had the machine for a third of a second, that are measured."""
+"""Number of runs of a candidate before the next one, so that its own cold caches are not what is measured."""
 _WARM_UP = 2
 ECHO = ["/bin/echo", "hi"]
 PLAIN = " ".join(ECHO)
 SHELL_ECHO = ["/bin/bash", "-c", "/bin/echo hi"]
 
 Probe = Callable[[int, int], Awaitable[list[float]]]
-"""Does its thing so many times at once, so often in a row; answers the seconds of each."""
+"""Runs its operation so many times concurrently, so often in a row; returns the seconds of each."""
 Taken = dict[str, dict[int, list[float]]]
 
 
@@ -49,7 +48,7 @@ async def starts(home: Path, template: Template, docker: Engine | None, rounds: 
 
 
 async def commands(home: Path, template: Template, docker: Engine | None, rounds: int) -> None:
-    """One command where everything stands already."""
+    """A command in a running sandbox or container."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(local_server(home / "commands", template))
         wires = await server.wires(MANY)
@@ -85,7 +84,7 @@ class _Starting:
     begun: bool = False
 
     async def measure(self, count: int, times: int) -> list[float]:
-        """The wait for a full pool comes before, the deletion after; neither is counted."""
+        """Waiting for a full pool and deletion are not measured."""
         wires = self.wires[:count]
         if self.pooled and not self.begun:
             await self._ask_often()
@@ -99,11 +98,11 @@ class _Starting:
             raise RuntimeError("a sandbox did not come from the pool")
         await self.server.delete(wires[0], boxes)
         if self.pooled:
-            await self.server.filled(wires[0], count * times)  # so that refilling does not disturb the next candidate
+            await self.server.filled(wires[0], count * times)  # so that refilling does not affect the next candidate
         return [seconds for seconds, _ in outcomes]
 
     async def _ask_often(self) -> None:
-        """A pool grows by demand: ask as often as will be asked."""
+        """A pool grows by demand, so request at the rate of the measurement."""
         for _ in range(2):
             boxes = [await self.server.create(wire) for wire in self.wires]
             await self.server.delete(self.wires[0], boxes)
@@ -126,9 +125,9 @@ def _in_a_row(once: Callable[[int], list[float]]) -> Probe:
 
 
 async def _rounds(name: str, probes: Mapping[str, Probe], rounds: int, many_in_a_row: int = 1) -> Taken:
-    """Every candidate in its turn; with many at once there are fewer rounds, for about as many values.
+    """Every candidate in turn; with many at once there are fewer rounds, for about as many values.
 
-    Starts come from a pool of ``MANY``, so there one batch is a turn.
+    Starts use a pool of ``MANY`` machines, so one batch is a turn there.
     """
     taken: Taken = {probe: {1: [], MANY: []} for probe in probes}
     for count, row, number in (

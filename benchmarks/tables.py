@@ -1,4 +1,4 @@
-"""Numbers as Markdown: medians, tails, and how they compare."""
+"""Prints results as Markdown tables: medians, percentiles, and ratios."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 progress = Console(stderr=True)
-"""For people; the tables alone go to standard output."""
+"""For people; only the tables go to standard output."""
 
 
 def median(values: Sequence[float]) -> float:
@@ -33,7 +33,7 @@ def times(ratio: float) -> str:
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *notes: str) -> None:
-    """The first column is words, the others are numbers."""
+    """The first column is text, the others are numbers."""
     print(f"\n### {title}\n")
     print("| " + " | ".join(head) + " |")
     print("|---|" + "---:|" * (len(head) - 1))
@@ -45,7 +45,7 @@ def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *notes
 
 
 def machine() -> str:
-    """What was measured on; how busy it was says how much the numbers can be trusted."""
+    """The machine, and its load, which tells how reliable the numbers are."""
     load = " ".join(f"{value:.2f}" for value in os.getloadavg())
     return (
         f"Linux {platform.release()}, {os.cpu_count()} CPUs, {memory_info('MemTotal') >> 30} GiB, "
@@ -54,7 +54,7 @@ def machine() -> str:
 
 
 def memory_info(name: str) -> int:
-    """One line of /proc/meminfo, in bytes."""
+    """One entry of /proc/meminfo, in bytes."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024

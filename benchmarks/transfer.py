@@ -1,4 +1,4 @@
-"""A large file through the file API, up and down, beside copies of the same file that no server is part of."""
+"""Upload and download of a large file through the file API, beside copies of the same file without a server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TIMEOUT = 600
 
 
 async def files(home: Path, template: Template, megabytes: int) -> None:
-    """The client is one blocking socket, fed by the kernel, so that the server is what is measured."""
+    """The client is one blocking socket with sendfile, so that the server is what is measured."""
     folder = home / "files"
     async with local_server(folder, template) as server:
         wire = await Wire.open(server.port)
@@ -64,7 +64,7 @@ def _make(path: Path, megabytes: int) -> str:
     block = bytearray(hashlib.shake_256(b"paddock").digest(_BLOCK))
     with path.open("wb") as file:
         for number in range(megabytes):
-            block[:8] = number.to_bytes(8, "big")  # no two alike
+            block[:8] = number.to_bytes(8, "big")  # all different
             file.write(block)
             digest.update(block)
     return digest.hexdigest()
@@ -129,7 +129,7 @@ async def _run(server: LocalServer, wire: Wire, box: str, command: str) -> str:
 
 
 def _forget_peak(pid: int) -> int:
-    """Let the kernel note the peak anew; answers the memory now."""
+    """Reset the kernel's peak of the process's memory; returns the current value."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
     return _status(pid, "VmRSS")
 

@@ -1,4 +1,4 @@
-"""The smallest honest HTTP client: keep-alive, one request at a time, so that the server is what is measured."""
+"""A minimal HTTP client: keep-alive, one request at a time, so that the server is what is measured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Wire:
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     async def ask(self, request: bytes) -> bytes:
-        """The body of the answer; anything but a 2xx is an error here."""
+        """The response body; any status but 2xx is an error."""
         self._writer.write(request)
         head = await self._reader.readuntil(b"\r\n\r\n")
         status = int(head[9:12])
@@ -32,7 +32,7 @@ class Wire:
         return body
 
     async def _chunks(self) -> bytes:
-        """The whole of a streamed answer."""
+        """The whole body of a chunked response."""
         parts = []
         while size := int(await self._reader.readline(), 16):
             parts.append(await self._reader.readexactly(size))
@@ -60,7 +60,7 @@ def request(method: str, path: str, key: str = "", body: Any = None) -> bytes:
 
 
 async def throughput(port: int, message: bytes, seconds: float, connections: int) -> float:
-    """Requests per second over this many connections, each sending its next as soon as it has its answer."""
+    """Requests per second over this many connections, each of which sends the next request after the response."""
     end = time.perf_counter() + seconds
     count = 0
 

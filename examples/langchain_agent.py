@@ -28,7 +28,7 @@ SCRIPT = (
 
 
 async def work(model: BaseChatModel, tools: list[BaseTool], task: str) -> str:
-    """Ask the model, do what it wants, tell it what happened; until it wants nothing more."""
+    """Call the model and run its tool calls until it makes none."""
     by_name = {tool.name: tool for tool in tools}
     thinking = model.bind_tools(tools)
     said: list[AnyMessage] = [SystemMessage(RULES), HumanMessage(task)]

@@ -1,4 +1,4 @@
-"""The model of an example: a real one where there is a key for it, else one that says what a script tells it."""
+"""The model of an example: a real one if an API key for it is set, otherwise one that replays a script."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, ToolCall
 
 
 class ScriptedModel(GenericFakeChatModel):
-    """Offline: it answers with the messages of its script, one after the other, whatever it is told."""
+    """Works offline: returns the messages of its script in order, whatever the input."""
 
     def bind_tools(self, tools: Sequence[Any], **options: Any) -> BaseChatModel:
         return self
@@ -32,5 +32,5 @@ def choose(script: Sequence[AIMessage]) -> BaseChatModel:
 
 
 def calls(tool: str, **arguments: Any) -> AIMessage:
-    """A line of a script: the model wants a tool."""
+    """A message of a script that calls a tool."""
     return AIMessage("", tool_calls=[ToolCall(name=tool, args=arguments, id=f"{tool}-1", type="tool_call")])

@@ -172,7 +172,7 @@ def test_two_installs_at_once_do_not_get_in_each_others_way(addon_store: AddonSt
     addon_store.install(Recipe("1"), silent)
     with (tmp_path / "addons/.lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(errors.Conflict, match="at work"):
+        with pytest.raises(errors.Conflict, match="is running on this server"):
             addon_store.install(Recipe("2"), silent)
     assert entries(tmp_path) == ["1", "current"]
 

@@ -11,8 +11,7 @@ import httpx
 import structlog
 from structlog.testing import capture_logs
 
-from paddock.api.line_limit import LINES_PER_SECOND, LineLimit
-from paddock.api.logging import configure_logging
+from paddock.api.logging import LINES_PER_SECOND, LineLimit, configure_logging
 from paddock.settings import Settings
 from tests.support.waiting import until
 

@@ -73,7 +73,7 @@ def test_destroy_asks_and_removes_all_that_is_paddocks(tmp_path: Path) -> None:
         assert process.poll() is None
         assert user.json("status", sandbox_id)["sandbox_id"] == sandbox_id
         unasked = user("destroy", check=1).stderr.splitlines()
-        assert unasked[-1] == "Say --yes, because nobody can be asked here."
+        assert unasked[-1] == "Confirm with --yes, because there is no terminal to ask on."
         assert any(line.startswith("- ") and line.endswith("key") for line in unasked), unasked
         done = user.json("destroy", "--yes")
         assert (done["sandboxes"], done["stopped"], done["left"]) == (1, process.pid, [str(home / "mine")])

@@ -19,7 +19,7 @@ def start(paddock: Paddock, box: str, line: str) -> str:
 
 
 def test_logs_show_the_newest_process_on_both_streams(paddock: Paddock, box: str) -> None:
-    assert "Nothing was run" in paddock("logs", box).stderr
+    assert "No process has run" in paddock("logs", box).stderr
     assert paddock.json("logs", box)["process"] is None
     paddock("exec", box, "--", "echo older")
     paddock.raw("exec", box, "--", "printf 'out\\377\\n'; echo err >&2; exit 3")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from paddock.client import SyncSandboxClient
-from paddock.client.discovery import find_api_key, find_server_url
+from paddock.client.connection import find_api_key, find_server_url
 from paddock.home import RECORD, running_server
 from tests.cli.conftest import Paddock
 from tests.support.postgres import Postgres

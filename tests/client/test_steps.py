@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from paddock.client import SandboxClient, SyncSandboxClient
+from paddock.client.call import Steps, ask, run_steps, run_steps_async
 from paddock.client.calls.files import read_file, write_file
 from paddock.client.pair import ClientPair
-from paddock.client.steps import Steps, ask, carry_out, carry_out_async
 from paddock.errors import PathNotFound
 
 BOX = "alice_1f2e3d4c"
@@ -38,16 +38,16 @@ def refused() -> Steps[str]:
 
 def test_a_failure_is_raised_where_the_call_was_made() -> None:
     with SyncSandboxClient("http://server", transport=httpx.MockTransport(answer)) as client:
-        assert carry_out(client, read_or_begin()) == "began /a"
+        assert run_steps(client, read_or_begin()) == "began /a"
         with pytest.raises(PathNotFound):
-            carry_out(client, refused())
+            run_steps(client, refused())
 
 
 async def test_the_same_steps_are_carried_out_by_the_async_client() -> None:
     async with SandboxClient("http://server", transport=httpx.MockTransport(answer)) as client:
-        assert await carry_out_async(client, read_or_begin()) == "began /a"
+        assert await run_steps_async(client, read_or_begin()) == "began /a"
         with pytest.raises(PathNotFound):
-            await carry_out_async(client, refused())
+            await run_steps_async(client, refused())
 
 
 def test_each_event_loop_has_a_client_of_its_own() -> None:

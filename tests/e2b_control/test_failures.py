@@ -56,7 +56,7 @@ async def test_a_defect_of_ours(control: Control, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(control.world.context.sandbox_listing, "page", broken)
     answer = await control.http.get("/v2/sandboxes")
     assert "secret" not in answer.text
-    refused(answer, 500, "Something broke on our side")
+    refused(answer, 500, "Internal error")
 
 
 async def test_the_rate_is_limited_together_with_the_native_api(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paddock.doctor.attempts import AttemptOutcome, Case, Verdict, cases
-from paddock.doctor.bombs import ALLOWANCES, BOMBS, Bomb, exhaust, explode
+from paddock.doctor.bombs import ALLOWANCES, BOMBS, Bomb, exhaust, run_bomb
 from paddock.doctor.catalogue import GROUPS
 from paddock.doctor.file_api import attack, file_cases
 from paddock.doctor.kinds import SandboxKind
@@ -49,4 +49,4 @@ async def test_one_sandbox_cannot_take_what_others_need(suite: Suite, box: TestS
 @pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.name)
 async def test_a_bomb_leaves_the_host_and_others_responsive(suite: Suite, box: TestSandbox, bomb: Bomb) -> None:
-    hold(await explode(suite, box, bomb))
+    hold(await run_bomb(suite, box, bomb))

@@ -15,8 +15,8 @@ import pytest_asyncio
 
 from paddock.doctor import canaries
 from paddock.doctor.attempts import Attempt, Case, Verdict, cases
-from paddock.doctor.bombs import Bomb, explode
-from paddock.doctor.canaries import Canaries, unharmed
+from paddock.doctor.bombs import Bomb, run_bomb
+from paddock.doctor.canaries import Canaries, harm_to_host
 from paddock.doctor.catalogue import GROUPS
 from paddock.doctor.file_api import attack
 from paddock.doctor.suite import Suite, TestSandbox, given, probe_program
@@ -133,7 +133,7 @@ ATTEMPTS = {attempt.name: attempt for group in GROUPS for attempt in group.attem
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def on_host(possible: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Canaries]:
-    async with canaries.set_out(tmp_path_factory.mktemp("server")) as made:
+    async with canaries.place_canaries(tmp_path_factory.mktemp("server")) as made:
         yield made
 
 
@@ -148,7 +148,7 @@ async def test_outside_a_sandbox_it_is_not_refused(on_host: Canaries, name: str)
     )
     output, _ = await process.communicate()
     assert process.returncode == 1, output.decode()
-    assert unharmed(on_host) is None
+    assert harm_to_host(on_host) is None
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ async def test_a_probe_that_crashes_proves_nothing(suite: Suite, monkeypatch: py
 
 
 async def test_a_bomb_that_meets_no_limit_is_reported(suite: Suite, box: TestSandbox) -> None:
-    outcome = await explode(suite, box, Bomb("bomb-memory", "", (1, 8)))
+    outcome = await run_bomb(suite, box, Bomb("bomb-memory", "", (1, 8)))
     assert outcome.verdict is Verdict.NOT_REFUSED
     assert "took 8 MB" in outcome.detail
 
@@ -213,15 +213,15 @@ async def test_a_secret_that_the_file_api_gives_out_is_noticed(suite: Suite) -> 
 
 
 async def test_harm_to_the_host_is_noticed(on_host: Canaries) -> None:
-    assert unharmed(on_host) is None
+    assert harm_to_host(on_host) is None
     stray = Path(str(on_host["folder"]), "stray")
     stray.touch()
-    assert unharmed(on_host) == "a file was made on the host"
+    assert harm_to_host(on_host) == "a file was made on the host"
     stray.unlink()
     file = Path(str(on_host["file"]))
     original = file.read_text()
     file.write_text("changed")
-    assert unharmed(on_host) == "a file of the host was changed"
+    assert harm_to_host(on_host) == "a file of the host was changed"
     file.write_text(original)
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from paddock.doctor.attempts import cases
 from paddock.doctor.bombs import ALLOWANCES, BOMBS
 from paddock.doctor.catalogue import GROUPS
-from paddock.doctor.examination import length
-from paddock.doctor.exemptions import OF_A_CONTAINER, OF_A_GUEST
 from paddock.doctor.file_api import FILE_ATTACKS, file_cases
-from paddock.doctor.kinds import local
+from paddock.doctor.kinds import OF_A_CONTAINER, OF_A_GUEST, local
+from paddock.doctor.plan import length
 from paddock.doctor.server.attacks import SERVER_ATTACKS
 from paddock.doctor.suite import probe_program
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from paddock.cli.app import app
-from paddock.doctor import checks, examination
+from paddock.doctor import checks, plan
 from paddock.doctor.attempts import AttemptOutcome, Group, Verdict
 from paddock.doctor.catalogue import FILES
 from paddock.doctor.checks import Check, Diagnosis, examine
@@ -273,11 +273,11 @@ def test_an_operator_who_insists_on_a_level_that_cannot_be_tried_is_told() -> No
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     """One attempt on each kind instead of hundreds."""
-    monkeypatch.setattr(examination, "GROUPS", (Group("", FILES.attempts[:1]),))
-    monkeypatch.setattr(examination, "file_cases", list)
+    monkeypatch.setattr(plan, "GROUPS", (Group("", FILES.attempts[:1]),))
+    monkeypatch.setattr(plan, "file_cases", list)
     for name in ("ALLOWANCES", "BOMBS"):
-        monkeypatch.setattr(examination, name, ())
-    monkeypatch.setattr(examination, "SERVER_ATTACKS", {"server-oversized": SERVER_ATTACKS["server-oversized"]})
+        monkeypatch.setattr(plan, name, ())
+    monkeypatch.setattr(plan, "SERVER_ATTACKS", {"server-oversized": SERVER_ATTACKS["server-oversized"]})
 
 
 def tried_in_full(code: int) -> list[str]:

@@ -13,7 +13,7 @@ import httpcore
 
 from paddock.accounts.accounts import Principal
 from paddock.interpreter import PORT
-from paddock.interpreter.client import _lines, _Stream
+from paddock.interpreter.client import _lines, _SandboxStream
 from paddock.lifecycle.controller import ActiveSandbox
 from paddock.memory import unlimited
 from paddock.models import CodeResult, CreateSandbox, Role, RunCode
@@ -111,7 +111,7 @@ class Sandbox:
             content=content,
         )
         async with self.use() as use:
-            stream = _Stream(await self.context.code._dial(use))
+            stream = _SandboxStream(await self.context.code._dial(use))
             connection = httpcore.AsyncHTTP11Connection(httpcore.Origin(b"http", b"127.0.0.1", PORT), stream)
             try:
                 yield await connection.handle_async_request(request)

@@ -104,7 +104,7 @@ async def test_bringing_it_twice_at_once_is_harmless(fresh: Sandbox, tmp_path: P
     import asyncio
 
     async with fresh.use() as use:
-        commands = await asyncio.gather(*(Installation(tmp_path / str(n)).bring(use.machine) for n in range(3)))
+        commands = await asyncio.gather(*(Installation(tmp_path / str(n)).install(use.machine) for n in range(3)))
     assert commands[0] == commands[1] == commands[2]
     left = (await fresh.shell("ls /opt/paddock/interpreter")).split()
     assert len(left) == 2, left

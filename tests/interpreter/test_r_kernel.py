@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.interpreter.inside import addons, r_kernel
+from paddock.interpreter.inside import kernels, r_kernel
 from paddock.interpreter.inside.kernels import CannotStart
 
 
@@ -17,7 +17,7 @@ async def test_an_r_that_does_not_answer_is_ended_and_named(tmp_path: Path, monk
     program.write_text(f"#!/bin/sh\necho $$ > {pid}\nexec sleep 600\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path) + os.pathsep + os.environ["PATH"])
-    monkeypatch.setattr(addons, "FOLDER", str(tmp_path / "nothing"))
+    monkeypatch.setattr(kernels, "ADDONS", str(tmp_path / "nothing"))
     monkeypatch.setattr(r_kernel, "START_SECONDS", 0.5)
     with pytest.raises(CannotStart, match="R does not answer"):
         await r_kernel.RKernel(str(tmp_path)).start()

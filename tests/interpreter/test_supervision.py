@@ -43,7 +43,7 @@ async def test_all_of_it_killed_at_once(fresh: Sandbox) -> None:
     assert starts == ["service code-interpreter #1", "service code-interpreter #2"]
 
 
-async def test_whoever_waits_when_the_nursery_is_killed_is_told(fresh: Sandbox) -> None:
+async def test_whoever_waits_when_the_fork_server_is_killed_is_told(fresh: Sandbox) -> None:
     await fresh.execute("1")
     code = "import time; open('/tmp/begun', 'w').close(); time.sleep(300)"
     waiting = asyncio.create_task(fresh.run(code, timeout=60))
@@ -56,7 +56,7 @@ async def test_whoever_waits_when_the_nursery_is_killed_is_told(fresh: Sandbox) 
     assert await works(fresh)
 
 
-async def test_a_kernel_whose_nursery_is_killed_while_it_starts_is_started_again(fresh: Sandbox) -> None:
+async def test_a_kernel_whose_fork_server_is_killed_while_it_starts_is_started_again(fresh: Sandbox) -> None:
     await fresh.execute("1")
     startup = "import os, time\nwhile os.path.exists('/tmp/hold'):\n open('/tmp/held', 'w'); time.sleep(0.05)\n"
     folder = "$HOME/.ipython/profile_default/startup"

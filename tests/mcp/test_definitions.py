@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from paddock import errors
 from paddock.mcp.relay.definitions import define, masked, read_document
-from paddock.mcp.relay.names import LONGEST, tool_name
+from paddock.mcp.relay.tools import MAX_NAME_LENGTH, tool_name
 from paddock.models.mcp import McpServer, McpTransport
 
 
@@ -84,4 +84,4 @@ def test_names_of_tools_are_such_as_every_model_takes() -> None:
     assert tool_name("time", "get_current_time") == "mcp_time_get_current_time"
     assert tool_name("a.b", "x/y z") == "mcp_a_b_x_y_z"
     long = [tool_name("server", "t" * 80 + end) for end in "ab"]
-    assert len(long[0]) == LONGEST and long[0] != long[1]
+    assert len(long[0]) == MAX_NAME_LENGTH and long[0] != long[1]

@@ -12,7 +12,7 @@ import pytest
 from paddock import errors
 from paddock.client import SandboxClient, SyncSandboxClient
 from paddock.session import AtExit, LocalSandbox, SandboxSession, SyncSandboxSession, create_sandbox
-from paddock.session.within import SessionOperations, StreamWithin, Within
+from paddock.session.session import SandboxMethod, SandboxStreamMethod, SessionOperations
 from tests.e2b.server import PaddockServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the first one waits for a server to start
@@ -175,6 +175,6 @@ async def test_a_provider_that_does_not_exist_is_an_error() -> None:
 
 def test_a_session_has_the_words_of_the_client() -> None:
     for name, method in vars(SessionOperations).items():
-        if isinstance(method, Within | StreamWithin):
+        if isinstance(method, SandboxMethod | SandboxStreamMethod):
             twins = (getattr(SandboxSession, name), getattr(SyncSandboxSession, name))
             assert all(next(iter(inspect.signature(twin).parameters)) == "sandbox_id" for twin in twins)

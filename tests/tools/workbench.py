@@ -8,7 +8,7 @@ from typing import Any
 from paddock.accounts.accounts import Principal
 from paddock.models import RunCommand
 from paddock.server.context import ServerContext
-from paddock.tools.context import Progress, unheard
+from paddock.tools.context import Progress, ignore_progress
 from paddock.tools.tool import ToolOutcome
 
 
@@ -23,7 +23,7 @@ class Workbench:
     def at(self, name: str) -> str:
         return f"{self.folder}/{name}"
 
-    async def call(self, tool: str, /, heard: Progress = unheard, **arguments: Any) -> ToolOutcome:
+    async def call(self, tool: str, /, heard: Progress = ignore_progress, **arguments: Any) -> ToolOutcome:
         return await self.context.tools.call(self.who, self.sandbox_id, tool, arguments, heard)
 
     async def does(self, tool: str, /, **arguments: Any) -> Any:

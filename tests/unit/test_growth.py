@@ -28,7 +28,7 @@ from paddock.memory import unlimited
 from paddock.models import McpServer
 from paddock.runtime.shell_words import words_of
 from paddock.tools import editing, excerpt, git, inspection, patching, searching, shells
-from paddock.tools.agents import _Lines
+from paddock.tools.agents import _JsonLines
 from paddock.tools.globs import compile_glob
 from paddock.tools.kits.code import _Run
 from paddock.tools.tool import ToolFailed
@@ -71,7 +71,7 @@ async def every_message(data: bytes) -> None:
 
 
 async def agent_lines(data: bytes) -> None:
-    lines = _Lines(lambda event: None)
+    lines = _JsonLines(lambda event: None)
     async for piece in pieces(data, 500):
         await lines.feed(piece)
 

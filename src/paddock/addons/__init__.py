@@ -1,11 +1,12 @@
-"""Add-ons: programs too large for every template, installed once per server and seen read-only in every local sandbox.
+"""Add-ons: programs too large for every template, installed once per server and mounted read-only in every local
+sandbox.
 
-``PADDOCK_HOME/addons/<name>/<version>`` holds one, and ``current`` beside it says which version counts. A sandbox sees
-the folder of them all, so that one which is installed later is there at once.
+``PADDOCK_HOME/addons/<name>/<version>`` contains one version, and the link ``current`` beside it names the one in use.
+Sandboxes mount the directory of all add-ons, so a new one is visible to running sandboxes at once.
 """
 
 NAMES = ("browser", "code-interpreter", "java", "r", "vscode")
 FOLDER = "/opt/paddock"
-"""In a sandbox, ``<FOLDER>/<name>`` is the add-on."""
+"""Mount point in sandboxes: an add-on is at ``<FOLDER>/<name>``."""
 INSIDE = f"{FOLDER}/addons"
 CURRENT = "current"

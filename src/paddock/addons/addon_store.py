@@ -1,4 +1,5 @@
-"""The add-ons of one server, on its disk. One is there whole or not at all: it is made aside and renamed."""
+"""The installed add-ons of a server, on its disk. Installations are atomic: prepared in a temporary directory and
+renamed."""
 
 from __future__ import annotations
 
@@ -29,11 +30,11 @@ class InstalledAddon:
     version: str
     parts: Mapping[str, str]
     size: int
-    """Bytes on the disk."""
+    """Bytes on disk."""
 
 
 def lay_out(root: Path) -> None:
-    """Every sandbox sees this folder, whoever its user is on the host."""
+    """Create the directory that every sandbox mounts, readable by every host user."""
     root.mkdir(mode=0o755, parents=True, exist_ok=True)
     root.chmod(0o755)
 
@@ -52,12 +53,12 @@ class AddonStore:
             return None
 
     def install(self, recipe: Recipe, hear: Hear, *, fresh: bool = False) -> InstalledAddon:
-        """New, or in the place of the one that is there, which stays beside it for those who use it at this moment.
+        """Install an add-on or replace the installed version, which is kept for sandboxes that are using it.
 
-        ``fresh``: made anew, although there may be a packed copy of just this one.
+        ``fresh``: build it again even if the cache has a package of this version.
         """
         say = ProgressReporter(recipe.steps, hear)
-        with self._alone() as root:
+        with self._locked() as root:
             addon_store = root / known(recipe.name)
             addon_store.mkdir(mode=0o755, exist_ok=True)
             draft = addon_store / f".{secrets.token_hex(4)}"
@@ -65,11 +66,11 @@ class AddonStore:
             try:
                 with say.measuring(draft):
                     made = self._made(recipe, draft, say, fresh)
-                size = _readable(draft)
+                size = _make_readable(draft)
                 note = {"version": made.version, "parts": dict(made.parts), "size": size}
                 (draft / _NOTE).write_text(json.dumps(note, indent=2) + "\n")
                 (draft / _NOTE).chmod(0o644)
-                _place(draft, addon_store / made.version)
+                _publish(draft, addon_store / made.version)
             finally:
                 _discard(draft)
             before = _current(addon_store)
@@ -95,22 +96,24 @@ class AddonStore:
         return made
 
     def remove(self, name: str) -> None:
-        with self._alone() as root:
+        with self._locked() as root:
             addon_store = root / known(name)
             if not addon_store.is_dir() or self.installed(name) is None:
                 raise errors.AddonNotFound(f"The add-on {name!r} is not installed.")
             _discard(addon_store)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[Path]:
-        """Nobody else changes the shelf meanwhile."""
+    def _locked(self) -> Iterator[Path]:
+        """Hold the lock that serializes changes of the store."""
         lay_out(self._root)
         lock = os.open(self._root / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise errors.Conflict("Another `paddock addon` is at work on this server. Wait for its end.") from None
+                raise errors.Conflict(
+                    "Another `paddock addon` is running on this server. Wait until it has ended."
+                ) from None
             yield self._root
         finally:
             os.close(lock)
@@ -122,8 +125,8 @@ def known(name: str) -> str:
     return name
 
 
-def _place(draft: Path, target: Path) -> None:
-    """The same version may be there, from a time before: then this one takes its place."""
+def _publish(draft: Path, target: Path) -> None:
+    """Rename the new version to its final name, replacing an older build of the same version."""
     old = target.with_name(f".{secrets.token_hex(4)}")
     with contextlib.suppress(FileNotFoundError):
         target.rename(old)
@@ -145,7 +148,7 @@ def _point(addon_store: Path, version: str) -> None:
 
 
 def _discard(path: Path) -> None:
-    """Out of sight first, so that nobody sees a part of it."""
+    """Delete a version. It is renamed first, so that no sandbox sees it partly deleted."""
     if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.exists():
@@ -154,8 +157,8 @@ def _discard(path: Path) -> None:
         shutil.rmtree(gone)
 
 
-def _readable(folder: Path) -> int:
-    """Everybody may read all of it, nobody gains a privilege by it. The bytes that it takes."""
+def _make_readable(folder: Path) -> int:
+    """Make all files readable by everybody and remove setuid bits. Returns the size in bytes."""
     size = 0
     for place, folders, names in os.walk(folder):
         for name in (*folders, *names):

@@ -1,4 +1,4 @@
-"""The add-on ``browser``: Playwright, fonts for every script, and Chromium where the host has none that sandboxes would
+"""The add-on ``browser``: Playwright, fonts for all scripts, and Chromium if the host has none that sandboxes can
 see."""
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from pathlib import Path
 
 from paddock import errors
 from paddock.addons import debian, npm
-from paddock.addons.debian import Debian
+from paddock.addons.debian import unpack_packages
 from paddock.addons.progress import ProgressReporter
 from paddock.addons.recipe import BuiltAddon
 
 _PACKAGES = ("chromium",)
 _FONT_PACKAGES = ("fonts-liberation", "fonts-noto-color-emoji", "fonts-wqy-zenhei")
-"""Latin, Greek and Cyrillic; emoji; Chinese, Japanese and Korean, in a seventh of what Noto has for them."""
+"""Latin, Greek and Cyrillic; emoji; Chinese, Japanese and Korean in a package a seventh the size of Noto's."""
 _FONTS_REVISION = "fonts1"
-"""In the version of the add-on, so that one from before it had these is replaced."""
+"""Part of the add-on's version, so that versions built before the fonts are replaced."""
 _KEPT = re.compile(r"lib|chromium|fontconfig-config|zlib1g")
-# The C library must be the sandbox's own: a loader fits no other. The rest are for programs beside the browser.
+# The C library must be the sandbox's own, because it must match the loader. The other packages are for programs besides
+# the browser.
 _LEFT = re.compile(
     r"libc6$|libc-bin|libcrypt1|libpam|libperl|.*-perl$|libllvm|libz3|libgl1-mesa|libglx-mesa|libsystemd-shared"
     r"|libcryptsetup|libdevmapper|libkmod|libsemanage|libgtk-3-common|libsensors|libc-l10n"
@@ -54,15 +55,15 @@ class Browser:
     name = "browser"
     summary = "Chromium, driven by Playwright: the browser_* tools and their live view."
     cache_key: str | None = None
-    """Chromium is whatever Debian has today."""
+    """Not cached: Chromium's version is that of Debian today."""
 
     def __init__(self, *, full: bool = False) -> None:
-        """``full``: with its own Chromium and Node.js even where the host has them, for templates that do not."""
+        """``full``: include Chromium and Node.js even if the host has them, for templates without them."""
         self._full = full
 
     @property
     def steps(self) -> int:
-        """npm; then fonts, and Chromium with a try, where they can be had from Debian."""
+        """npm; then fonts, and Chromium with a test run, if Debian packages are available."""
         if not debian.available():
             return 1
         return 1 + debian.STEPS + (debian.STEPS + 1 if self._own_chromium else 0)
@@ -75,7 +76,7 @@ class Browser:
         own_node = self._full or shutil.which("node", path=_SYSTEM) is None
         own_chromium = self._own_chromium
         npm.install(self.name, folder, say, own_node=own_node)
-        shutil.rmtree(folder / "node_modules/playwright-core/lib/vite", ignore_errors=True)  # shows traces to people
+        shutil.rmtree(folder / "node_modules/playwright-core/lib/vite", ignore_errors=True)  # the trace viewer
         playwright = npm.version(folder, "playwright-core")
         fonts = self._fonts(folder, say)
         version, parts = f"{playwright}-{_FONTS_REVISION}", {"playwright": playwright, "fonts": fonts}
@@ -85,26 +86,19 @@ class Browser:
         return BuiltAddon(f"{version}-chromium-{chromium}", {**parts, "chromium": chromium})
 
     def _fonts(self, folder: Path, say: ProgressReporter) -> str:
-        """Pages in any script can be read in screenshots, whatever fonts the host or the template has."""
+        """Install fonts, so that screenshots show pages in any script regardless of the host's or template's fonts."""
         (folder / "fonts.conf").write_text(_FONTS)
         if not debian.available():
             say("no fonts for Chinese, Japanese, Korean and emoji: they come from Debian, which this server is not")
             return "the host's"
-        packages = Debian(folder / ".apt", say)
-        found = packages.find(_FONT_PACKAGES)
-        (folder / "fonts").mkdir()
-        packages.unpack(_FONT_PACKAGES, folder / "fonts", lambda path: _USELESS.fullmatch(path) is None)
-        shutil.rmtree(folder / ".apt")
+        found = unpack_packages(
+            _FONT_PACKAGES, folder / "fonts", say, kept=_FONT_PACKAGES.__contains__, useless=_USELESS
+        )
         return ", ".join(f"{name} {found[name]}" for name in _FONT_PACKAGES)
 
     def _chromium(self, folder: Path, say: ProgressReporter) -> str:
-        work, target = folder / ".apt", folder / "chromium"
-        target.mkdir()
-        packages = Debian(work, say)
-        found = packages.find(_PACKAGES)
-        names = [name for name in found if _KEPT.match(name) and not _LEFT.match(name)]
-        packages.unpack(names, target, lambda path: _USELESS.fullmatch(path) is None)
-        shutil.rmtree(work)
+        target = folder / "chromium"
+        found = unpack_packages(_PACKAGES, target, say, kept=_is_kept, useless=_USELESS)
         if not (target / "usr/lib/chromium/chromium").is_file():
             raise errors.AddonFailed(
                 "The package `chromium` of this system holds no browser (Ubuntu's is a snap). Install Chromium as "
@@ -118,8 +112,12 @@ class Browser:
         return found["chromium"].partition("-")[0]
 
 
+def _is_kept(name: str) -> bool:
+    return _KEPT.match(name) is not None and _LEFT.match(name) is None
+
+
 def _try(start: Path, say: ProgressReporter) -> None:
-    """A library that is missing shows here, and not in somebody's sandbox."""
+    """Start Chromium once, so that a missing library is found here and not in a sandbox."""
     say.step("trying Chromium")
     done = subprocess.run([start, "--version"], capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:

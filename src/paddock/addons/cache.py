@@ -1,6 +1,6 @@
-"""Packed copies of add-ons that were made on this machine, so that the next installation takes seconds.
+"""Packed copies of add-ons built on this machine, which make the next installation fast.
 
-They are the user's own, beside what other programs cache for him; whoever runs Paddock may delete them at any time.
+They are stored in the user's cache directory and may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Cache:
 
     @property
     def size(self) -> int:
-        """Bytes of all copies. 0: there is none."""
+        """Total bytes of all copies; 0 if there are none."""
         return sum(packed.stat().st_size for packed in self._folder.glob("*.tar.gz"))
 
     def unpack(self, name: str, key: str, folder: Path) -> BuiltAddon | None:
-        """Into the empty folder. None: there is nothing of this key, or it cannot be read."""
+        """Unpack into an empty directory. None if there is no copy with this key, or it is unreadable."""
         packed = self._path(name, key)
         if not packed.is_file() or packed.stat().st_uid != os.geteuid():
             return None
@@ -50,7 +50,7 @@ class Cache:
             return None
 
     def pack(self, name: str, key: str, folder: Path, made: BuiltAddon) -> None:
-        """In the place of what there was of this add-on. A disk without room for it is no reason to fail."""
+        """Store a copy in place of earlier ones of this add-on. A full disk is ignored."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = self._folder / f".{secrets.token_hex(4)}"
         note = folder / _NOTE

@@ -1,7 +1,7 @@
-"""The add-on ``code-interpreter``: the Python packages that code written for data expects, as E2B's template has them.
+"""The add-on ``code-interpreter``: common Python packages for data analysis, like those in E2B's template.
 
-They are wheels from PyPI for the Python that sandboxes have, in a folder at the end of its path: what a user installs,
-or a template has, comes before them.
+They are wheels from PyPI for the sandboxes' Python, in a directory at the end of its path, so packages of the user or
+the template take precedence.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CodeInterpreter:
     summary = "numpy, pandas, matplotlib, scikit-learn and others, for run_code and every Python of a sandbox."
     steps = 2
     cache_key: str | None = None
-    """pip has a cache of its own, and brings the newest versions."""
+    """Not cached: pip has its own cache, and installs the newest versions."""
 
     def make(self, folder: Path, say: ProgressReporter) -> BuiltAddon:
         python = _of_sandboxes()
@@ -74,7 +74,7 @@ class CodeInterpreter:
 
 
 def _of_sandboxes() -> _Python:
-    """That of template ``host``, and of a template that was built of the same release."""
+    """The Python of template ``host``, and of templates built from the same release."""
     try:
         done = subprocess.run([_PYTHON, "-E", "-s", "-c", _ASK], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -87,7 +87,7 @@ def _of_sandboxes() -> _Python:
 
 
 def _pip(python: _Python) -> list[str]:
-    """The sandboxes' own Python's, or the server's told what they are for."""
+    """The pip of the sandboxes' Python, or the server's with the target platform as options."""
     for program, options in ((_PYTHON, []), (sys.executable, _for(python))):
         tried = subprocess.run([program, "-m", "pip", "--version"], capture_output=True, check=False)
         if tried.returncode == 0:

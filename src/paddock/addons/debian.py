@@ -1,7 +1,7 @@
-"""Debian's packages, unpacked into a folder instead of installed: needs no root, and changes nothing on the host.
+"""Unpacks Debian packages into a directory instead of installing them: needs no root and does not change the host.
 
-``apt-get`` works on lists and a state of its own there, with the host's sources and keys; so what it brings is signed
-and checked like any package of the host.
+``apt-get`` runs with its own lists and state there, and with the host's sources and keys, so signatures are verified as
+for any package of the host.
 """
 
 from __future__ import annotations
@@ -19,15 +19,34 @@ from paddock.addons.recipe import run
 _LINE = re.compile(r"^'(?P<url>[^']+)' (?P<file>(?P<name>[^_\s]+)_(?P<version>[^_\s]+)_\S+\.deb) ", re.MULTILINE)
 _TRIES = ("-o", "Acquire::Retries=3")
 STEPS = 3
-"""What finding packages and unpacking them tells of."""
+"""Number of progress steps of finding and unpacking packages."""
 
 
 def available() -> bool:
     return shutil.which("apt-get") is not None and shutil.which("dpkg-deb") is not None
 
 
+def unpack_packages(
+    packages: Sequence[str],
+    target: Path,
+    say: ProgressReporter,
+    *,
+    kept: Callable[[str], object],
+    useless: re.Pattern[str],
+) -> dict[str, str]:
+    """Unpack those of the packages and their dependencies that are ``kept``, without ``useless`` directories, into a
+    new directory. Returns the version of each."""
+    target.mkdir()
+    work = target.with_name(".apt")
+    debian = Debian(work, say)
+    found = {name: version for name, version in debian.find(packages).items() if kept(name)}
+    debian.unpack(list(found), target, lambda path: useless.fullmatch(path) is None)
+    shutil.rmtree(work)
+    return found
+
+
 class Debian:
-    """``folder`` is for apt's own files, to be thrown away afterwards."""
+    """``folder`` contains apt's own files, to be deleted afterwards."""
 
     def __init__(self, folder: Path, say: ProgressReporter) -> None:
         if not available():
@@ -36,24 +55,25 @@ class Debian:
         self._say = say
         for name in ("state/lists/partial", "cache/archives/partial", "debs"):
             (folder / name).mkdir(parents=True)
-        # Nothing counts as installed, so that everything a package needs is named, for templates that have less.
+        # No package counts as installed, so that all dependencies are listed: templates may have fewer packages than
+        # the host.
         (folder / "state/status").touch()
 
     def find(self, packages: Sequence[str]) -> dict[str, str]:
-        """Name and version of these packages and all that they depend on."""
+        """Names and versions of these packages and all their dependencies."""
         self._say.step("reading Debian's lists of packages")
         self._apt("update", "-qq")
         said = self._apt("install", "-y", "--no-install-recommends", "--print-uris", *packages)
         return {found["name"]: found["version"].replace("%3a", ":") for found in _LINE.finditer(said)}
 
     def unpack(self, names: Sequence[str], target: Path, wanted: Callable[[str], bool]) -> None:
-        """``wanted`` tells by its path whether a directory is kept."""
+        """``wanted`` decides by its path whether a directory is kept."""
         self._say.step(f"getting {len(names)} packages from Debian")
         debs = self._folder / "debs"
         self._apt("download", "-qq", *names, folder=debs)
         found = sorted(debs.glob("*.deb"))
         if len(found) != len(names):
-            raise errors.AddonFailed(f"apt-get brought {len(found)} of {len(names)} packages.")
+            raise errors.AddonFailed(f"apt-get downloaded {len(found)} of {len(names)} packages.")
         self._say.step("unpacking them")
         for number, deb in enumerate(found, 1):
             self._say(f"unpacking {deb.name.partition('_')[0]} ({number} of {len(found)})")
@@ -77,7 +97,7 @@ class Debian:
 
 
 def make_links_relative(root: Path) -> None:
-    """Links to a file of the whole system lead to the one that was unpacked beside them, where there is one."""
+    """Make absolute symlinks point to the file unpacked beside them, if there is one."""
     for path in root.rglob("*"):
         if path.is_symlink() and (target := path.readlink()).is_absolute():
             unpacked = root / target.relative_to("/")

@@ -1,8 +1,7 @@
-"""One installation, as a program of its own: ``python -m paddock.addons.installer HOME NAME [--full] [--fresh]``.
+"""One installation as its own process: ``python -m paddock.addons.installer HOME NAME [--full] [--fresh]``.
 
-The server starts it when it is asked to install an add-on, so that what is unpacked and compiled costs it nothing,
-and so that it can be ended with the server. On standard output it tells how far it has come, a JSON object to a line:
-``progress`` again and again, and ``installed`` or ``error`` at the end.
+Started by the server, so that unpacking and compiling does not load the server's process and can be killed. Prints its
+progress as JSON lines: ``progress`` repeatedly, and ``installed`` or ``error`` at the end.
 """
 
 from __future__ import annotations
@@ -33,30 +32,30 @@ def main() -> None:
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--fresh", action="store_true")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, _exit)
     os.nice(_NICE)
     addon_store = AddonStore(options.home / "addons", Cache(default_folder()))
     try:
         made = addon_store.install(recipe(options.name, full=options.full), _hear, fresh=options.fresh)
-        _say(installed={"version": made.version})
+        _print(installed={"version": made.version})
     except PaddockError as error:
-        _say(error={"code": error.code, "status": error.status, "message": error.message})
+        _print(error={"code": error.code, "status": error.status, "message": error.message})
     except OSError as error:
         failed = AddonFailed(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-        _say(error={"code": failed.code, "status": failed.status, "message": failed.message})
+        _print(error={"code": failed.code, "status": failed.status, "message": failed.message})
 
 
 def _hear(progress: Progress) -> None:
-    _say(progress=asdict(replace(progress, detail=progress.detail[:_MAX_DETAIL])))
+    _print(progress=asdict(replace(progress, detail=progress.detail[:_MAX_DETAIL])))
 
 
-def _say(**said: Any) -> None:
+def _print(**said: Any) -> None:
     sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()
 
 
-def _leave(number: int, frame: object) -> NoReturn:
-    """Through every ``finally``: programs are ended, and what is half made is removed."""
+def _exit(number: int, frame: object) -> NoReturn:
+    """Exit through all ``finally`` blocks, which end programs and delete incomplete files."""
     raise SystemExit(128 + number)
 
 

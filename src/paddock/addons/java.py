@@ -1,13 +1,12 @@
-"""The add-on ``java``: Debian's JDK, so that ``run_code`` has a kernel for it."""
+"""The add-on ``java``: Debian's JDK, the kernel for ``run_code`` in Java."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 from paddock import errors
-from paddock.addons.debian import STEPS, Debian, make_links_relative
+from paddock.addons.debian import STEPS, make_links_relative, unpack_packages
 from paddock.addons.progress import ProgressReporter
 from paddock.addons.recipe import BuiltAddon, run
 
@@ -37,7 +36,8 @@ class Import {
     }
 }
 """
-"""Debian makes Java's certificates out of the host's when it installs it. The password is the one that Java expects."""
+"""Debian's package generates Java's certificate store from the host's on installation. The password is Java's default.
+"""
 
 
 class Java:
@@ -45,16 +45,11 @@ class Java:
     summary = "A JDK: run_code in Java."
     steps = STEPS + 1
     cache_key: str | None = None
-    """It is whatever Debian has today."""
+    """Not cached: the version is that of Debian today."""
 
     def make(self, folder: Path, say: ProgressReporter) -> BuiltAddon:
         root = folder / "root"
-        root.mkdir()
-        debian = Debian(folder / ".apt", say)
-        found = debian.find((_PACKAGE,))
-        names = [name for name in found if _KEPT.match(name)]
-        debian.unpack(names, root, lambda path: _USELESS.fullmatch(path) is None)
-        shutil.rmtree(folder / ".apt")
+        found = unpack_packages((_PACKAGE,), root, say, kept=_KEPT.match, useless=_USELESS)
         make_links_relative(root)
         home = _home(root)
         (folder / "bin").mkdir()
@@ -63,7 +58,7 @@ class Java:
         say.step("trying Java")
         _import_certificates(folder, home, say)
         run([folder / "bin/jshell", "--version"], folder, say)
-        version = found[names[0]].partition("-")[0]
+        version = next(iter(found.values())).partition("-")[0]
         return BuiltAddon(version, {"JDK": version})
 
 

@@ -1,4 +1,4 @@
-"""Packages from npm, exactly those of a lock file: npm compares each with the checksum that is written there."""
+"""Installs npm packages exactly as in a lock file: npm verifies each against the lock's checksum."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MACHINES = {"x86_64": "x64", "aarch64": "arm64"}
 
 
 def install(name: str, folder: Path, say: ProgressReporter, *, own_node: bool) -> None:
-    """The packages of this add-on's lock into ``folder``. No script of theirs is run."""
+    """Install the packages of this add-on's lock into ``folder``, without running their scripts."""
     npm = require()
     for file in ("package.json", "package-lock.json"):
         text = files("paddock.addons").joinpath("locks", name, file).read_text()
@@ -32,9 +32,9 @@ def lock(name: str) -> str:
     return files("paddock.addons").joinpath("locks", name, "package-lock.json").read_text()
 
 
-def again(folder: Path, say: ProgressReporter) -> None:
-    """The packages that a package names itself, by the versions and checksums of the lock that it brings."""
-    # Not `ci`, which refuses the lock of code-server: it leaves out what its own build left out.
+def install_nested(folder: Path, say: ProgressReporter) -> None:
+    """Install a package's own dependencies by the versions and checksums of the lock file that it contains."""
+    # Not `ci`, which rejects code-server's lock because it omits packages that its build excluded.
     run([require(), "install", "--omit=dev", "--ignore-scripts", *_QUIET], folder, say)
 
 
@@ -53,7 +53,7 @@ def require() -> str:
 
 
 def machine() -> str:
-    """This machine in npm's words."""
+    """This machine's platform in npm's naming."""
     try:
         return _MACHINES[platform.machine()]
     except KeyError:
@@ -61,9 +61,9 @@ def machine() -> str:
 
 
 def _link_node(folder: Path) -> None:
-    """Node as ``bin/node``, so that it needs none in the sandbox."""
+    """Provide Node.js as ``bin/node``, so that the sandbox needs none."""
     program = Path("node_modules", f"node-linux-{machine()}", "bin/node")
     if not (folder / program).is_file():
-        raise errors.AddonFailed("npm did not bring the Node.js that the lock names.")
+        raise errors.AddonFailed("npm did not install the Node.js of the lock file.")
     (folder / "bin").mkdir(exist_ok=True)
     (folder / "bin/node").symlink_to(Path("..", program))

@@ -1,4 +1,4 @@
-"""How far an installation has come: which step of how many, what it says, and how much is on the disk by now."""
+"""Progress of an installation: the current step, its latest output, and the size on disk."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MEASURE_INTERVAL_S = 1.0
 @dataclass(frozen=True, slots=True)
 class Progress:
     step: int
-    """0 before the first."""
+    """0 before the first step."""
     steps: int
     doing: str
     detail: str
-    """The latest line of the program that does it; empty at the beginning of a step."""
+    """The latest output line of the running program; empty at the beginning of a step."""
     size: int
-    """Bytes on the disk, of what there is already."""
+    """Bytes on disk so far."""
 
     @property
     def text(self) -> str:
@@ -33,7 +33,7 @@ Hear = Callable[[Progress], None]
 
 
 class ProgressReporter:
-    """What recipes report to. Called with a line, it is a detail of the step that was begun last."""
+    """Receives the progress of recipes. Calling it with a line sets the detail of the current step."""
 
     def __init__(self, steps: int, hear: Hear) -> None:
         self._lock = threading.Lock()
@@ -52,7 +52,7 @@ class ProgressReporter:
 
     @contextmanager
     def measuring(self, folder: Path) -> Iterator[None]:
-        """The size of this folder is told again and again meanwhile."""
+        """Report the size of this directory periodically during the context."""
         done = threading.Event()
 
         def measure() -> None:
@@ -82,6 +82,6 @@ def _size(folder: Path) -> int:
         for name in names:
             try:
                 size += os.lstat(os.path.join(place, name)).st_blocks * 512  # noqa: PTH118 - tens of thousands
-            except FileNotFoundError:  # a temporary file of npm's
+            except FileNotFoundError:  # a temporary file of npm
                 continue
     return size

@@ -1,4 +1,4 @@
-"""The add-on ``r``: Debian's R with IRkernel, so that ``run_code`` has a kernel for it."""
+"""The add-on ``r``: Debian's R with IRkernel, the kernel for ``run_code`` in R."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import shutil
 from pathlib import Path
 
 from paddock import errors
-from paddock.addons.debian import STEPS, Debian, make_links_relative
+from paddock.addons.debian import STEPS, make_links_relative, unpack_packages
 from paddock.addons.progress import ProgressReporter
 from paddock.addons.recipe import BuiltAddon, run
 
 _PACKAGES = ("r-base-core", "r-cran-irkernel")
 _KEPT = re.compile(r"lib|r-|zlib1g$|fontconfig-config$|fonts-dejavu-core$")
-# The C library must be the sandbox's own. The rest are programs, and what only those need.
+# The C library must be the sandbox's own. The other packages are programs and their dependencies.
 _LEFT = re.compile(r"libc6$|libc-bin$|.*-bin$|libpaper-utils$|libselinux1$|libmount1$|libblkid1$")
 _USELESS = re.compile(r"usr/(bin|sbin)$|usr/share/(doc|man|locale|lintian|bug|icons|applications|X11)$|var$")
 _HOME = "usr/lib/R"
@@ -21,7 +21,7 @@ _MOVED = {
     "R_HOME_DIR=/usr/lib/R\n": 'R_HOME_DIR=$(dirname "$(dirname "$(readlink -f "$0")")")\n',
     "=/usr/share/R/": '="${R_HOME_DIR}"/../../share/R/',
 }
-"""In R's own start script, which has the places of its parts written down."""
+"""Replacements in R's start script, which contains absolute paths."""
 _LIBRARIES = """
 _paddock_root=${R_HOME}/../../..
 for _paddock_part in "${_paddock_root}/usr/lib/"*-linux-gnu; do
@@ -49,16 +49,11 @@ class R:
     summary = "R with IRkernel: run_code in R."
     steps = STEPS + 1
     cache_key: str | None = None
-    """It is whatever Debian has today."""
+    """Not cached: the version is that of Debian today."""
 
     def make(self, folder: Path, say: ProgressReporter) -> BuiltAddon:
         root = folder / "root"
-        root.mkdir()
-        debian = Debian(folder / ".apt", say)
-        found = debian.find(_PACKAGES)
-        names = [name for name in found if _KEPT.match(name) and not _LEFT.match(name)]
-        debian.unpack(names, root, lambda path: _USELESS.fullmatch(path) is None)
-        shutil.rmtree(folder / ".apt")
+        found = unpack_packages(_PACKAGES, root, say, kept=_is_kept, useless=_USELESS)
         _move(root)
         (folder / "bin").mkdir()
         (folder / "bin/R").symlink_to(f"../root/{_HOME}/bin/R")
@@ -68,15 +63,19 @@ class R:
         return BuiltAddon(f"{version}-irkernel-{kernel}", {"R": version, "IRkernel": kernel})
 
 
+def _is_kept(name: str) -> bool:
+    return _KEPT.match(name) is not None and _LEFT.match(name) is None
+
+
 def _move(root: Path) -> None:
-    """It is for ``/usr/lib/R``; now it finds its parts wherever it is."""
-    shutil.copy(root / _HOME / "etc/Renviron.ucf", root / "etc/R/Renviron")  # Debian does this when it installs it
+    """Make R relocatable: it is built for ``/usr/lib/R``."""
+    shutil.copy(root / _HOME / "etc/Renviron.ucf", root / "etc/R/Renviron")  # done by Debian's package on installation
     make_links_relative(root)
     start = root / _HOME / "bin/R"
     text = start.read_text()
     for before, after in _MOVED.items():
         if before not in text:
-            raise errors.AddonFailed(f"This Debian's R starts in a way that is not known here: no {before.strip()!r}.")
+            raise errors.AddonFailed(f"The start script of this Debian's R is not supported: no {before.strip()!r}.")
         text = text.replace(before, after)
     start.write_text(text)
     paths = root / "etc/R/ldpaths"

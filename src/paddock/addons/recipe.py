@@ -1,4 +1,4 @@
-"""How an add-on is made: in an empty folder, by the ordinary clients of npm and Debian."""
+"""How an add-on is built: into an empty directory, with npm and apt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LAST_WORDS = 12
 class BuiltAddon:
     version: str
     parts: Mapping[str, str] = field(default_factory=dict)
-    """What is in it, each with its version."""
+    """Its components and their versions."""
 
 
 class Recipe(Protocol):
@@ -31,20 +31,22 @@ class Recipe(Protocol):
 
     @property
     def steps(self) -> int:
-        """How many it will tell of."""
+        """Number of progress steps."""
 
     @property
     def cache_key(self) -> str | None:
-        """The same where it would make the same on this machine. None: that cannot be known, or it is quick anyway."""
+        """Equal keys mean equal results on this machine. None: not cached, because that is unknown or the build is
+        fast."""
 
     def make(self, folder: Path, say: ProgressReporter) -> BuiltAddon:
-        """Fill the empty folder. Raises with what to do where something is missing; what is left is thrown away."""
+        """Fill the empty directory. Raises with the next step if something is missing; the directory is then
+        deleted."""
 
 
 def run(
     argv: Sequence[str | Path], folder: Path, say: ProgressReporter, *, env: Mapping[str, str] | None = None
 ) -> str:
-    """What the program printed. Raises AddonFailed with its last words where it did not succeed."""
+    """Run a program and return its output. Raises AddonFailed with the end of its output if it fails."""
     words = [str(word) for word in argv]
     said: list[str] = []
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Every add-on that there is, by its name."""
+"""All add-ons by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddock.addons.vscode import VsCode
 
 
 def recipe(name: str, *, full: bool = False) -> Recipe:
-    """``full``: the browser with its own Chromium and Node.js, even where this machine has them."""
+    """``full``: the browser with Chromium and Node.js, even if this machine has them."""
     made: dict[str, Recipe] = {
         each.name: each for each in (Browser(full=full), CodeInterpreter(), Java(), R(), VsCode())
     }

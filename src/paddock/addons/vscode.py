@@ -1,7 +1,7 @@
-"""The add-on ``vscode``: code-server from npm, with the Node.js that it is made for.
+"""The add-on ``vscode``: code-server from npm, with the Node.js version that it requires.
 
-Its own install script wants to compile more than is needed, and to download a program from elsewhere; so its steps are
-done one by one here. The native modules are compiled on this machine.
+Its install script would compile more than necessary and download a program from elsewhere, so its steps are done one by
+one here. Native modules are compiled on this machine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class VsCode:
 
     @property
     def cache_key(self) -> str | None:
-        """Everything is of a lock file; what is compiled is for this machine's C library and Node.js' headers."""
+        """All sources are in lock files; compiled modules depend on this machine's C library and the Node.js
+        headers."""
         return "\n".join([__version__, npm.lock(self.name), npm.machine(), *platform.libc_ver()])
 
     def make(self, folder: Path, say: ProgressReporter) -> BuiltAddon:
@@ -48,9 +49,9 @@ class VsCode:
         server = folder / "node_modules/code-server"
         workbench = server / "lib/vscode"
         say.step("getting the packages of the workbench")
-        npm.again(workbench, say)
+        npm.install_nested(workbench, say)
         say.step("getting the packages of its extensions")
-        npm.again(workbench / "extensions", say)
+        npm.install_nested(workbench / "extensions", say)
         _compile(folder, workbench, say)
         for name, target in _LINKS.items():
             (workbench / name).unlink(missing_ok=True)
@@ -83,7 +84,7 @@ def _compile(folder: Path, workbench: Path, say: ProgressReporter) -> None:
         try:
             run([npm.require(), "rebuild", "--loglevel=error", package], workbench, say, env=env)
         except errors.AddonFailed:
-            # node-pty's last step fails on a mere warning of npm's, when all is done: what counts is the result.
+            # node-pty's last step fails on an npm warning after everything is done, so the result is checked instead.
             if not (workbench / "node_modules" / package / result).is_file():
                 raise
     say.step("compiling argon2")
@@ -91,14 +92,14 @@ def _compile(folder: Path, workbench: Path, say: ProgressReporter) -> None:
 
 
 def _headers() -> Mapping[str, str]:
-    """Node's own, where they are installed: no download then."""
+    """Node.js' headers if installed, so that they are not downloaded."""
     node = shutil.which("node")
     prefix = Path(node).resolve().parent.parent if node else Path("/usr")
     return {"npm_config_nodedir": str(prefix)} if (prefix / "include/node/node.h").is_file() else {}
 
 
 def _put_ripgrep(folder: Path, workbench: Path) -> None:
-    """The package that VS Code names would download it; another one by the same makers holds it."""
+    """The package that VS Code depends on would download ripgrep; another package of the same authors contains it."""
     source = folder / "node_modules/@vscode/ripgrep-universal"
     target = workbench / "node_modules/@vscode/ripgrep/bin"
     target.mkdir(exist_ok=True)

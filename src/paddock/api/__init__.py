@@ -1,1 +1,1 @@
-"""Speaking: the HTTP surface."""
+"""The HTTP API."""

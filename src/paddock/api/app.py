@@ -1,4 +1,4 @@
-"""The application: built by one function from its settings, holding nothing in module globals."""
+"""Builds the ASGI application from the settings. There is no module-level state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paddock import __version__, errors, ids
 from paddock.api import docs_page, openapi
 from paddock.api.auth import RateLimiter
 from paddock.api.builtin_ports import BuiltinPorts
-from paddock.api.compat.daytona.app import leave_daytona, mount_daytona
+from paddock.api.compat.daytona.app import close_daytona, mount_daytona
 from paddock.api.compat.daytona.errors import daytona_response
 from paddock.api.compat.e2b.app import envd_app, mount_e2b
 from paddock.api.compat.e2b.errors import e2b_response
@@ -29,8 +29,8 @@ from paddock.api.failures import as_error, error_response, request_id_of
 from paddock.api.fast_path import FastPath
 from paddock.api.mcp.inside import McpInside
 from paddock.api.mcp.port import McpPort
-from paddock.api.methods import RouteTable
 from paddock.api.middleware import BodyLimitMiddleware, RequestMiddleware
+from paddock.api.params import RouteTable
 from paddock.api.routes import ROUTERS
 from paddock.api.sockets import refuse_socket
 from paddock.server.context import ServerContext, build_context
@@ -40,7 +40,7 @@ _SHAPES: Final = {"/e2b/": e2b_response, "/daytona/": daytona_response}
 
 
 def create_app(settings: Settings | None = None, *, context: ServerContext | None = None) -> FastAPI:
-    """An app over a server context of its own, or over a given one. The lifespan opens and closes it."""
+    """An app with its own server context, or with a given one. The lifespan opens and closes it."""
     context = context or build_context(settings or Settings())
 
     @asynccontextmanager
@@ -53,7 +53,7 @@ def create_app(settings: Settings | None = None, *, context: ServerContext | Non
             yield
         finally:
             app.state.stopping.set()
-            await leave_daytona(app)
+            await close_daytona(app)
             await mcp.close()
             await context.close()
 
@@ -90,7 +90,7 @@ def create_app(settings: Settings | None = None, *, context: ServerContext | Non
 
 
 def failure(path: str, error: errors.PaddockError) -> Response:
-    """How an error is answered on this path, whichever API it belongs to."""
+    """The error response for this path, in the format of the API that it belongs to."""
     shape = next((shape for prefix, shape in _SHAPES.items() if path.startswith(prefix)), None)
     return error_response(error, ids.new_request_id()) if shape is None else shape(error)
 
@@ -118,7 +118,7 @@ async def _refuse(connection: Request | WebSocket, problem: Exception) -> Respon
         table: RouteTable = connection.app.state.routes
         allow = table.methods(connection.url.path) or _allow(problem)
     if (error := as_error(problem)).status == errors.InternalError.status:
-        raise problem  # for the last catch, which logs it
+        raise problem  # for RequestMiddleware, which logs it
     return error_response(error, request_id_of(connection), allow)
 
 

@@ -1,4 +1,4 @@
-"""Who asks, and whether not too often. Decided before the body is read, so that a stranger cannot make us read it."""
+"""Authentication and rate limits. Applied before the body is read, so that unauthenticated requests cost little."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from paddock.server.context import ServerContext
 from paddock.workers import Workers
 
 _LARGE_BODY = 4 << 20
-"""Bytes whose parsing would be felt."""
+"""Bytes whose parsing would block the event loop noticeably."""
 ADMITTED = "paddock.admitted"
-"""Where a request's scope has its caller, once somebody has asked for the key."""
+"""Scope key of the authenticated caller, once the API key was checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Authenticated:
-    """What a route needs: the server context, and who sent the request."""
+    """Dependency of routes: the server context and the authenticated caller."""
 
     context: ServerContext
     who: Principal
     holding: Reservation
-    """The memory that this request takes."""
+    """The memory reserved for this request."""
 
 
 class RateLimiter:
-    """A token bucket per user: so many requests a second, twice as many in a burst. Held in memory, per process."""
+    """A token bucket per user: a number of requests per second, with bursts of twice that. In memory, per process."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic, max_users: int = 10_000) -> None:
         self._monotonic = monotonic
@@ -61,13 +61,13 @@ class RateLimiter:
                 retry_after=(1 - tokens) / rate,
             )
         if who.user_id not in self._buckets and len(self._buckets) >= self._max_users:
-            # A bucket left alone is a full one: forgetting it costs nothing but one burst.
+            # An unused bucket is full again, so dropping it has no effect but one burst.
             self._buckets.clear()
         self._buckets[who.user_id] = (tokens - 1, now)
 
 
 class JsonRequest(Request):
-    """Has a large body parsed where it holds up nobody."""
+    """Parses large bodies off the event loop."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, workers: Workers) -> None:
         super().__init__(scope, receive, send)
@@ -85,10 +85,11 @@ class AnsweredElsewhere(Response):
 
 
 class GuardedRoute(APIRoute):
-    """A route for those with a key only. The body is read here too, where limits on it can still speak."""
+    """A route that requires an API key. It also reads the body, so that its limits can still be reported by a
+    status."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        """JSON is taken as such whatever its ``Content-Type`` says: the SDKs of others name none."""
+        """Accepts JSON whatever the ``Content-Type``: SDKs of other platforms send none."""
         super().__init__(*args, **{**options, "strict_content_type": False})
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -122,7 +123,7 @@ async def admit(connection: HTTPConnection) -> Authenticated:
 
 
 async def admit_with(connection: HTTPConnection, key: str) -> Authenticated:
-    """By a key that came in a message instead of a header."""
+    """Authenticate with a key from a message instead of a header."""
     context: ServerContext = connection.app.state.context
     return _let_in(connection, context, await context.accounts.authenticate(key))
 
@@ -143,7 +144,7 @@ async def _caller(request: Request) -> Authenticated:
 
 
 async def _socket_caller(websocket: WebSocket) -> AsyncIterator[Authenticated]:
-    """Counted among the streams that the caller may hold open."""
+    """Counts the WebSocket against the caller's stream limit."""
     caller = await _admit_socket(websocket)
     caller.holding.reserve(STREAM)
     with caller.context.streams.enter(caller.who.user_id, caller.who.quota):
@@ -151,7 +152,7 @@ async def _socket_caller(websocket: WebSocket) -> AsyncIterator[Authenticated]:
 
 
 async def _admit_socket(websocket: WebSocket) -> Authenticated:
-    """By a key, or by a ticket for this very sandbox: a browser cannot send a header with a WebSocket."""
+    """With a key, or a ticket for this sandbox, because browsers cannot send headers with a WebSocket."""
     ticket = websocket.query_params.get("ticket")
     if ticket is None or _key(websocket.headers) is not None:
         return await admit(websocket)

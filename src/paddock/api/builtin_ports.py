@@ -1,9 +1,9 @@
-"""Ports of sandboxes that the server answers itself: which app a request is for.
+"""Ports of sandboxes that the server itself serves: selects the app for a request.
 
-A request for E2B's envd goes to the app that plays it, acting through Machine; so does a signed ``/files`` URL, which
-names no sandbox and is found by its signature. A request for MCP goes to the app that serves the sandbox's tools. What
-names no port of a sandbox is for the API. Requests for other ports are answered by the gateway, in front of all apps,
-and never come here.
+A request for E2B's envd port goes to the app that implements envd on Machine; so does a signed ``/files`` URL, which
+contains no sandbox id and is found by its signature. A request for the MCP port goes to the app that serves the
+sandbox's tools. Requests without a sandbox port are for the API. Requests for other ports are handled by the gateway
+and never reach an app.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from paddock import errors
 from paddock.gateway.address import ENVD_PORT, ID_HEADER, Destination, find_destination
 
 DESTINATION = "destination"
-"""Where an app finds it in the scope's state. Absent for signed URLs."""
+"""State key of the requested sandbox port. Absent for signed URLs."""
 
 
 class BuiltinPorts:
@@ -45,13 +45,13 @@ class BuiltinPorts:
 
 
 def _preflight(scope: Scope, headers: Headers) -> bool:
-    """A browser asks whether it may send the headers that say where to, without sending them."""
+    """Answers CORS preflights, which do not contain the headers that select the sandbox."""
     asked = headers.get("access-control-request-headers", "").lower()
     return scope["type"] == "http" and scope["method"] == "OPTIONS" and ID_HEADER in asked
 
 
 def _arrived(scope: Scope, destination: Destination) -> Scope:
-    """The scope as the app behind the port sees it: the path form's prefix is not part of its paths."""
+    """The scope for the port's app: without the prefix of the path form."""
     state = {**scope.get("state", {}), DESTINATION: destination}
     if not destination.prefix:
         return {**scope, "state": state}

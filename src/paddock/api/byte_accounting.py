@@ -1,4 +1,5 @@
-"""Requests and answers counted against the server's budget of bytes, and answers sent no faster than they are read."""
+"""Counts request and response bodies against the server's byte budget, and sends responses only as fast as they are
+read."""
 
 from __future__ import annotations
 
@@ -10,24 +11,24 @@ from starlette.types import Message, Receive, Scope, Send
 from paddock.accounts.byte_budget import SMALL, STREAM, ByteBudget, Reservation
 
 HOLDING: Final = "holding"
-"""Where the state of a request's scope has its :class:`~paddock.accounts.byte_budget.Reservation`."""
+"""State key of the request's :class:`~paddock.accounts.byte_budget.Reservation`."""
 _PIECE = 64 << 10
-"""An answer that is whole goes out in such pieces, each when the one before has left."""
+"""A complete response is sent in chunks of this size, each after the previous one has left."""
 _BODY_COPIES = 3
-"""Of a JSON body: as it came, as text, and as the values that it means."""
+"""Copies of a JSON body in memory: as received, as text, and parsed."""
 _EMPTY = (204, 304)
 _STREAMED = re.compile(r".*/files(?:/(?:bulk-upload|upload|upload-v2))?|.*/process\.Process/StreamInput")
-"""Paths whose bodies are passed on as they come."""
+"""Paths whose bodies are streamed."""
 
 
 def holding_of(scope: Scope, budget: ByteBudget) -> Reservation:
-    """The request's own; a new one where nobody has made any, as in an app that is called without the middleware."""
+    """The request's reservation; a new one in apps that are called without the middleware."""
     holding: Reservation = scope.setdefault("state", {}).setdefault(HOLDING, Reservation(budget))
     return holding
 
 
 class CountedBody:
-    """``receive`` for a body that is gathered in memory: every piece is reserved before the next is read."""
+    """``receive`` that reserves memory for each chunk before the next one is read."""
 
     def __init__(self, receive: Receive, holding: Reservation) -> None:
         self._receive = receive
@@ -49,13 +50,13 @@ class CountedBody:
 
 
 class CountedAnswer:
-    """``send`` for an answer: one that is whole is reserved before its status goes out, and sent in pieces."""
+    """``send`` that reserves memory for a complete response before its status is sent, and sends it in chunks."""
 
     def __init__(self, send: Send, holding: Reservation) -> None:
         self._send = send
         self._holding = holding
         self._start: Message | None = None
-        """Held back until its first bytes are there: then it is known how much is held."""
+        """Held back until the first bytes are known, because the reservation may still fail."""
 
     async def __call__(self, message: Message) -> None:
         match message["type"]:

@@ -1,7 +1,7 @@
-"""CORS: pages of the origins that the operator names may call the API with a key that they have.
+"""CORS: pages of the configured origins may call the API with an API key.
 
-Off by default. Nothing here lets a browser send what it has by itself: ``Access-Control-Allow-Credentials`` is never
-sent, so keys are the only way in, as everywhere. Ports of sandboxes have rules of their own and never come here.
+Off by default. ``Access-Control-Allow-Credentials`` is never sent, so browsers never authenticate by themselves: a key
+is required as everywhere. Sandbox ports have their own rules, outside of this module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 CROSS_ORIGIN = "paddock.cross_origin"
-"""Where a request's scope has the headers that its answer gets, whoever gives it."""
+"""Scope key of the CORS headers for the response."""
 ANY = "*"
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 _MAX_AGE_S = 600
@@ -42,7 +42,7 @@ class CrossOrigin:
         await self._app(scope, receive, send)
 
     def _allow(self, origin: str | None) -> RawHeaders:
-        # A cache must not give one origin what was answered to another, nor to one that sent no Origin.
+        # Caches must not reuse a response for another origin.
         found: RawHeaders = [] if self._any else [(b"vary", b"Origin")]
         if origin is None or not (self._any or origin in self._origins):
             return found
@@ -50,7 +50,7 @@ class CrossOrigin:
         return [*found, (b"access-control-allow-origin", name.encode()), (b"access-control-expose-headers", b"*")]
 
     async def _answer_preflight(self, headers: Headers, send: Send) -> None:
-        """For whatever headers the page names: what they may do, the key decides."""
+        """Allows any header; the API key decides about the request itself."""
         asked = headers.get("access-control-request-headers", "")
         answer: RawHeaders = [
             (b"access-control-allow-methods", _METHODS),

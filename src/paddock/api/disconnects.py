@@ -1,4 +1,4 @@
-"""Work that nobody waits for any more is not worth finishing."""
+"""Cancels work whose client has disconnected."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from starlette.requests import ClientDisconnect, Request
 T = TypeVar("T")
 
 
-async def unless_left(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """What the work answers; cancelled when the client hangs up. For requests whose body was read."""
+async def until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of the work, which is cancelled when the client disconnects. For requests whose body was read."""
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(_disconnected(request))
     try:

@@ -1,7 +1,7 @@
-"""``/docs``: the API to read and to try, with everything it needs served from here.
+"""``/docs``: the interactive API reference, with all its files served from here.
 
-People put their keys into this page, so it is closed to everything else: only its own two scripts run, a key is kept
-for as long as the page is open and nowhere else, and no other page can frame it or keep a hold on its window.
+Users enter API keys on this page, so only its own two scripts run, a key is kept in memory only, and no other page can
+frame it or keep a reference to its window.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ router = APIRouter(include_in_schema=False)
 
 VENDORED = Path(__file__).parent / "vendor" / "swagger-ui"
 _FAVICON = "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 10 10'><text y='9'>🐎</text></svg>"
-# Keys that earlier versions left in the browser are removed: whatever reads this origin's storage had them.
+# Delete keys that earlier versions stored in the browser.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -62,7 +62,7 @@ async def docs_asset(name: Literal["swagger-ui-bundle.js", "swagger-ui.css"]) ->
 
 
 def _policy(nonce: str) -> str:
-    """``'self'`` is the API's whole origin, with bytes of sandboxes on it, so scripts are named by the nonce alone."""
+    """``'self'`` would allow the API's whole origin, including sandboxes' content, so scripts are allowed by nonce."""
     return (
         f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; "
         "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -1,21 +1,24 @@
-"""A file as an HTTP answer: whole or one range of it, with a name that no header can be broken by."""
+"""File responses: the whole file or one range, with a safe file name in the headers."""
 
 from __future__ import annotations
 
 import asyncio
 import mimetypes
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from email.utils import formatdate
+from typing import Self
 from urllib.parse import quote
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from paddock import errors
+from paddock.gateway.asgi_extensions import DIRECT_BODY, BodyCut, DirectBody
 from paddock.machine.base import FileInfo, FileType
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
@@ -30,7 +33,8 @@ class Span:
 
 
 class Download(Response):
-    """Streams exactly ``span.length`` bytes, or breaks the connection: a short file is never taken for a whole one."""
+    """Sends exactly ``span.length`` bytes or breaks the connection, so that a truncated file is never taken for
+    complete."""
 
     def __init__(self, info: FileInfo, span: Span, chunks: AsyncGenerator[bytes, None] | None) -> None:
         super().__init__(status_code=206 if span.partial else 200, headers=_headers(info, span))
@@ -44,7 +48,7 @@ class Download(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
         async with aclosing(self._chunks) as chunks:
-            # The first bytes before the status: what goes wrong with the file goes wrong here.
+            # Read the first bytes before sending the status, so that errors of the file can be reported by it.
             first = await anext(chunks, b"")
             await send(start)
             await self._stream(first, chunks, receive, send)
@@ -67,7 +71,7 @@ class Download(Response):
 
 
 def span_of(info: FileInfo, headers: Headers) -> Span:
-    """What a ``Range`` header asks for (RFC 9110, 14). One that is not understood is ignored, as the RFC has it."""
+    """Parse a ``Range`` header (RFC 9110, 14). An invalid one is ignored, as specified there."""
     if info.type is not FileType.FILE:
         raise errors.PathConflict(f"{info.path} is a {info.type.value}, not a file.")
     whole = Span(0, info.size, False)
@@ -106,7 +110,7 @@ def _headers(info: FileInfo, span: Span) -> dict[str, str]:
 
 
 def _disposition(name: str) -> str:
-    """Always an attachment: a page that an agent wrote must not run on our own origin."""
+    """Always an attachment: pages written in a sandbox must not run on our origin."""
     plain = _UNSAFE.sub("_", name)
     exact = "" if plain == name else f"; filename*=UTF-8''{quote(name, safe='')}"
     return f'attachment; filename="{plain}"{exact}'
@@ -119,3 +123,25 @@ def _etag(info: FileInfo) -> str:
 async def _disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+class Upload(AsyncIterator[bytes]):
+    def __init__(self, scope: Scope, chunks: AsyncIterator[bytes]) -> None:
+        self._direct: DirectBody | None = scope.get("extensions", {}).get(DIRECT_BODY)
+        self._chunks = chunks
+        self._begun = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        self._begun = True
+        return await anext(self._chunks)
+
+    async def copy_to(self, file: int) -> int | None:
+        if self._direct is None or self._begun:
+            return None
+        try:
+            return await self._direct.copy_to(file)
+        except BodyCut:
+            raise ClientDisconnect from None

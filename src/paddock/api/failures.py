@@ -1,6 +1,6 @@
-"""Every failure in the one shape: whatever was raised becomes a :class:`PaddockError`, and that an answer.
+"""The common error format: converts every exception to a :class:`PaddockError` and then to a response.
 
-Nothing of the input comes back but the names of fields, cut short, so that a megabyte of nonsense is not echoed.
+Of the input only shortened field names are echoed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _REALM = 'Bearer realm="paddock"'
 
 
 def as_error(problem: Exception) -> errors.PaddockError:
-    """What a raised exception means to the caller."""
+    """The error that is reported for an exception."""
     match problem:
         case errors.PaddockError():
             return problem
         case RuntimeError(__cause__=errors.PaddockError() as cause):
-            return cause  # how starlette says that it met this one after it had begun to answer
+            return cause  # starlette's error if the response has started already
         case RequestValidationError() | WebSocketRequestValidationError():
             return _from_validation(problem.errors())
         case HTTPException(status_code=404):
@@ -45,7 +45,7 @@ def as_error(problem: Exception) -> errors.PaddockError:
         case ClientDisconnect():
             return errors.MalformedRequest("The connection ended before the body did.")
         case _:
-            return errors.InternalError("Something broke on our side; the server's log has it under this request_id.")
+            return errors.InternalError("Internal error; the server's log has the details under this request_id.")
 
 
 def error_answer(error: errors.PaddockError, request_id: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def error_answer(error: errors.PaddockError, request_id: str) -> dict[str, Any]:
 
 
 def error_response(error: errors.PaddockError, request_id: str, allow: Sequence[str] = ()) -> Response:
-    # ASCII escapes and no NaN: an answer that every parser takes, whatever is in the details.
+    # ASCII escapes and no NaN, which every parser accepts.
     body = json.dumps(_plain(error_answer(error, request_id)), allow_nan=False)
     return Response(body.encode(), error.status, headers=_headers(error, allow), media_type="application/json")
 
@@ -80,7 +80,7 @@ def _headers(error: errors.PaddockError, allow: Sequence[str]) -> dict[str, str]
     if error.status == 405 and allow:
         headers["Allow"] = ", ".join(allow)
     if error.status == 413:
-        # The rest of the body is not worth reading.
+        # The rest of the body is not read.
         headers["Connection"] = "close"
     if error.status == 416 and "size" in error.details:
         headers["Content-Range"] = f"bytes */{error.details['size']}"
@@ -88,11 +88,11 @@ def _headers(error: errors.PaddockError, allow: Sequence[str]) -> dict[str, str]
 
 
 def _from_unread_body(cause: BaseException | None) -> errors.PaddockError:
-    """FastAPI says 400 for whatever was raised while it read a body, also for what is no fault of the body."""
+    """FastAPI reports 400 for every exception while it reads a body, including those not caused by the body."""
     match cause:
         case Exception() if not isinstance(cause, ValueError | RecursionError):
             return as_error(cause)
-        case _:  # no UTF-8, no JSON, or nested too deeply
+        case _:  # not UTF-8, not JSON, or nested too deeply
             return errors.MalformedRequest("The body could not be read as JSON.")
 
 
@@ -120,12 +120,12 @@ def _no_object(problem: Any) -> bool:
 
 
 def _clean(text: str) -> str:
-    """Without lone surrogates, which JSON could carry but UTF-8 cannot."""
+    """Without lone surrogates, which JSON can represent but UTF-8 cannot."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can say, whoever filled in the details."""
+    """Convert details to JSON types."""
     match value:
         case dict():
             return {_clean(str(name)): _plain(item) for name, item in value.items()}

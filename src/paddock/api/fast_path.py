@@ -1,10 +1,9 @@
-"""The two requests that agents make most, without what a framework does for any request.
+"""A shortcut around FastAPI for the two most frequent requests.
 
-Finding a route among many, solving what it depends on and reading its body cost FastAPI more than a short command takes
-on the rest of its way through this server. Here the path alone decides, the key is checked, the body is read by the
-route's own model, and the same function answers. Whatever is not quite ordinary (a body that is not valid, a wish
-for events, another content type) goes the long way, which knows what to say about it; and it is the long way that
-is documented.
+Routing, dependency resolution and body parsing take FastAPI longer than a short command takes in the rest of the
+server. Here the path selects the route, the key is checked, the body is parsed by the route's model, and the same route
+function answers. Any request that is not plain (an invalid body, an event stream, another content type) is passed on to
+FastAPI, which reports errors; the documented routes are FastAPI's.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _WAYS: Final[Mapping[str, _FastRoute]] = {
 
 
 class FastPath:
-    """Innermost but for the app itself: bodies are limited already, and failures become answers further out."""
+    """The innermost middleware: body limits and error responses are handled by the outer ones."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -70,7 +69,7 @@ class FastPath:
 
 
 def _read(model: type[BaseModel], request: Request, body: bytes) -> BaseModel | None:
-    """What is asked for; None for the long way."""
+    """The parsed request; None to pass it on to FastAPI."""
     if request.headers.get("content-type") != "application/json" or commands.wants_events(request):
         return None
     try:
@@ -81,7 +80,7 @@ def _read(model: type[BaseModel], request: Request, body: bytes) -> BaseModel | 
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """The body once more, for whoever reads it after us."""
+    """A ``receive`` that replays the body."""
     given = False
 
     async def replayed() -> Message:

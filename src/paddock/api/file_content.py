@@ -1,4 +1,4 @@
-"""A file as one JSON answer, written as it is sent: nothing is held but the file itself."""
+"""A file as one JSON response, encoded while it is sent: only the file itself is held in memory."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import asyncio
 import base64
 import codecs
 import json
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Literal, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from paddock.accounts.byte_budget import Reservation
 from paddock.models import FileContent
 
 _PIECE = 48 << 10
-"""A multiple of three: base64 of each stands alone."""
-_AT_ONCE = 64 << 10
-"""What is no larger is not worth the pieces."""
+"""A multiple of three, so that each chunk's base64 can be concatenated."""
+_ONE_CHUNK_BYTES = 64 << 10
+"""Files up to this size are sent in one chunk."""
 
 
 class FileContentAnswer(Response):
-    """The fields are those of :class:`~paddock.models.FileContent`."""
+    """Has the fields of :class:`~paddock.models.FileContent`."""
 
     media_type = "application/json"
 
@@ -35,8 +36,8 @@ class FileContentAnswer(Response):
 
     @classmethod
     async def of(cls, path: str, data: bytearray, encoding: Literal["utf-8", "base64"]) -> Response:
-        """Raises UnicodeDecodeError, while a status can still say so."""
-        if len(data) <= _AT_ONCE:
+        """Raises UnicodeDecodeError before the status is sent."""
+        if len(data) <= _ONE_CHUNK_BYTES:
             content = base64.b64encode(data).decode() if encoding == "base64" else data.decode()
             whole = FileContent(path=path, content=content, encoding=encoding, size=len(data))
             return Response(whole.model_dump_json(), media_type="application/json")
@@ -49,7 +50,7 @@ class FileContentAnswer(Response):
         await send({"type": "http.response.body", "body": self._head, "more_body": True})
         for piece in self._write(self._data):
             await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await asyncio.sleep(0)  # sending to a quick reader never waits, and others want their turn
+            await asyncio.sleep(0)  # sending to a fast reader never blocks; give other tasks a turn
         await send({"type": "http.response.body", "body": b'"}', "more_body": False})
 
 
@@ -73,3 +74,35 @@ def _as_text(data: bytearray) -> Iterator[bytes]:
     decoder = codecs.getincrementaldecoder("utf-8")()
     for piece in _pieces(data):
         yield json.dumps(decoder.decode(piece), ensure_ascii=False)[1:-1].encode()
+
+
+Item = TypeVar("Item")
+
+_AT_A_TIME = 500
+_COPIES = 2
+"""Copies in memory: the parts, and the answer."""
+
+
+async def json_items(items: Sequence[Item], shown: Callable[[Item], Any], holding: Reservation) -> bytes:
+    """The items of a JSON array as bytes, without brackets. Reserves memory as it grows: raises TooManyBytes or
+    Overloaded."""
+
+    async def shown_now(some: Sequence[Item]) -> list[Any]:
+        return [shown(item) for item in some]
+
+    return await json_pieces(items, shown_now, holding)
+
+
+async def json_pieces(
+    items: Sequence[Item], shown: Callable[[Sequence[Item]], Awaitable[list[Any]]], holding: Reservation
+) -> bytes:
+    """The same for items that are converted while encoding, about a hundred at a time."""
+    pieces: list[bytes] = []
+    size = 0
+    for at in range(0, len(items), _AT_A_TIME):
+        piece = json.dumps(await shown(items[at : at + _AT_A_TIME]), separators=(",", ":"))
+        pieces.append(piece[1:-1].encode("ascii", "backslashreplace"))
+        size += len(piece)
+        holding.reserve(_COPIES * size)
+        await asyncio.sleep(0)
+    return b",".join(pieces)

@@ -1,4 +1,4 @@
-"""What goes over the WebSockets of a process and of a terminal, one JSON object per text frame."""
+"""Messages on the WebSockets of a process and of a terminal, one JSON object per text frame."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def output_frame(chunk: OutputChunk) -> dict[str, Any]:
 
 
 def gap_frame(chunk: OutputChunk) -> dict[str, Any]:
-    """On a terminal's socket, whose output is bare bytes: so many are missing before the next of them."""
+    """For a terminal's socket, whose output frames are raw bytes: number of bytes missing before the next frame."""
     return {"type": "gap", "offset": chunk.offset, "skipped": chunk.skipped}
 
 

@@ -1,22 +1,69 @@
-"""Structured logs: for people on a terminal, JSON otherwise. Set up by whoever runs the process, never by an import."""
+"""Structured logs: readable on a terminal, JSON otherwise. Configured by the process's entry point, never by an
+import."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TextIO, cast
 from urllib.parse import unquote, urlsplit
 
 import structlog
 
-from paddock.api.line_limit import LineLimit
 from paddock.redaction import LogRedactor
 from paddock.settings import Settings
 
+LINES_PER_SECOND = 10
+
+
+@dataclass(slots=True)
+class _Second:
+    began: float
+    lines: int = 0
+    left_out: int = 0
+
+
+class LineLimit:
+    """``tell`` is called at the end of each second in which lines were dropped, with the kind and their number."""
+
+    def __init__(self, tell: Callable[[str, int], None], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._tell = tell
+        self._monotonic = monotonic
+        self._seconds: dict[str, _Second] = {}
+
+    def admits(self, kind: str) -> bool:
+        """``kind``: one of a fixed set, never chosen by a client."""
+        now = self._monotonic()
+        second = self._seconds.get(kind)
+        if second is None or now - second.began >= 1:
+            self._end(kind)
+            second = self._seconds[kind] = _Second(now)
+        second.lines += 1
+        if second.lines <= LINES_PER_SECOND:
+            return True
+        second.left_out += 1
+        if second.left_out == 1:
+            with suppress(RuntimeError):  # called from a thread without an event loop: reported with the next line
+                asyncio.get_running_loop().call_later(1, self._end, kind, second)
+        return False
+
+    def _end(self, kind: str, which: _Second | None = None) -> None:
+        second = self._seconds.get(kind)
+        if second is None or (which is not None and which is not second):
+            return
+        del self._seconds[kind]
+        if second.left_out:
+            self._tell(kind, second.left_out)
+
 
 def configure_logging(settings: Settings) -> None:
-    """Everything that is logged in this process, by us or by a library, in one form on stderr."""
+    """Write all log records of this process, of Paddock and of libraries, to stderr in one format."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -46,16 +93,16 @@ def configure_logging(settings: Settings) -> None:
     root.setLevel(max(level, logging.INFO))
     logging.getLogger("uvicorn.error").addFilter(_WithoutQueries())
     logging.getLogger("uvicorn.error").addFilter(_Limited())
-    # One line per request is ours to write.
+    # RequestMiddleware writes one line per request itself.
     logging.getLogger("uvicorn.access").disabled = True
-    for talkative in ("httpx", "httpx2", "alembic"):  # the addresses of users' servers may hold secrets
+    for talkative in ("httpx", "httpx2", "alembic"):  # URLs of users' servers may contain secrets
         logging.getLogger(talkative).setLevel(logging.WARNING)
-    # What goes wrong with a user's MCP server is told in its status; this would write traces, with its address in them.
+    # Failures of a user's MCP server are reported in its status; this logger would write tracebacks with its URL.
     logging.getLogger("mcp.client").disabled = True
 
 
 class _Lossy:
-    """Standard error, often a file. On a disk that is full a line is lost, and never the request that it is about."""
+    """Standard error, often a file. On a full disk log lines are dropped, so that requests do not fail."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -72,7 +119,7 @@ class _Lossy:
 
 
 class _WithoutQueries(logging.Filter):
-    """Uvicorn logs the address of every WebSocket. Its query holds tickets, tokens and commands."""
+    """Uvicorn logs the URL of every WebSocket, whose query may contain tickets, tokens and commands."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
@@ -83,7 +130,7 @@ class _WithoutQueries(logging.Filter):
 
 
 class _Limited(logging.Filter):
-    """Uvicorn logs every request that is malformed, and every WebSocket that is opened."""
+    """Limits uvicorn's lines for malformed requests and opened WebSockets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,14 +144,14 @@ class _Limited(logging.Filter):
 
 
 def _secrets_of(settings: Settings) -> list[str]:
-    """Those that the operator has given to this server."""
+    """The secrets in the server's settings."""
     keys = [settings.e2b_api_key.get_secret_value(), settings.daytona_api_key.get_secret_value()]
     password = urlsplit(settings.database_url).password
     return [*keys, *([password, unquote(password)] if password else [])]
 
 
 def _for_people() -> structlog.typing.Processor:
-    # The plain form: the pretty one prints local variables, and a key or a command may be among them.
+    # The plain formatter: the pretty one prints local variables, which may contain keys or commands.
     return structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
 
 

@@ -1,10 +1,10 @@
-"""What happens around every request: an id, a line in the log, a limit on the body, and a last catch.
+"""Around every request: request id, access log, body limit, and a last exception handler.
 
-Every answer also gets the headers that keep a browser from making a page of it (``gateway/origin.py``): whatever bytes
-of a sandbox are in it, nothing runs on this origin but the pages that Paddock itself has.
+Every response also gets the headers that keep a browser from rendering it as a page (``gateway/origin.py``): content of
+a sandbox never runs on this origin.
 
-Plain ASGI, because this is in the way of every byte. Never logged: keys, query strings, bodies, commands. Of requests
-that were refused, which cost nothing to send, only some of each second are logged.
+Plain ASGI for speed, because every byte passes through. Never logged: keys, query strings, bodies, commands. Refused
+requests are rate-limited in the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from paddock.accounts.byte_budget import ByteBudget
 from paddock.api.byte_accounting import CountedAnswer, CountedBody, holding_of
 from paddock.api.cross_origin import CROSS_ORIGIN
 from paddock.api.failures import as_error, error_response
-from paddock.api.line_limit import LineLimit
+from paddock.api.logging import LineLimit
 from paddock.api.sockets import close_socket
 from paddock.gateway.asgi_extensions import FORWARDED_TO
 from paddock.gateway.origin import API_HEADERS, FORGET_WORKERS
@@ -38,7 +38,7 @@ Shape = Callable[[Exception], Response]
 _API_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in API_HEADERS.items())
 _FORGET_WORKERS = (FORGET_WORKERS[0].lower().encode(), FORGET_WORKERS[1].encode())
 _REFUSED = (401, 403, 429)
-"""Whoever asks. Other failures are limited for those without a key only."""
+"""Limited for every client. Other failures are limited for clients without a key only."""
 _SOCKET_FAILED = range(4400, 4600)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _FILES = re.compile(r"/sandboxes/[^/]+/files")
@@ -46,10 +46,10 @@ _TOOLBOX_FILES = re.compile(r"/daytona/toolbox/[^/]+/files/(?:bulk-upload|upload
 
 
 class RequestMiddleware:
-    """Outermost: gives the id, writes the log, and turns what nobody caught into an answer."""
+    """The outermost middleware: sets the request id, writes the log, and answers uncaught exceptions."""
 
     def __init__(self, app: ASGIApp, budget: ByteBudget, shapes: Mapping[str, Shape] = MappingProxyType({})) -> None:
-        """``shapes``: how failures under other prefixes than the native API's are answered."""
+        """``shapes``: error formats of other APIs by path prefix."""
         self._app = app
         self._budget = budget
         self._shapes = shapes
@@ -72,9 +72,9 @@ class RequestMiddleware:
             body = CountedBody.of(scope, receive, holding)
             await self._app(scope, body, CountedAnswer(exchange.send, holding))
         except WebSocketDisconnect:
-            pass  # the client left while something was sent to it: nobody is there to be told
+            pass  # the client disconnected while the response was sent
         except Exception as problem:  # noqa: BLE001 (the last catch: what nobody knew is logged with its traceback)
-            await self._last_catch(problem, scope, receive, exchange)
+            await self._answer_uncaught(problem, scope, receive, exchange)
         finally:
             holding.release()
             self._note(scope, exchange, time.perf_counter() - began)
@@ -99,7 +99,7 @@ class RequestMiddleware:
     def _tell(self, kind: str, left_out: int) -> None:
         self._log.info("refused requests left out", status=int(kind), count=left_out)
 
-    async def _last_catch(self, problem: Exception, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
+    async def _answer_uncaught(self, problem: Exception, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         error = as_error(problem)
         if error.status == 500:
             self._log.error("unexpected failure", request_id=exchange.request_id, exc_info=problem)
@@ -111,12 +111,12 @@ class RequestMiddleware:
             answer = error_response(error, exchange.request_id) if shape is None else shape(error)
             await answer(scope, receive, exchange.send)
         else:
-            # Half an answer is out: only a broken connection tells the client that it is not whole.
+            # The response has started: only a broken connection tells the client that it is incomplete.
             raise problem
 
 
 class BodyLimitMiddleware:
-    """Refuses a body that says it is too large, and stops reading one that turns out to be."""
+    """Refuses a body whose declared size is too large, and stops reading one that grows too large."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
@@ -157,12 +157,13 @@ class BodyLimitMiddleware:
 
 
 class _Exchange:
-    """What was sent so far, with the request id put into its headers."""
+    """Tracks what was sent, and adds the request id to the headers."""
 
     def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
         self.request_id = request_id
         self.wants_worker = any(name == b"service-worker" for name, _ in scope["headers"])
-        """A browser asks for the script of a service worker, which would see every request of this origin's pages."""
+        """A browser requests the script of a service worker, which could intercept all requests of this origin's pages.
+        """
         self.status = 0
         self.started = False
         self._send = send
@@ -184,7 +185,7 @@ class _Exchange:
         await self._send(message)
 
     def _guarded(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """A route may have said something else in place of one of them; applications in sandboxes have no say here."""
+        """Routes may override these headers; applications in sandboxes cannot."""
         cross_origin = self._state.get(CROSS_ORIGIN, ())
         given = [*headers, self._header, *cross_origin, *((_FORGET_WORKERS,) if self.wants_worker else ())]
         said = {name.lower() for name, _ in given}
@@ -197,7 +198,7 @@ def _request_id(scope: Scope) -> str:
 
 
 def _check_utf8(scope: Scope) -> None:
-    """A path that is not UTF-8 would be silently mended into the name of another file."""
+    """A path that is not UTF-8 would be decoded lossily into the name of another file."""
     for raw in (scope.get("raw_path") or b"", scope.get("query_string") or b""):
         if b"%" in raw or not raw.isascii():
             try:

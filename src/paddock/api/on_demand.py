@@ -1,8 +1,7 @@
-"""Apps that are built when they are first asked for.
+"""Apps that are built on their first request.
 
-E2B's and Daytona's facades are a third of what a server would have to import and compile before it answers, and many
-servers never serve either. The first request builds the app in a thread and waits for it; other requests are served
-meanwhile.
+The facades of E2B and Daytona are a third of the imports before the server can answer, and many servers never serve
+them. The first request builds the app in a thread; other requests are served meanwhile.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ App = TypeVar("App", bound=ASGIApp)
 
 
 class OnDemandApp(Generic[App]):
-    """``build`` runs in a thread; it imports what it needs itself."""
+    """``build`` runs in a thread and does its own imports."""
 
     def __init__(self, build: Callable[[], App]) -> None:
         self._build = build
         self._building: asyncio.Task[App] | None = None
         self.built: App | None = None
-        """None until the first request has come."""
+        """None before the first request."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self.built or await self._first()
         await app(scope, receive, send)
 
     async def _first(self) -> App:
-        """Built once for all who wait; whoever leaves meanwhile takes nothing from the others."""
+        """Built once for all waiting requests; a cancelled request does not cancel the build."""
         if self._building is None or (self._building.done() and self.built is None):
             self._building = asyncio.create_task(asyncio.to_thread(self._build), name="build an app")
         self.built = await asyncio.shield(self._building)

@@ -1,13 +1,14 @@
-"""The OpenAPI document, and what every route in it shares."""
+"""The OpenAPI document, and the parts shared by all routes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
+from paddock.api.auth import GuardedRoute
 from paddock.models import ErrorAnswer
 
 DESCRIPTION = """\
@@ -15,23 +16,23 @@ Sandboxes for AI coding agents: write code, run it, serve it, watch it.
 
 Every route but `/health` and `/ready` needs an API key, as `Authorization: Bearer <key>` or `X-API-Key: <key>`. Every
 failure has one shape, `{"success": false, "error": {"code", "message", "status", "details", "request_id"}}`;
-`X-Request-Id` is in every answer, and one that you send is kept. `POST` answers 200, also where it makes something.
+`X-Request-Id` is in every answer; an id that you send is kept. `POST` answers 200, also when it creates something.
 WebSockets: `/sandboxes/{sandbox_id}/terminal` and `/sandboxes/{sandbox_id}/processes/{process_id}/ws`.
 """
 
 TAGS = [
-    {"name": "sandboxes", "description": "Make them, find them, put them to sleep, end them."},
+    {"name": "sandboxes", "description": "Create, list, pause, resume and delete sandboxes."},
     {"name": "commands", "description": "Run a command: foreground, background or streamed."},
-    {"name": "code", "description": "Run code in contexts that remember."},
-    {"name": "tools", "description": "What an agent can do in a sandbox, as over MCP."},
+    {"name": "code", "description": "Run code in stateful contexts."},
+    {"name": "tools", "description": "Tools for agents, the same as over MCP."},
     {"name": "processes", "description": "Long-running processes, their input and output."},
     {"name": "files", "description": "Read, write, list, move, watch."},
-    {"name": "services", "description": "What starts when a port is first used."},
+    {"name": "services", "description": "Programs that start when their port is first used."},
     {"name": "confinement", "description": "Isolation and egress."},
-    {"name": "ports", "description": "Ways to a port: links and tickets."},
+    {"name": "ports", "description": "Access to ports: links and tickets."},
     {"name": "watching", "description": "Events, usage and metrics."},
     {"name": "accounts", "description": "Keys, users, quotas."},
-    {"name": "addons", "description": "Large programs that local sandboxes see."},
+    {"name": "addons", "description": "Large programs shared by local sandboxes."},
     {"name": "server", "description": "The server itself."},
 ]
 
@@ -39,29 +40,29 @@ Responses = dict[int | str, dict[str, Any]]
 
 _MEANING = {
     400: "The request is malformed: not JSON, or not UTF-8.",
-    401: "No key, or one that is not valid.",
-    403: "This key may not do that.",
-    404: "There is no such thing that this key can see.",
-    405: "Not a method of this route; `Allow` lists those that are.",
-    409: "Not in the state that it is in.",
+    401: "Missing or invalid key.",
+    403: "Not permitted for this key.",
+    404: "Does not exist, or is not visible to this key.",
+    405: "Method not supported by this route; see `Allow`.",
+    409: "Conflicts with the current state.",
     413: "Too large.",
     416: "The range lies outside the file.",
-    422: "Well-formed, but it says something that cannot be done; `details.errors` says where.",
-    429: "Too many requests, or a quota is used up; `Retry-After` says when to try again.",
-    500: "A defect of ours; the server's log has it under the `request_id`.",
+    422: "Well-formed but invalid; `details.errors` lists the fields.",
+    429: "Too many requests, or a quota is used up; try again after `Retry-After`.",
+    500: "An internal error; the server's log has its details under the `request_id`.",
     501: "This provider cannot do that.",
-    503: "Something that we depend on does not answer; try again.",
-    507: "No room: on the sandbox's disk, or on the host's; the message says which.",
+    503: "A dependency does not answer; try again.",
+    507: "No space on the sandbox's disk or on the host's; the message says which.",
 }
 
 
 _REFERENCE = "#/components/schemas/{model}"
 _ERROR_CONTENT = {"application/json": {"schema": {"$ref": _REFERENCE.format(model=ErrorAnswer.__name__)}}}
-"""By name: FastAPI would compile a ``model`` again for each status of each route, a thousand times in all."""
+"""By reference: FastAPI would compile a ``model`` again for each status of each route, a thousand times in all."""
 
 
 def failures(*statuses: int) -> Responses:
-    """What a route can answer besides its success; some of it every route can."""
+    """The error responses of a route, including those that every route has."""
     every = sorted({400, 401, 403, 405, 413, 422, 429, 500, 503, *statuses})
     return {status: {"description": _MEANING[status], "content": _ERROR_CONTENT} for status in every}
 
@@ -70,12 +71,23 @@ ON_A_SANDBOX = failures(404, 409, 501, 507)
 
 
 def operation_id(route: APIRoute) -> str:
-    """The function's name: short, and unique because a test says so."""
+    """The function's name, whose uniqueness a test ensures."""
     return route.name
 
 
+def guarded_router(tag: str, prefix: str = "", *, responses: Responses = ON_A_SANDBOX) -> APIRouter:
+    """A router whose routes require an API key; by default with the errors of a route on one sandbox."""
+    return APIRouter(
+        prefix=prefix,
+        tags=[tag],
+        route_class=GuardedRoute,
+        responses=responses,
+        generate_unique_id_function=operation_id,
+    )
+
+
 def install(app: FastAPI) -> None:
-    """Give the app a document with the security schemes, made when it is first asked for."""
+    """Generate the app's document with security schemes, on first use."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -106,7 +118,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
             for parameter in operation.get("parameters", ()):
                 parameter["schema"] = _without_null(parameter["schema"])
             for status in ("200", "206"):
-                # Routes that answer with something else than JSON; FastAPI would have both.
+                # Routes with another response type than JSON; FastAPI would list both.
                 content = operation["responses"].get(status, {}).get("content", {})
                 if content.get("application/json", {}).get("schema") == {}:
                     del content["application/json"]
@@ -114,7 +126,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter that may be left out; there is no way to write null in a URL."""
+    """For an optional parameter: null cannot be written in a URL."""
     choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) != 1:
         return schema

@@ -1,21 +1,45 @@
-"""Parameters of paths, queries and headers, checked by the same rules as the bodies."""
+"""Parameters of paths, queries and headers, validated by the same rules as bodies."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import date
+from re import Pattern
 from typing import Annotated
 
-from fastapi import Depends, Header, Path, Query, Request
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from fastapi.routing import APIRoute
 from pydantic import AfterValidator
 
 from paddock import errors, ids
-from paddock.api.methods import RouteTable
 from paddock.models import MAX_WAIT, SandboxPath, UserName
+
+
+class RouteTable:
+    def __init__(self, routers: Iterable[APIRouter]) -> None:
+        self._fixed: dict[str, set[str]] = {}
+        self._patterns: list[tuple[Pattern[str], set[str]]] = []
+        for route in (route for router in routers for route in router.routes if isinstance(route, APIRoute)):
+            methods = route.methods or set()
+            if "{" in route.path:
+                self._patterns.append((route.path_regex, methods))
+            else:
+                self._fixed.setdefault(route.path, set()).update(methods)
+
+    def methods(self, path: str) -> list[str]:
+        """The methods of this path; for a fixed path only its own, even if a pattern also matches."""
+        if path in self._fixed:
+            return sorted(self._fixed[path])
+        return sorted({method for pattern, methods in self._patterns if pattern.match(path) for method in methods})
+
+    def is_fixed(self, path: str) -> bool:
+        return path in self._fixed
+
 
 _PROCESS_ID = re.compile(ids.PROCESS_ID_PATTERN)
 _MAX_OFFSET = 2**53
-"""The largest number that every JSON parser keeps whole."""
+"""The largest integer that every JSON parser represents exactly."""
 
 
 async def _sandbox_id(
@@ -29,11 +53,11 @@ async def _sandbox_id(
         ),
     ],
 ) -> str:
-    """One that no sandbox can have is not found, rather than invalid: callers need not tell the two apart."""
+    """An impossible id is "not found" instead of invalid, so that clients have one case to handle."""
     if not ids.is_sandbox_id(sandbox_id):
         table: RouteTable = request.app.state.routes
         if table.is_fixed(request.url.path):
-            # `/sandboxes/create` and its like fit `/sandboxes/{sandbox_id}`, which takes other methods.
+            # `/sandboxes/create` and similar paths also match `/sandboxes/{sandbox_id}`, which has other methods.
             raise errors.MethodNotAllowed("This route does not take this method; see the Allow header.")
         raise errors.SandboxNotFound.by_id(sandbox_id[:200])
     return sandbox_id

@@ -1,6 +1,6 @@
-"""A process followed by server-sent events: ``output`` as it comes, and ``exit`` at the end.
+"""A process as server-sent events: ``output`` chunks, and ``exit`` at the end.
 
-The id of an event is ``<stdout>.<stderr>``, the offsets to go on from.
+The id of an event is ``<stdout>.<stderr>``, the offsets to continue at.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ LastPosition = Annotated[
     Header(
         alias="Last-Event-ID",
         json_schema_extra={"pattern": r"^\d{1,15}\.\d{1,15}$"},
-        description="`<stdout>.<stderr>`: go on after this event.",
+        description="`<stdout>.<stderr>`: continue after this event.",
     ),
 ]
 _POSITION = re.compile(r"(\d{1,15})\.(\d{1,15})", re.ASCII)
 
 
 def position(last_event_id: str | None, stdout_offset: int, stderr_offset: int) -> tuple[int, int]:
-    """Where to begin: after the last event that was seen, else at the offsets."""
+    """Start after the last event received, otherwise at the given offsets."""
     if not last_event_id:
         return stdout_offset, stderr_offset
     if (found := _POSITION.fullmatch(last_event_id)) is None:
@@ -41,7 +41,7 @@ def position(last_event_id: str | None, stdout_offset: int, stderr_offset: int) 
 async def process_events(
     items: Output, stdout_offset: int = 0, stderr_offset: int = 0, *, announce: bool = False
 ) -> AsyncGenerator[ServerSentEvent, None]:
-    """``announce``: begin with a ``started`` event, for those who do not know the process id yet."""
+    """``announce``: begin with a ``started`` event, for clients that do not know the process id yet."""
     at = {Stream.STDOUT: stdout_offset, Stream.STDERR: stderr_offset}
     begun = False
     async with aclosing(whole_characters(items)) as whole:

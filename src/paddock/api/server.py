@@ -1,4 +1,4 @@
-"""The server process: uvicorn around the app, stopped gently."""
+"""The server process: uvicorn around the app, with graceful shutdown."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ from paddock.settings import Settings
 log = structlog.get_logger(__name__)
 
 _KEEP_ALIVE = 620
-"""Longer than the idle time of the usual load balancers, so that it is never we who close a connection under them."""
+"""Longer than the idle timeout of common load balancers, so that the server never closes a connection that they are
+about to use."""
 _WS_MAX_SIZE = 1 << 20
-_MOST_DESCRIPTORS = 1 << 19
+_MAX_DESCRIPTORS = 1 << 19
 
 
 class AppLifespan:
-    """As uvicorn's, but what fails is raised to whoever runs the server, and can be said in a sentence there; uvicorn
-    would log its traceback."""
+    """Like uvicorn's, but exceptions are raised to the caller, who prints one sentence; uvicorn would log a
+    traceback."""
 
     should_exit = False
 
@@ -56,19 +57,19 @@ class AppLifespan:
 
 
 class Server(uvicorn.Server):
-    """Tells open streams first, which would otherwise hold the server until the drain is over."""
+    """Ends open streams first on shutdown, which would otherwise last until the drain timeout."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, connections: Connections) -> None:
         super().__init__(config)
         self.connections = connections
         self.alone = False
-        """Nothing else is in this process."""
+        """Whether nothing else runs in this process."""
         self.on_started: Callable[[], None] = lambda: None
         self._app = app
         self._stopping = app.state.stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, but that connections are accepted by us: see :mod:`paddock.gateway.listener`."""
+        """Like uvicorn's, but with our own listener: see :mod:`paddock.gateway.listener`."""
         self.lifespan = cast(Any, AppLifespan(self._app))
         await self.lifespan.startup()
         try:
@@ -117,14 +118,15 @@ def make_server(app: FastAPI, settings: Settings) -> Server:
 
 
 def _failure(path: str, error: PaddockError) -> GatewayResponse:
-    """As the app would answer it, where the app has no part in the request."""
+    """The app's error response, for requests that do not reach the app."""
     response = failure(path, error)
     return GatewayResponse(response.status_code, response.headers["content-type"], bytes(response.body))
 
 
 def serve(settings: Settings, started: Callable[[], None] = lambda: None) -> None:
-    """Run until a signal says stop. What runs in the sandboxes goes on. ``started`` is called when it listens; what
-    keeps it from that is raised. The garbage collector may be off until then: a start makes next to no garbage."""
+    """Run until a stop signal. Processes in sandboxes keep running. ``started`` is called when the server listens;
+    errors before that are raised. The garbage collector may be off until then, because starting creates little garbage.
+    """
     configure_logging(settings)
     _take_all_descriptors()
     server = make_server(create_app(settings), settings)
@@ -136,22 +138,22 @@ def serve(settings: Settings, started: Callable[[], None] = lambda: None) -> Non
             started()
 
         server.on_started = listening
-        with suppress(KeyboardInterrupt):  # raised again by uvicorn after it has stopped
+        with suppress(KeyboardInterrupt):  # uvicorn raises it again after it has stopped
             server.run()
 
 
 def _publish(settings: Settings) -> Callable[[], None]:
-    """Tell programs on this machine where the server is; returns what takes that back."""
+    """Write the server's address for programs on this machine; returns a function that removes it."""
     try:
         return PublishedRecord.publish(settings.home, settings.local_url).remove
-    except OSError as error:  # a disk that is full, say; they can be told by hand
+    except OSError as error:  # for example a full disk; the address can still be given by hand
         log.warning("the server's address could not be recorded", problem=str(error))
         return lambda: None
 
 
 def _take_all_descriptors() -> None:
-    """A server holds several for each sandbox, and most systems give 1,024 to whoever does not ask for more."""
+    """The server needs several per sandbox, and the usual soft limit is 1,024."""
     given, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_DESCRIPTORS if allowed == resource.RLIM_INFINITY else min(allowed, _MOST_DESCRIPTORS)
+    wanted = _MAX_DESCRIPTORS if allowed == resource.RLIM_INFINITY else min(allowed, _MAX_DESCRIPTORS)
     if given != resource.RLIM_INFINITY and given < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, allowed))

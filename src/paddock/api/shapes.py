@@ -1,4 +1,4 @@
-"""From what the store and the machine say to what goes over the wire."""
+"""Converts data of the store and the machine to the wire models."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def output_answer(output: OutputSlice) -> models.ProcessOutput:
 
 
 def chunk_answer(chunk: OutputChunk) -> dict[str, Any]:
-    """For an event: text, and base64 beside it only where the bytes are not UTF-8."""
+    """For an event: text, and base64 in addition only if the bytes are not UTF-8."""
     answer: dict[str, Any] = {
         "stream": chunk.stream.value,
         "offset": chunk.offset,

@@ -1,4 +1,4 @@
-"""WebSockets: how they end in a failure, and two directions at once."""
+"""WebSockets: close codes for failures, and concurrent reading and writing."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from paddock import errors
 from paddock.api.failures import as_error
 
 _MAX_REASON = 123
-"""A close frame has no room for more (RFC 6455, 5.5)."""
+"""Maximum bytes of a close frame's reason (RFC 6455, 5.5)."""
 
 
 def close_code(error: errors.PaddockError) -> int:
-    """4401, 4404, 4422…: 4000 and the HTTP status. What is our own fault is 1011."""
+    """4401, 4404, 4422…: 4000 plus the HTTP status. Server errors are 1011."""
     return 1011 if error.status == 500 else 4000 + error.status
 
 
 async def close_socket(
     scope: Scope, receive: Receive, send: Send, error: errors.PaddockError, *, accepted: bool
 ) -> None:
-    """Accept first: a handshake that is refused loses the code and the reason."""
+    """Accept first: a refused handshake loses the code and the reason."""
     if not accepted:
         await receive()
         await send({"type": "websocket.accept", "headers": []})
@@ -43,7 +43,7 @@ async def refuse_socket(websocket: WebSocket, problem: Exception) -> None:
 
 
 async def receive_text(websocket: WebSocket) -> str:
-    """Of a client that may only send text: bytes are its mistake, not ours."""
+    """From a client that may only send text: binary frames are a client error."""
     message = await websocket.receive()
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message["code"])
@@ -53,8 +53,8 @@ async def receive_text(websocket: WebSocket) -> str:
     return text
 
 
-async def converse(outgoing: Coroutine[Any, Any, None], incoming: Coroutine[Any, Any, None]) -> None:
-    """Both directions at once, until one of them is over; the other is then cancelled and awaited."""
+async def run_both(outgoing: Coroutine[Any, Any, None], incoming: Coroutine[Any, Any, None]) -> None:
+    """Run both directions concurrently until one ends; the other is then cancelled and awaited."""
     tasks = {asyncio.create_task(outgoing), asyncio.create_task(incoming)}
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

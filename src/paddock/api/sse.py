@@ -1,7 +1,7 @@
-"""Server-sent events: a response that is written as it happens, kept alive, and let go of when the client leaves.
+"""Server-sent events: a response written as events happen, with keepalives, closed when the client disconnects.
 
-One task iterates the source from its first item to its last, so that what the source holds open (a sandbox kept
-awake, a watch) is closed where it was opened.
+One task iterates the source from start to end, so that the source's resources (a sandbox in use, a watch) are released
+where they were acquired.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ EVENTS: dict[str, Any] = {
         }
     }
 }
-"""What the OpenAPI document says of a stream: the shape of one event, whose data is JSON."""
+"""The OpenAPI schema of a stream: that of one event, whose data is JSON."""
 _BUFFERED = 1
-"""Events; each may be as large as a piece of output."""
+"""Number of events; each may be as large as a chunk of output."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
     event: str
-    """Empty for a comment, which says that the stream is there before anything has happened."""
+    """Empty for a comment, which tells the client that the stream is open."""
     data: BaseModel | dict[str, Any]
     id: str | None = None
 
@@ -55,7 +55,7 @@ READY = ServerSentEvent("", {})
 
 
 class EventStream(Response):
-    """Made with :meth:`open`, which raises what goes wrong before the first event while a status can still say it."""
+    """Created with :meth:`open`, which raises errors before the first event, while a status can still be sent."""
 
     media_type = "text/event-stream"
 
@@ -70,12 +70,12 @@ class EventStream(Response):
         self._queue: asyncio.Queue[ServerSentEvent | Exception | None] = asyncio.Queue(_BUFFERED)
         self._first: ServerSentEvent | None = None
         self._place = ExitStack()
-        """Among the streams that the caller may hold open."""
+        """The caller's slot in the stream limit."""
         self._pump = asyncio.create_task(self._run(source), name="event stream")
 
     @classmethod
     async def open(cls, source: AsyncGenerator[ServerSentEvent, None], request: Request) -> Self:
-        """The source's first item comes soon: it is ``READY`` where nothing has happened yet."""
+        """The source must yield its first item soon: ``READY`` if there is no event yet."""
         caller = getattr(request.state, "caller", None)
         place = ExitStack()
         if caller is not None:
@@ -139,7 +139,7 @@ class EventStream(Response):
             await source.aclose()
 
     async def _watch(self, receive: Receive) -> None:
-        """The client left, or the server stops: either way nobody reads on."""
+        """Ends when the client disconnects or the server stops."""
         gone = asyncio.create_task(_disconnect(receive))
         stopping = asyncio.create_task(self._stopping.wait())
         try:

@@ -1,6 +1,6 @@
-"""The browser: a real Chromium inside a sandbox, driven through Playwright by a small server on this port.
+"""The browser: Chromium in a sandbox, controlled through Playwright by a small server on this port.
 
-What is in ``inside`` runs in the sandbox, in Node.js; the rest brings it there and speaks to it.
+The programs in ``inside`` run in the sandbox, in Node.js; the other modules install and call them.
 """
 
 PORT = 6080

@@ -1,4 +1,4 @@
-"""One call to the browser's server in a sandbox. What is there is not ours: sizes and shapes are checked here."""
+"""Calls to the browser server in a sandbox. Its answers are untrusted: sizes and types are checked here."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from paddock.browser import PORT
 from paddock.machine.base import Connection
 from paddock.workers import Workers
 
-MOST_ANSWER = 32 << 20
+MAX_ANSWER = 32 << 20
 SECONDS = 150.0
-"""Longer than the longest that the server in the sandbox waits for anything."""
+"""Longer than any timeout of the server in the sandbox."""
 _CHUNK = 1 << 18
-_MOST_CHUNKS = 100_000
-_LONGEST_SIZE = 100
-"""Bytes of the line before a chunk."""
+_MAX_CHUNKS = 100_000
+_MAX_SIZE_LINE = 100
+"""Maximum bytes of a chunk's size line."""
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
 
 class BrowserRefused(errors.PaddockError):
-    """The browser could not do it. The message is for whoever asked, and has the next step in it."""
+    """The browser reported an error. The message is for the caller and includes the next step."""
 
     status = 422
     code = "browser_refused"
@@ -45,7 +45,7 @@ class BrowserReply:
 async def call(
     reach: Callable[[int], Awaitable[Connection]], workers: Workers, action: str, args: Mapping[str, Any]
 ) -> BrowserReply:
-    """Raises Refused with what the browser said, BrowserFailed where it said nothing sensible."""
+    """Raises BrowserRefused with the browser's message, BrowserFailed for an invalid or missing answer."""
     given = {name: value for name, value in args.items() if value is not None}
     body = json.dumps({"action": action, "args": given}).encode()
     head = (
@@ -59,7 +59,7 @@ async def call(
             return await _read(await _all(connection), workers)
     except TimeoutError:
         raise errors.BrowserFailed(
-            f"The browser did not answer within {SECONDS:g} s. browser_close ends it; the next call starts it anew."
+            f"The browser did not answer within {SECONDS:g} s. browser_close ends it; the next call starts it again."
         ) from None
     finally:
         await connection.close()
@@ -69,8 +69,8 @@ async def _all(connection: Connection) -> bytes:
     said = bytearray()
     while piece := await connection.read(_CHUNK):
         said += piece
-        if len(said) > MOST_ANSWER:
-            raise errors.BrowserFailed(f"The browser's answer is over {MOST_ANSWER >> 20} MB.")
+        if len(said) > MAX_ANSWER:
+            raise errors.BrowserFailed(f"The browser's answer is over {MAX_ANSWER >> 20} MB.")
     return bytes(said)
 
 
@@ -93,8 +93,8 @@ async def _read(said: bytes, workers: Workers) -> BrowserReply:
 
 def _unchunked(body: bytes) -> bytes:
     whole, at = bytearray(), 0
-    for _ in range(_MOST_CHUNKS):
-        end = body.find(b"\r\n", at, at + _LONGEST_SIZE)
+    for _ in range(_MAX_CHUNKS):
+        end = body.find(b"\r\n", at, at + _MAX_SIZE_LINE)
         if end < 0:
             raise ValueError("no size of a chunk")
         length = int(body[at:end].partition(b";")[0], 16)

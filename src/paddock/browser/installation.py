@@ -1,7 +1,7 @@
-"""Bringing the browser's server into a sandbox, and finding what it needs there: Node.js, Playwright, Chromium.
+"""Installs the browser server in a sandbox, and finds Node.js, Playwright and Chromium there.
 
-What the template has on its PATH comes first, then the server's add-on. Everything goes through the Machine, so it
-works on every provider whose template has the three.
+Programs on the template's PATH are preferred to those of the server's add-on. Everything goes through the Machine, so
+it works on every provider whose template has the three.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from paddock.machine.base import DEFAULT_USER, Machine, ProcessSpec
 _INSIDE = Path(__file__).with_name("inside")
 _ADDON = f"{FOLDER}/browser"
 _SECONDS = 30.0
-_LEAST_NODE = 20
+_MIN_NODE = 20
 
 _NODES = f'"$(command -v node)" {_ADDON}/bin/node'
 _CHROMIUMS = f"chromium chromium-browser google-chrome google-chrome-stable {_ADDON}/bin/chromium"
@@ -31,11 +31,11 @@ for folder in {_ADDON}/node_modules /usr/local/lib/node_modules /usr/lib/node_mo
   done
 done
 """
-_LOOK = f"""
+_PROBE = f"""
 for node in {_NODES}; do
   [ -x "$node" ] || continue
   version=$("$node" -p 'process.versions.node.split(".")[0]' 2>/dev/null) || continue
-  [ "$version" -ge {_LEAST_NODE} ] && echo "node $node" && break
+  [ "$version" -ge {_MIN_NODE} ] && echo "node $node" && break
 done
 for name in {_CHROMIUMS}; do
   program=$(command -v "$name") && echo "chromium $program" && break
@@ -52,19 +52,19 @@ command -v "$name" >/dev/null || exit 0
 [ -n "$({_PLAYWRIGHT})" ] && echo browser
 exit 0
 """
-"""Prints `browser` where all three seem to be there, and starts none of them: for those who list tools."""
-_CALLED = {"node": f"Node.js {_LEAST_NODE} or later", "chromium": "Chromium", "playwright": "Playwright"}
+"""Prints `browser` if all three seem to exist, without starting any: for lists of tools."""
+_CALLED = {"node": f"Node.js {_MIN_NODE} or later", "chromium": "Chromium", "playwright": "Playwright"}
 _FOUND = {*_CALLED, "fonts"}
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class BrowserProgram:
     argv: tuple[str, ...]
     env: dict[str, str]
 
 
-async def bring(machine: Machine) -> Brought:
-    """How to start the browser's server in this sandbox. Raises AddonMissing where something is not there."""
+async def install(machine: Machine) -> BrowserProgram:
+    """Install the browser server, and return its command line. Raises AddonMissing if a program is missing."""
     found = await _look(machine)
     if missing := [what for part, what in _CALLED.items() if part not in found]:
         raise errors.AddonMissing(
@@ -79,11 +79,11 @@ async def bring(machine: Machine) -> Brought:
     env = {"PADDOCK_CHROMIUM": found["chromium"], "PADDOCK_PLAYWRIGHT": found["playwright"]}
     if "fonts" in found:
         env["FONTCONFIG_FILE"] = found["fonts"]
-    return Brought((found["node"], f"{folder}/main.js"), env)
+    return BrowserProgram((found["node"], f"{folder}/main.js"), env)
 
 
 async def _look(machine: Machine) -> dict[str, str]:
-    argv = ["/bin/sh", "-c", _LOOK]
+    argv = ["/bin/sh", "-c", _PROBE]
     spec = ProcessSpec(new_process_id(), argv, cwd="/", user=DEFAULT_USER, hard_timeout=_SECONDS, label="browser: look")
     ended, stdout, stderr = await machine.run(spec, _SECONDS + 5)
     if ended.exit_code != 0:

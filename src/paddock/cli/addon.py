@@ -29,7 +29,7 @@ Name = Annotated[str, typer.Argument(help=f"Add-on: {', '.join(NAMES)}.")]
 @command
 def list_(session: CliSession) -> None:
     """List add-ons and which of them are installed."""
-    found = session.client.list_addons() if _elsewhere(session) else [_local(name) for name in NAMES]
+    found = session.client.list_addons() if _is_remote(session) else [_local(name) for name in NAMES]
     rows = [
         (one.name, one.version or "not installed", f"{one.size >> 20} MB" if one.size else "", one.summary)
         for one in found
@@ -50,8 +50,8 @@ def install(
     """Install an add-on, or its newest version: on the server given by --server or PADDOCK_URL, else on this
     machine. The first time takes a minute or two. With --json, progress is written to standard error, one JSON
     object per line."""
-    with _told(session, name) as hear:
-        made = _install_there(session, name, full, fresh, hear) if _elsewhere(session) else None
+    with _reporter(session, name) as hear:
+        made = _install_there(session, name, full, fresh, hear) if _is_remote(session) else None
         if made is None:
             _addon_store().install(_recipe(name, full=full), hear, fresh=fresh)
             made = _local(name)
@@ -66,14 +66,14 @@ def install(
 @command
 def remove(session: CliSession, name: Name) -> None:
     """Remove an add-on. Programs of it that are running in sandboxes may fail."""
-    if _elsewhere(session):
+    if _is_remote(session):
         session.client.remove_addon(name)
     else:
         _addon_store().remove(name)
     session.answer({"success": True}, lambda: output.note("Removed."))
 
 
-def _elsewhere(session: CliSession) -> bool:
+def _is_remote(session: CliSession) -> bool:
     """Whether a server was named; if not, add-ons of this machine's home are managed, with or without a running
     server."""
     return bool(session.server or os.environ.get("PADDOCK_URL"))
@@ -87,7 +87,7 @@ def _install_there(session: CliSession, name: str, full: bool, fresh: bool, hear
         if isinstance(event, AddonEnded):
             return event
         hear(Progress(event.step, event.steps, event.doing, event.detail, event.size))
-    raise AddonFailed("The server did not say how the installation ended.")
+    raise AddonFailed("The server did not report how the installation ended.")
 
 
 def _local(name: str) -> AddonAnswer:
@@ -101,8 +101,8 @@ def _local(name: str) -> AddonAnswer:
 
 
 @contextmanager
-def _told(session: CliSession, name: str) -> Iterator[Hear]:
-    """On a terminal one changing line; elsewhere a line per step; with --json every change as an object."""
+def _reporter(session: CliSession, name: str) -> Iterator[Hear]:
+    """A single updating line on a terminal; one line per step elsewhere; with --json every change as an object."""
     console = output.console(stderr=True)
     step = 0
 

@@ -1,7 +1,7 @@
-"""The table of contents of the ``paddock`` command.
+"""The list of all ``paddock`` commands.
 
-A command's module is imported when the command is named, and all of them for the list in ``paddock --help`` only: a
-person waits for every import.
+A command's module is imported when the command is named, and all modules only for the list in ``paddock --help``:
+imports dominate the run time of a short command.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SECTIONS = {
         "run": "run.run",
         "list": "sandboxes.list_",
         "status": "sandboxes.status",
-        "inspect": "inspect.inspect",
+        "inspect": "sandboxes.inspect",
         "timeout": "sandboxes.timeout",
         "pause": "sandboxes.pause",
         "resume": "sandboxes.resume",
@@ -64,11 +64,11 @@ SECTIONS = {
 }
 """Each command as ``module.name`` below ``paddock.cli``: a function, or a group of commands."""
 ALIASES = {"delete": "sandboxes.kill"}
-"""They work, and are not listed."""
+"""Accepted, but not listed in the help."""
 
 
-class Commands(MutableMapping[str, "Command"]):
-    """By name, each imported when it is asked for."""
+class LazyCommands(MutableMapping[str, "Command"]):
+    """Finds commands by name and imports each on first use."""
 
     def __init__(self) -> None:
         self._places = {name: place for section in SECTIONS.values() for name, place in section.items()} | ALIASES
@@ -113,7 +113,7 @@ class Sections(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = Commands()
+        self.commands = LazyCommands()
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
@@ -144,7 +144,7 @@ def options(server: Server = None, api_key: ApiKey = None, json: Json = False) -
 
 
 def main() -> None:
-    gc.disable()  # until a command begins: nothing of what is imported before is garbage
+    gc.disable()  # until a command begins: objects created by the imports live as long as the process
     try:
         try:
             app(prog_name="paddock")

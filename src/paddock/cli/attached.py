@@ -17,7 +17,7 @@ from paddock.client import Ended, Output, ProcessEvent, SandboxClient, Started
 from paddock.errors import PaddockError
 
 
-class Attached:
+class AttachedProcess:
     def __init__(self, client: SandboxClient, wanted: ExecRequest) -> None:
         self._client = client
         self._wanted = wanted
@@ -30,7 +30,7 @@ class Attached:
     async def run(self) -> int:
         watching = asyncio.ensure_future(self._watch())
         loop = asyncio.get_running_loop()
-        # Windows has none: there Ctrl-C leaves at once, by way of asyncio's own handler.
+        # Windows has no add_signal_handler: there Ctrl-C ends the program at once, through asyncio's own handler.
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(signal.SIGINT, self._interrupt, watching)
         try:
@@ -57,7 +57,7 @@ class Attached:
                     self._warn_of_loss()
                     return self._exit_code(event)
         except BrokenPipeError:
-            # The reader of our output has closed, like a terminal that hangs up.
+            # The reader of our output has closed it; treat that like a terminal that hangs up.
             await self._signal("SIGHUP")
             raise
         finally:

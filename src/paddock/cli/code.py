@@ -39,7 +39,7 @@ def run_code(
 ) -> None:
     """Run code in a sandbox. Its definitions are kept for the next run."""
     if code is not None and file is not None:
-        raise typer.BadParameter("cannot be used together with CODE", param_hint="--file")
+        raise typer.BadParameter("cannot be combined with CODE", param_hint="--file")
     source = file.read_text() if file else sys.stdin.read() if code in (None, "-") else code
     variables = pairs(env, "--env")
     if session.json:

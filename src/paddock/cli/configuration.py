@@ -19,7 +19,7 @@ def load_settings(**options: Any) -> Settings:
     try:
         return Settings(**{name: value for name, value in options.items() if value is not None})
     except ValidationError as error:
-        raise Invalid(f"The configuration is not right. {describe(error)}") from error
+        raise Invalid(f"The configuration is invalid. {describe(error)}") from error
 
 
 def describe(error: ValueError) -> str:

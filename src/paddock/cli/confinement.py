@@ -85,7 +85,7 @@ def _show_isolation(found: Isolation) -> None:
     output.print_fields({"sandbox": f"[bold]{found.sandbox_id}[/]", "isolation": f"[bold]{found.level}[/]{asked}"})
     print()
     output.print_table(
-        ("", "LAYER", "BY, OR WHAT TO DO"),
+        ("", "LAYER", "BY, OR HOW TO FIX IT"),
         (
             ("[green]✓[/]" if layer.active else "[red]✗[/]", output.escape(layer.name), output.escape(layer.detail))
             for layer in found.layers

@@ -5,21 +5,74 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, Protocol, Self
 
 import typer
 
 from paddock import paths
 from paddock.cli import output
 from paddock.cli.arguments import complete_sandbox_id
-from paddock.cli.progress import Bars, Progress, Silent
 from paddock.cli.session import CliSession, command
 from paddock.errors import Invalid, PathNotFound
 
 if TYPE_CHECKING:
     from paddock.client import File, SyncSandboxClient
+
+Advance = Callable[[int], None]
+
+
+class CopyProgress(Protocol):
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    def file(self, name: str, size: int | None) -> AbstractContextManager[Advance]:
+        """Show one file while the context is open; call the yielded function with the size of each chunk."""
+
+
+class NoProgress:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+    def file(self, name: str, size: int | None) -> AbstractContextManager[Advance]:
+        return nullcontext(lambda count: None)
+
+
+class ProgressBars:
+    def __init__(self) -> None:
+        from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+        from rich.progress import Progress as RichProgress
+
+        self._rich = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            console=output.console(stderr=True),
+            transient=True,
+        )
+
+    def __enter__(self) -> Self:
+        self._rich.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._rich.stop()
+
+    @contextmanager
+    def file(self, name: str, size: int | None) -> Iterator[Advance]:
+        task = self._rich.add_task(output.escape(name), total=size)
+        try:
+            yield lambda count: self._rich.advance(task, count)
+        finally:
+            self._rich.remove_task(task)
+
 
 CHUNK = 256 * 1024
 _REMOTE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*):(/.*)|([A-Za-z0-9][A-Za-z0-9_-]*_[0-9a-f]{8}):(.*)", re.DOTALL)
@@ -67,7 +120,7 @@ class _Copy:
         self.files = 0
         self.bytes = 0
         self.skipped: list[str] = []
-        self.progress: Progress = Bars() if sys.stderr.isatty() and not session.json else Silent()
+        self.progress: CopyProgress = ProgressBars() if sys.stderr.isatty() and not session.json else NoProgress()
         self._session = session
 
     @property
@@ -183,5 +236,5 @@ class _Copy:
 def _safe(name: str) -> str:
     """Check the name of an entry, which programs in the sandbox can choose."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise Invalid(f"The sandbox lists a file with the name {name!r}, which has no place here.")
+        raise Invalid(f"The sandbox lists a file with the unsafe name {name!r}. Rename it in the sandbox.")
     return name

@@ -40,7 +40,7 @@ def destroy(
             held.enter_context(server)
         try:
             inventory = asyncio.run(take_inventory(settings))
-            confirm(session, yes, _what_goes(inventory, server))
+            confirm(session, yes, _summary(inventory, server))
             if server is not None:
                 stop(server, settings)
             ensure_free(settings)
@@ -59,28 +59,24 @@ def destroy(
     session.answer(document, lambda: _tell(inventory, count))
 
 
-def _what_goes(inventory: HomeInventory, server: ServerProcess | None) -> str:
+def _summary(inventory: HomeInventory, server: ServerProcess | None) -> str:
     lines = [f"This removes everything of Paddock in {inventory.home}, and cannot be undone:"]
     if server is not None:
         lines.append(f"- the server (process {server.pid}) is stopped")
     for name, ids in inventory.sandboxes.items():
         some = ", ".join(list(ids)[:5]) + (" …" if len(ids) > 5 else "")
         noun = "sandbox" if len(ids) == 1 else "sandboxes"
-        lines.append(
-            f"- {len(ids)} {noun} of {name}{f' ({some})' if ids else ''}, with all files, and what stands ready"
-        )
+        lines.append(f"- {len(ids)} {noun} of {name}{f' ({some})' if ids else ''}, with all files, and the warm pool")
     lines.append(f"- {', '.join(path.name for path in inventory.entries)}")
-    lines += [f"What stays: {outside}." for outside in inventory.outside]
+    lines += [f"Kept: {outside}." for outside in inventory.outside]
     if inventory.strangers:
-        lines.append(
-            f"What stays, because it is not Paddock's: {', '.join(path.name for path in inventory.strangers)}."
-        )
+        lines.append(f"Kept, because it is not Paddock's: {', '.join(path.name for path in inventory.strangers)}.")
     return "\n".join(lines)
 
 
 def _tell(inventory: HomeInventory, count: int) -> None:
     print(f"Removed: {'1 sandbox' if count == 1 else f'{count} sandboxes'}, and all of Paddock in {inventory.home}.")
     if inventory.strangers:
-        output.note(f"Left, because it is not Paddock's: {', '.join(str(path) for path in inventory.strangers)}")
+        output.note(f"Kept, because it is not Paddock's: {', '.join(str(path) for path in inventory.strangers)}")
     for outside in inventory.outside:
         output.note(f"Left: {outside}.")

@@ -63,7 +63,7 @@ def _examined(plan: Plan, quiet: bool) -> tuple[list[AttemptOutcome], list[LeftO
     from rich.progress import Progress
 
     from paddock.doctor.attempts import AttemptOutcome
-    from paddock.doctor.examination import examination, length
+    from paddock.doctor.plan import examination, length
 
     async def every() -> tuple[list[AttemptOutcome], list[LeftOut]]:
         found: list[AttemptOutcome] = []
@@ -71,7 +71,7 @@ def _examined(plan: Plan, quiet: bool) -> tuple[list[AttemptOutcome], list[LeftO
         with Progress(
             console=output.console(stderr=True), transient=True, disable=quiet or not sys.stderr.isatty()
         ) as progress:
-            task = progress.add_task("Trying to break out", total=length(plan.kinds))
+            task = progress.add_task("Running escape attempts", total=length(plan.kinds))
             async for one in examination(plan.kinds):
                 if isinstance(one, AttemptOutcome):
                     found.append(one)
@@ -119,20 +119,20 @@ def _kinds(outcomes: list[AttemptOutcome]) -> list[str]:
 
 def _show(diagnosis: Diagnosis) -> None:
     output.print_table(
-        ("", "THIS MACHINE", "FOUND, OR WHAT TO DO"),
+        ("", "THIS MACHINE", "FOUND, OR HOW TO FIX IT"),
         ((_sign(one.good), output.escape(one.name), output.escape(one.detail)) for one in diagnosis.checks),
     )
     print()
     if diagnosis.report is None:
         only = (
-            "Sandboxes run here by the provider docker alone."
+            "Sandboxes can run here with the provider docker only."
             if diagnosis.runs
             else "[red]Sandboxes cannot run here.[/]"
         )
         output.console().print(only)
         return
     output.print_table(
-        ("", "LAYER", "BY, OR WHAT TO DO"),
+        ("", "LAYER", "BY, OR HOW TO FIX IT"),
         (
             (_sign(layer.active), output.escape(layer.name), output.escape(layer.detail))
             for layer in diagnosis.report.layers

@@ -46,10 +46,10 @@ def down(
     with server, _client(server, settings) as client:
         deleted = 0
         if sandboxes:
-            count = len(_living(client))
+            count = len(_live_sandboxes(client))
             confirm(session, yes, f"This deletes {_sandboxes(count)} with all their files, and stops the server.")
             deleted = _delete_all(client)
-        left = _left(client)
+        left = _count_by_state(client)
         stop(server, settings)
     document = {"success": True, "stopped": server.pid, "deleted": deleted, "left": left}
     session.answer(document, lambda: _tell(server, deleted, left))
@@ -59,7 +59,7 @@ def stop(server: ServerProcess, settings: Settings) -> None:
     if not server.stop(settings.drain_timeout * 2 + _MARGIN_S):
         raise Unavailable(
             f"The server (process {server.pid}) has been asked to stop and has not yet. It may still be finishing "
-            f"requests; `kill -9 {server.pid}` ends it at once, and its sandboxes live on all the same."
+            f"requests; `kill -9 {server.pid}` ends it at once; its sandboxes keep running then, too."
         )
 
 
@@ -69,7 +69,7 @@ def confirm(session: CliSession, yes: bool, what: str) -> None:
         return
     if session.json or not sys.stdin.isatty():
         between = "\n" if "\n" in what else " "
-        raise Invalid(f"{what}{between}Say --yes, because nobody can be asked here.")
+        raise Invalid(f"{what}{between}Confirm with --yes, because there is no terminal to ask on.")
     output.note(what)
     if not typer.confirm("Go on?", err=True):
         raise typer.Exit(1)
@@ -84,8 +84,8 @@ def _none_runs(session: CliSession, settings: Settings, sandboxes: bool) -> None
         raise Conflict(f"A server is just starting or stopping on {settings.home}: try again in a moment.") from None
     if sandboxes:
         raise Conflict(
-            f"No server runs on {settings.home}, so there is nobody to delete its sandboxes: start it with "
-            "`paddock up`, or remove all of it with `paddock destroy`."
+            f"No server runs on {settings.home}, so its sandboxes cannot be deleted: start it with "
+            "`paddock up`, or remove everything with `paddock destroy`."
         )
     document = {"success": True, "stopped": None, "deleted": 0, "left": None}
     session.answer(document, lambda: output.note(f"No server runs on {settings.home}."))
@@ -102,8 +102,8 @@ def _client(server: ServerProcess, settings: Settings) -> SyncSandboxClient:
         return SyncSandboxClient(server.url, api_key=key)
 
 
-def _living(client: SyncSandboxClient) -> list[Any]:
-    """Sandboxes of this home; on a database of several servers, others are not its own to delete."""
+def _live_sandboxes(client: SyncSandboxClient) -> list[Any]:
+    """Live sandboxes of this home. Servers that share a database have sandboxes of their own, which are not deleted."""
     return list(client.iter_sandboxes(here=True))
 
 
@@ -116,7 +116,7 @@ def _delete_all(client: SyncSandboxClient) -> int:
             client.delete_sandbox(sandbox_id)
 
     for _ in range(_MAX_ROUNDS):
-        found = [box.sandbox_id for box in _living(client)]
+        found = [box.sandbox_id for box in _live_sandboxes(client)]
         if not found:
             return len(deleted)
         with ThreadPoolExecutor(_MAX_CONCURRENT_DELETES) as pool:
@@ -125,10 +125,10 @@ def _delete_all(client: SyncSandboxClient) -> int:
     raise Conflict("Sandboxes are made as fast as they are deleted. The server runs on; try again.")
 
 
-def _left(client: SyncSandboxClient) -> dict[str, int] | None:
-    """How many sandboxes keep running, by state. None if the server does not tell: that must not prevent the stop."""
+def _count_by_state(client: SyncSandboxClient) -> dict[str, int] | None:
+    """Number of sandboxes that keep running, by state. None if the server does not answer: the stop goes on anyway."""
     try:
-        return dict(Counter(box.status.value for box in _living(client)))
+        return dict(Counter(box.status.value for box in _live_sandboxes(client)))
     except PaddockError:
         return None
 
@@ -137,7 +137,7 @@ def _tell(server: ServerProcess, deleted: int, left: dict[str, int] | None) -> N
     gone = f" {_sandboxes(deleted)} deleted." if deleted else ""
     print(f"The server (process {server.pid}) has stopped.{gone}")
     if left is None:
-        print("Sandboxes that it had live on; the next `paddock up` finds them.")
+        print("Its sandboxes keep running; the next `paddock up` finds them.")
     elif left:
         states = ", ".join(f"{count} {name}" for name, count in sorted(left.items()))
         print(

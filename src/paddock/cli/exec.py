@@ -85,9 +85,9 @@ def exec_(
     client = session.async_client()
     import asyncio
 
-    from paddock.cli.attached import Attached
+    from paddock.cli.attached import AttachedProcess
 
-    if code := asyncio.run(Attached(client, wanted).run()):
+    if code := asyncio.run(AttachedProcess(client, wanted).run()):
         raise typer.Exit(code)
 
 

@@ -37,7 +37,7 @@ class InteractiveProgram:
     detach_keys: str = ""
 
 
-class Interactive:
+class InteractiveSession:
     def __init__(self, client: SandboxClient, program: InteractiveProgram) -> None:
         self._local = LocalTerminal()
         self._keys = DetachKeys(program.detach_keys)
@@ -65,14 +65,14 @@ class Interactive:
             except AnswerLost as error:
                 if not self._process_id:
                     raise
-                raise AnswerLost(f"The connection was lost. {self._way_back()}") from error
+                raise AnswerLost(f"The connection was lost. {self._reattach_hint()}") from error
         return self._outcome(await self._left)
 
     async def _converse(self) -> None:
         options = await self._open_options()
         async with self._client.terminal(self._program.sandbox_id, **options) as remote:
             self._process_id, self._open = remote.process_id, True
-            await self._carry(remote)
+            await self._transfer(remote)
         if remote.skipped:
             output.note(f"Warning: {output.size(remote.skipped)} of output are missing here: not read in time.")
 
@@ -100,7 +100,7 @@ class Interactive:
         self._process_id = process.process_id
         return {"process_id": process.process_id}
 
-    async def _carry(self, remote: TerminalConnection) -> None:
+    async def _transfer(self, remote: TerminalConnection) -> None:
         resized = asyncio.Event()
         resized.set()
         handlers = {
@@ -178,14 +178,14 @@ class Interactive:
     def _outcome(self, left: int | signal.Signals | None) -> int:
         if isinstance(left, signal.Signals):
             if self._process_id and left is not signal.SIGHUP:
-                output.note(self._way_back())
+                output.note(self._reattach_hint())
             return INTERRUPTED if left is signal.SIGINT else 128 + left
         if left is None:
-            output.note(f"\nDetached. {self._way_back('runs on')}")
+            output.note(f"\nDetached. {self._reattach_hint('runs on')}")
             return 0
         return left
 
-    def _way_back(self, how: str = "may run on") -> str:
+    def _reattach_hint(self, how: str = "may run on") -> str:
         return (
             f"It {how} as {self._process_id}: go back to it with "
             f"`paddock shell {self._program.sandbox_id} --attach {self._process_id}`."

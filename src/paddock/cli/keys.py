@@ -84,7 +84,7 @@ def ask(
     """Ask the server; if none answers and none was named, open the database of this machine."""
     client = session.client
     from paddock.client import AnswerLost, ServerUnreachable
-    from paddock.client.discovery import is_this_machine
+    from paddock.client.connection import is_this_machine
 
     try:
         return remote(client)

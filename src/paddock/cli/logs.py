@@ -1,4 +1,4 @@
-"""``paddock logs``: what a process or a service of a sandbox has written."""
+"""``paddock logs``: the output of a process or service of a sandbox."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _OWN = (
     "find a language server",
     "service code-interpreter #",
 )
-"""How the labels of processes begin that Paddock started for itself: they are shown where they are named."""
+"""Label prefixes of processes that Paddock starts for itself. They are shown only if named."""
 _NAMED = ("service", "mcp server", "shell")
-"""What Paddock labels with a name that a user knows it by."""
+"""Label prefixes of processes that users know by name."""
 
 
 @command
@@ -43,16 +43,16 @@ def logs(
             help="A process id, or the name of a service, MCP server or shell. [default: the newest process]",
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it comes, until the process ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the process ends.")] = False,
     tail: Annotated[
         int | None, typer.Option("--tail", "-n", min=0, metavar="LINES", help="Only the last lines of each stream.")
     ] = None,
 ) -> None:
-    """Show what a process or service has written. With --follow, --json is one document to a line."""
+    """Show the output of a process or service. With --follow, --json prints one document per line."""
     found = _find(session.client.list_processes(sandbox_id), sandbox_id, process)
     if found is None:
         empty = {"process": None, "stdout": "", "stderr": "", "missing": 0}
-        session.answer(empty, lambda: output.note("Nothing was run in it yet."))
+        session.answer(empty, lambda: output.note("No process has run in it yet."))
         return
     if follow and tail is None:
         _follow(session, sandbox_id, found, 0, 0)
@@ -67,8 +67,8 @@ def logs(
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """What there is of both streams, and where each of them ends."""
+class _StoredOutput:
+    """The stored output of both streams, and the offset at which each ends."""
 
     stdout: bytes
     stderr: bytes
@@ -76,8 +76,8 @@ class _Kept:
     stderr_end: int
     missing: int
 
-    def last_lines(self, count: int) -> _Kept:
-        return _Kept(
+    def last_lines(self, count: int) -> _StoredOutput:
+        return _StoredOutput(
             _last_lines(self.stdout, count), _last_lines(self.stderr, count), self.stdout_end, self.stderr_end, 0
         )
 
@@ -88,11 +88,11 @@ class _Kept:
     def show(self) -> None:
         _write("stdout", self.stdout)
         _write("stderr", self.stderr)
-        _own_up(self.missing)
+        _warn_of_loss(self.missing)
 
 
 def _find(processes: Sequence[Process], sandbox_id: str, named: str | None) -> Process | None:
-    """The newest that is meant. None: nobody said which, and there is none."""
+    """The newest process that matches. None if no name was given and no process exists."""
     newest_first = list(reversed(processes))
     if named is None:
         return next((each for each in newest_first if not each.label.startswith(_OWN)), None)
@@ -101,13 +101,13 @@ def _find(processes: Sequence[Process], sandbox_id: str, named: str | None) -> P
         if each.process_id == named or each.label.startswith(begins):
             return each
     raise ProcessNotFound(
-        f"Nothing that runs or ran in {sandbox_id!r} has the id or name {named!r}. "
+        f"No process of {sandbox_id!r} has the id or name {named!r}. "
         f"`paddock inspect {sandbox_id}` lists its processes; a service has none before its port was used."
     )
 
 
-def _read(client: SyncSandboxClient, sandbox_id: str, process: Process) -> _Kept:
-    """All that is kept up to now. What is written meanwhile need not be in it."""
+def _read(client: SyncSandboxClient, sandbox_id: str, process: Process) -> _StoredOutput:
+    """All output stored so far. Output written during the call may be missing."""
     stdout, stderr = bytearray(), bytearray()
     stdout_end = stderr_end = missing = 0
     while True:
@@ -119,7 +119,7 @@ def _read(client: SyncSandboxClient, sandbox_id: str, process: Process) -> _Kept
         stdout_end, stderr_end = part.stdout_offset, part.stderr_offset
         whole = stdout_end >= process.stdout_size and stderr_end >= process.stderr_size
         if part.eof or whole or not went_on:
-            return _Kept(bytes(stdout), bytes(stderr), stdout_end, stderr_end, missing)
+            return _StoredOutput(bytes(stdout), bytes(stderr), stdout_end, stderr_end, missing)
 
 
 def _follow(session: CliSession, sandbox_id: str, process: Process, stdout_offset: int, stderr_offset: int) -> None:
@@ -137,17 +137,17 @@ def _follow(session: CliSession, sandbox_id: str, process: Process, stdout_offse
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     if not session.json:
-        _own_up(missing)
+        _warn_of_loss(missing)
 
 
 def _write(stream: str, data: bytes) -> None:
-    """As the program wrote it."""
+    """Write the bytes unchanged."""
     file = sys.stdout.buffer if stream == "stdout" else sys.stderr.buffer
     file.write(data)
     file.flush()
 
 
-def _own_up(missing: int) -> None:
+def _warn_of_loss(missing: int) -> None:
     if missing:
         output.note(f"Warning: {output.size(missing)} of output are missing here: a sandbox keeps the latest of it.")
 

@@ -1,4 +1,4 @@
-"""Rich's markup, for output that goes into a pipe: importing Rich only to leave its colours out takes too long."""
+"""Rich's markup for output into a pipe: importing Rich only to remove the colours would take too long."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _TAG = re.compile(r"(\\*)\[([a-z#/@][^[]*?)\]")
 
 
 def escape(text: str) -> str:
-    """So that nothing in it is taken for markup, as ``rich.markup.escape`` does."""
+    """Escape the text so that no part of it is read as markup, like ``rich.markup.escape``."""
     text = _TAG.sub(r"\1\1\\[\2]", text)
     return f"{text}\\" if text.endswith("\\") and not text.endswith("\\\\") else text
 
 
 def plain(text: str) -> str:
-    """What a terminal shows of it, without colours."""
+    """The text without markup."""
     return _TAG.sub(_shown, text)
 
 
@@ -26,7 +26,7 @@ def plain_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def plain_fields(fields: Mapping[str, str]) -> str:
-    """A name and its value to a line; further lines of a value stand below its first."""
+    """One line per name and value; further lines of a value are indented below its first."""
     width = max(map(len, fields), default=0)
     return "\n".join(
         f"{name if number == 0 else '':<{width}}  {line}".rstrip()

@@ -48,10 +48,9 @@ _UNUSED = ("httpx._main", "h2")
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """For what a person waits for at every start. ``httpx`` is kept from importing its own command line and HTTP/2,
-    which it allows to be missing: ``None`` in ``sys.modules`` makes an import fail. Pydantic need not look for plugins
-    among all that is installed. What is imported stays to the end, so the garbage collector need not walk it, now or
-    later."""
+    """Speed up the imports of the client. ``httpx`` must not import its command line and HTTP/2, which are optional:
+    ``None`` in ``sys.modules`` makes an import fail. Pydantic must not search all installed packages for plugins. The
+    imported modules live as long as the process, so they are excluded from garbage collection."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     left_out = [name for name in _UNUSED if name not in sys.modules]
     sys.modules |= dict.fromkeys(left_out)  # type: ignore[arg-type]
@@ -71,7 +70,7 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    # In a pipe nothing is cut to a screen width.
+    # Output into a pipe is never cut to a screen width.
     return Console(file=stream, width=None if stream.isatty() else 10_000, highlight=False, soft_wrap=True)
 
 
@@ -92,7 +91,7 @@ def _json(document: Any, indent: int | None = None) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str = "") -> None:
-    """Columns without lines, so that they can be cut and sorted; ``empty`` is said when there are no rows."""
+    """Columns without borders, so that ``cut`` and ``sort`` work; ``empty`` is printed when there are no rows."""
     shown = [tuple(map(printable, row)) for row in rows]
     if not shown and empty:
         note(empty)
@@ -111,10 +110,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty:
 
 
 def print_fields(fields: Mapping[str, str | None]) -> None:
-    """Names and values, one per line; those without a value are left out.
+    """Names and values, one per line; fields without a value are omitted.
 
-    A URL that does not fit beside its name has a line of its own and is never broken there: the terminal shows it on
-    several lines, and still opens it as one."""
+    A URL that does not fit beside its name is printed on a line of its own and never wrapped: the terminal breaks it
+    visually, but still opens it as one link.
+    """
     shown = {name: visible(value, keep="\n") for name, value in fields.items() if value}
     if not sys.stdout.isatty():
         print(markup.plain_fields(shown))
@@ -137,12 +137,12 @@ def print_fields(fields: Mapping[str, str | None]) -> None:
 
 
 def escape(text: object) -> str:
-    """Text that others chose, for a table: no markup in it, and nothing that a terminal would obey."""
+    """Text from outside, for a table: markup and terminal control sequences have no effect."""
     return markup.escape(printable(text))
 
 
 def printable(text: object) -> str:
-    """On one line, whatever it contains."""
+    """The text on one line, with control characters made visible."""
     return visible(text)
 
 
@@ -159,8 +159,9 @@ def note(text: str) -> None:
 def print_text(text: str, *, stderr: bool = False) -> None:
     """Text from a sandbox or the server. Control characters are made visible on a terminal; in a pipe it is unchanged.
 
-    What a program of the user's writes (``exec``, ``logs``, ``run-code``) does not come this way: it is passed on as it
-    is, as other tools of this kind do, because colours and cursors are what it may be for."""
+    The output of the user's programs (``exec``, ``logs``, ``run-code``) is not printed by this function but passed on
+    unchanged, because it may contain colours and cursor movements on purpose.
+    """
     stream = sys.stderr if stderr else sys.stdout
     print(visible(text, keep="\n\t") if stream.isatty() else text, file=stream, flush=True)
 
@@ -190,7 +191,7 @@ def hint_for(error: PaddockError) -> str | None:
         case errors.PaddockError(code="server_unreachable"):
             return "a server elsewhere is named with --server or PADDOCK_URL."
         case errors.Unauthorized():
-            return "give a key with --api-key or PADDOCK_API_KEY; `paddock up` says where the first one is."
+            return "give a key with --api-key or PADDOCK_API_KEY; `paddock up` prints the path of the first one."
         case errors.SandboxNotFound():
             return "`paddock list` shows the sandboxes that this key can see."
         case errors.TooManyRequests() if error.retry_after:

@@ -21,7 +21,7 @@ def url(
     port: Annotated[int, typer.Argument(min=1, max=65535, help="A port inside the sandbox.")],
     program: Annotated[bool, typer.Option("--program", help="The URL for programs instead.")] = False,
 ) -> None:
-    """Print the URL of a port, for a browser; and beside it, on standard error, the one for programs."""
+    """Print the URL of a port for a browser, and on standard error the URL for programs."""
     urls = session.client.get_port_urls(sandbox_id, port)
     for_programs = urls.program_url or urls.url
     session.answer(urls, lambda: output.print_text(for_programs if program else urls.url))
@@ -38,7 +38,7 @@ def open_(
         typer.Argument(metavar="[PORT]", min=1, max=65535, help="A port inside the sandbox. [default: the one in use]"),
     ] = None,
 ) -> None:
-    """Open a port in the browser. Prints its URL where there is no browser."""
+    """Open a port in the browser. Prints the URL if there is no browser."""
     urls = session.client.get_port_urls(sandbox_id, _only_port(session, sandbox_id) if port is None else port)
     opened = _open_in_browser(urls.url)
     document = {**urls, "opened": opened}
@@ -47,7 +47,7 @@ def open_(
 
 
 def _only_port(session: CliSession, sandbox_id: str) -> int:
-    """Of those that something listens on, and those that services start at."""
+    """The only port that is listened on or belongs to a service."""
     used = {each.port: each.name for each in session.client.list_services(sandbox_id)}
     listening = session.client.call_tool(sandbox_id, "port_list", {}).data or {}
     used = {each["port"]: each.get("process") or "" for each in listening.get("ports", ())} | used
@@ -55,12 +55,12 @@ def _only_port(session: CliSession, sandbox_id: str) -> int:
         raise Conflict(f"Nothing listens in {sandbox_id!r}, and it has no services. Start a server in it first.")
     if len(used) > 1:
         names = ", ".join(f"{number} ({name})" if name else str(number) for number, name in sorted(used.items()))
-        raise Invalid(f"Which port? Say one of {names}: `paddock open {sandbox_id} {min(used)}`.")
+        raise Invalid(f"Which port? Give one of {names}: `paddock open {sandbox_id} {min(used)}`.")
     return next(iter(used))
 
 
 def _open_in_browser(url: str) -> bool:
-    """A browser without a screen would take the terminal, so only one that somebody named, or that has a screen."""
+    """Use a browser only if one is configured or a display exists: a text browser would take over the terminal."""
     if sys.platform == "linux" and not any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))):
         return False
     import webbrowser

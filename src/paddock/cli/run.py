@@ -48,7 +48,7 @@ def run(
 
         require_terminal()  # before the sandbox is created
     if on_timeout and not keep:
-        raise typer.BadParameter("means something with --keep only", param_hint="--on-timeout")
+        raise typer.BadParameter("only valid with --keep", param_hint="--on-timeout")
     # If this program dies, a sandbox without --keep is deleted by its timeout.
     wanted = new.request(timeout=idle_timeout, on_timeout=on_timeout if keep else "delete")
     line = words[0] if len(words) == 1 else shlex.join(words)
@@ -83,9 +83,9 @@ def _watched(session: CliSession, wanted: ExecRequest) -> int:
     client = session.async_client()
     import asyncio
 
-    from paddock.cli.attached import Attached
+    from paddock.cli.attached import AttachedProcess
 
-    return asyncio.run(Attached(client, wanted).run())
+    return asyncio.run(AttachedProcess(client, wanted).run())
 
 
 def _on_terminal(session: CliSession, sandbox_id: str, line: str, keep: bool) -> int:

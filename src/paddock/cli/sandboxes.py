@@ -15,6 +15,8 @@ from paddock.cli.session import CliSession, command
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from paddock.client import Sandbox
     from paddock.models import MountInfo
 
@@ -186,3 +188,31 @@ def _show(box: Sandbox) -> None:
             "VS Code": output.escape(box.vscode_url),
         }
     )
+
+
+@command
+def inspect(session: CliSession, sandbox_id: SandboxId) -> None:
+    """Print everything that is known about a sandbox, as JSON. Does not resume it."""
+    client = session.client
+    document: dict[str, Any] = dict(client.get_status(sandbox_id))
+    del document["message"]
+    parts: dict[str, Callable[[str], Any]] = {
+        "processes": client.list_processes,
+        "metrics": client.metrics,
+        "services": client.list_services,
+        "mcp_servers": client.list_mcp_servers,
+        "isolation_report": client.get_isolation,
+        "egress_report": client.get_egress,
+        "usage": client.get_sandbox_usage,
+    }
+    unknown: dict[str, str] = {}
+    for name, look in parts.items():
+        document[name] = None
+        if name in ("processes", "metrics") and document["status"] != "running":
+            unknown[name] = f"The sandbox is {document['status']}."
+            continue
+        try:
+            document[name] = look(sandbox_id)
+        except PaddockError as error:
+            unknown[name] = error.message
+    output.print_json({**document, "unknown": unknown})

@@ -147,7 +147,7 @@ def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empt
 
 
 def _not_installed(error: ModuleNotFoundError) -> PaddockError:
-    """Of a command that works on this machine, where only the client is."""
+    """Explains a missing module: a server command on a machine that has only the client."""
     if error.name in _UNIX_ONLY:
         return Unsupported("A terminal in a sandbox needs Linux or macOS here. On Windows use WSL, or `paddock exec`.")
     if importlib.util.find_spec("paddock.settings") is not None:

@@ -35,7 +35,9 @@ def shell(
     if session.json:
         raise typer.BadParameter("cannot be used here: a shell is for people", param_hint="--json")
     if sandbox_id is None:
-        raise Invalid("Which sandbox? Say `paddock shell ID`: `paddock list` shows them, `paddock create` makes one.")
+        raise Invalid(
+            "Which sandbox? Run `paddock shell ID`: `paddock list` shows the ids, `paddock create` creates a sandbox."
+        )
     if attach is not None and (cwd or user):
         raise typer.BadParameter("cannot be used with --cwd or --user: it has started already", param_hint="--attach")
     program = InteractiveProgram(sandbox_id, cwd=cwd, user=user, process_id=attach, detach_keys=detach_keys)
@@ -51,6 +53,6 @@ def run_interactive(session: CliSession, program: InteractiveProgram) -> None:
 def interact(session: CliSession, program: InteractiveProgram) -> int:
     import asyncio
 
-    from paddock.cli.interactive import Interactive
+    from paddock.cli.interactive import InteractiveSession
 
-    return asyncio.run(Interactive(session.async_client(), program).run())
+    return asyncio.run(InteractiveSession(session.async_client(), program).run())

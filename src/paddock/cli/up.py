@@ -117,7 +117,7 @@ def _cannot_write(settings: Settings, error: OSError | StoreUnavailable) -> str:
     if isinstance(error, StoreDamaged):
         return (
             f"Paddock cannot start, because {what} is damaged: {cause}. Nothing was changed, and sandboxes are left as "
-            'they are. "Backups, and a damaged database" in docs/configuration.md says how to bring it back.'
+            'they are. "Backups, and a damaged database" in docs/configuration.md describes how to restore it.'
         )
     read_only = " It is read-only." if "readonly" in str(cause) else ""
     return (

@@ -109,7 +109,7 @@ def update(
     given = {"role": role, "quota": wanted, "disabled": disabled}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if not changes:
-        raise typer.BadParameter("say what to change: --role, --quota, --disable or --enable", param_hint="update")
+        raise typer.BadParameter("nothing to change: give --role, --quota, --disable or --enable", param_hint="update")
 
     async def local(accounts: Accounts, owner: Principal) -> Mapping[str, Any]:
         from paddock import models

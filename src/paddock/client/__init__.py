@@ -1,4 +1,4 @@
-"""The Python client of the native API: async :class:`SandboxClient` and its twin :class:`SyncSandboxClient`."""
+"""The Python client of the native API: async :class:`SandboxClient` and its sync form :class:`SyncSandboxClient`."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The async client on first use: blocking programs, such as most of the command line, need no event loop."""
+    """Import the async client on first use: blocking programs, such as most CLI commands, need no event loop."""
     if name == "SandboxClient":
         from paddock.client.asynchronous import SandboxClient
 

@@ -1,7 +1,7 @@
-"""What the clients answer with: the wire's models, which can also be read as mappings.
+"""Return types of the clients: the models of the wire format, which can also be read as mappings.
 
 ``box.sandbox_id`` and ``box["sandbox_id"]`` are the same. Read as a mapping, an answer is the JSON document that the
-server sent, all the way down: ``json.dumps(dict(box))`` works.
+server sent, including nested objects: ``json.dumps(dict(box))`` works.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Default = TypeVar("Default")
 
 
 class AsMapping(BaseModel):
-    """Gives a model the read side of a ``Mapping``, over its fields."""
+    """Makes a model readable as a ``Mapping`` of its fields."""
 
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
@@ -70,7 +70,7 @@ class Sandbox(AsMapping, models.SandboxAnswer):
 
 
 class CreatedSandbox(Sandbox):
-    """A new one, and what the command said that it was made with."""
+    """A new sandbox, and the result of the command that was part of the request."""
 
     command: CommandResult | None = None
 
@@ -100,14 +100,14 @@ class ProcessOutput(AsMapping, models.ProcessOutput):
 
 
 class Started(AsMapping):
-    """The first event of a streamed command: from here on it can be found again by its id."""
+    """The first event of a streamed command. Contains the process id, by which the command can be found again."""
 
     type: Literal["started"] = "started"
     process_id: str
 
 
 class Output(AsMapping):
-    """A piece of output, as it came."""
+    """A chunk of output."""
 
     type: Literal["output"] = "output"
     stream: Literal["stdout", "stderr"]
@@ -115,7 +115,7 @@ class Output(AsMapping):
     data: str
     data_base64: str | None = None
     skipped: int = 0
-    """Bytes before ``offset`` that were asked for and are kept no more."""
+    """Bytes before ``offset`` that were requested but are no longer stored."""
 
     @property
     def raw(self) -> bytes:
@@ -123,7 +123,7 @@ class Output(AsMapping):
 
 
 class Ended(Process):
-    """The last event: the process as it ended (or as it is, when a soft timeout came first)."""
+    """The last event: the process when it ended, or as it is at the soft timeout."""
 
     type: Literal["exit"] = "exit"
 
@@ -133,7 +133,7 @@ ProcessEvent = Started | Output | Ended
 
 class CodeResult(AsMapping, models.CodeResult):
     def __str__(self) -> str:
-        """What a person would have seen: what it printed, the value of its last expression, what it raised."""
+        """What a notebook would show: printed output, the value of the last expression, the exception."""
         raised = self.error and (self.error.traceback or f"{self.error.name}: {self.error.value}")
         seen = [part for part in (self.stdout, self.stderr, self.text, raised) if part]
         return "".join(part if part.endswith("\n") else f"{part}\n" for part in seen[:-1]) + "".join(seen[-1:])
@@ -160,7 +160,7 @@ class CodeStarted(AsMapping):
 
 
 class CodeOutput(AsMapping):
-    """A piece of what the code printed, as it came."""
+    """A chunk of the code's printed output."""
 
     type: Literal["output"] = "output"
     stream: Literal["stdout", "stderr"]
@@ -168,7 +168,7 @@ class CodeOutput(AsMapping):
 
 
 class CodeShown(AsMapping, models.CodeValue):
-    """A result: the value of the last expression, or something that was displayed."""
+    """A result: the value of the last expression, or an object that the code displayed."""
 
     type: Literal["result"] = "result"
 
@@ -262,7 +262,7 @@ class Addon(AsMapping, models.AddonAnswer):
 
 
 class AddonProgress(AsMapping, models.AddonProgress):
-    """How far an installation has come."""
+    """The progress of an installation."""
 
     type: Literal["progress"] = "progress"
 

@@ -25,7 +25,7 @@ CHUNK = 256 * 1024
 
 
 class SandboxClient(Operations):
-    """Asks a Paddock server for sandboxes. One connection pool; close it, or use it as a context manager."""
+    """Client of a Paddock server. Has one connection pool; close it, or use it as a context manager."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class SandboxClient(Operations):
         limit: int | None = None,
         here: bool | None = None,
     ) -> AsyncIterator[Sandbox]:
-        """Every sandbox, page after page of ``limit``. ``here``: as for ``list_sandboxes``."""
+        """All sandboxes, fetched in pages of ``limit``. ``here``: as for ``list_sandboxes``."""
         cursor: str | None = None
         while True:
             page = await self.list_sandboxes(user_id, status, limit=limit, cursor=cursor, here=here)
@@ -86,7 +86,7 @@ class SandboxClient(Operations):
                         yield item
                 if decoder.complete:
                     return
-                failure: PaddockError = AnswerLost(f"{response.url} ended its stream too soon.")
+                failure: PaddockError = AnswerLost(f"{response.url} ended its stream prematurely.")
             except httpx.RequestError as error:
                 failure = self._connection.broken(error)
             finally:
@@ -98,7 +98,8 @@ class SandboxClient(Operations):
             call = resumed
 
     def _terminal(self, call: TerminalCall) -> TerminalConnection:
-        from paddock.client.terminal_connections import TerminalConnection  # WebSockets, which few programs need
+        # imports websockets, which few programs need
+        from paddock.client.terminal_connections import TerminalConnection
 
         return TerminalConnection(self._connection, call)
 
@@ -106,7 +107,7 @@ class SandboxClient(Operations):
         tries = self._connection.tries(call)
         while True:
             options = self._connection.request_options(
-                call, self._connection.longest_silence if stream else tries.time_left
+                call, self._connection.max_silence if stream else tries.time_left
             )
             if call.body is not None:
                 options["content"] = _content(call.body)

@@ -1,15 +1,15 @@
-"""A call: one request and how to read its answer, as a value. The clients only carry calls out.
+"""A call as a value: one request, and how to read its answer.
 
-Each method of the clients is a function in :mod:`paddock.client.calls` that makes a call; :class:`ApiOperation` and
-:class:`StreamOperation` turn such a function into a method, awaited on the one client and plain on the other. So a
-method is written once, with one signature, and the twins cannot drift apart.
+Each method of the clients is a function in :mod:`paddock.client.calls` that builds a call; :class:`ApiOperation` and
+:class:`StreamOperation` turn that function into a method, a coroutine on one client and a plain method on the other. So
+both forms have one implementation and one signature.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Generic, ParamSpec, Protocol, TypeVar, overload
@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 from paddock.client.errors import UnexpectedAnswer
 from paddock.client.retry import Repeat
+from paddock.errors import PaddockError
 from paddock.models import SandboxInfo
 
 P = ParamSpec("P")
@@ -27,7 +28,7 @@ T_co = TypeVar("T_co", covariant=True)
 M = TypeVar("M", bound=BaseModel)
 
 Body = bytes | Path | IO[bytes] | Iterable[bytes] | AsyncIterable[bytes]
-"""What can be uploaded. Only bytes and a path can be sent a second time."""
+"""Types of request bodies. Only bytes and paths can be sent again after a failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,22 +42,22 @@ class ApiCall(Generic[T]):
     body: Body | None = None
     repeat: Repeat = Repeat.SAFE
     also: frozenset[int] = frozenset()
-    """Statuses beside 2xx that are answers too."""
+    """Statuses besides 2xx that are answers, not errors."""
     server_wait: float = 0.0
-    """Seconds that the server was asked to take: the client waits longer than that."""
+    """Seconds that the server may take by request; the client's timeout is longer than that."""
 
 
 class Decoder(Protocol[T_co]):
-    """Makes items out of a body as its bytes come."""
+    """Decodes a streamed body into items."""
 
     def feed(self, chunk: bytes) -> Iterable[T_co]: ...
 
     @property
     def complete(self) -> bool:
-        """The body may end here."""
+        """Whether the body may end here."""
 
     def resume(self) -> StreamCall[T_co] | None:
-        """The call that goes on where this one broke off, if there is one."""
+        """The call that continues where this one was interrupted, if possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,7 @@ class RunsSync(Protocol):
 
 
 class ApiOperation(Generic[P, T]):
-    """A method that makes one call and answers with what came back."""
+    """A client method that makes one call and returns its answer."""
 
     def __init__(self, build: Callable[P, ApiCall[T]]) -> None:
         self.build = build
@@ -94,7 +95,7 @@ class ApiOperation(Generic[P, T]):
 
 
 class StreamOperation(Generic[P, T]):
-    """A method that answers with an iterator over what comes."""
+    """A client method that returns an iterator over streamed items."""
 
     def __init__(self, build: Callable[P, StreamCall[T]]) -> None:
         self.build = build
@@ -112,24 +113,25 @@ class StreamOperation(Generic[P, T]):
 def _method(build: Callable[..., Any], client: Any, run: str) -> Callable[..., Any]:
     if client is None:
         return build
-    carry_out = getattr(client, run)
-    if inspect.iscoroutinefunction(carry_out):
+    run_steps = getattr(client, run)
+    if inspect.iscoroutinefunction(run_steps):
 
         @functools.wraps(build)
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            return await carry_out(build(*map(by_id, args), **{name: by_id(each) for name, each in kwargs.items()}))
+            return await run_steps(build(*map(by_id, args), **{name: by_id(each) for name, each in kwargs.items()}))
 
         return awaited
 
     @functools.wraps(build)
     def plain(*args: Any, **kwargs: Any) -> Any:
-        return carry_out(build(*map(by_id, args), **{name: by_id(each) for name, each in kwargs.items()}))
+        return run_steps(build(*map(by_id, args), **{name: by_id(each) for name, each in kwargs.items()}))
 
     return plain
 
 
 def by_id(argument: Any) -> Any:
-    """Where the id of a sandbox is wanted, what ``create_sandbox`` answered will do: older clients answered the id."""
+    """Also accepts a sandbox object in place of its id, because clients of older servers returned the id from
+    ``create_sandbox``."""
     return argument.sandbox_id if isinstance(argument, SandboxInfo) else argument
 
 
@@ -137,7 +139,7 @@ def by_id(argument: Any) -> Any:
 
 
 def answer(model: type[M]) -> Callable[[httpx.Response], M]:
-    """The body as this model."""
+    """Read the body as this model."""
 
     def read(response: httpx.Response) -> M:
         try:
@@ -149,7 +151,7 @@ def answer(model: type[M]) -> Callable[[httpx.Response], M]:
 
 
 def listed(model: type[M], name: str) -> Callable[[httpx.Response], list[M]]:
-    """The body's list of this name, each item as this model."""
+    """Read the list of this name in the body, with each item as this model."""
 
     def read(response: httpx.Response) -> list[M]:
         try:
@@ -161,11 +163,11 @@ def listed(model: type[M], name: str) -> Callable[[httpx.Response], list[M]]:
 
 
 def event(model: type[M], data: str) -> M:
-    """The data of an event in a stream as this model."""
+    """Read the data of an event as this model."""
     try:
         return model.model_validate_json(data)
     except ValueError as error:
-        raise UnexpectedAnswer(f"The stream holds something else than {model.__name__}: {data[:200]}") from error
+        raise UnexpectedAnswer(f"The stream contains something else than {model.__name__}: {data[:200]}") from error
 
 
 def nothing(response: httpx.Response) -> None:
@@ -180,9 +182,50 @@ def _unexpected(response: httpx.Response, model: type[BaseModel]) -> UnexpectedA
 
 
 def given(**fields: Any) -> dict[str, Any]:
-    """The fields that the caller gave. The rest is the server's to decide."""
+    """Only the arguments that the caller gave. The server has the defaults of the others."""
     return {
         name: dict(value) if isinstance(value, Mapping) else value
         for name, value in fields.items()
         if value is not None
     }
+
+
+# Operations of several calls
+
+Steps = Generator[ApiCall[Any], Any, T]
+"""A generator that yields calls and receives their answers, run by either client, so that both forms share one
+implementation. A failed call raises its error at the ``yield``."""
+
+
+def ask(call: ApiCall[T]) -> Steps[T]:
+    """One call with a typed answer: ``box = yield from ask(get_status(sandbox_id))``."""
+    answer: T = yield call
+    return answer
+
+
+def run_steps(client: RunsSync, steps: Steps[T]) -> T:
+    answer: Any = None
+    while True:
+        try:
+            call = steps.throw(answer) if isinstance(answer, PaddockError) else steps.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        try:
+            answer = client._run(call)
+        except PaddockError as error:
+            answer = error
+
+
+async def run_steps_async(client: RunsAsync, steps: Steps[T]) -> T:
+    answer: Any = None
+    while True:
+        try:
+            call = steps.throw(answer) if isinstance(answer, PaddockError) else steps.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        try:
+            answer = await client._run(call)
+        except PaddockError as error:
+            answer = error

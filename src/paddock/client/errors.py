@@ -1,6 +1,6 @@
-"""What can go wrong between a client and its server, on top of what the server itself answers.
+"""Errors of the connection between client and server, in addition to those that the server reports.
 
-Everything a client raises is a :class:`~paddock.errors.PaddockError`.
+Every error of a client is a :class:`~paddock.errors.PaddockError`.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from paddock.errors import PaddockError, Unauthorized, Unavailable, error_for
 
 
 class ServerUnreachable(Unavailable):
-    """No connection could be made: nothing was sent."""
+    """The connection failed before anything was sent."""
 
     code = "server_unreachable"
 
 
 class AnswerLost(ServerUnreachable):
-    """The request went out and no whole answer came back: whether it was done is not known."""
+    """The request was sent but no complete answer was received: it may or may not have been executed."""
 
     code = "answer_lost"
 
 
 class UnexpectedAnswer(PaddockError):
-    """Whatever answered does not speak as a Paddock server does."""
+    """The answer does not come from a Paddock server."""
 
     status = 502
     code = "unexpected_answer"
 
 
 def from_transport(error: httpx.RequestError, url: str) -> PaddockError:
-    """The typed error for a connection that failed."""
+    """The error for a failed connection."""
     failure = _name(error, url)
     failure.__cause__ = error
     return failure
 
 
 def from_response(response: httpx.Response, *, has_key: bool = True) -> PaddockError:
-    """The typed error for an answer that is not a success; its body must have been read."""
+    """The error for an error status; the response's body must have been read."""
     retry_after = _retry_after(response)
     body = _error_body(response)
     if body is None:
-        # A proxy in front of the server speaks for it: 502 and 504 say no more than "unavailable".
+        # Sent by a proxy in front of the server: 502 and 504 mean no more than "unavailable".
         status = 503 if response.status_code in (502, 504) else response.status_code
         error = error_for("", status, _describe(response), retry_after=retry_after)
     else:
@@ -68,7 +68,7 @@ def from_response(response: httpx.Response, *, has_key: bool = True) -> PaddockE
 
 
 def from_event(data: str) -> PaddockError:
-    """The typed error for an ``error`` event in a stream."""
+    """The error for an ``error`` event in a stream."""
     try:
         body = json.loads(data)["error"]
         error = error_for(body["code"], body["status"], body["message"], body.get("details"))

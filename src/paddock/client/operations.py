@@ -1,24 +1,22 @@
-"""Every method of both clients, by name. What each takes and does is written at its function in ``calls``."""
+"""All methods of both clients, by name. Their documentation is at the functions in ``calls``."""
 
 from __future__ import annotations
 
 from paddock.client.call import ApiOperation, StreamOperation
-from paddock.client.calls import (
-    accounts,
-    addons,
-    code,
-    files,
-    mcp_servers,
-    ports,
-    processes,
-    sandboxes,
-    services,
-    templates,
-    terminals,
-    tools,
-)
-from paddock.client.older_names import OlderNames
+from paddock.client.calls import accounts, addons, code, files, ports, processes, sandboxes, tools
 from paddock.client.terminal import TerminalOperation
+
+
+class OlderNames:
+    """Method names of clients of older sandbox servers. New programs should use the names in ``Operations``."""
+
+    run_cmd = ApiOperation(processes.run_command)
+    get_sandbox_status = ApiOperation(sandboxes.get_status)
+    get_sandbox_info = ApiOperation(sandboxes.get_status)
+    create_directory = ApiOperation(files.make_directory)
+    upload_file = ApiOperation(files.upload)
+    download_file = ApiOperation(files.read_bytes)
+    health_check = ApiOperation(sandboxes.health)
 
 
 class Operations(OlderNames):
@@ -43,7 +41,7 @@ class Operations(OlderNames):
     get_usage = ApiOperation(sandboxes.get_usage)
     metrics = ApiOperation(sandboxes.metrics)
     health = ApiOperation(sandboxes.health)
-    list_templates = ApiOperation(templates.list_templates)
+    list_templates = ApiOperation(sandboxes.list_templates)
 
     # Commands and processes
 
@@ -57,7 +55,7 @@ class Operations(OlderNames):
     send_signal = ApiOperation(processes.send_signal)
     wait_process = ApiOperation(processes.wait_process)
     stream_process = StreamOperation(processes.stream_process)
-    terminal = TerminalOperation(terminals.terminal)
+    terminal = TerminalOperation(processes.terminal)
 
     # Code
 
@@ -75,12 +73,12 @@ class Operations(OlderNames):
 
     # MCP servers
 
-    put_mcp_server = ApiOperation(mcp_servers.put_mcp_server)
-    put_mcp_servers = ApiOperation(mcp_servers.put_mcp_servers)
-    list_mcp_servers = ApiOperation(mcp_servers.list_mcp_servers)
-    get_mcp_server = ApiOperation(mcp_servers.get_mcp_server)
-    delete_mcp_server = ApiOperation(mcp_servers.delete_mcp_server)
-    delete_mcp_servers = ApiOperation(mcp_servers.delete_mcp_servers)
+    put_mcp_server = ApiOperation(tools.put_mcp_server)
+    put_mcp_servers = ApiOperation(tools.put_mcp_servers)
+    list_mcp_servers = ApiOperation(tools.list_mcp_servers)
+    get_mcp_server = ApiOperation(tools.get_mcp_server)
+    delete_mcp_server = ApiOperation(tools.delete_mcp_server)
+    delete_mcp_servers = ApiOperation(tools.delete_mcp_servers)
 
     # Ports
 
@@ -89,10 +87,10 @@ class Operations(OlderNames):
 
     # Services
 
-    put_service = ApiOperation(services.put_service)
-    list_services = ApiOperation(services.list_services)
-    get_service = ApiOperation(services.get_service)
-    delete_service = ApiOperation(services.delete_service)
+    put_service = ApiOperation(ports.put_service)
+    list_services = ApiOperation(ports.list_services)
+    get_service = ApiOperation(ports.get_service)
+    delete_service = ApiOperation(ports.delete_service)
 
     # Files
 

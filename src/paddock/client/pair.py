@@ -1,7 +1,7 @@
-"""Both clients of one server, each made when it is first needed.
+"""A sync and an async client of one server, each created on first use.
 
-For what may be called from plain code and from coroutines alike, such as a tool of an agent. The connections of an
-async client belong to an event loop, so each loop has a client of its own.
+For objects that are called from plain code and from coroutines, such as LangChain tools. An async client's connections
+belong to an event loop, so each loop has its own client.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from paddock.client.asynchronous import SandboxClient
+from paddock.client.call import Steps, run_steps, run_steps_async
 from paddock.client.connection import HttpConnection
-from paddock.client.steps import Steps, carry_out, carry_out_async
 from paddock.client.synchronous import SyncSandboxClient
 
 T = TypeVar("T")
 
 
 class ClientPair:
-    """``client``, where one is given, stays the caller's: it is used, and not closed."""
+    """A ``client`` that is passed in is used but not closed."""
 
     def __init__(
         self,
@@ -69,20 +69,20 @@ class ClientPair:
             return client
 
     def run(self, steps: Steps[T]) -> T:
-        return carry_out(self.plain(), steps)
+        return run_steps(self.plain(), steps)
 
     async def run_async(self, steps: Steps[T]) -> T:
-        return await carry_out_async(self.here(), steps)
+        return await run_steps_async(self.here(), steps)
 
     def close(self) -> None:
-        """The plain client. Those of event loops end with ``aclose``, or with their loops."""
+        """Close the sync client. Async clients are closed by ``aclose``, or with their event loops."""
         with self._making:
             closing, self._sync = self._sync, None
         if closing is not None:
             closing.close()
 
     async def aclose(self) -> None:
-        """The plain client, and the one of the running event loop."""
+        """Close the sync client and the client of the running event loop."""
         with self._making:
             closing = self._per_loop.pop(asyncio.get_running_loop(), None)
         if closing is not None:

@@ -1,6 +1,4 @@
-"""When a call may be made again, and after how long. Pure: no clock is read and no time is spent in here but by the
-functions that were handed in.
-"""
+"""Decides whether and when a call is retried. Pure functions: clock and sleep are passed in."""
 
 from __future__ import annotations
 
@@ -13,18 +11,18 @@ from paddock.client.errors import AnswerLost, ServerUnreachable
 from paddock.errors import PaddockError, ProviderRefused, TooManyRequests, Unavailable
 
 FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 5.0
+MAX_PAUSE_S = 5.0
 
 
 class Repeat(Enum):
     SAFE = "safe"
-    """Twice is the same as once: a read, an idempotent write, or a call that carries an idempotency key."""
+    """Repeating has no further effect: a read, an idempotent write, or a call with an idempotency key."""
     UNSENT = "unsent"
-    """Only while nothing of it has reached the server."""
+    """Retried only if nothing was sent to the server."""
 
 
 class Tries:
-    """The tries of one call: how many are left, how long is left, how long to pause."""
+    """The tries of one call: remaining number, remaining time, and the pause before the next."""
 
     def __init__(
         self, repeat: Repeat, retries: int, patience: float, now: Callable[[], float] = time.monotonic
@@ -38,12 +36,12 @@ class Tries:
 
     @property
     def time_left(self) -> float:
-        """What one more try may take. Never nothing, so that a try that was begun has a chance."""
+        """Timeout of the next try. Has a lower bound, so that every try can succeed."""
         return max(0.1, self._deadline - self._now())
 
     def pause_after(self, error: PaddockError) -> float | None:
-        """Seconds to wait before the next try; None when there is to be none."""
-        if self._done >= self._retries or not worth_repeating(error, self._repeat):
+        """Seconds to wait before the next try; None if there is none."""
+        if self._done >= self._retries or not is_retryable(error, self._repeat):
             return None
         pause = backoff(self._done, error.retry_after)
         if self._now() + pause >= self._deadline:
@@ -52,12 +50,12 @@ class Tries:
         return pause
 
     def progressed(self) -> None:
-        """Something came: the next failure is a first one again."""
+        """Data was received: the number of tries starts again."""
         self._done = 0
         self._deadline = self._now() + self._patience
 
 
-def worth_repeating(error: PaddockError, repeat: Repeat) -> bool:
+def is_retryable(error: PaddockError, repeat: Repeat) -> bool:
     if isinstance(error, ServerUnreachable) and not isinstance(error, AnswerLost):
         return True
     if repeat is Repeat.UNSENT or isinstance(error, ProviderRefused):
@@ -68,6 +66,6 @@ def worth_repeating(error: PaddockError, repeat: Repeat) -> bool:
 
 
 def backoff(done: int, retry_after: float | None = None) -> float:
-    """Exponential with full jitter, which spreads load; never sooner than the server asked for."""
-    jitter = random.uniform(0, min(LONGEST_PAUSE, FIRST_PAUSE * 2**done))  # noqa: S311
+    """Exponential with full jitter, which spreads load; at least the time that the server requested."""
+    jitter = random.uniform(0, min(MAX_PAUSE_S, FIRST_PAUSE * 2**done))  # noqa: S311
     return jitter if retry_after is None else retry_after + jitter

@@ -1,4 +1,4 @@
-"""Server-sent events, decoded as the bytes come (WHATWG HTML, section 9.2.6). No input or output of its own."""
+"""Decodes server-sent events incrementally (WHATWG HTML, section 9.2.6). Does no I/O."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ class ServerSentEvent:
     event: str
     data: str
     id: str
-    """The last id seen, which is what ``Last-Event-ID`` wants."""
+    """The last id received, which is sent as ``Last-Event-ID``."""
 
 
 class EventDecoder:
     def __init__(self) -> None:
         self._rest: list[bytes] = []
-        """Pieces of a line that is not over: joined once it is, or a long one would be copied with each of them."""
+        """Parts of an incomplete line, joined when it is complete: repeated concatenation would take quadratic time."""
         self._event = ""
         self._data: list[str] = []
         self.last_id = ""
 
     def feed(self, chunk: bytes) -> Iterator[ServerSentEvent]:
-        """The events that this chunk completes."""
-        # A chunk that ends in CR may be the first half of CRLF: it waits for the next one.
+        """The events completed by this chunk."""
+        # A trailing CR may be the first half of CRLF: it is kept for the next chunk.
         held = self._rest[-1:] == [b"\r"]
         if not held and b"\n" not in chunk and b"\r" not in chunk:
             self._rest.append(chunk)
@@ -56,7 +56,7 @@ class EventDecoder:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """The complete lines, ended by LF, CR or CRLF, and last what is not yet one."""
+    """The complete lines, ended by LF, CR or CRLF, and at the end the incomplete one."""
     held = b""
     if data.endswith(b"\r"):
         data, held = data[:-1], b"\r"

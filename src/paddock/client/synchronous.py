@@ -1,4 +1,4 @@
-"""The sync twin of the async client: the same words, without ``await``."""
+"""The sync client: the same methods as the async client, without ``await``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHUNK = 256 * 1024
 
 
 class SyncSandboxClient(Operations):
-    """Asks a Paddock server for sandboxes. One connection pool; close it, or use it as a context manager."""
+    """Client of a Paddock server. Has one connection pool; close it, or use it as a context manager."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class SyncSandboxClient(Operations):
         limit: int | None = None,
         here: bool | None = None,
     ) -> Iterator[Sandbox]:
-        """Every sandbox, page after page of ``limit``. ``here``: as for ``list_sandboxes``."""
+        """All sandboxes, fetched in pages of ``limit``. ``here``: as for ``list_sandboxes``."""
         cursor: str | None = None
         while True:
             page = self.list_sandboxes(user_id, status, limit=limit, cursor=cursor, here=here)
@@ -85,7 +85,7 @@ class SyncSandboxClient(Operations):
                         yield item
                 if decoder.complete:
                     return
-                failure: PaddockError = AnswerLost(f"{response.url} ended its stream too soon.")
+                failure: PaddockError = AnswerLost(f"{response.url} ended its stream prematurely.")
             except httpx.RequestError as error:
                 failure = self._connection.broken(error)
             finally:
@@ -97,7 +97,8 @@ class SyncSandboxClient(Operations):
             call = resumed
 
     def _terminal(self, call: TerminalCall) -> SyncTerminalConnection:
-        from paddock.client.terminal_connections import SyncTerminalConnection  # WebSockets, which few programs need
+        # imports websockets, which few programs need
+        from paddock.client.terminal_connections import SyncTerminalConnection
 
         return SyncTerminalConnection(self._connection, call)
 
@@ -105,7 +106,7 @@ class SyncSandboxClient(Operations):
         tries = self._connection.tries(call)
         while True:
             options = self._connection.request_options(
-                call, self._connection.longest_silence if stream else tries.time_left
+                call, self._connection.max_silence if stream else tries.time_left
             )
             if call.body is not None:
                 options["content"] = _content(call.body)

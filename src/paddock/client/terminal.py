@@ -1,4 +1,4 @@
-"""What both clients know of a terminal's WebSocket: where it is, its frames, and what its end means.
+"""The protocol of a terminal's WebSocket for both clients: its URL, its frames, and how it ends.
 
 The connections themselves are in :mod:`paddock.client.terminal_connections`.
 """
@@ -15,8 +15,7 @@ from urllib.parse import quote, urlencode
 
 from paddock import __version__
 from paddock.client.call import by_id
-from paddock.client.connection import CONNECT_TIMEOUT, LONGEST_SILENCE, HttpConnection
-from paddock.client.discovery import is_this_machine
+from paddock.client.connection import CONNECT_TIMEOUT, MAX_SILENCE_S, HttpConnection, is_this_machine
 from paddock.client.errors import AnswerLost, UnexpectedAnswer
 from paddock.errors import PaddockError, error_for
 
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 _MAX_PIECE = 64 * 1024
-"""Bytes in one message to the server."""
+"""Maximum bytes of one message to the server."""
 _PING_INTERVAL_S = 20.0
 _CLOSE_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class TerminalCall:
-    """One terminal to open, or to go back to."""
+    """A terminal to open or to attach to."""
 
     sandbox_id: str
     params: dict[str, Any]
@@ -45,19 +44,19 @@ class TerminalCall:
 
 
 def connect_options(connection: HttpConnection) -> dict[str, Any]:
-    """For ``connect`` of websockets, which the twins call in its two forms."""
+    """Arguments of websockets' ``connect``, sync or async."""
     options: dict[str, Any] = {
         "additional_headers": {"Authorization": f"Bearer {connection.api_key}"} if connection.api_key else {},
         "user_agent_header": f"paddock-client/{__version__}",
         "compression": None,
-        "open_timeout": CONNECT_TIMEOUT + connection.timeout,  # a sandbox may have to wake first
+        "open_timeout": CONNECT_TIMEOUT + connection.timeout,  # a paused sandbox is resumed first
         "close_timeout": _CLOSE_TIMEOUT_S,
         "ping_interval": _PING_INTERVAL_S,
-        "ping_timeout": LONGEST_SILENCE,
+        "ping_timeout": MAX_SILENCE_S,
         "max_size": None,
     }
     if is_this_machine(connection.server_url):
-        options["proxy"] = None  # a proxy has no way to this machine's own addresses
+        options["proxy"] = None  # a proxy cannot reach this machine's own addresses
     if connection.server_url.startswith("https://"):
         options["ssl"] = ssl.create_default_context()
     return options
@@ -65,20 +64,20 @@ def connect_options(connection: HttpConnection) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class TerminalProgress:
-    """Follows what the server sends. Knows nothing of sockets."""
+    """Tracks the server's messages. Does no I/O."""
 
     process_id: str = ""
     offset: int = 0
-    """Where to go on when the terminal is opened again."""
+    """Offset to continue at when the terminal is opened again."""
     skipped: int = 0
-    """Bytes that were not read in time and are kept no more."""
+    """Bytes that were not read in time and are no longer stored."""
     exit_code: int | None = None
     status: str = "running"
     ended: bool = False
     problem: PaddockError | None = field(default=None, repr=False)
 
     def take(self, message: str | bytes) -> bytes:
-        """The output in one message; empty where it says something else."""
+        """The output of one message; empty for messages of other kinds."""
         if isinstance(message, bytes):
             self.offset += len(message)
             return message
@@ -97,11 +96,11 @@ class TerminalProgress:
             case "exit":
                 self.exit_code, self.status, self.ended = frame["exit_code"], frame["status"], True
             case "error":
-                # Such as input for a process that has just ended. What it is worth shows when no exit follows.
+                # For example input for a process that has just ended. It matters only if no exit message follows.
                 self.problem = error_for(frame["code"], 0, frame["message"])
 
     def closed(self, code: int | None, reason: str) -> PaddockError | None:
-        """The connection has ended. None where that is right: the process had, too."""
+        """Handle the end of the connection. Raises unless the process has ended."""
         if self.ended:
             return None
         if code is not None and 4400 <= code < 4600:
@@ -136,7 +135,7 @@ class OpensSync(Protocol):
 
 
 class TerminalOperation(Generic[P]):
-    """A method that opens a terminal, on either client: what :class:`~paddock.client.call.Operation` is for calls."""
+    """A client method that opens a terminal, sync or async."""
 
     def __init__(self, build: Callable[P, TerminalCall]) -> None:
         self.build = build

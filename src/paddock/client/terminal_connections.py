@@ -1,4 +1,4 @@
-"""A terminal that is open: :class:`TerminalConnection` and its twin :class:`SyncTerminalConnection`."""
+"""An open terminal: :class:`TerminalConnection` and its sync form :class:`SyncTerminalConnection`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from paddock.client.errors import ServerUnreachable, UnexpectedAnswer
 from paddock.client.terminal import TerminalCall, TerminalProgress, connect_options, pieces, resize_frame, signal_frame
 
 
-class _Opened:
-    """What is the same for both."""
+class _TerminalState:
+    """State shared by both forms."""
 
     def __init__(self, connection: HttpConnection, call: TerminalCall) -> None:
         self._connection = connection
@@ -33,27 +33,27 @@ class _Opened:
 
     @property
     def process_id(self) -> str:
-        """By which the terminal is found again."""
+        """Id with which to attach to the terminal again."""
         return self._progress.process_id
 
     @property
     def offset(self) -> int:
-        """Bytes of output up to here: where to go on when it is opened again."""
+        """Bytes of output received so far: where to continue when the terminal is opened again."""
         return self._progress.offset
 
     @property
     def skipped(self) -> int:
-        """Bytes of output that were not read in time and are kept no more."""
+        """Bytes of output that were not read in time and are no longer stored."""
         return self._progress.skipped
 
     @property
     def exit_code(self) -> int | None:
-        """The program's, at the end of its output; None before."""
+        """The program's exit code after the end of its output; None before."""
         return self._progress.exit_code
 
     @property
     def status(self) -> str:
-        """``running`` until the output has ended, then as the server says it."""
+        """``running`` until the output has ended, then the status that the server reports."""
         return self._progress.status
 
     def _closed(self, error: ConnectionClosed) -> PaddockError | None:
@@ -75,8 +75,8 @@ class _Opened:
         return ServerUnreachable(f"No Paddock server answers at {url}. Start one with `paddock up`.")
 
 
-class TerminalConnection(_Opened):
-    """``async for data in terminal`` gives the output as bytes, up to the program's end."""
+class TerminalConnection(_TerminalState):
+    """``async for data in terminal`` yields output as bytes until the program ends."""
 
     _socket: websockets.asyncio.client.ClientConnection
 
@@ -110,7 +110,7 @@ class TerminalConnection(_Opened):
                 yield data
 
     async def write(self, data: str | bytes) -> None:
-        """What somebody would type: ``"ls\\n"``, or ``b"\\x03"`` for Ctrl-C."""
+        """Write input as if typed: ``"ls\n"``, or ``b"\x03"`` for Ctrl-C."""
         for piece in pieces(data):
             await self._send(piece)
 
@@ -118,7 +118,7 @@ class TerminalConnection(_Opened):
         await self._send(resize_frame(rows, cols))
 
     async def send_signal(self, signal: str) -> None:
-        """To the process group of the terminal's first program."""
+        """Signal the process group of the terminal's first program."""
         await self._send(signal_frame(signal))
 
     async def _send(self, message: Any) -> None:
@@ -129,8 +129,8 @@ class TerminalConnection(_Opened):
                 raise failure from error
 
 
-class SyncTerminalConnection(_Opened):
-    """``for data in terminal`` gives the output as bytes, up to the program's end. One thread may read while another
+class SyncTerminalConnection(_TerminalState):
+    """``for data in terminal`` yields output as bytes until the program ends. One thread may read while another
     writes."""
 
     _socket: websockets.sync.client.ClientConnection
@@ -166,7 +166,7 @@ class SyncTerminalConnection(_Opened):
                 yield data
 
     def write(self, data: str | bytes) -> None:
-        """What somebody would type: ``"ls\\n"``, or ``b"\\x03"`` for Ctrl-C."""
+        """Write input as if typed: ``"ls\n"``, or ``b"\x03"`` for Ctrl-C."""
         for piece in pieces(data):
             self._send(piece)
 
@@ -174,7 +174,7 @@ class SyncTerminalConnection(_Opened):
         self._send(resize_frame(rows, cols))
 
     def send_signal(self, signal: str) -> None:
-        """To the process group of the terminal's first program."""
+        """Signal the process group of the terminal's first program."""
         self._send(signal_frame(signal))
 
     def _send(self, message: Any) -> None:

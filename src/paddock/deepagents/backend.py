@@ -1,7 +1,7 @@
-"""The backend: a sandbox of Paddock where deepagents keeps its files and runs its commands.
+"""The deepagents backend: stores files and runs commands in a Paddock sandbox.
 
-``BaseSandbox`` would do everything by starting ``python3`` in the sandbox. Here files are read, written, changed,
-listed and deleted through the API; only what must walk a tree runs inside. Coroutines never take a thread.
+``BaseSandbox`` would start ``python3`` in the sandbox for every operation. Here files are read, written, edited, listed
+and deleted through the API; only searches of a directory tree run inside. The coroutines use no threads.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from deepagents.backends.protocol import (
 )
 from deepagents.backends.sandbox import BaseSandbox
 
+from paddock.client.call import Steps
 from paddock.client.pair import ClientPair
-from paddock.client.steps import Steps
 from paddock.deepagents import commands, globbing
 from paddock.deepagents import files as filing
 
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 COMMAND_SECONDS = 1800
-_AT_ONCE = 8
-"""Transfers that go on side by side."""
+_MAX_TRANSFERS = 8
+"""Maximum concurrent transfers."""
 
 
 class PaddockSandbox(BaseSandbox):
     """``create_deep_agent(model=…, backend=PaddockSandbox(sandbox_id))``
 
-    ``timeout`` is for commands whose caller names none; ``user`` is who acts inside. Close it, or use it as a context
-    manager: that lets go of its connections, the sandbox stays.
+    ``timeout`` is the default of commands; ``user`` is the user inside the sandbox. Close it, or use it as a context
+    manager: that closes its connections and keeps the sandbox.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class PaddockSandbox(BaseSandbox):
 
     @classmethod
     def of(cls, session: Session, *, timeout: int = COMMAND_SECONDS, user: str | None = None) -> Self:
-        """The sandbox of a session, whose end is also the end of this."""
+        """A backend in the sandbox of a session. Closing it closes the session."""
         made = cls.__new__(cls)
         made._sandbox_id = session.sandbox_id
         made._clients = session.clients
@@ -129,7 +129,7 @@ class PaddockSandbox(BaseSandbox):
         return [self._run(filing.upload_one(self.id, path, content, self._user)) for path, content in files]
 
     async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        return await self._side_by_side(
+        return await self._concurrently(
             [filing.upload_one(self.id, path, content, self._user) for path, content in files]
         )
 
@@ -137,9 +137,9 @@ class PaddockSandbox(BaseSandbox):
         return [self._run(filing.download_one(self.id, path, self._user)) for path in paths]
 
     async def adownload_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        return await self._side_by_side([filing.download_one(self.id, path, self._user) for path in paths])
+        return await self._concurrently([filing.download_one(self.id, path, self._user) for path in paths])
 
-    # The connections
+    # Connections
 
     def close(self) -> None:
         self._clients.close()
@@ -164,8 +164,8 @@ class PaddockSandbox(BaseSandbox):
     async def _arun(self, steps: Steps[T]) -> T:
         return await self._clients.run_async(steps)
 
-    async def _side_by_side(self, many: list[Steps[T]]) -> list[T]:
-        room = asyncio.Semaphore(_AT_ONCE)
+    async def _concurrently(self, many: list[Steps[T]]) -> list[T]:
+        room = asyncio.Semaphore(_MAX_TRANSFERS)
 
         async def one(steps: Steps[T]) -> T:
             async with room:

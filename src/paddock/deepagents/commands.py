@@ -1,4 +1,4 @@
-"""Commands as deepagents wants them: one stream of output, whole; 124 and a word about it when the time was up."""
+"""Commands in the form that deepagents expects: one combined output; exit code 124 and a message at the timeout."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import secrets
 from deepagents.backends.protocol import ExecuteResponse
 
 from paddock.client.answers import CommandResult
+from paddock.client.call import Steps, ask
 from paddock.client.calls.files import upload
 from paddock.client.calls.processes import read_output, run_command, wait_process
-from paddock.client.steps import Steps, ask
 from paddock.errors import Invalid
 from paddock.models import CommandStatus
 from paddock.models.values import MAX_COMMAND, MAX_HARD_TIMEOUT, MAX_WAIT
 
 TIMED_OUT = 124
 NOT_STARTED = 126
-LONGEST_OUTPUT = 10 << 20
-"""Bytes of output that are fetched; what comes after is left where it is."""
+MAX_OUTPUT = 10 << 20
+"""Maximum bytes of output that are fetched; later output is not read."""
 _GRACE = 15.0
 
 
 def execute(sandbox_id: str, command: str, timeout: float, user: str | None) -> Steps[ExecuteResponse]:
-    """``timeout`` 0 is as long as a command may run at all."""
+    """``timeout`` 0 means the longest time that a command may run."""
     limit = min(timeout, MAX_HARD_TIMEOUT) or MAX_HARD_TIMEOUT
     try:
         shell = yield from _fitting(sandbox_id, command, user)
@@ -43,7 +43,7 @@ def execute(sandbox_id: str, command: str, timeout: float, user: str | None) -> 
 
 
 def _fitting(sandbox_id: str, command: str, user: str | None) -> Steps[str]:
-    """With both streams as one, in the order in which they were written. What no argument can hold goes by a file."""
+    """A command that merges both streams in the order of writing. One too long for an argument is sent as a file."""
     shell = f"exec 2>&1\n{command}"
     if len(shell.encode(errors="replace")) <= MAX_COMMAND:
         return shell
@@ -58,7 +58,7 @@ def _output(sandbox_id: str, ran: CommandResult) -> Steps[tuple[str, bool]]:
     pieces: list[bytes] = []
     offset = size = 0
     whole = True
-    while size < LONGEST_OUTPUT:
+    while size < MAX_OUTPUT:
         piece = yield from ask(read_output(sandbox_id, ran.process_id, stdout_offset=offset))
         whole = whole and piece.stdout_start <= offset
         pieces.append(piece.raw_stdout)
@@ -66,4 +66,4 @@ def _output(sandbox_id: str, ran: CommandResult) -> Steps[tuple[str, bool]]:
         if piece.eof or piece.stdout_offset == offset:
             return b"".join(pieces).decode(errors="replace"), whole
         offset = piece.stdout_offset
-    return b"".join(pieces)[:LONGEST_OUTPUT].decode(errors="replace"), False
+    return b"".join(pieces)[:MAX_OUTPUT].decode(errors="replace"), False

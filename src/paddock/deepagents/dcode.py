@@ -1,7 +1,7 @@
 """The provider that ``dcode --sandbox paddock`` finds by its entry point.
 
-It is made without arguments, sometimes only to be asked what it is: nothing is looked up before a sandbox is wanted.
-What it makes is deleted with the process that asked for it at the latest (see :mod:`paddock.exit_deletion`).
+It is constructed without arguments, sometimes only to read its metadata, so the server is not contacted before a
+sandbox is requested. Its sandboxes are deleted at the latest when the process ends (see :mod:`paddock.exit_deletion`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GONE = (SandboxNotFound, SandboxGone, SandboxFailed)
 
 class PaddockProvider(SandboxProvider):
     _deletions: ClassVar[dict[str, ExitDeletion]] = {}
-    """Of the sandboxes that this process made: the provider that deletes one may be another object."""
+    """Pending deletions of this process's sandboxes; shared, because another provider object may delete one."""
 
     @property
     def metadata(self) -> SandboxProviderMetadata:
@@ -47,8 +47,8 @@ class PaddockProvider(SandboxProvider):
         user_id: str = USER,
         **kwargs: Any,
     ) -> PaddockSandbox:
-        """The sandbox of this id, awake, or a new one. ``snapshot`` is the template's name; ``params`` of the
-        configuration may have whatever ``create_sandbox`` takes."""
+        """The sandbox with this id, running, or a new one. ``snapshot`` is the template's name; ``params`` of the
+        configuration may contain all options of ``create_sandbox``."""
         unknown = kwargs.keys() - get_type_hints(SandboxOptions).keys()
         if unknown:
             raise SandboxError(f"Paddock knows no option {', '.join(sorted(unknown))} for a sandbox.")

@@ -1,7 +1,7 @@
-"""Files as deepagents wants them: each operation one or two requests, and no process in the sandbox.
+"""File operations in the form that deepagents expects: one or two requests each, and no process in the sandbox.
 
-Ordinary failures are results with an ``error`` in deepagents' words. None instead of a result means that the file is
-too large to be fetched for this: the scripts of ``BaseSandbox`` do it inside the sandbox.
+Expected failures are results with an ``error`` in deepagents' wording. None instead of a result means that the file is
+too large to fetch; the scripts of ``BaseSandbox`` then do it inside the sandbox.
 """
 
 from __future__ import annotations
@@ -25,17 +25,42 @@ from deepagents.backends.protocol import (
 )
 
 from paddock import paths
-from paddock.client.call import ApiCall
+from paddock.client.call import ApiCall, Steps, ask
 from paddock.client.calls.files import delete_file, list_files, read_bytes, stat_file, upload
-from paddock.client.steps import Steps, ask
 from paddock.deepagents.pages import FilePage, UnreadablePage, page
-from paddock.deepagents.replacing import NotReplaced, replace
 from paddock.errors import DiskFull, Invalid, PaddockError, PathConflict, PathDenied, PathNotFound
 
-WHOLE = 8 << 20
-"""Bytes up to which a file is fetched to be read or edited."""
+
+class NotReplaced(Exception):
+    """The reason, in deepagents' wording."""
+
+
+def replace(text: str, old: str, new: str, *, everywhere: bool) -> tuple[str, int]:
+    """The new text, and the number of occurrences of ``old``.
+
+    Models see only ``\n``. Text that does not match is searched again with the other line ending, and the replacement
+    is converted to the line ending of its place.
+    """
+    plain_old, plain_new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
+    styles = (
+        (old, new),
+        (plain_old.replace("\n", "\r\n"), plain_new.replace("\n", "\r\n")),
+        (plain_old, plain_new),
+    )
+    for wanted, instead in styles:
+        if count := text.count(wanted):
+            if count > 1 and not everywhere:
+                raise NotReplaced(
+                    f"Error: String '{old}' appears multiple times. Use replace_all=True to replace all occurrences."
+                )
+            return text.replace(wanted, instead), count
+    raise NotReplaced(f"Error: String not found in file: '{old}'")
+
+
+MAX_FETCHED = 8 << 20
+"""Maximum bytes of a file that is fetched to be read or edited."""
 WRITES_OVER = hasattr(protocol, "DeleteResult")
-"""Since 0.7, which also can delete, writing replaces what is there."""
+"""Since 0.7, which added ``DeleteResult``, writing replaces an existing file."""
 _PAGED = {field.name for field in dataclasses.fields(ReadResult)}
 _EXPECTED = (PathNotFound, PathDenied, PathConflict, DiskFull, Invalid)
 _UNSATISFIABLE = 416
@@ -105,7 +130,7 @@ def edit(
 
 
 def delete(sandbox_id: str, path: str, user: str | None) -> Generator[ApiCall[Any], Any, Any]:
-    """A ``DeleteResult``, which deepagents before 0.7 does not know."""
+    """Returns a ``DeleteResult``, which deepagents before 0.7 does not have."""
     try:
         yield from ask(delete_file(sandbox_id, _absolute(path), recursive=True, user=user))
     except PathNotFound:
@@ -116,7 +141,7 @@ def delete(sandbox_id: str, path: str, user: str | None) -> Generator[ApiCall[An
 
 
 def upload_one(sandbox_id: str, path: str, content: bytes, user: str | None) -> Steps[FileUploadResponse]:
-    if not path.startswith("/"):  # deepagents has it so: only whole paths are uploaded to and downloaded
+    if not path.startswith("/"):  # as in deepagents: only absolute paths are uploaded and downloaded
         return FileUploadResponse(path=path, error="invalid_path")
     try:
         yield from ask(upload(sandbox_id, path, content, user=user))
@@ -136,7 +161,7 @@ def download_one(sandbox_id: str, path: str, user: str | None) -> Steps[FileDown
 
 
 def _absolute(path: str) -> str:
-    """As a shell in the workspace would understand it."""
+    """The absolute path, resolved against the workspace."""
     return posixpath.normpath(paths.absolute(path))
 
 
@@ -149,7 +174,7 @@ def _exists(sandbox_id: str, path: str, user: str | None) -> Steps[bool]:
 
 
 def _beginning(sandbox_id: str, path: str, user: str | None) -> ApiCall[tuple[bytes, int]]:
-    """The first bytes of a file, and how many it has."""
+    """The first bytes of a file, and its size."""
 
     def take(response: httpx.Response) -> tuple[bytes, int]:
         if response.status_code == _UNSATISFIABLE:
@@ -162,7 +187,7 @@ def _beginning(sandbox_id: str, path: str, user: str | None) -> ApiCall[tuple[by
         method=whole.method,
         path=whole.path,
         params=whole.params,
-        headers={"Range": f"bytes=0-{WHOLE - 1}"},
+        headers={"Range": f"bytes=0-{MAX_FETCHED - 1}"},
         also=frozenset({_UNSATISFIABLE}),
         read=take,
     )
@@ -192,7 +217,7 @@ def _edit_error(error: PaddockError, path: str) -> str:
 
 
 def _code(error: PaddockError) -> str:
-    """deepagents' word for it, or what the server said."""
+    """deepagents' error code, or the server's message."""
     match error:
         case PathNotFound():
             return "file_not_found"

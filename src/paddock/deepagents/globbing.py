@@ -1,7 +1,7 @@
-"""File names by pattern: one ``find`` in the sandbox, and the pattern applied here, as either deepagents means it.
+"""Finds files by pattern: one ``find`` in the sandbox, and the pattern applied here, for both versions of deepagents.
 
-Taken only where the outcome is surely that of the scripts of ``BaseSandbox``; None leaves it to them: patterns with
-braces, symbolic links that matter, a directory that is none, a tree too large, an image whose ``find`` is another.
+Used only if the result is certainly that of ``BaseSandbox``'s scripts; None delegates to those: for patterns with
+braces, relevant symlinks, a path that is not a directory, very large trees, or another ``find``.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Sequence
 
 from deepagents.backends.protocol import FileInfo, GlobResult
 
+from paddock.client.call import Steps, ask
 from paddock.client.calls.processes import run_command
-from paddock.client.steps import Steps, ask
 from paddock.deepagents.files import WRITES_OVER
 from paddock.errors import Invalid
 from paddock.models import CommandStatus
 
 ABSOLUTE = WRITES_OVER
-"""Since 0.7: whole paths, files only, and a pattern without a slash is a name at any depth."""
+"""Since 0.7: absolute paths, files only, and a pattern without a slash matches names at any depth."""
 _SECONDS = 10.0
 _PRUNED = ("./proc", "./sys", "./dev")
 
@@ -50,7 +50,7 @@ def _is_plain(pattern: str) -> bool:
 
 
 def _command(root: str, pattern: str) -> str:
-    """A line for each candidate: its kind, what it points to, its name. Links are always told of."""
+    """Prints one record per candidate: type, type of the link's target, name. Symlinks are always listed."""
     name = pattern.rpartition("/")[2]
     pruned = " -o ".join(f"-path {each}" for each in _PRUNED) if posixpath.normpath(root) == "/" else ""
     prune = f"\\( {pruned} \\) -prune -o " if pruned else ""
@@ -64,7 +64,7 @@ def _result(root: str, pattern: str, told: str) -> GlobResult | None:
         is_link, target, name = line[0] == "l", line[1], line[2:]
         fits = _matches(name, pattern)
         if is_link and (target == "f" and fits if ABSOLUTE else target == "d"):
-            return None  # it may lead out of the root, which 0.7 refuses; or further down, which 0.6 follows
+            return None  # it may lead out of the root, which 0.7 rejects, or deeper, which 0.6 follows
         if fits and (target == "f" or (target == "d" and not ABSOLUTE)):
             shown = posixpath.join(root, name) if ABSOLUTE else name
             matches.append(FileInfo(path=shown, is_dir=target == "d"))
@@ -78,7 +78,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _parts(names: Sequence[str], patterns: Sequence[str]) -> bool:
-    """``**`` stands for any number of directories, none of them hidden."""
+    """``**`` matches any number of directories that are not hidden."""
     reached = {0}
     for pattern in patterns:
         if pattern == "**":
@@ -93,5 +93,5 @@ def _parts(names: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def _part(name: str, pattern: str) -> bool:
-    """A name that begins with a dot is meant only by a pattern that does."""
+    """A name with a leading dot is matched only by a pattern with one."""
     return (not name.startswith(".") or pattern.startswith(".")) and fnmatch.fnmatchcase(name, pattern)

@@ -1,4 +1,4 @@
-"""A page of a file, by lines, within the limits that deepagents sets."""
+"""One page of a file, by lines, within the limits that deepagents sets."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import base64
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-MOST_BYTES = 500 * 1024
-"""Of one page of text, and of a file that is not text."""
+MAX_PAGE_BYTES = 500 * 1024
+"""Maximum bytes of one page of text, and of a binary file."""
 EMPTY = "System reminder: File exists but has empty contents"
 CUT = (
     "\n\n[Output was truncated due to size limits. This paginated read result exceeded the sandbox stdout limit. "
     "Continue reading with a larger offset or smaller limit to inspect the rest of the file.]"
 )
-"""Agents know this sentence from every other backend."""
+"""The same sentence as in other backends, which models know."""
 _NOT_TEXT = {
     *(".png", ".jpeg", ".jpg", ".webp", ".gif", ".heic", ".heif"),
     *(".mp4", ".mpeg", ".mov", ".avi", ".flv", ".mpg", ".webm", ".wmv", ".3gpp", ".mkv"),
     *(".wav", ".mp3", ".aiff", ".aac", ".ogg", ".flac", ".pdf", ".ppt", ".pptx"),
 }
-"""What models are shown as it is, by deepagents' own list."""
+"""File types that are passed to the model unchanged, from deepagents' own list."""
 
 
 class UnreadablePage(Exception):
-    """The reason, in deepagents' words."""
+    """The reason, in deepagents' wording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,18 @@ class FilePage:
 
     @property
     def next_offset(self) -> int | None:
-        """Of the line after the page; None where the file ends with it."""
+        """Line number after the page; None at the end of the file."""
         return self.end_line if (self.end_line or 0) < (self.total_lines or 0) else None
 
 
 def page(path: str, data: bytes, offset: int, limit: int) -> FilePage:
-    """Lines from ``offset`` (from 0) on, at most ``limit``; a file that is not text comes whole, in base64."""
+    """At most ``limit`` lines from ``offset`` (from 0); a binary file is returned whole, in base64."""
     if not data:
         return FilePage(EMPTY)
     text = None if PurePosixPath(path).suffix.lower() in _NOT_TEXT else _text(data)
     if text is None:
-        if len(data) > MOST_BYTES:
-            raise UnreadablePage(f"Binary file exceeds maximum preview size of {MOST_BYTES} bytes")
+        if len(data) > MAX_PAGE_BYTES:
+            raise UnreadablePage(f"Binary file exceeds maximum preview size of {MAX_PAGE_BYTES} bytes")
         return FilePage(base64.b64encode(data).decode(), "base64")
     offset, limit = max(0, offset), max(0, limit)
     if limit == 0:
@@ -67,9 +67,10 @@ def _text(data: bytes) -> str | None:
 
 
 def _fitting(lines: list[str]) -> tuple[str, int]:
-    """What fits, and how many lines of it are whole; one that alone is too long counts, so that reading goes on."""
+    """The text that fits, and its number of complete lines; a single line that is too long counts as one, so that
+    reading advances."""
     content = "\n".join(lines)
-    if len(content.encode()) <= MOST_BYTES - len(CUT.encode()):
+    if len(content.encode()) <= MAX_PAGE_BYTES - len(CUT.encode()):
         return content, len(lines)
-    kept = content.encode()[: MOST_BYTES - len(CUT.encode())].decode(errors="ignore")
+    kept = content.encode()[: MAX_PAGE_BYTES - len(CUT.encode())].decode(errors="ignore")
     return kept + CUT, max(1, kept.count("\n"))

@@ -1,1 +1,1 @@
-"""What this machine can do, and whether its sandboxes hold: ``paddock doctor`` and the escape suite."""
+"""What this machine supports, and whether its sandboxes are secure: ``paddock doctor`` and the escape suite."""

@@ -1,4 +1,4 @@
-"""What an attempt is, what may come of one, and the catalogue as a whole."""
+"""Escape attempts: their definition, their possible results, and the whole catalogue."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from enum import StrEnum
 from paddock.egress.policy import EgressMode
 
 USERS = ("user", "root")
-"""The sandbox's ordinary user, and its own root."""
+"""The sandbox's ordinary user, and its root."""
 
 
 class Verdict(StrEnum):
     REFUSED = "refused"
     NOT_REFUSED = "not refused"
     DOCUMENTED = "documented"
-    """Not refused, as ``docs/security.md`` says of this kind of sandbox; the detail says why that is no way out."""
+    """Not refused, as ``docs/security.md`` documents for this kind of sandbox; the detail says why it is harmless."""
     NOT_TRIED = "not tried"
-    """There was nothing to try it on; the detail says why."""
+    """Its target does not exist here; the detail says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One thing that a sandbox must refuse. ``paddock-probe`` knows how it is done."""
+    """One action that a sandbox must refuse. ``paddock-probe`` implements it."""
 
     name: str
     danger: str
-    """What would have happened."""
+    """What a success would mean."""
     words: tuple[str, ...] = ()
-    """Names of canaries, which the probe is given; those that begin with ``~`` are secrets."""
+    """Names of canaries passed to the probe; those with a leading ``~`` are secrets."""
     users: tuple[str, ...] = USERS
     modes: tuple[EgressMode, ...] = (EgressMode.PROXY,)
     leaves: str | None = None
-    """The canary that names a file which must not be found on the host afterwards."""
+    """Name of the canary whose file must not exist on the host afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An attempt by somebody, in one kind of sandbox."""
+    """An attempt by one user in one kind of sandbox."""
 
     attempt: Attempt
     user: str
@@ -63,7 +63,7 @@ class AttemptOutcome:
     verdict: Verdict
     detail: str
     kind: str = ""
-    """Of which sandboxes, where several kinds are tried."""
+    """The kind of sandbox, if several are tested."""
 
 
 def cases(groups: tuple[Group, ...]) -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""Bombs: one sandbox takes all it can get, while the host and another sandbox must stay responsive.
+"""Resource exhaustion: one sandbox takes all it can get, while the host and another sandbox must stay responsive.
 
 Afterwards the sandbox itself must be usable again.
 """
@@ -14,25 +14,25 @@ from dataclasses import dataclass
 
 from paddock import errors
 from paddock.doctor.attempts import AttemptOutcome, Verdict
-from paddock.doctor.canaries import unharmed
+from paddock.doctor.canaries import harm_to_host
 from paddock.doctor.suite import PROBE, RESOURCES, Suite, TestSandbox, probe_program
 
 SECONDS = "SECONDS"
-"""Among the words of a bomb: for how long it is to go on."""
+"""Placeholder in a bomb's arguments for its duration."""
 _SECONDS = 2
 RESPONSIVE_S = 0.5
 SLOWDOWN = 3
-"""While a bomb goes off, half of all small commands on the host and elsewhere take no longer than that many times what
-they take in calm, or than that many seconds, which no user minds."""
+"""During a bomb, the median time of small commands on the host and in other sandboxes must be at most this multiple of
+the time without load, or at most the limit below, which is not noticeable."""
 STALL_S = 5.0
-"""And none of them takes longer than this."""
+"""Maximum time of any single command."""
 _CALM_COMMANDS = 10
 _MANY = 1_000_000
 _RECOVERY = 30.0
 _TRUE = "/bin/true"
 _SAY_VERSION = "--version"
 _FILTER_STANDS = (0, 2)
-"""What the probe ends with when it finds the filter in place, or a kernel that does not tell of it."""
+"""Exit codes of the probe if the seccomp filter is active, or the kernel does not report it."""
 _SANDBOX_ENDED = -1
 
 
@@ -42,15 +42,15 @@ class Bomb:
     danger: str
     words: tuple[int | str, ...]
     layer: str | None = None
-    """The layer of isolation that this rests on; where it is missing the report says so, and it is not tried."""
+    """The isolation layer that defends against it; if that is missing, it is reported and the bomb is not tried."""
     script: str | None = None
-    """For the shell of the template, where the bomb is to be of its programs and libraries; else the probe has it.
-    ``$1``: for how many seconds; ``$2``: the program that it starts."""
+    """Shell script for the template's shell, if the bomb uses its programs and libraries; otherwise the probe
+    implements it. ``$1``: duration in seconds; ``$2``: the program to start."""
     counts: bool = True
-    """Whether the probe itself can tell that there was no limit; else only what others feel counts."""
+    """Whether the probe can tell that there was no limit; otherwise only the effect on others counts."""
     programs: tuple[str, ...] = ()
-    """The script starts the first of these that the template has, and so do others meanwhile; where it has none the
-    bomb is not tried."""
+    """The script starts the first of these that the template has, and the other sandboxes start it during the attack;
+    if it has none, the bomb is not tried."""
 
 
 _UNTIL = 'end=$(($(date +%s) + $1)); go() { [ "$(date +%s)" -lt "$end" ]; }; '
@@ -66,7 +66,7 @@ while time.monotonic() < end:
 os._exit(0)
 ' "$1\""""
 _SHARED_PROGRAMS = ("git", "node", "openssl", "gcc")
-"""None of which is on the list of files that sandboxes have copies of: all sandboxes and the host map the same file."""
+"""Programs that sandboxes have no private copies of: all sandboxes and the host map the same file."""
 _SHARED = (
     _UNTIL
     + 'program=$2; bomb() { go || return; "$program" --version >/dev/null 2>&1 & bomb | bomb & bomb | bomb & }; '
@@ -87,14 +87,14 @@ BOMBS: tuple[Bomb, ...] = (
     Bomb("bomb-shared-memory", "memory in /dev/shm", (SECONDS, RESOURCES.memory_mb * 4)),
     Bomb("bomb-socket-buffers", "memory of the kernel itself", (SECONDS, RESOURCES.memory_mb * 20), "memory limit"),
     Bomb("bomb-disk", "the host's disk is filled", (RESOURCES.disk_mb * 2, "/workspace"), "disk limit"),
-    Bomb("bomb-inodes", "the host's disk has no room for names", (_MANY, "/workspace"), "disk limit"),
+    Bomb("bomb-inodes", "the host's disk has no free inodes", (_MANY, "/workspace"), "disk limit"),
     Bomb("bomb-descriptors", "open files until the host has no more", (SECONDS, 8, _MANY)),
     Bomb("bomb-output", "output until the host's disk is full", (SECONDS,), counts=False),
-    Bomb("bomb-cpu", "calculation on every processor", (SECONDS,), counts=False),
-    Bomb("bomb-shell", "forks of a shell keep all who map its libraries waiting", (), script=_SHELL, counts=False),
+    Bomb("bomb-cpu", "computation on every processor", (SECONDS,), counts=False),
+    Bomb("bomb-shell", "forks of a shell block all processes that map its libraries", (), script=_SHELL, counts=False),
     Bomb(
         "bomb-python",
-        "forks of Python keep all who map its libraries waiting",
+        "forks of Python block all processes that map its libraries",
         (),
         script=_PYTHON,
         counts=False,
@@ -102,15 +102,15 @@ BOMBS: tuple[Bomb, ...] = (
     ),
     Bomb(
         "bomb-shared-program",
-        "starts of a program that is one file for all sandboxes keep others waiting",
+        "starts of a program whose file is shared by all sandboxes block others",
         (),
         script=_SHARED,
         counts=False,
         programs=_SHARED_PROGRAMS,
     ),
-    Bomb("bomb-exec", "starts of programs keep all who start them waiting", (), script=_EXEC, counts=False),
-    Bomb("bomb-page-cache", "files that others have in memory are pushed out", (), script=_PAGE_CACHE, counts=False),
-    Bomb("bomb-threads", "threads that come and go keep the scheduler busy", (SECONDS,), counts=False),
+    Bomb("bomb-exec", "starts of programs block others that start them", (), script=_EXEC, counts=False),
+    Bomb("bomb-page-cache", "cached files of others are evicted", (), script=_PAGE_CACHE, counts=False),
+    Bomb("bomb-threads", "short-lived threads keep the scheduler busy", (SECONDS,), counts=False),
     Bomb("bomb-inotify-events", "events of watched files keep the kernel busy", (SECONDS, "/tmp"), counts=False),  # noqa: S108
     Bomb("bomb-loopback", "packets on its loopback keep the kernel busy", (SECONDS,), counts=False),
     Bomb("kill-everyone", "every process that a signal reaches is killed", ()),
@@ -120,32 +120,32 @@ _OWN_IDS = "own uid range"
 _THE_HOST = "the host"
 
 ALLOWANCES: tuple[Bomb, ...] = (
-    Bomb("inotify", "nobody else can watch files", (100_000,), _OWN_IDS),
-    Bomb("terminals", "nobody else gets a terminal", (100_000,)),
-    Bomb("signals", "nobody else can queue signals or make timers", (1_000_000,), _OWN_IDS),
-    Bomb("queues", "nobody else gets a message queue", (100_000,), _OWN_IDS),
-    Bomb("locked-memory", "nobody else can lock memory", (100_000,)),
+    Bomb("inotify", "others cannot watch files", (100_000,), _OWN_IDS),
+    Bomb("terminals", "others get no terminal", (100_000,)),
+    Bomb("signals", "others cannot queue signals or create timers", (1_000_000,), _OWN_IDS),
+    Bomb("queues", "others get no message queue", (100_000,), _OWN_IDS),
+    Bomb("locked-memory", "others cannot lock memory", (100_000,)),
     Bomb("pipes", "others' pipes are made tiny", (2_000,), _OWN_IDS),
     Bomb("watches", "nobody else can wait for events", (200_000,), _OWN_IDS),
-    Bomb("in-flight", "nobody else can hand over descriptors", (200_000,), _OWN_IDS),
+    Bomb("in-flight", "others cannot pass descriptors", (200_000,), _OWN_IDS),
 )
-"""What the kernel counts by user or for everybody, and how many of them one sandbox asks for."""
+"""Resources that the kernel limits per user or globally, and how many of them one sandbox requests."""
 
 
-async def explode(suite: Suite, box: TestSandbox, bomb: Bomb) -> AttemptOutcome:
-    """Let one off in ``box``. What it does to the host, to the neighbour and to itself afterwards decides."""
+async def run_bomb(suite: Suite, box: TestSandbox, bomb: Bomb) -> AttemptOutcome:
+    """Run a bomb in ``box``. The result depends on its effect on the host, the neighbour and, afterwards, itself."""
     if (missing := await _missing(suite, bomb)) is not None:
         return _outcome(bomb.name, Verdict.NOT_TRIED, missing)
     if (program := await _program(box, bomb)) is None:
         return _outcome(bomb.name, Verdict.NOT_TRIED, f"the template has no {' or '.join(bomb.programs)}")
     calm = await _pulse(suite, program, _CALM_COMMANDS)
-    attack = asyncio.create_task(_let_off(box, _words(bomb, _SECONDS * suite.kind.slowness, program)))
+    attack = asyncio.create_task(_run(box, _words(bomb, _SECONDS * suite.kind.slowness, program)))
     pulse = await _pulse(suite, program, 1, attack)
     code, said = await attack
     detail = f"{said if said and (bomb.counts or code == _SANDBOX_ENDED) else bomb.danger}; {pulse}"
     if bomb.counts and code in (1, 2):
         return _outcome(bomb.name, Verdict.NOT_REFUSED if code == 1 else Verdict.NOT_TRIED, detail)
-    trouble = pulse.trouble(calm) or unharmed(suite.canaries) or await _recovered(box)
+    trouble = pulse.trouble(calm) or harm_to_host(suite.canaries) or await _recovered(box)
     if trouble is not None:
         return _outcome(bomb.name, Verdict.NOT_REFUSED, f"{trouble}; {detail}")
     if code == _SANDBOX_ENDED:
@@ -159,8 +159,8 @@ def _words(bomb: Bomb, seconds: int, program: str) -> list[str]:
     return [PROBE, "run", bomb.name, *(str(seconds if word == SECONDS else word) for word in bomb.words)]
 
 
-async def _let_off(box: TestSandbox, words: list[str]) -> tuple[int | None, str]:
-    """Its exit code and last words."""
+async def _run(box: TestSandbox, words: list[str]) -> tuple[int | None, str]:
+    """The exit code and last output line of the bomb."""
     try:
         info, output = await box.run(*words, user="root")
     except errors.ProviderUnavailable as gone:
@@ -169,7 +169,7 @@ async def _let_off(box: TestSandbox, words: list[str]) -> tuple[int | None, str]
 
 
 async def exhaust(suite: Suite, box: TestSandbox, bomb: Bomb) -> AttemptOutcome:
-    """Take all of one allowance in ``box``; the neighbour and the host must still get some."""
+    """Take all of one resource in ``box``; the neighbour and the host must still get some."""
     kind, name = bomb.name, f"allowance-{bomb.name}"
     if (missing := await _missing(suite, bomb)) is not None:
         return _outcome(name, Verdict.NOT_TRIED, missing)
@@ -189,7 +189,7 @@ async def exhaust(suite: Suite, box: TestSandbox, bomb: Bomb) -> AttemptOutcome:
 
 
 async def _missing(suite: Suite, bomb: Bomb) -> str | None:
-    """Why this machine cannot hold against it; the isolation report says the same."""
+    """Why this machine has no defence against it, as in the isolation report."""
     report = await suite.isolation()
     if bomb.layer is None or any(layer.active for layer in report.layers if layer.name == bomb.layer):
         return None
@@ -197,7 +197,7 @@ async def _missing(suite: Suite, bomb: Bomb) -> str | None:
 
 
 async def _program(box: TestSandbox, bomb: Bomb) -> str | None:
-    """The path of what the bomb and others start."""
+    """Path of the program that the bomb and the others start."""
     if not bomb.programs:
         return _TRUE
     info, output = await box.run("/bin/sh", "-c", " || ".join(f"command -v {one}" for one in bomb.programs))
@@ -224,7 +224,7 @@ def _everybody(suite: Suite, kind: str) -> list[tuple[str, Callable[[], Awaitabl
 
 @dataclass(frozen=True, slots=True)
 class LatencyProbe:
-    """Seconds of small commands."""
+    """Measures the duration of small commands."""
 
     host: Sequence[float]
     neighbour: Sequence[float]
@@ -248,7 +248,7 @@ def _slower(now: Sequence[float], calm: Sequence[float]) -> bool:
 
 
 async def _pulse(suite: Suite, program: str, least: int, attack: asyncio.Task[object] | None = None) -> LatencyProbe:
-    """Small commands, one after the other, for as long as the attack lasts."""
+    """Run small commands one after the other during the attack."""
     host: list[float] = []
     neighbour: list[float] = []
     words = (program,) if program == _TRUE else (program, _SAY_VERSION)
@@ -268,7 +268,7 @@ async def _pulse(suite: Suite, program: str, least: int, attack: asyncio.Task[ob
 
 
 async def _recovered(box: TestSandbox) -> str | None:
-    """None when it can be used again; its machine may have been started anew."""
+    """None if the sandbox is usable again; its machine may have been restarted."""
     deadline = time.monotonic() + _RECOVERY
     problem = ""
     while time.monotonic() < deadline:

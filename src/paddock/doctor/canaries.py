@@ -1,6 +1,6 @@
-"""What is put on the host to be found: secrets in files, processes, sockets and the server's own environment.
+"""Targets placed on the host: secrets in files, processes, sockets and the server's environment.
 
-Each has a name, by which attempts ask for it. One that this machine cannot have is None; what needs it is not tried.
+Attempts refer to them by name. A canary that this machine cannot provide is None; attempts that need it are not tried.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Canaries = Mapping[str, str | None]
 
 
 @contextlib.asynccontextmanager
-async def set_out(server_folder: Path) -> AsyncIterator[Canaries]:
-    """All that is on the host, for as long as the context lasts. ``server_folder``: where the sandboxes are kept."""
+async def place_canaries(server_folder: Path) -> AsyncIterator[Canaries]:
+    """Create all canaries for the duration of the context. ``server_folder``: where the sandboxes are stored."""
     secret = secrets.token_hex(12)
     with _files(secret) as files, _in_environment(secret):
         async with _process(secret, Path(files["folder"])) as facts:
             yield {**_facts(server_folder), **_handle(Path(files["file"])), **files, **facts}
 
 
-def unharmed(canaries: Canaries) -> str | None:
-    """What was done to the canaries, or None: the file is as it was, nothing is beside it, and the process lives."""
+def harm_to_host(canaries: Canaries) -> str | None:
+    """What was changed on the host, or None: the file is unchanged, no file was added, and the process lives."""
     folder, file = Path(str(canaries["folder"])), Path(str(canaries["file"]))
     if file.read_text() != f"{canaries['secret']}\n":
         return "a file of the host was changed"
@@ -50,7 +50,7 @@ def unharmed(canaries: Canaries) -> str | None:
 
 @contextlib.contextmanager
 def _files(secret: str) -> Iterator[dict[str, str]]:
-    """A file that every user of the host may read, and what can be said about it beforehand."""
+    """A file that every user of the host may read, and its metadata."""
     folder = Path(tempfile.mkdtemp(prefix="paddock-canary-"))
     try:
         folder.chmod(0o755)
@@ -112,7 +112,7 @@ async def _process(secret: str, folder: Path) -> AsyncIterator[Canaries]:
 
 
 def _handle(path: Path) -> Canaries:
-    """The number by which the kernel knows the file, where the file system has any."""
+    """The file's kernel handle, if the file system supports handles."""
 
     class Handle(ctypes.Structure):
         _fields_ = (("size", ctypes.c_uint), ("type", ctypes.c_int), ("bytes", ctypes.c_ubyte * 128))

@@ -1,6 +1,7 @@
-"""The canary: a process of the host with a secret that no sandbox may find. Run as ``python -m paddock.doctor.canary``.
+"""The canary: a host process with a secret that no sandbox may find. Run as ``python -m paddock.doctor.canary``.
 
-It has the secret in its arguments and its environment, says it to whoever connects, and ends when its input does.
+The secret is in its arguments and environment, and is sent to every client that connects. It ends when its input is
+closed.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _listening(family: int, address: str | tuple[str, int]) -> socket.socket:
 
 
 def _own_address() -> str | None:
-    """One that is not loopback, if this machine has one. To connect a datagram socket sends nothing."""
+    """A non-loopback address, if this machine has one. Connecting a datagram socket sends no packet."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as question:
         try:
             question.connect(("192.0.2.1", 9))
@@ -74,7 +75,7 @@ def _own_address() -> str | None:
 
 @contextlib.contextmanager
 def _shared_memory() -> Iterator[str | None]:
-    """A System V segment that everybody may read; its key, where this machine has such segments."""
+    """Key of a world-readable System V segment, if this machine supports them."""
     key = int.from_bytes(os.urandom(3), "big") + 1
     segment = _libc.shmget(key, 4096, _CREATE | 0o666)
     try:
@@ -86,7 +87,7 @@ def _shared_memory() -> Iterator[str | None]:
 
 @contextlib.contextmanager
 def _key(description: str, secret: str) -> Iterator[str | None]:
-    """A key of this user in the kernel; its number, where this machine lets us keep one."""
+    """Number of a key in this user's kernel keyring, if this machine allows one."""
     number = -1
     if _ADD_KEY >= 0:
         number = _libc.syscall(_ADD_KEY, b"user", description.encode(), secret.encode(), len(secret), _USER_KEYRING)
@@ -106,7 +107,7 @@ def _answer(doors: list[socket.socket], secret: bytes) -> None:
             for ready, _ in selector.select():
                 if not isinstance(ready.fileobj, socket.socket):
                     return
-                with contextlib.suppress(OSError):  # a guest that has left again
+                with contextlib.suppress(OSError):  # a client that has disconnected
                     guest, _ = ready.fileobj.accept()
                     with guest:
                         guest.sendall(secret)

@@ -1,4 +1,4 @@
-"""The catalogue: every attempt by its name, with what would have happened. ``docs/security.md`` shows the same list."""
+"""The catalogue: every attempt by name, and what a success would mean. ``docs/security.md`` has the same list."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ FILES = Group(
     "Files of the host",
     (
         Attempt("host-file", "a file of the host is read by its path", _FILE),
-        Attempt("host-file-by-parents", "a path climbs out of the sandbox's root", _FILE),
+        Attempt("host-file-by-parents", "a path with `..` leaves the sandbox's root", _FILE),
         Attempt("host-file-by-proc-root", "a link of /proc leads to the host's root", _FILE),
         Attempt(
             "host-file-by-handle",
             "a file of the host is opened by its inode number",
             ("handle_type", "handle", "~secret"),
         ),
-        Attempt("host-file-search", "a file of the host shows up somewhere in the tree", ("file_name",)),
+        Attempt("host-file-search", "a file of the host is visible somewhere in the tree", ("file_name",)),
         Attempt("host-passwords", "password hashes of the host are read"),
         Attempt("host-credentials", "keys and credentials of the host are read"),
         Attempt("host-records", "logs and state of the host are read"),
         Attempt("host-machine-id", "the host is recognised by its machine id", ("~machine_id",)),
-        Attempt("host-name", "the host's name is learnt", ("~host_name",)),
-        Attempt("server-folder", "the server's database and keys are within reach", ("server_folder",)),
+        Attempt("host-name", "the host's name is read", ("~host_name",)),
+        Attempt("server-folder", "the server's database and keys are accessible", ("server_folder",)),
         Attempt(
             "system-write-through",
             "programs of the host are changed",
@@ -49,7 +49,7 @@ PROCESSES = Group(
         Attempt("host-process-descriptor", "an open file is taken from a process of the host", _PROCESS),
         Attempt("host-shared-memory", "shared memory of the host's programs is read", ("shared_memory",)),
         Attempt("server-environment", "the server's secrets are in every command's environment", ("~secret",)),
-        Attempt("inherited-descriptors", "an open file or socket of the server comes along"),
+        Attempt("inherited-descriptors", "an open file or socket of the server is inherited"),
     ),
 )
 
@@ -59,20 +59,20 @@ AGENT = Group(
         Attempt("agent-trace", "the agent is taken over with a debugger"),
         Attempt("agent-memory-file", "the agent's memory is changed through /proc"),
         Attempt("agent-memory-call", "the agent's memory is changed with a system call"),
-        Attempt("agent-memory-layout", "the agent's addresses are learnt, for an attack on it"),
+        Attempt("agent-memory-layout", "the agent's memory addresses are read, to prepare an attack"),
         Attempt("agent-environment", "secrets of the agent's environment are read"),
         Attempt("agent-descriptors", "the agent's open files are opened again through /proc"),
         Attempt("agent-descriptor-steal", "the agent's socket is taken"),
         Attempt("agent-compare", "the agent's kernel objects are compared with one's own"),
-        Attempt("agent-pages", "the agent's pages are moved about"),
+        Attempt("agent-pages", "the agent's memory pages are moved"),
         Attempt("agent-program-write", "the program that runs in every sandbox is overwritten"),
-        Attempt("agent-program-replace", "the agent's program is put aside for another"),
+        Attempt("agent-program-replace", "the agent's program is replaced"),
         Attempt("agent-program-through-exe", "the agent's program is overwritten while it runs, by its exe link"),
         Attempt("agent-kill", "the agent is killed or stopped from inside"),
-        Attempt("agent-limits", "the agent is left without open files, memory or processor time"),
-        Attempt("agent-priority", "the agent gets no processor or disk while others do"),
+        Attempt("agent-limits", "the agent's limits of open files, memory or processor time are lowered"),
+        Attempt("agent-priority", "the agent's processor or disk priority is lowered"),
         Attempt("agent-affinity", "the agent is confined to a processor that is kept busy"),
-        Attempt("agent-oom-score", "the agent is the first to go when memory runs out"),
+        Attempt("agent-oom-score", "the agent is killed first when memory runs out"),
         Attempt("agent-settings", "the agent is renamed, slowed down or marked through /proc"),
         Attempt("agent-memory-advice", "the agent's memory is dropped or moved away"),
         Attempt("agent-socket", "the server's socket to the agent is reached", ("agent_socket",)),
@@ -97,15 +97,17 @@ REACH = Group(
         Attempt("host-ports-listing", "the host's open ports are listed", ("port",), modes=_EVERY_WAY_OUT),
         Attempt("host-abstract-socket", "an abstract socket of the host is reached", ("abstract", "~secret")),
         Attempt("host-file-socket", "a socket file of the host is reached", ("socket", "~secret")),
-        Attempt("host-runtime-sockets", "a container engine or the system bus is commanded"),
-        Attempt("metadata-address", "the cloud hands out the machine's credentials", modes=_EVERY_WAY_OUT),
-        Attempt("proxy-to-host-loopback", "the proxy is talked into 127.0.0.1", ("port", "~secret")),
+        Attempt("host-runtime-sockets", "a container engine or the system bus accepts commands"),
+        Attempt(
+            "metadata-address", "the cloud's metadata service returns the machine's credentials", modes=_EVERY_WAY_OUT
+        ),
+        Attempt("proxy-to-host-loopback", "the proxy connects to 127.0.0.1", ("port", "~secret")),
         Attempt(
             "proxy-to-host-address",
-            "the proxy is talked into an address of the host",
+            "the proxy connects to an address of the host",
             ("address", "address_port", "~secret"),
         ),
-        Attempt("proxy-to-metadata", "the proxy is talked into the cloud's metadata"),
+        Attempt("proxy-to-metadata", "the proxy connects to the cloud's metadata service"),
     ),
 )
 
@@ -115,7 +117,7 @@ NEIGHBOURS = Group(
         Attempt("other-sandbox-file", "files of another sandbox are read", ("other_file", "~other_secret")),
         Attempt("other-sandbox-process", "processes of another sandbox are seen", ("~other_secret",)),
         Attempt("other-sandbox-port", "a port of another sandbox is reached", ("other_port", "~other_secret")),
-        Attempt("other-sandbox-by-proxy", "the proxy leads into another sandbox", ("other_port", "~other_secret")),
+        Attempt("other-sandbox-by-proxy", "the proxy connects to another sandbox", ("other_port", "~other_secret")),
         Attempt(
             "other-sandbox-abstract-socket",
             "an abstract socket of another sandbox is reached",
@@ -129,7 +131,7 @@ PRIVILEGES = Group(
     "Privileges",
     (
         Attempt("capabilities", "the sandbox's root can do what the host's root can"),
-        Attempt("capability-raise", "capabilities are taken at will"),
+        Attempt("capability-raise", "capabilities are acquired"),
         Attempt("no-new-privileges", "a program gets more privileges than its caller"),
         Attempt("setuid-program", "a setuid program makes its caller root", ("setuid_program",), users=("user",)),
         Attempt("file-capabilities", "a program's file gives it capabilities"),
@@ -137,10 +139,10 @@ PRIVILEGES = Group(
         Attempt("users-own", "ids inside are those of the host"),
         Attempt("users-foreign-ids", "a process becomes a user of the host or of another sandbox"),
         Attempt("users-map-write", "the sandbox gives itself the host's ids"),
-        Attempt("filter-active", "every system call is open"),
+        Attempt("filter-active", "the system-call filter is not active"),
         Attempt("filter-suspend", "a debugger turns the filter off"),
-        Attempt("filter-foreign-calls", "32-bit calls pass by the filter"),
-        Attempt("filter-changed-call", "a debugger changes a call behind the filter's back"),
+        Attempt("filter-foreign-calls", "32-bit system calls bypass the filter"),
+        Attempt("filter-changed-call", "a debugger changes a system call after the filter has checked it"),
         Attempt("core-dump", "a crash starts the host's crash handler with a crafted file"),
         Attempt("limits-raise", "limits are lifted from inside"),
         Attempt("null-page", "bugs of the kernel are given a page at address 0"),

@@ -1,4 +1,4 @@
-"""What this machine can do for sandboxes, each point with what to do where it cannot."""
+"""What this machine supports for sandboxes, and how to fix what it does not."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Check:
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     runs: bool
-    """Whether sandboxes run here at all."""
+    """Whether sandboxes can run here at all."""
     checks: tuple[Check, ...]
     report: IsolationReport | None
-    """Which layers a sandbox of the local provider would have; None where it cannot run."""
+    """The isolation layers of a sandbox of the local provider; None if it cannot run."""
 
     def problem(self, name: str) -> str | None:
-        """What the check of this name found wrong; None where it is good."""
+        """What the check of this name found wrong; None if it passed."""
         found = next((check for check in self.checks if check.name == name), None)
         if found is None:
             return "not looked for"
@@ -56,8 +56,8 @@ def examine(
     reserve_mb: int = 0,
     database: Path | None = None,
 ) -> Diagnosis:
-    """Look at the machine; blocking, well under a second. ``home`` is where sandboxes would be kept, ``reserve_mb``
-    what is to stay free there (0: by its size), ``database`` the file of SQLite's, wherever it is."""
+    """Check the machine; blocking, takes well under a second. ``home`` is where sandboxes are stored, ``reserve_mb``
+    the space to keep free there (0: by its size), ``database`` the SQLite file."""
     checks = [_system(), _python(), _rights()]
     programs = Programs.find()
     missing = programs.problem() if platform.system() == "Linux" else "The local provider needs Linux."
@@ -78,7 +78,7 @@ def examine(
 
 
 def _tried(programs: Programs, home: Path) -> HostCapabilities:
-    """In the home itself where it is there, for its file system decides too."""
+    """Runs in the home itself if it exists, because the file system matters."""
     usable = home.is_dir() and os.access(home, os.W_OK)
     launcher = Launcher(programs.launcher, b"")
     try:
@@ -117,7 +117,7 @@ def _full_egress(host: HostCapabilities) -> Check:
 
 
 def _own_kernel(host: HostCapabilities, wanted: RunscSettings) -> Check:
-    """The isolation level ``hardened``, for those who ask for it."""
+    """The isolation level ``hardened``, which is optional."""
     try:
         return Check("own kernel", True, f"{find(wanted, host)}: sandboxes may ask for the isolation level hardened")
     except errors.ProviderRefused as refusal:
@@ -136,7 +136,8 @@ def _file_system(home: Path) -> Check:
 
 
 def _free_space(home: Path, reserve_mb: int) -> Check:
-    """Free, to stay free, and promised to the disks of sandboxes, which is more where they seldom use all of theirs."""
+    """Free space, reserve, and space promised to sandboxes' disks, which may exceed the free space because few use
+    all."""
     place = _existing(home)
     found = disk_space.room(place)
     text = f"{found.free / 1e9:.1f} GB free"
@@ -150,7 +151,7 @@ def _free_space(home: Path, reserve_mb: int) -> Check:
 
 
 def _database(database: Path, home: Path, reserve_mb: int) -> list[Check]:
-    """SQLite's database: where it is, unless that is the home, and its write-ahead log once there is one."""
+    """The SQLite database if it is outside the home, and its write-ahead log if it exists."""
     checks = [] if database.parent == home.absolute() else [_database_place(database, reserve_mb)]
     return [*checks, _database_log(database)] if database.exists() else checks
 
@@ -167,7 +168,7 @@ def _database_place(database: Path, reserve_mb: int) -> Check:
 
 
 def _database_log(database: Path) -> Check:
-    """The write-ahead log beside the database. A server keeps it small."""
+    """The write-ahead log beside the database. A running server keeps it small."""
     size, most = sqlite.wal_bytes(database), sqlite.MAX_WAL_BYTES
     text = f"the write-ahead log has {size / 1e6:.0f} MB"
     if size > most:
@@ -179,7 +180,7 @@ def _database_log(database: Path) -> Check:
 
 
 def _promised_mb(home: Path) -> tuple[int, int]:
-    """The limits of the disks of all local sandboxes together, and how many there are."""
+    """Sum of the disk limits of all local sandboxes, and their number."""
     limits = []
     for folder in (home / "local/sandboxes").glob("*"):
         with contextlib.suppress(errors.ProviderUnavailable, OSError):
@@ -196,7 +197,7 @@ def _docker(answer: probe.EngineProbe) -> Check:
 
 
 def _existing(path: Path) -> Path:
-    """The nearest directory that is there."""
+    """The nearest existing parent directory."""
     path = path.absolute()
     while not path.is_dir():
         path = path.parent
@@ -204,12 +205,12 @@ def _existing(path: Path) -> Path:
 
 
 def _kind_of(path: Path) -> str:
-    """The type of the file system that this, or what is there above it, is on."""
+    """The file system type of this path, or of its nearest existing parent."""
     return _mounted_at(_existing(path), Path("/proc/self/mountinfo").read_text())
 
 
 def _mounted_at(path: Path, mounts: str) -> str:
-    """The longest mount point above a path decides, the latest of equals."""
+    """The longest mount point that contains the path; the latest of equal ones."""
     best, kind = "", "unknown"
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")

@@ -1,4 +1,4 @@
-"""Attacks on whoever uses the file API: a sandbox prepares paths so that the server reads or writes the wrong thing."""
+"""Attacks on users of the file API: a sandbox prepares paths so that the server reads or writes the wrong file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from paddock import errors
 from paddock.doctor.attempts import USERS, AttemptOutcome, Verdict
-from paddock.doctor.canaries import unharmed
+from paddock.doctor.canaries import harm_to_host
 from paddock.doctor.suite import PROBE, Suite, TestSandbox
 from paddock.machine.base import Machine
 
@@ -23,7 +23,7 @@ _TEXT = b"written through the file API"
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A sandbox with a folder of its own for one attack, the file API on it, and the rights that it is used with."""
+    """One attack: a sandbox with a directory, its file API, and the user whose permissions are used."""
 
     box: TestSandbox
     machine: Machine
@@ -40,7 +40,7 @@ class Trial:
         return self.path(name)
 
     async def read(self, path: str) -> bytes:
-        """What the API gives, up to a megabyte; nothing where it refuses."""
+        """Content returned by the API, up to 1 MB; empty if it refuses."""
         data = b""
         with contextlib.suppress(errors.PaddockError):
             async for chunk in self.machine.read_file(path, limit=_ENOUGH, user=self.user):
@@ -67,7 +67,7 @@ class Trial:
 
 
 Attack = Callable[[Trial], Awaitable[str | None]]
-"""Gives what went wrong, or None."""
+"""Returns what went wrong, or None."""
 
 
 async def _absolute_link(trial: Trial) -> str | None:
@@ -93,7 +93,7 @@ async def _magic_links(trial: Trial) -> str | None:
 
 
 async def _agent_inside(trial: Trial) -> str | None:
-    """What /proc says about "self" is about the agent, for it is the agent that opens."""
+    """ "self" in /proc is the agent, because the agent opens the file."""
     for name in ("mem", "maps", "environ", "auxv", "exe"):
         link = await trial.link(f"/proc/self/{name}", "link")
         for path in (link, f"/proc/self/{name}", f"/proc/1/{name}", f"/proc/thread-self/{name}"):
@@ -113,7 +113,7 @@ async def _agent_descriptors(trial: Trial) -> str | None:
 
 
 async def _waiting(trial: Trial) -> str | None:
-    """A pipe that nobody writes to, and devices that never end."""
+    """A pipe without a writer, and devices with endless data."""
     await trial.box.must("/usr/bin/mkfifo", trial.path("pipe"), user="user")
     links = [await trial.link(device, f"link-{device[5:]}") for device in ("/dev/zero", "/dev/random", "/dev/tty")]
     for path in (trial.path("pipe"), *links, "/dev/zero", "/dev/ptmx"):
@@ -128,7 +128,7 @@ async def _waiting(trial: Trial) -> str | None:
 
 
 async def _writing(trial: Trial) -> str | None:
-    """``unharmed`` looks at the host afterwards."""
+    """``harm_to_host`` checks the host afterwards."""
     up = "/.." * 12
     link = await trial.link(trial.host_file, "link")
     magic = await trial.link(f"/proc/1/root{trial.host_file}", "magic")
@@ -136,7 +136,7 @@ async def _writing(trial: Trial) -> str | None:
     for path in (link, magic, f"{up}{trial.host_file}", f"/proc/self/root{trial.host_file}", f"{host_folder}/new"):
         for atomic in (True, False):
             await trial.write(path, atomic)
-    # Inside, the same names are the sandbox's own, and may have been made: the next attempts must not find them.
+    # Inside the sandbox the same paths may have been created legitimately; remove them for the next attempts.
     await trial.box.must("/bin/rm", "-rf", host_folder)
     return None
 
@@ -177,7 +177,7 @@ async def _listing(trial: Trial) -> str | None:
 async def _race(
     trial: Trial, act: Callable[[str], Awaitable[str | None]], prepare: Callable[[], Awaitable[None]]
 ) -> str | None:
-    """``act`` on a path that is, from one moment to the next, a file and a link, a directory and a link."""
+    """Run ``act`` on a path that another process keeps replacing: a file by a symlink, a directory by a symlink."""
     await prepare()
     swapping = await trial.box.start(PROBE, "run", "swap", str(_RACE_SECONDS), trial.path("a"), trial.path("b"))
     until = time.monotonic() + _RACE_SECONDS
@@ -233,7 +233,7 @@ async def _race_listing(trial: Trial) -> str | None:
 
 
 async def _race_removing(trial: Trial) -> str | None:
-    """The folder that the link leads to is root's; a removal with root's rights must not end up in it."""
+    """The symlink leads to a directory of root; a recursive removal as root must not follow it."""
     kept = f"/opt/kept-{secrets.token_hex(4)}"
     await trial.box.must("/bin/sh", "-c", f"mkdir -p {kept} && touch {kept}/treasure")
 
@@ -275,7 +275,7 @@ async def attack(suite: Suite, box: TestSandbox, name: str, user: str) -> Attemp
     secret = str(suite.canaries["secret"]).encode()
     trial = Trial(box, machine, folder, user, str(suite.canaries["file"]), secret)
     problem = await FILE_ATTACKS[name][1](trial)
-    if (harm := unharmed(suite.canaries)) is not None:
+    if (harm := harm_to_host(suite.canaries)) is not None:
         return AttemptOutcome(f"{name}-by-{user}", user, Verdict.NOT_REFUSED, harm)
     if problem is not None:
         return suite.judge(name, AttemptOutcome(f"{name}-by-{user}", user, Verdict.NOT_REFUSED, problem))
@@ -283,7 +283,7 @@ async def attack(suite: Suite, box: TestSandbox, name: str, user: str) -> Attemp
 
 
 def file_cases() -> list[tuple[str, str]]:
-    """With the rights of the sandbox's user, and of its root."""
+    """With the permissions of the sandbox's user, and of its root."""
     return [(name, user) for name in FILE_ATTACKS for user in USERS]
 
 

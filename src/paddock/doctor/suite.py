@@ -1,4 +1,5 @@
-"""Runs the attempts: sandboxes with the probe inside, canaries outside, and another sandbox that must stay alone."""
+"""Runs the attempts: sandboxes with the probe inside, canaries on the host, and a second sandbox that must not be
+affected."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from paddock import errors
 from paddock.doctor.attempts import Attempt, AttemptOutcome, Case, Verdict
-from paddock.doctor.canaries import Canaries, set_out, unharmed
+from paddock.doctor.canaries import Canaries, harm_to_host, place_canaries
 from paddock.doctor.kinds import SandboxKind
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.machine.base import Machine, ProcessInfo, ProcessSpec
@@ -38,18 +39,18 @@ def probe_program() -> Path:
 
 
 class TestSandbox:
-    """A sandbox with the probe in it."""
+    """A sandbox that contains the probe."""
 
     def __init__(self, provider: Provider, sandbox_id: str) -> None:
         self.sandbox_id = sandbox_id
         self._provider = provider
 
     async def machine(self) -> Machine:
-        """As it is now: a sandbox that was brought down has a new one."""
+        """Its current machine: a crashed sandbox gets a new one."""
         return await self._provider.attach(self.sandbox_id)
 
     async def run(self, *argv: str, user: str = "user", seconds: float = _SECONDS) -> tuple[ProcessInfo, str]:
-        """The process as it ended, and its output."""
+        """Run to the end; returns the process and its output."""
         spec = ProcessSpec(secrets.token_hex(8), argv, cwd="/", user=user, hard_timeout=seconds)
         info, stdout, stderr = await (await self.machine()).run(spec, timeout=seconds + 5)
         return info, (stdout.data + stderr.data).decode(errors="replace").strip()
@@ -61,7 +62,7 @@ class TestSandbox:
         return output
 
     async def start(self, *argv: str, user: str = "user", seconds: float | None = None) -> str:
-        """Start, and wait for the first output: it says then that it is ready."""
+        """Start, and wait for the first output, which reports that it is ready."""
         process_id = secrets.token_hex(8)
         machine = await self.machine()
         await machine.spawn(ProcessSpec(process_id, argv, cwd="/", user=user, hard_timeout=seconds))
@@ -94,7 +95,7 @@ class Suite:
 
     async def begin(self, server_folder: Path) -> None:
         self.neighbour = await self.new_box()
-        await self._settle(self.neighbour)
+        await self._set_up_other(self.neighbour)
         self._boxes[EgressMode.PROXY] = await self.new_box()
         try:
             self._boxes[EgressMode.FULL] = await self.new_box(EgressMode.FULL)
@@ -129,7 +130,7 @@ class Suite:
         return await self.provider.isolation(self.neighbour.sandbox_id)
 
     async def run(self, case: Case) -> AttemptOutcome:
-        """Try it once."""
+        """Make one attempt."""
         attempt = case.attempt
         if (reason := self._absent.get(case.mode)) is not None:
             return AttemptOutcome(case.name, case.user, Verdict.NOT_TRIED, reason)
@@ -141,14 +142,14 @@ class Suite:
         words = [given(self.canaries, word) for word in attempt.words]
         info, output = await self._boxes[case.mode].run(PROBE, "run", attempt.name, *words, user=case.user)
         verdict = _VERDICTS.get(-1 if info.exit_code is None else info.exit_code)
-        if verdict is None:  # a probe that crashes has not shown that anything holds
+        if verdict is None:  # a crash of the probe proves nothing
             verdict, output = Verdict.NOT_REFUSED, f"the probe ended with {info.exit_code}: {output}"
         if (harm := self._harm(attempt)) is not None:
             return AttemptOutcome(case.name, case.user, Verdict.NOT_REFUSED, harm)
         return self.judge(attempt.name, AttemptOutcome(case.name, case.user, verdict, output))
 
     def judge(self, attempt: str, outcome: AttemptOutcome) -> AttemptOutcome:
-        """What this kind of sandbox is known not to refuse is told as that. Not for harm to the host."""
+        """Report known and documented failures of this kind of sandbox as such, unless the host was harmed."""
         known = self.kind.exempt.get(attempt)
         if outcome.verdict is not Verdict.NOT_REFUSED or known is None or outcome.user not in known.users:
             return outcome
@@ -159,10 +160,11 @@ class Suite:
             name = str(self.canaries[attempt.leaves])
             for place in (place for place in _SYSTEM if Path(place, name).exists()):
                 return f"a file was made in the host's {place}"
-        return unharmed(self.canaries)
+        return harm_to_host(self.canaries)
 
-    async def _settle(self, box: TestSandbox) -> None:
-        """What another sandbox has: files, a process, a port, a socket and shared memory, all with its own secret."""
+    async def _set_up_other(self, box: TestSandbox) -> None:
+        """Set up another sandbox with files, a process, a port, a socket and shared memory, each with its own
+        secret."""
         secret, key = secrets.token_hex(12), str(secrets.randbelow(1 << 24) + 1)
         name = f"other-{secret[:8]}"
         machine = await box.machine()
@@ -179,21 +181,23 @@ class Suite:
 
 
 def given(canaries: Canaries, word: str) -> str:
-    """A canary as the probe is given it: a secret backwards, so that a search for it does not find itself."""
+    """A canary in the form passed to the probe: secrets are reversed, so that a search does not find the argument
+    itself."""
     value = str(canaries[word.lstrip("~")])
     return value[::-1] if word.startswith("~") else value
 
 
 @contextlib.asynccontextmanager
 async def opened(kind: SandboxKind) -> AsyncIterator[Suite]:
-    """Sandboxes of an installation that lives in a temporary folder; needs no server, and leaves nothing behind."""
+    """Creates sandboxes of an installation in a temporary directory, without a server; removes everything
+    afterwards."""
     probe_program()
     with tempfile.TemporaryDirectory(prefix="paddock-doctor-") as folder:
         provider = kind.build(Path(folder))
         root = Path(folder, provider.name)
         await provider.start()
         try:
-            async with set_out(root) as canaries:
+            async with place_canaries(root) as canaries:
                 suite = Suite(provider, canaries, kind)
                 try:
                     await suite.begin(root)

@@ -1,8 +1,8 @@
-"""The code interpreter: how its program gets into a sandbox, and how the server talks to it there.
+"""The code interpreter: installs its program in a sandbox, and communicates with it.
 
-The program itself is :mod:`paddock.interpreter.inside`. It speaks E2B's interpreter protocol on a port of the
-sandbox, so an E2B SDK reaches it through the gateway, and the native ``run_code`` through the machine.
+The program is :mod:`paddock.interpreter.inside`. It implements E2B's interpreter protocol on a port of the sandbox:
+E2B's SDKs use it through the gateway, and the native ``run_code`` through the machine.
 """
 
 PORT = 49999
-"""Where E2B's SDKs expect it."""
+"""The port that E2B's SDKs use."""

@@ -1,7 +1,7 @@
-"""Tar files of Python code, with its bytecode: made once, kept in a folder of the server, named after what is in them.
+"""Tar files of Python code with its bytecode, built once, stored in a directory of the server, and named by content.
 
-Bytecode is sent along because the folders are read-only to whoever runs the code: without it, each start would
-compile anew.
+Bytecode is included because the code is unpacked into directories that its user cannot write to: otherwise each start
+would compile it again.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ _NICENESS = 10
 class Archive:
     path: Path
     name: str
-    """Tells what is in it: the same name, the same content."""
+    """Derived from the content: equal names mean equal content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file, and its place in the archive."""
+    """A file, and its path in the archive."""
 
     path: Path
     place: str
 
 
 def find(folder: Path, kind: str, fingerprint: str) -> Archive | None:
-    """What was made before."""
+    """The archive built earlier, if any."""
     name = _name(kind, fingerprint)
     path = folder / f"{name}.tar"
     return Archive(path, name) if path.exists() else None
 
 
 async def make(folder: Path, kind: str, fingerprint: str, sources: Iterable[Source]) -> Archive:
-    """The archive of these sources, made now unless an earlier server has.
+    """The archive of these sources, built unless it exists.
 
-    In another process: a thread that compiles thousands of files would keep the event loop waiting for the GIL.
+    Built in another process: a thread that compiles thousands of files would block the event loop by the GIL.
     """
     if found := await in_thread(find, folder, kind, fingerprint):
         return found
@@ -94,26 +94,26 @@ def _name(kind: str, fingerprint: str) -> str:
 
 
 def _add(tar: tarfile.TarFile, source: Source, scratch: Path) -> None:
-    tar.add(source.path, source.place, recursive=False, filter=_anybodys)
+    tar.add(source.path, source.place, recursive=False, filter=_without_owner)
     if source.path.suffix == ".py" and (compiled := _bytecode(source.path, scratch)):
         place = importlib.util.cache_from_source(source.place)
-        tar.add(compiled, place, recursive=False, filter=_anybodys)
+        tar.add(compiled, place, recursive=False, filter=_without_owner)
 
 
 def _bytecode(path: Path, scratch: Path) -> Path | None:
-    """It names the time of its source, which the archive keeps, so it is valid where it is unpacked."""
+    """Bytecode contains the time of its source, which the archive preserves, so it is valid where it is unpacked."""
     there = Path(importlib.util.cache_from_source(os.fspath(path)))
     if there.exists() and there.stat().st_mtime >= path.stat().st_mtime:
         return there
     made = scratch / "compiled.pyc"
     try:
         py_compile.compile(os.fspath(path), os.fspath(made), doraise=True)
-    except py_compile.PyCompileError:  # a file for another version of Python, or a template of one
+    except py_compile.PyCompileError:  # a file for another Python version, or a template of one
         return None
     return made
 
 
-def _anybodys(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     entry.mode = 0o644

@@ -1,6 +1,6 @@
-"""The interpreter's protocol from the server's side, over a connection into the sandbox.
+"""Client of the interpreter's protocol, over a connection into the sandbox.
 
-What comes from there is not trusted: lines are limited in length and must be what the protocol says.
+Its answers are untrusted: lines are limited in length and must follow the protocol.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from paddock.workers import Workers
 MAX_LINE = 32 << 20
 _ORIGIN = httpcore.Origin(b"http", b"127.0.0.1", PORT)
 _PIECE = 16 * 1024
-"""What is parsed at once: an answer may begin with interim responses without end."""
+"""Maximum bytes parsed at once: an answer may begin with an endless number of interim responses."""
 _ANSWER_SECONDS = 90.0
-"""For an answer to begin: it may have a kernel to start."""
+"""Timeout of an answer's beginning, which may include the start of a kernel."""
 _SILENCE_SECONDS = 30.0
-"""Longer than a few of the keepalives that the interpreter sends while code runs."""
+"""Longer than several intervals of the keepalives that the interpreter sends while code runs."""
 _MAX_ANSWER = 1 << 20
 _COPIES = 3
-"""Of a line: as it came, as what it means, and as part of an answer."""
+"""Copies of a line in memory: as received, parsed, and as part of an answer."""
 _TRIES = 3
 
 
-class Interpreter:
-    """``dial`` opens a connection to the interpreter, starting it where it does not run. What it says is read by
-    ``workers`` where it is large, and counted in ``hold``."""
+class InterpreterClient:
+    """``dial`` opens a connection to the interpreter, starting it if necessary. Large answers are parsed by
+    ``workers``, and their memory is reserved with ``hold``."""
 
     def __init__(self, dial: Callable[[], Awaitable[Connection]], workers: Workers, hold: Hold) -> None:
         self._dial = dial
@@ -54,7 +54,7 @@ class Interpreter:
         env: Mapping[str, str],
         cwd: str,
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        """What the code says, line by line. Closing it in the middle interrupts the code."""
+        """Run code, and yield its output line by line. Closing the iterator interrupts the code."""
         body: dict[str, Any] = {"code": code, "context_id": context_id, "language": language, "env_vars": dict(env)}
         if context_id is None:
             body["cwd"] = cwd
@@ -84,7 +84,7 @@ class Interpreter:
         await self._call("POST", f"/contexts/{quote(context_id, safe='')}/restart")
 
     async def warm_up(self, language: str = "python") -> None:
-        """Have the default context of this language ready."""
+        """Start the kernel of this language's default context."""
         await self._call("POST", "/warm", {"language": language})
 
     async def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -111,7 +111,7 @@ class Interpreter:
     async def _ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> AsyncGenerator[httpcore.Response, None]:
-        """The answer, if it is a success."""
+        """The body of a successful answer."""
         content = json.dumps(body or {}).encode()
         request = httpcore.Request(
             method,
@@ -131,10 +131,10 @@ class Interpreter:
             raise errors.InterpreterFailed(f"The interpreter in the sandbox does not answer: {problem}") from problem
 
     async def _begin(self, request: httpcore.Request) -> tuple[httpcore.AsyncHTTP11Connection, httpcore.Response]:
-        """An answer that has begun. Before it has, nothing was done; so where the interpreter was just being ended,
-        its successor can be asked."""
+        """Send a request and read the head of its answer. If the connection ends before the head, nothing was executed,
+        so the request is sent again, to the interpreter's restarted process."""
         for tries_left in reversed(range(_TRIES)):
-            stream = _Stream(await self._dial())
+            stream = _SandboxStream(await self._dial())
             connection = httpcore.AsyncHTTP11Connection(_ORIGIN, stream)
             try:
                 response = await connection.handle_async_request(request)
@@ -151,8 +151,8 @@ class Interpreter:
         raise AssertionError("unreachable")
 
 
-class _Stream(httpcore.AsyncNetworkStream):
-    """A connection into the sandbox, as httpcore wants it. ``silence`` is the longest that a read waits."""
+class _SandboxStream(httpcore.AsyncNetworkStream):
+    """A connection into the sandbox, as an httpcore stream. ``silence`` is the timeout of a read."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -187,7 +187,7 @@ async def _lines(response: httpcore.Response, memory: MemoryReservation) -> Asyn
         for line in lines.feed(chunk):
             await give_turn()
             yield line
-        memory.release()  # what was read before has been taken
+        memory.release()  # the data read before has been consumed
         memory.reserve(_COPIES * len(lines))
         if len(lines) > MAX_LINE:
             raise errors.InterpreterFailed(f"One output is larger than {MAX_LINE} bytes; write such things to a file.")

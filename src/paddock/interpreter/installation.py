@@ -1,7 +1,7 @@
-"""Bringing the interpreter into a sandbox: the program always, the kit where the sandbox's Python needs it.
+"""Installs the interpreter in a sandbox: the program always, the kit if the sandbox's Python needs it.
 
-Everything goes through the Machine, so it works on every provider. It is done once per sandbox; doing it twice at
-the same time is harmless, because what is unpacked gets its name at the end.
+Everything goes through the Machine, so it works on every provider. It is done once per sandbox; concurrent
+installations are harmless, because the unpacked directory is renamed at the end.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ class _Probed:
     usable: bool
     abi: str
     libc: str
-    """"glibc 2.36", or nothing."""
+    """"glibc 2.36", or empty."""
     has_kernels: bool
     there: frozenset[str]
 
 
 class Installation:
-    """``folder`` is where this server keeps the archives that it sends."""
+    """``folder`` contains the archives that this server sends."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -90,11 +90,11 @@ class Installation:
         self._download = KitDownload(folder)
 
     async def prepare(self) -> None:
-        """Make what will be sent, ahead of time: the first server of an installation needs a second for it."""
+        """Build the archives ahead of time, which takes a second on a new installation."""
         await self._archives()
 
-    async def bring(self, machine: Machine) -> list[str]:
-        """The command that starts the interpreter in this sandbox."""
+    async def install(self, machine: Machine) -> list[str]:
+        """Install the interpreter, and return the command that starts it in this sandbox."""
         program, packages = await self._archives()
         probed = await self._probe(machine)
         needed = [program]
@@ -122,7 +122,7 @@ class Installation:
             there = frozenset(map(str, found["there"]))
             probed = _Probed(**names, usable=bool(found["usable"]), has_kernels=bool(found["has_kernels"]), there=there)
         except (ValueError, TypeError, KeyError):
-            raise errors.ProviderRefused(f"The sandbox's Python said something unexpected: {said[:200]!r}") from None
+            raise errors.ProviderRefused(f"The sandbox's Python printed something unexpected: {said[:200]!r}") from None
         if not probed.usable:
             raise errors.InterpreterMissing(
                 f"Running code needs Python 3.9 or later; the sandbox has {probed.version}."

@@ -1,8 +1,8 @@
-"""The kit: ipykernel and jupyter-client with what they need, for sandboxes whose Python has them not.
+"""The kit: ipykernel and jupyter-client with their dependencies, for sandboxes whose Python does not have them.
 
-It holds compiled modules, so it fits a Python of the same version, architecture and C library only; the name of that
-combination is its ``abi``. Here it is made of the server's own environment, where that has the extra ``interpreter``;
-else :mod:`paddock.interpreter.kit_download` gets it.
+It contains compiled modules, so it fits only one combination of Python version, architecture and C library, named by
+``abi``. Here it is built from the server's own environment, if that has the extra ``interpreter``; otherwise
+:mod:`paddock.interpreter.kit_download` downloads it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from paddock.machine.threads import in_thread
 
 ROOTS = ("ipykernel", "jupyter-client")
 LEFT_OUT = frozenset({"debugpy", "jedi", "parso", "tzdata"})
-"""A debugger and completions, two thirds of the size, which nobody asks a program for; time zones are for Windows."""
+"""Debugger and completion are two thirds of the size and not needed here; tzdata is for Windows."""
 _NAME = re.compile(r"^[A-Za-z0-9._-]+")
 _TESTS = frozenset({"tests", "test"})
 _NO_PACKAGES = frozenset({"bin", "etc", "share"})
@@ -31,7 +31,7 @@ def abi() -> str:
 
 
 async def make(folder: Path) -> Archive | None:
-    """None where this environment does not have it: the extra ``interpreter`` is not installed."""
+    """None if the extra ``interpreter`` is not installed in this environment."""
     found = await in_thread(_closure)
     if found is None:
         return None
@@ -51,14 +51,14 @@ def _closure() -> list[Distribution] | None:
         except PackageNotFoundError:
             if name in ROOTS:
                 return None
-            continue  # what is for another system, or another version of Python, is not installed here
+            continue  # requirements of other platforms or Python versions are not installed here
         found[_normal(name)] = distribution
         waiting += [_NAME.findall(need)[0] for need in distribution.requires or () if "extra ==" not in need]
     return list(found.values())
 
 
 def wanted(place: PurePath) -> bool:
-    """Whether a file of a package is of use in a sandbox."""
+    """Whether a sandbox needs this file of a package."""
     return not (_TESTS | {"__pycache__"}) & set(place.parts) and place.parts[0] not in _NO_PACKAGES
 
 

@@ -1,8 +1,8 @@
-"""Downloads the kit for the Python of a sandbox, when the first sandbox with such a Python runs code.
+"""Downloads the kit for a sandbox's Python, when the first sandbox with such a Python runs code.
 
-The packages are those of ``kit.lock``, with their hashes, as wheels: nothing of them is run on the server. They come
-from the index that pip is configured for (``PIP_INDEX_URL``, ``pip.conf``), or uv (``UV_DEFAULT_INDEX``), and are kept
-as an archive, so that this happens once per server and kind of Python.
+The packages are those of ``kit.lock``, with their hashes, as wheels: none of their code runs on the server. They come
+from the index configured for pip (``PIP_INDEX_URL``, ``pip.conf``) or uv (``UV_DEFAULT_INDEX``), and are stored as an
+archive, so each server downloads them once per kind of Python.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PIP = (
 )
 _DOWNLOAD_TIMEOUT_S = 300.0
 _RETRY_AFTER_FAILURE_S = 20.0
-"""An index that does not answer is not asked again by every call of a busy agent."""
+"""After a failure, calls within this time do not ask the index again."""
 _ABI = re.compile(r"cpython-3(?P<minor>\d{1,2})-(?P<architecture>x86_64|aarch64)-linux-(?P<libc>gnu|musl)")
 _GLIBC = re.compile(r"glibc 2\.(\d{1,3})")
 _GLIBC_NEW, _GLIBC_OLD, _MUSL = "manylinux_2_28", "manylinux_2_17", "musllinux_1_2"
@@ -59,17 +59,18 @@ _OFFLINE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TargetPython:
-    """What packages are chosen for. Each is a download, so there are few, whatever a sandbox says of its Python."""
+    """The Python for which packages are chosen. Only a few values are possible, because each means a download and the
+    sandbox controls what its Python reports."""
 
     minor: int
-    """Of the version: 12 for Python 3.12.4."""
+    """12 for Python 3.12.4."""
     architecture: str
     system: str
-    """The oldest C library that will do, as in the names of wheels."""
+    """The oldest supported C library, as in names of wheels."""
 
     @classmethod
     def of(cls, abi: str, libc: str) -> TargetPython | None:
-        """By the SOABI of a Python and its C library ("glibc 2.36"). None: there are no packages for such a Python."""
+        """From a Python's SOABI and C library ("glibc 2.36"). None if there are no packages for it."""
         known, glibc = _ABI.fullmatch(abi), _GLIBC.fullmatch(libc)
         if known is None or not 9 <= int(known["minor"]) <= _NEWEST_MINOR or (known["libc"] == "gnu") != bool(glibc):
             return None
@@ -78,11 +79,11 @@ class TargetPython:
 
     @property
     def version(self) -> str:
-        """In full, because packages exclude the first releases of some versions."""
+        """A full version number, because packages exclude the first releases of some versions."""
         return f"3.{self.minor}.99"
 
     def platforms(self) -> list[str]:
-        """What wheels may be for, as pip names it."""
+        """Platform tags of suitable wheels, in pip's form."""
         if self.system == _MUSL:
             names = [_MUSL, "musllinux_1_1"]
         else:
@@ -105,7 +106,7 @@ class TargetPython:
 
 
 class KitDownload:
-    """``folder`` is where this server keeps the archives that it sends into sandboxes."""
+    """``folder`` contains the archives that this server sends."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -113,7 +114,7 @@ class KitDownload:
         self._failed: tuple[float, str] | None = None
 
     async def get(self, abi: str, libc: str) -> Archive:
-        """Downloaded now, unless it was before. Raises InterpreterMissing with the reason, and what to do."""
+        """The kit, downloaded unless it exists. Raises InterpreterMissing with the reason and the next step."""
         target = TargetPython.of(abi, libc)
         if target is None:
             raise errors.InterpreterMissing(_advice(abi, "there are no packages for a Python of this kind"))
@@ -137,7 +138,7 @@ class KitDownload:
             return made
 
     async def _download(self, target: TargetPython, lock: str, packages: Path) -> str | None:
-        """Why it failed; None where it did not."""
+        """Returns the reason of a failure, None on success."""
         requirements = packages.with_name("requirements.txt")
         await in_thread(lambda: requirements.write_text(lock))
         platforms = [f"--platform={name}" for name in target.platforms()]
@@ -166,7 +167,7 @@ class KitDownload:
 
 
 def locked(target: TargetPython) -> str:
-    """Of the lock file, what a Python like this needs, without conditions: pip would test those of the server's."""
+    """The lines of the lock file for this Python, without markers: pip would evaluate those for the server's Python."""
     from packaging.requirements import Requirement  # needed once for each Python, and slow to import
 
     kept = []
@@ -181,7 +182,7 @@ def locked(target: TargetPython) -> str:
 
 
 def _environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """That of the server, with an index that was chosen for uv, if none was for pip."""
+    """The server's environment, with the index configured for uv if none is configured for pip."""
     environment = {name: value for name, value in ours.items() if name not in ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT")}
     index = environment.get("UV_DEFAULT_INDEX") or environment.get("UV_INDEX_URL")
     if index:

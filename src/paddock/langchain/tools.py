@@ -1,15 +1,19 @@
-"""LangChain tools made from a sandbox's catalogue: each is one call over the wire, from coroutines or plain code.
+"""LangChain tools from a sandbox's catalogue: each is one API call, usable from coroutines and plain code.
 
-The schema is the catalogue's own, and the server checks arguments against it. A tool that fails says so to the model
-(``status="error"`` with the text); that there is no sandbox any more, or no right to it, is the program's to hear.
+The schema is the catalogue's own, and the server validates the arguments. A failing tool is reported to the model
+(``status="error"`` with the text); a deleted sandbox or a missing permission is raised to the program.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn, Protocol
 
-from langchain_core.tools import BaseTool, StructuredTool, ToolException
+from langchain_core.tools import BaseTool, BaseToolkit, StructuredTool, ToolException
+from pydantic import ConfigDict
 
 from paddock.client.answers import ToolInfo, ToolResult
 from paddock.client.call import ApiCall
@@ -24,10 +28,9 @@ from paddock.errors import (
     ToolNotFound,
     Unauthorized,
 )
-from paddock.langchain.naming import Naming
 
 CALL_SECONDS = 1800.0
-"""How long a call may take."""
+"""Maximum seconds of one call."""
 _NOT_FOR_MODELS = (Unauthorized, Forbidden, SandboxNotFound, SandboxGone, SandboxFailed)
 
 Content = str | list[dict[str, Any]]
@@ -42,7 +45,8 @@ def make_tools(
     kits: Iterable[str] | None = None,
     read_only: bool | None = None,
 ) -> list[BaseTool]:
-    """The tools of the catalogue, or those of these names (MCP's or LangChain's), of these kits, or that only read."""
+    """The tools of the catalogue, or a selection: by name (MCP's or LangChain's), by kit, or only those that change
+    nothing."""
     chosen = choose(catalogue, names=names, kits=kits, read_only=read_only)
     naming = Naming.of(catalogue)
     return [make_tool(info, sandbox_id, clients, naming) for info in chosen]
@@ -78,7 +82,7 @@ def kits_of(catalogue: Sequence[ToolInfo]) -> list[str]:
 
 
 def make_tool(info: ToolInfo, sandbox_id: str, clients: ClientPair, naming: Naming | None = None) -> BaseTool:
-    """``naming``: that of the whole catalogue, of which this tool may be only one."""
+    """``naming``: of the whole catalogue, because descriptions mention other tools."""
     spoken = Naming.of([info]) if naming is None else naming
 
     def call(arguments: Mapping[str, Any]) -> ApiCall[ToolResult]:
@@ -136,3 +140,90 @@ def _said(result: ToolResult, naming: Naming) -> tuple[Content, dict[str, Any] |
         {"type": "image", "base64": picture.data, "mime_type": picture.media_type} for picture in result.pictures
     ]
     return content, result.data
+
+
+class OpenSession(Protocol):
+    """A session, sync or async."""
+
+    catalogue: list[ToolInfo]
+    clients: ClientPair
+
+    @property
+    def sandbox_id(self) -> str: ...
+
+
+class SandboxToolkit(BaseToolkit):
+    """For frameworks that take toolkits. ``kits`` and ``read_only`` restrict the tools."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    sandbox_id: str
+    catalogue: list[ToolInfo]
+    clients: ClientPair
+    kits: list[str] | None = None
+    read_only: bool | None = None
+
+    @classmethod
+    def of(
+        cls, session: OpenSession, *, kits: list[str] | None = None, read_only: bool | None = None
+    ) -> SandboxToolkit:
+        return cls(
+            sandbox_id=session.sandbox_id,
+            catalogue=session.catalogue,
+            clients=session.clients,
+            kits=kits,
+            read_only=read_only,
+        )
+
+    @property
+    def known_kits(self) -> list[str]:
+        return kits_of(self.catalogue)
+
+    def get_tools(self) -> list[BaseTool]:
+        return make_tools(self.catalogue, self.sandbox_id, self.clients, kits=self.kits, read_only=self.read_only)
+
+
+@dataclass(frozen=True)
+class Naming:
+    """Replaces tool names in descriptions and answers: they use the catalogue's names, but the model knows
+    LangChain's."""
+
+    names: dict[str, str]
+    """LangChain names by catalogue names, where they differ."""
+
+    @classmethod
+    def of(cls, catalogue: Iterable[ToolInfo]) -> Naming:
+        return cls({info.name: info.langchain_name for info in catalogue if info.name != info.langchain_name})
+
+    def sentence(self, text: str) -> str:
+        """Rename tools in text written by Paddock: a description, an error."""
+        return self._name.sub(lambda found: self.names[found[0]], text)
+
+    def schema(self, schema: Any, *, names: bool = False) -> Any:
+        """The schema with tools renamed in its descriptions. ``names``: its keys are names of arguments."""
+        if isinstance(schema, list):
+            return [self.schema(each) for each in schema]
+        if not isinstance(schema, dict):
+            return schema
+        return {
+            word: self.sentence(value)
+            if word == "description" and isinstance(value, str) and not names
+            else self.schema(value, names=word in ("properties", "$defs") and not names)
+            for word, value in schema.items()
+        }
+
+    def answer(self, text: str) -> str:
+        """Rename tools in an answer: only in the lines that Paddock adds (``[still running …]``, ``… more``)."""
+        return self._hint.sub(lambda line: self.sentence(line[0]), text)
+
+    @cached_property
+    def _name(self) -> re.Pattern[str]:
+        return re.compile(rf"\b(?:{self._any})\b")
+
+    @cached_property
+    def _hint(self) -> re.Pattern[str]:
+        return re.compile(rf"^(?:\[|… ).*\b(?:with|next) (?:{self._any})\b.*$", re.MULTILINE)
+
+    @property
+    def _any(self) -> str:
+        return "|".join(map(re.escape, self.names)) or r"(?!)"

@@ -62,7 +62,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="over stdio: answer with structuredContent, too, for programs (over HTTP: ?structured=true)",
     )
-    parser.add_argument("--user", help="as whom the tools act (default: user, else whoever runs this)")
+    parser.add_argument(
+        "--user", help="user as whom the tools act (default: user if it exists, else the one who runs this)"
+    )
     return parser.parse_args(arguments)
 
 

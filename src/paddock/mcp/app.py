@@ -6,7 +6,9 @@ stand-alone server.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import base64
+import json
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +18,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from paddock import errors
 from paddock.mcp.endpoint import Endpoint
-from paddock.mcp.plain_call import answer_plain_call, read_plain_call
 from paddock.mcp.tool_host import ToolHost
+from paddock.tools.context import ignore_progress
 
 PORT = 6060
 PATH = "/mcp/"
@@ -110,3 +112,45 @@ def _readable(send: Send) -> Send:
         await send(message)
 
     return marked
+
+
+_MARKER = b'"tool"'
+
+
+@dataclass(frozen=True, slots=True)
+class PlainCall:
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+def read_plain_call(body: bytes) -> PlainCall | None:
+    """None for anything else: MCP reports its own errors."""
+    if _MARKER not in body:  # MCP's own messages do not contain this name, and so are not parsed twice
+        return None
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict) or "jsonrpc" in document or "tool" not in document:
+        return None
+    tool, arguments = document["tool"], document.get("args", document.get("arguments"))
+    if not isinstance(tool, str) or not isinstance(arguments, dict | None):
+        raise errors.Invalid('A call is {"tool": "<name>", "args": {…}}.')
+    return PlainCall(tool, arguments or {})
+
+
+async def answer_plain_call(call: PlainCall, host: ToolHost) -> Response:
+    outcome = await host.call(call.tool, call.arguments, ignore_progress)
+    pictures = [
+        {"media_type": picture.media_type, "data": base64.b64encode(picture.data).decode()}
+        for picture in outcome.pictures
+    ]
+    return JSONResponse(
+        {
+            "success": not outcome.failed,
+            "tool": call.tool,
+            "result": outcome.text,
+            "data": None if outcome.data is None else dict(outcome.data),
+            "pictures": pictures,
+        }
+    )

@@ -16,10 +16,9 @@ from mcp.shared.exceptions import MCPError
 
 from paddock import __version__, errors
 from paddock.mcp import answers
-from paddock.mcp.client_options import ClientOptions
 from paddock.mcp.endpoint import TOOL_HOST
-from paddock.mcp.relay.names import is_relayed
-from paddock.mcp.tool_host import ToolHost
+from paddock.mcp.relay.tools import is_relayed
+from paddock.mcp.tool_host import ClientOptions, ToolHost
 from paddock.tools import catalogue
 
 INSTRUCTIONS = (
@@ -94,7 +93,7 @@ async def _call(
     ctx: Context, host: ToolHost, params: types.CallToolRequestParams, *, structured: bool
 ) -> types.CallToolResult:
     said = ProgressMessages(ctx)
-    telling = asyncio.create_task(said.keep_telling())
+    telling = asyncio.create_task(said.repeat())
     try:
         outcome = await host.call(params.name, params.arguments or {}, said.tell)
     except errors.ToolNotFound as problem:
@@ -125,7 +124,7 @@ class ProgressMessages:
         self._last = message
         await self._ctx.session.report_progress(self._step, message=message)
 
-    async def keep_telling(self) -> None:
+    async def repeat(self) -> None:
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
             self._step += 1

@@ -24,9 +24,9 @@ from paddock import browser, errors, interpreter
 from paddock.machine.agent.machine import AgentMachine
 from paddock.machine.base import DEFAULT_USER, WORKSPACE, Connection
 from paddock.mcp.relay.definitions import Definition
-from paddock.mcp.relay.names import is_relayed
 from paddock.mcp.relay.relay import Relay
 from paddock.mcp.relay.relays import Declared, Relays
+from paddock.mcp.relay.tools import is_relayed
 from paddock.providers.common.programs import Programs
 from paddock.tools import catalogue
 from paddock.tools.context import Progress, ToolContext
@@ -44,7 +44,7 @@ _UNAVAILABLE = {
     interpreter.PORT: "The code interpreter is a service of a Paddock server, and does not run on this machine. "
     "Use run_command with python3.",
     browser.PORT: "The browser is a service of a Paddock server, and does not run on this machine. "
-    "Playwright's own MCP server can stand in for it: name it in .mcp.json.",
+    "Playwright's own MCP server can be used instead: add it to .mcp.json.",
 }
 _SERVER_TOOLS = BROWSER | {"run_python"}
 """Tools for which these messages are returned."""

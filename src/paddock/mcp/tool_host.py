@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import parse_qsl
 
+from paddock import errors
 from paddock.tools.context import Progress
 from paddock.tools.selection import Selection
 from paddock.tools.tool import Tool, ToolOutcome
+
+_MAX_QUERY = 4096
+_YES, _NO = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    selection: Selection
+    structured: bool = False
+    """With `structuredContent` and `outputSchema`, for programs."""
+
+    @classmethod
+    def of(cls, query: str, usual: Selection) -> ClientOptions:
+        """Parse ``tools=files,shell&structured=true``; other parameters are ignored. ``usual``: the default
+        selection."""
+        given = dict(parse_qsl(query[:_MAX_QUERY]))
+        structured = given.get("structured", "").strip().lower()
+        if structured not in _YES | _NO:
+            raise errors.Invalid("`structured` is true or false.")
+        tools = given.get("tools", "").strip()
+        return cls(Selection.parse(tools) if tools else usual, structured in _YES)
 
 
 class ToolHost(Protocol):

@@ -12,12 +12,12 @@ class BrowserService:
     port = PORT
 
     async def launch(self, machine: Machine) -> ServiceLaunch:
-        brought = await installation.bring(machine)
+        program = await installation.install(machine)
         return ServiceLaunch(
             name="browser",
             port=PORT,
-            argv=brought.argv,
-            env=brought.env,
+            argv=program.argv,
+            env=program.env,
             ready_path="/health",
             ready_timeout=60.0,
         )

@@ -32,7 +32,7 @@ from paddock.settings import Settings
 from paddock.workers import Workers
 
 if TYPE_CHECKING:
-    from paddock.interpreter.client import Interpreter
+    from paddock.interpreter.client import InterpreterClient
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +55,7 @@ class InterpreterService:
         self._installation = installation
 
     async def launch(self, machine: Machine) -> ServiceLaunch:
-        argv = await self._installation.bring(machine)
+        argv = await self._installation.install(machine)
         return ServiceLaunch(name="code-interpreter", port=PORT, argv=argv, cwd="/")
 
 
@@ -171,15 +171,15 @@ class CodeRunner:
     @asynccontextmanager
     async def _interpreter(
         self, who: Principal, sandbox_id: str
-    ) -> AsyncGenerator[tuple[ActiveSandbox, Interpreter], None]:
+    ) -> AsyncGenerator[tuple[ActiveSandbox, InterpreterClient], None]:
         async with self._controller.use(who, sandbox_id) as use:
             yield use, self._interpreter_of(use)
 
-    def _interpreter_of(self, use: ActiveSandbox) -> Interpreter:
-        from paddock.interpreter.client import Interpreter  # imports an HTTP client
+    def _interpreter_of(self, use: ActiveSandbox) -> InterpreterClient:
+        from paddock.interpreter.client import InterpreterClient  # imports an HTTP client
 
         owner = use.sandbox.owner_id
-        return Interpreter(lambda: self._dial(use), self._workers.of(owner), self._in_flight.of(owner))
+        return InterpreterClient(lambda: self._dial(use), self._workers.of(owner), self._in_flight.of(owner))
 
     async def _dial(self, use: ActiveSandbox) -> Connection:
         try:

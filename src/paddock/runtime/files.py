@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 from paddock import errors
 from paddock.accounts.accounts import Principal
 from paddock.accounts.byte_budget import Reservation
-from paddock.lifecycle.controller import Controller
+from paddock.lifecycle.controller import ActiveSandbox, Controller
 from paddock.machine.base import DEFAULT_USER, FileEvent, FileInfo, FileType
 from paddock.machine.byte_sources import CountedSource
 from paddock.settings import Settings
@@ -41,16 +42,12 @@ class SandboxFiles:
         user: str = DEFAULT_USER,
     ) -> AsyncGenerator[bytes, None]:
         """Stream the file; the sandbox stays awake until the last byte. Errors are raised before the first."""
-        async with self._controller.use(who, sandbox_id) as use:
-            sent, chunks = 0, use.machine.read_file(path, offset, limit, user=user)
-            try:
-                async for chunk in chunks:
-                    sent += len(chunk)
-                    yield chunk
-            finally:
-                if isinstance(chunks, AsyncGenerator):
-                    await chunks.aclose()
-                await use.record(bytes_out=sent)
+        async with (
+            self._controller.use(who, sandbox_id) as use,
+            aclosing(read_recorded(use, path, offset, limit, user=user)) as chunks,
+        ):
+            async for chunk in chunks:
+                yield chunk
 
     async def read_all(
         self, who: Principal, sandbox_id: str, path: str, holding: Reservation, *, user: str = DEFAULT_USER
@@ -139,3 +136,18 @@ def _too_large(path: str, size: int, limit: int) -> errors.PayloadTooLarge:
         "stream it with GET /sandboxes/{sandbox_id}/files.",
         details={"size": size, "limit": limit},
     )
+
+
+async def read_recorded(
+    use: ActiveSandbox, path: str, offset: int = 0, limit: int | None = None, *, user: str = DEFAULT_USER
+) -> AsyncGenerator[bytes, None]:
+    """Stream a file, and record the bytes sent."""
+    sent, chunks = 0, use.machine.read_file(path, offset, limit, user=user)
+    try:
+        async for chunk in chunks:
+            sent += len(chunk)
+            yield chunk
+    finally:
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()
+        await use.record(bytes_out=sent)

@@ -23,16 +23,15 @@ from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.row_cache import RowCache
 from paddock.machine.base import Machine
 from paddock.mcp.relay.definitions import Definition
-from paddock.mcp.relay.names import is_relayed
 from paddock.mcp.relay.relay import Relay
 from paddock.mcp.relay.relays import Declared, Relays
-from paddock.mcp.relay.tools import KnownTool, relayed
+from paddock.mcp.relay.tools import KnownTool, is_relayed, relayed
 from paddock.models import McpServerStatus, State
 from paddock.models.mcp import McpServer
 from paddock.store import mcp_servers as stored
 from paddock.store.database import Store
 from paddock.store.records import SandboxRow
-from paddock.tools.nearest import unknown
+from paddock.tools.argument_errors import unknown
 from paddock.tools.tool import Tool
 
 LIST_SECONDS = 15.0

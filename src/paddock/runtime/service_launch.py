@@ -133,7 +133,7 @@ async def _answers(machine: Machine, launch: ServiceLaunch) -> bool:
 async def _failed(machine: Machine, launch: ServiceLaunch, process: ProcessInfo, what: str) -> errors.ServiceFailed:
     said = "\n".join([text for stream in Stream if (text := await _last(machine, process, stream))])
     return errors.ServiceFailed(
-        f"The service {launch.name!r} {what}." + (f" It said last: {said}" if said else " It said nothing."),
+        f"The service {launch.name!r} {what}." + (f" Its last output: {said}" if said else " It said nothing."),
         details={"name": launch.name, "port": launch.port, "process_id": process.process_id},
     )
 

@@ -11,13 +11,13 @@ from paddock.accounts.accounts import Principal
 from paddock.accounts.byte_budget import ByteBudget
 from paddock.lifecycle.controller import ActiveSandbox, Controller
 from paddock.machine.base import DEFAULT_USER, Connection
-from paddock.mcp.relay.names import is_relayed
+from paddock.mcp.relay.tools import is_relayed
 from paddock.runtime.mcp_servers import McpServers
 from paddock.runtime.port_links import PortLinks
 from paddock.runtime.services import Services
 from paddock.store.records import SandboxRow
 from paddock.tools import catalogue
-from paddock.tools.context import Progress, ToolContext, unheard
+from paddock.tools.context import Progress, ToolContext, ignore_progress
 from paddock.tools.installed import not_installed
 from paddock.tools.selection import Selection
 from paddock.tools.tool import Tool, ToolOutcome
@@ -90,7 +90,7 @@ class Tools:
         sandbox_id: str,
         name: str,
         arguments: Mapping[str, Any],
-        progress: Progress = unheard,
+        progress: Progress = ignore_progress,
     ) -> ToolOutcome:
         """Call a tool and return its outcome. A failing tool is an outcome, not an error."""
         self.check(name)
@@ -98,7 +98,7 @@ class Tools:
             return await self.act(use, await self.find(use.sandbox, name), arguments, progress)
 
     async def act(
-        self, use: ActiveSandbox, tool: Tool, arguments: Mapping[str, Any], progress: Progress = unheard
+        self, use: ActiveSandbox, tool: Tool, arguments: Mapping[str, Any], progress: Progress = ignore_progress
     ) -> ToolOutcome:
         """The same, within an open use of the sandbox."""
         outcome = await tool.call(self.ctx(use, progress), arguments)
@@ -106,7 +106,7 @@ class Tools:
         await use.record(commands=1, bytes_out=len(outcome.text), event=("tool.called", told))
         return outcome
 
-    def ctx(self, use: ActiveSandbox, progress: Progress = unheard) -> ToolContext:
+    def ctx(self, use: ActiveSandbox, progress: Progress = ignore_progress) -> ToolContext:
         return ToolContext(
             machine=use.machine,
             reach=lambda port: self._reach(use, port),

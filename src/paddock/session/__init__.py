@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from paddock.session.asynchronous import SandboxSession
-from paddock.session.opening import AtExit, SandboxOptions
-from paddock.session.providers import (
+from paddock.session.asynchronous import (
     DaytonaSandbox,
     DockerSandbox,
     E2BSandbox,
     KubernetesSandbox,
     LocalSandbox,
+    SandboxSession,
     create_sandbox,
 )
+from paddock.session.opening import AtExit, SandboxOptions
 from paddock.session.synchronous import SyncSandboxSession
 
 __all__ = [

@@ -7,13 +7,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from types import MethodType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
-from paddock.client.asynchronous import SandboxClient
 from paddock.client.call import ApiCall, StreamCall
 from paddock.client.calls.tools import list_tools
-from paddock.client.pair import ClientPair
-from paddock.client.synchronous import SyncSandboxClient
 from paddock.errors import Conflict, Invalid, SandboxGone, SandboxNotFound
-from paddock.session.opening import USER, AtExit, OptionsButTimeout, SandboxOptions, named, open_session
+from paddock.session.opening import USER, OptionsWithoutTimeout, SandboxOptions, SessionOptions, open_session
 from paddock.session.session import Session
 
 P = ParamSpec("P")
@@ -21,11 +18,11 @@ Q = ParamSpec("Q")
 S = TypeVar("S", bound="SandboxSession")
 T = TypeVar("T")
 _IMAGE = "image:"
-"""How a template begins that is the name of an image: the server gives it to the provider as that wants it."""
+"""Prefix of a template that names an image. The server passes it to the provider in the provider's form."""
 
 
 class _Create(Generic[P, Q]):
-    """``create`` of the class opens a session; ``create`` of an object that was made plainly makes its sandbox."""
+    """``create`` called on the class opens a session; called on an object it creates that session's sandbox."""
 
     def __init__(
         self,
@@ -48,21 +45,14 @@ async def _open_session(
     /,
     session_id: str | None = None,
     user_id: str = USER,
-    *,
-    client: SandboxClient | SyncSandboxClient | None = None,
-    server_url: str | None = None,
-    api_key: str | None = None,
-    at_exit: AtExit | str | None = None,
-    **options: Unpack[SandboxOptions],
+    **options: Unpack[SessionOptions],
 ) -> SandboxSession:
-    """The session of this id with its sandbox: the one that it had, woken if it slept, or a new one.
+    """Open the session with this id: finds its sandbox and resumes it if necessary, or creates one.
 
-    A session that is named is kept when it is closed, and found again by the same ``session_id`` and ``user_id``;
-    one without a name is new and is deleted. ``at_exit`` (``keep``, ``pause``, ``delete``) says otherwise.
+    A session with an id keeps its sandbox when it is closed, and is found again by ``session_id`` and ``user_id``; one
+    without an id is new, and its sandbox is deleted. ``at_exit`` (``keep``, ``pause``, ``delete``) overrides that.
     """
-    session = kind(
-        session_id, user_id, client=client, server_url=server_url, api_key=api_key, at_exit=at_exit, **options
-    )
+    session = kind(session_id, user_id, **options)
     try:
         return await session.open()
     except BaseException:
@@ -77,9 +67,9 @@ async def _create_sandbox(
     timeout: int | None = None,
     *,
     image: str | None = None,
-    **given: Unpack[OptionsButTimeout],
+    **given: Unpack[OptionsWithoutTimeout],
 ) -> str:
-    """Make its sandbox, and answer with the sandbox's id. ``image`` is a template by the name of its image."""
+    """Create this session's sandbox and return its id. ``image`` is a template given as the name of an image."""
     names = {name for name in (template, image, given.get("template_id")) if name is not None}
     if len(names) > 1:
         raise Invalid(f"Give one of template and image; these are {' and '.join(map(repr, sorted(names)))}.")
@@ -97,32 +87,15 @@ async def _create_sandbox(
 class SandboxSession(Session):
     """``async with await SandboxSession.create(session_id="chat_123") as session: …``"""
 
-    provider: ClassVar[str | None] = None
-    """Where its sandboxes are made, if that is not the server's choice."""
-
-    def __init__(
-        self,
-        session_id: str | None = None,
-        user_id: str = USER,
-        *,
-        client: SandboxClient | SyncSandboxClient | None = None,
-        server_url: str | None = None,
-        api_key: str | None = None,
-        at_exit: AtExit | str | None = None,
-        **options: Unpack[SandboxOptions],
-    ) -> None:
-        """Without a sandbox yet: ``create`` of this object makes it, or the first use does."""
-        name, end = named(session_id, at_exit)
-        if self.provider is not None:
-            options.setdefault("provider", self.provider)
-        clients = ClientPair(client, server_url=server_url, api_key=api_key)
-        super().__init__(name, user_id, clients, end, options)
+    def __init__(self, session_id: str | None = None, user_id: str = USER, **options: Unpack[SessionOptions]) -> None:
+        """Has no sandbox yet: ``create`` of this object or the first use creates it."""
+        super().__init__(session_id, user_id, **options)
         self._opening = asyncio.Lock()
 
     create = _Create(_open_session, _create_sandbox)
 
     async def open(self, **options: Unpack[SandboxOptions]) -> Self:
-        """See to it that it has its sandbox."""
+        """Create or find the sandbox, if that has not been done."""
         async with self._opening:
             if self._opened is None:
                 self._options.update(options)
@@ -137,14 +110,12 @@ class SandboxSession(Session):
         await self.close()
 
     async def close(self) -> None:
-        """Do with the sandbox as ``at_exit`` says, and let go of the connections."""
+        """Apply ``at_exit`` to the sandbox, and close the connections."""
         try:
-            if self.is_open and self.at_exit is AtExit.PAUSE:
-                await self.pause()
-            elif self.is_open and self.at_exit is AtExit.DELETE:
-                await self.delete()
+            if (end := self._ending()) is not None:
+                await self._run(end)
         except (SandboxNotFound, SandboxGone):
-            pass  # somebody deleted it before us
+            pass  # it was deleted by somebody else
         finally:
             await self.clients.aclose()
 
@@ -153,3 +124,44 @@ class SandboxSession(Session):
 
     def _stream(self, call: StreamCall[T]) -> AsyncIterator[T]:
         return self.clients.here()._stream(call)
+
+
+class LocalSandbox(SandboxSession):
+    provider: ClassVar[str | None] = "local"
+
+
+class DockerSandbox(SandboxSession):
+    provider: ClassVar[str | None] = "docker"
+
+
+class KubernetesSandbox(SandboxSession):
+    provider: ClassVar[str | None] = "kubernetes"
+
+
+class E2BSandbox(SandboxSession):
+    provider: ClassVar[str | None] = "e2b"
+
+
+class DaytonaSandbox(SandboxSession):
+    provider: ClassVar[str | None] = "daytona"
+
+
+async def create_sandbox(
+    *, session_id: str | None = None, user_id: str = USER, **options: Unpack[SessionOptions]
+) -> SandboxSession:
+    """A session in a sandbox of this ``provider``, by default the one named by the server's settings.
+
+    With a ``session_id`` it is opened with the sandbox of that session. Without one, its ``create`` or its first use
+    creates a sandbox: ``sandbox_id = await sandbox.create(template="debian", timeout=3600)``.
+    """
+    kinds: tuple[type[SandboxSession], ...] = (
+        LocalSandbox,
+        DockerSandbox,
+        KubernetesSandbox,
+        E2BSandbox,
+        DaytonaSandbox,
+    )
+    kind = {each.provider: each for each in kinds}.get(options.get("provider"), SandboxSession)
+    if session_id is None:
+        return kind(None, user_id, **options)
+    return await kind.create(session_id, user_id, **options)

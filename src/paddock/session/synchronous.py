@@ -1,17 +1,14 @@
-"""The sync twin of the async session: the same words, without ``await``."""
+"""The sync session: the same methods as the async session, without ``await``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack
 
-from paddock.client.asynchronous import SandboxClient
 from paddock.client.call import ApiCall, StreamCall
 from paddock.client.calls.tools import list_tools
-from paddock.client.pair import ClientPair
-from paddock.client.synchronous import SyncSandboxClient
 from paddock.errors import SandboxGone, SandboxNotFound
-from paddock.session.opening import USER, AtExit, SandboxOptions, named, open_session
+from paddock.session.opening import USER, SessionOptions, open_session
 from paddock.session.session import Session
 
 T = TypeVar("T")
@@ -20,37 +17,21 @@ T = TypeVar("T")
 class SyncSandboxSession(Session):
     """``with SyncSandboxSession.create(session_id="chat_123") as session: …``"""
 
-    provider: ClassVar[str | None] = None
-
     @classmethod
-    def create(
-        cls,
-        session_id: str | None = None,
-        user_id: str = USER,
-        *,
-        client: SandboxClient | SyncSandboxClient | None = None,
-        server_url: str | None = None,
-        api_key: str | None = None,
-        at_exit: AtExit | str | None = None,
-        **options: Unpack[SandboxOptions],
-    ) -> Self:
-        """The session of this id with its sandbox: the one that it had, woken if it slept, or a new one.
+    def create(cls, session_id: str | None = None, user_id: str = USER, **options: Unpack[SessionOptions]) -> Self:
+        """Open the session with this id: finds its sandbox and resumes it if necessary, or creates one.
 
-        A session that is named is kept when it is closed, and found again by the same ``session_id`` and ``user_id``;
-        one without a name is new and is deleted. ``at_exit`` (``keep``, ``pause``, ``delete``) says otherwise.
+        A session with an id keeps its sandbox when it is closed, and is found again by ``session_id`` and ``user_id``;
+        one without an id is new, and its sandbox is deleted. ``at_exit`` (``keep``, ``pause``, ``delete``) overrides
+        that.
         """
-        name, end = named(session_id, at_exit)
-        if cls.provider is not None:
-            options.setdefault("provider", cls.provider)
-        clients = ClientPair(client, server_url=server_url, api_key=api_key)
+        session = cls(session_id, user_id, **options)
         try:
-            sandbox = clients.run(open_session(name, user_id, options))
-            catalogue = clients.plain()._run(list_tools(sandbox.sandbox_id))
+            sandbox = session.clients.run(open_session(session.session_id, user_id, session._options))
+            session._opened = sandbox, session._run(list_tools(sandbox.sandbox_id))
         except BaseException:
-            clients.close()
+            session.clients.close()
             raise
-        session = cls(name, user_id, clients, end, options)
-        session._opened = sandbox, catalogue
         return session
 
     def __enter__(self) -> Self:
@@ -60,14 +41,12 @@ class SyncSandboxSession(Session):
         self.close()
 
     def close(self) -> None:
-        """Do with the sandbox as ``at_exit`` says, and let go of the connections."""
+        """Apply ``at_exit`` to the sandbox, and close the connections."""
         try:
-            if self.at_exit is AtExit.PAUSE:
-                self.pause()
-            elif self.at_exit is AtExit.DELETE:
-                self.delete()
+            if (end := self._ending()) is not None:
+                self._run(end)
         except (SandboxNotFound, SandboxGone):
-            pass  # somebody deleted it before us
+            pass  # it was deleted by somebody else
         finally:
             self.clients.close()
 

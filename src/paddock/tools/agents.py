@@ -27,14 +27,14 @@ _PATH = HOMES + 'command -v "$1" >/dev/null || exit 127; '
 
 
 class AgentAnswer(BaseModel):
-    result: str = Field(description="What it says at the end.")
-    session_id: str | None = Field(description="To go on with in a later call.")
+    result: str = Field(description="Its last message.")
+    session_id: str | None = Field(description="To continue in a later call.")
     steps: int = Field(description="How many tools it used.")
-    cost_usd: float | None = Field(description="Where it says so.")
-    result_file: str | None = Field(default=None, description="Where the whole answer is, if it was too long.")
+    cost_usd: float | None = Field(description="If it reports it.")
+    result_file: str | None = Field(default=None, description="File with the whole answer, if it was too long.")
 
 
-class Conversation(ABC):
+class AgentRun(ABC):
     """What is known from the lines so far."""
 
     session_id: str | None = None
@@ -48,9 +48,9 @@ class Conversation(ABC):
         """Process one line. Returns a progress message, if there is one."""
 
 
-async def converse(
+async def run_agent(
     ctx: ToolContext,
-    conversation: Conversation,
+    conversation: AgentRun,
     argv: Sequence[str],
     *,
     prompt: str,
@@ -79,7 +79,7 @@ async def converse(
             return await ctx.machine.wait(spec.process_id, seconds)
     except TimeoutError:
         await _end(ctx, spec.process_id)
-        more = f" Go on with session_id {conversation.session_id!r}." if conversation.session_id else ""
+        more = f" Continue with session_id {conversation.session_id!r}." if conversation.session_id else ""
         raise ToolFailed(f"{argv[0]} was not done after {seconds:g} s and was ended.{more}") from None
     except (asyncio.CancelledError, ToolFailed):
         await _end(ctx, spec.process_id)
@@ -96,11 +96,11 @@ async def said(ctx: ToolContext, info: ProcessInfo) -> str:
     return f"exit code {info.exit_code}"
 
 
-async def _listen(ctx: ToolContext, process_id: str, conversation: Conversation) -> None:
+async def _listen(ctx: ToolContext, process_id: str, conversation: AgentRun) -> None:
     loop = asyncio.get_running_loop()
     begun = told = loop.time()
     news = "working"
-    lines = _Lines(conversation.hear)
+    lines = _JsonLines(conversation.hear)
     async with aclosing(running.output(ctx, process_id)) as chunks:
         async for chunk in chunks:
             if chunk is not None and chunk.stream is Stream.STDOUT:
@@ -111,7 +111,7 @@ async def _listen(ctx: ToolContext, process_id: str, conversation: Conversation)
     await lines.feed(b"\n")
 
 
-class _Lines:
+class _JsonLines:
     def __init__(self, hear: Callable[[Mapping[str, Any]], str | None]) -> None:
         self._hear = hear
         self._lines = LineBuffer()

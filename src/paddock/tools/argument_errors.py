@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import SequenceMatcher
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
-
-from paddock.tools.nearest import nearest
 
 _SHOWN_PROBLEMS = 5
 _MAX_VALUE_LENGTH = 60
@@ -70,3 +69,29 @@ def _branch(part: int | str) -> bool:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}…"
+
+
+_MAX_NAME_LENGTH = 80
+_MAX_SUGGESTIONS = 3
+_MIN_SIMILARITY = 0.6
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The most similar names first: by letters, or because they share a whole word such as `grep`."""
+    asked = name[:_MAX_NAME_LENGTH].lower()
+    words = {word for word in asked.replace("-", "_").split("_") if len(word) > 2}
+
+    def alike(other: str) -> float:
+        shared = len(words & set(other.lower().split("_")))
+        return SequenceMatcher(None, asked, other.lower()).ratio() + shared * 0.3
+
+    ranked = sorted(((alike(other), other) for other in known), key=lambda pair: (-pair[0], pair[1]))
+    return [other for likeness, other in ranked[:_MAX_SUGGESTIONS] if likeness >= _MIN_SIMILARITY]
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """An error sentence with suggestions."""
+    known = list(known)
+    found = nearest(name, known)
+    hint = f"The nearest: {', '.join(found)}." if found else f"There are: {', '.join(known)}."
+    return f"There is no {what} {name[:_MAX_NAME_LENGTH]!r}. {hint}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paddock import errors
-from paddock.tools import nearest
+from paddock.tools.argument_errors import unknown
 from paddock.tools.kits import (
     agents,
     browser,
@@ -48,7 +48,7 @@ def find(name: str) -> Tool:
     for tool in TOOLS.values():
         if name in (tool.name, tool.langchain):
             return tool
-    raise errors.ToolNotFound(nearest.unknown("tool", name, TOOLS))
+    raise errors.ToolNotFound(unknown("tool", name, TOOLS))
 
 
 def usual_tools(text: str) -> Selection:

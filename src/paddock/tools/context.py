@@ -20,7 +20,7 @@ INLINE = 30_000
 Progress = Callable[[str], Awaitable[None]]
 
 
-async def unheard(message: str) -> None:
+async def ignore_progress(message: str) -> None:
     """Ignores progress."""
 
 
@@ -40,7 +40,7 @@ class ToolContext:
     user: str = DEFAULT_USER
     home: str = paths.HOME
     workspace: str = WORKSPACE
-    progress: Progress = unheard
+    progress: Progress = ignore_progress
     """Report progress. For calls that take more than a few seconds."""
     inline: int = INLINE
     mcp_port: int = DEFAULT_MCP_PORT

@@ -92,12 +92,6 @@ def compile_glob(pattern: str) -> Glob:
         raise ToolFailed(f"{pattern!r} is no pattern of paths: {problem}. An example: src/**/*.py") from None
 
 
-def filtered(pattern: str, paths: Iterable[str]) -> list[str]:
-    """The matching paths, sorted."""
-    glob = compile_glob(pattern)
-    return sorted(path for path in paths if glob.matches(path))
-
-
 def without_sets(pattern: str) -> str:
     """A pattern that matches at least the same paths, using only syntax that has the same meaning in ripgrep, whose
     sets match a slash, reject empty ranges, and have no classes."""

@@ -67,7 +67,7 @@ async def processes(ctx: ToolContext) -> list[ProcessRow]:
     facts, stats, owners, lines = (ran.out.split("\036") + [""] * 4)[:4]
     numbers = [int(number) for number in facts.split()[:2] if number.isdecimal() and len(number) < 10]
     if len(numbers) < 2:
-        raise ToolFailed(f"The processes could not be read: {ran.err.strip()[:300] or 'the shell said nothing'}")
+        raise ToolFailed(f"The processes could not be read: {ran.err.strip()[:300] or 'the shell printed nothing'}")
     ticks, page = numbers
     uids = {int(pid): int(uid) for pid, uid in re.findall(r"^(\d+)/status:Uid:\s+(\d+)", owners, re.MULTILINE)}
     words: dict[int, list[str]] = {}
@@ -126,7 +126,7 @@ def _services(lines: str) -> dict[int, str]:
     for pid, word in re.findall(r"(?:^|\0)(\d+)/cmdline:([^\0]*)", lines.replace("/proc/", "")):
         if program := re.match(_SERVICE, word):
             found.setdefault(int(pid), program[1])
-        elif word == "nursery" and int(pid) in found:
+        elif word == "fork_server" and int(pid) in found:
             found[int(pid)] = _KERNEL
     return found
 

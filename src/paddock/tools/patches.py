@@ -73,7 +73,7 @@ def _read_envelope(text: str) -> list[Change]:
     lines = text.split("\n")
     begin = next((number for number, line in enumerate(lines) if line.strip() == "*** Begin Patch"), None)
     if begin is None:
-        raise ToolFailed("`*** Begin Patch` must stand on a line of its own.")
+        raise ToolFailed("`*** Begin Patch` must be on a line of its own.")
     changes: list[Change] = []
     for number, line in enumerate(lines[begin + 1 :], begin + 2):
         if line.strip() == "*** End Patch":

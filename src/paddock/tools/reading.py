@@ -57,7 +57,7 @@ async def picture(ctx: ToolContext, info: FileInfo, path: str) -> bytes:
 
 async def lines(ctx: ToolContext, path: str, offset: int, limit: int) -> TextPage:
     """Lines from ``offset`` on, as many as requested and fit; the others are only counted."""
-    page, counter = TextPage(), _Lines(offset, limit, ctx.inline)
+    page, counter = TextPage(), _LineCollector(offset, limit, ctx.inline)
     async for chunk in ctx.machine.read_file(path, user=ctx.user):
         counter.feed(chunk)
         if counter.seen > _MAX_COUNTED and counter.full:
@@ -71,7 +71,7 @@ async def lines(ctx: ToolContext, path: str, offset: int, limit: int) -> TextPag
     return page
 
 
-class _Lines:
+class _LineCollector:
     """Splits a file into lines, and keeps only the requested ones in memory."""
 
     def __init__(self, offset: int, limit: int, room: int) -> None:

@@ -125,7 +125,7 @@ async def grep(
         ran = await _plain(ctx, folder, one, pattern, glob, ignore_case, literal, context)
         return await ctx.workers.call(len(ran.stdout), report, _of_grep, folder, ran.stdout, part)
     if ran.info.exit_code not in (0, 1) and not ran.stdout:
-        raise _failed(pattern, ran.err.strip()[:1000] or "rg said nothing")
+        raise _failed(pattern, ran.err.strip()[:1000] or "rg printed nothing")
     return await ctx.workers.call(len(ran.stdout), report, _of_ripgrep, folder, ran.stdout, part, glob)
 
 

@@ -23,12 +23,12 @@ class Task(BaseModel):
     exit_code: int | None = Field(description="Null while it runs.")
     stdout: str
     stderr: str
-    stdout_offset: int = Field(description="Where to read on.")
+    stdout_offset: int = Field(description="Where to continue.")
     stderr_offset: int
-    stdout_skipped: int = Field(default=0, description="Bytes before stdout that are kept no more.")
-    stderr_skipped: int = Field(default=0, description="Bytes before stderr that are kept no more.")
+    stdout_skipped: int = Field(default=0, description="Bytes before stdout that are no longer stored.")
+    stderr_skipped: int = Field(default=0, description="Bytes before stderr that are no longer stored.")
     truncated: bool = Field(description="More was written than this answer holds.")
-    stdout_file: str | None = Field(default=None, description="Where the whole is, if it was too long.")
+    stdout_file: str | None = Field(default=None, description="File with all of it, if it was too long.")
     stderr_file: str | None = None
     duration: float | None = Field(description="Seconds, of one that has ended.")
 

@@ -141,7 +141,7 @@ def test_edit_keeps_the_mode_of_a_file(backend: PaddockSandbox) -> None:
 def test_a_file_too_large_to_fetch_is_read_and_edited_inside(
     backend: PaddockSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "WHOLE", 1000)
+    monkeypatch.setattr(files, "MAX_FETCHED", 1000)
     backend.upload_files([("/workspace/large", b"line\n" * 999 + b"last\n")])
     page = backend.read("/workspace/large", 999, 5)
     assert page.error is None and page.file_data["content"] == "last"

@@ -1,1 +1,1 @@
-"""Other platforms' interfaces, spoken by this server: thin views of the lifecycle and of Machine."""
+"""APIs of other platforms, implemented on the lifecycle and on Machine."""

@@ -1,1 +1,2 @@
-"""MCP at the sandboxes' port 6060: from outside through the server's own port, from inside on their loopback."""
+"""MCP on port 6060 of each sandbox: from outside through the server's own port, from inside on the sandbox's
+loopback."""

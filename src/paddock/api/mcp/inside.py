@@ -1,4 +1,4 @@
-"""MCP on the loopback of every sandbox: connections that were made inside it, answered by this process."""
+"""MCP on the loopback of every sandbox: connections made inside it and handled by this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEEP_ALIVE = 60
 
 
 class McpInside:
-    """Keeps :class:`~paddock.providers.base.InsideService`'s promises."""
+    """Implements :class:`~paddock.providers.base.InsideService`."""
 
     def __init__(self, app: ASGIApp, tokens: Tokens, port: int) -> None:
         self.port = port
@@ -54,17 +54,17 @@ class McpInside:
         loop = asyncio.get_running_loop()
         lost = loop.create_future()
         transport, _ = await loop.connect_accepted_socket(
-            lambda: _Visitor(lost, self._config, self._state, {INSIDE: sandbox_id}), client.dup()
+            lambda: _InsideProtocol(lost, self._config, self._state, {INSIDE: sandbox_id}), client.dup()
         )
         try:
             await lost
         finally:
-            with suppress(RuntimeError):  # the loop is closing
+            with suppress(RuntimeError):  # the event loop is closing
                 transport.close()
 
 
-class _Flow(FlowControl):
-    """Reads nothing more while requests that were sent ahead wait: each answer would let in more than it takes away."""
+class _FlowControl(FlowControl):
+    """Stops reading while pipelined requests are waiting: otherwise each response would let in more than it removes."""
 
     def __init__(self, transport: asyncio.Transport, waiting: deque[Any]) -> None:
         super().__init__(transport)
@@ -75,10 +75,10 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
-class _Visitor(HttpToolsProtocol):
-    """uvicorn's own protocol, which also says when its connection is over.
+class _InsideProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, which also reports the end of its connection.
 
-    It reads in slices, and refuses heads, trailers and extensions of chunks that have no end.
+    Reads in slices, and refuses endless heads, trailers and chunk extensions.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class _Visitor(HttpToolsProtocol):
         super().__init__(config=config, server_state=server, app_state=state)
         self._lost = lost
         self._framing = 0
-        """Bytes since the last that were part of a body, or ended a head."""
+        """Bytes since the last body data or end of a head."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._paced = PacedTransport(transport, self._feed)
         super().connection_made(cast(asyncio.Transport, self._paced))
-        self.flow = _Flow(self.transport, self.pipeline)
+        self.flow = _FlowControl(self.transport, self.pipeline)
 
     def data_received(self, data: bytes) -> None:
         self._paced.receive(data)

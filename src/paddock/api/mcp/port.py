@@ -1,7 +1,7 @@
-"""Who may use a sandbox's tools over MCP, and which sandbox is meant.
+"""Authentication for MCP requests, and the sandbox that they are for.
 
-From outside: an API key of the sandbox's owner or of an admin, or the sandbox's MCP token. From inside: the token that
-is in the sandbox's environment, which opens the tools of this one sandbox and is worth nothing outside.
+From outside: an API key of the sandbox's owner or of an admin, or the sandbox's MCP token. From inside: the token in
+the sandbox's environment, which gives access to the tools of this sandbox only and is not accepted outside.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from paddock.server.context import ServerContext
 from paddock.store.records import SandboxRow
 
 INSIDE = "inside"
-"""In the state of a request that came from inside: the sandbox's id."""
+"""State key of a request from inside: the sandbox's id."""
 
 _MISSING = "Give the sandbox's MCP token or an API key, as `Authorization: Bearer <token>`."
 _GONE = frozenset({State.DELETING, State.DELETED, State.FAILED})
 
 
 class McpPort:
-    """An app; closed together with the server."""
+    """An ASGI app, closed together with the server."""
 
     def __init__(self, context: ServerContext, limiter: RateLimiter) -> None:
         self._context = context
@@ -57,7 +57,7 @@ class McpPort:
         return AdmittedClient(host, {"sandbox_id": sandbox.sandbox_id, "sandbox_status": sandbox.state.value})
 
     async def _from_outside(self, destination: Destination, token: str) -> SandboxRow:
-        """Who has no right to a sandbox does not learn whether it exists."""
+        """A caller without permission does not learn whether the sandbox exists."""
         if ids.is_api_key(token):
             who = await self._context.accounts.authenticate(token)
             self._limiter.take(who)
@@ -73,7 +73,7 @@ class McpPort:
 
     async def _from_inside(self, sandbox_id: str, token: str) -> SandboxRow:
         sandbox = await self._context.row_cache.get(sandbox_id)
-        if sandbox is not None:  # it is known who asks before any token is: wrong ones count as well
+        if sandbox is not None:  # rate limits apply before the token is checked, so that wrong ones count as well
             self._limiter.take(await self._context.accounts.stand_for(sandbox.owner_id))
         if sandbox is None or not self._context.tokens.check_mcp_inside(sandbox.key, token):
             raise errors.Unauthorized("Give the token from PADDOCK_MCP_TOKEN, as `Authorization: Bearer <token>`.")

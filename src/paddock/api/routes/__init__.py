@@ -1,4 +1,4 @@
-"""The routes, thin: parse, call one method, shape the answer."""
+"""The native routes: parse the request, call one method, build the response."""
 
 from paddock.api.routes import (
     accounts,
@@ -14,15 +14,14 @@ from paddock.api.routes import (
     server,
     services,
     sockets,
-    templates,
     tools,
     watching,
 )
 
-# In the order in which they are tried: fixed paths stand before `/sandboxes/{sandbox_id}`.
+# In matching order: fixed paths come before `/sandboxes/{sandbox_id}`.
 ROUTERS = (
     server.router,
-    templates.router,
+    server.templates,
     commands.router,
     code.router,
     sandboxes.router,

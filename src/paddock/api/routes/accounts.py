@@ -1,13 +1,13 @@
-"""Keys and users: who may do what, and how much of it."""
+"""API keys, users, roles and quotas."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
-from paddock.api.auth import Calling, GuardedRoute
-from paddock.api.openapi import failures, operation_id
+from paddock.api.auth import Calling
+from paddock.api.openapi import failures, guarded_router
 from paddock.api.shapes import key_fields, user_answer
 from paddock.models import (
     ChangeUser,
@@ -22,26 +22,21 @@ from paddock.models import (
     UserList,
 )
 
-router = APIRouter(
-    tags=["accounts"],
-    route_class=GuardedRoute,
-    responses=failures(404, 409),
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("accounts", responses=failures(404, 409))
 
 UserIdHere = Annotated[UserId, Path()]
 
 
 @router.post("/keys")
 async def create_key(body: CreateKey, caller: Calling) -> NewKeyAnswer:
-    """Make a key; it is shown this once. Members make keys for themselves, admins for anybody."""
+    """Create an API key. The secret is returned only once. Members create keys for themselves, admins for any user."""
     key, secret = await caller.context.accounts.create_key(caller.who, body)
     return NewKeyAnswer(key=secret, **key_fields(key))
 
 
 @router.get("/keys")
 async def list_keys(caller: Calling) -> KeyList:
-    """Your own; all of them for an admin."""
+    """List your own keys; as an admin, all keys."""
     keys = await caller.context.accounts.list_keys(caller.who)
     return KeyList(keys=[KeyAnswer(**key_fields(key)) for key in keys])
 
@@ -54,7 +49,7 @@ async def revoke_key(key_id: Annotated[int, Path(ge=1, le=2**53)], caller: Calli
 
 @router.get("/me")
 async def me(caller: Calling) -> UserAnswer:
-    """Whom this key acts for."""
+    """The user that this key belongs to."""
     accounts = caller.context.accounts
     user = await accounts.get_user(caller.who, caller.who.user_id)
     return user_answer(user, accounts.quota_of(user))
@@ -83,7 +78,7 @@ async def get_user(user_id: UserIdHere, caller: Calling) -> UserAnswer:
 
 @router.patch("/users/{user_id}")
 async def change_user(body: ChangeUser, user_id: UserIdHere, caller: Calling) -> UserAnswer:
-    """Change the role or the quota, or lock the user out. What is not named stays."""
+    """Change the role or the quota, or disable the user. Omitted fields are not changed."""
     accounts = caller.context.accounts
     user = await accounts.change_user(caller.who, user_id, body)
     return user_answer(user, accounts.quota_of(user))

@@ -1,4 +1,4 @@
-"""The add-ons of this server: large programs that its local sandboxes see."""
+"""The server's add-ons: large programs that its local sandboxes share."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 
-from paddock.api.auth import Authenticated, Calling, GuardedRoute
-from paddock.api.openapi import failures, operation_id
+from paddock.api.auth import Authenticated, Calling
+from paddock.api.openapi import failures, guarded_router
 from paddock.api.sse import EVENTS, EventStream, ServerSentEvent
 from paddock.models import AddonAnswer, AddonList, InstallAddon, Success
 from paddock.server.addon_installs import AddonInstallation
 
-router = APIRouter(
-    tags=["addons"],
-    route_class=GuardedRoute,
-    responses=failures(404, 409, 501),
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("addons", responses=failures(404, 409, 501))
 
 NameHere = Annotated[str, Path(max_length=80, examples=["browser"])]
 _STREAMED: dict[int | str, dict[str, Any]] = {
@@ -32,21 +27,22 @@ _STREAMED: dict[int | str, dict[str, Any]] = {
 
 @router.get("/addons")
 async def list_addons(caller: Calling) -> AddonList:
-    """Every add-on that there is, whether it is installed, and how far an installation has come."""
+    """All add-ons, whether they are installed, and the progress of running installations."""
     return AddonList(addons=await caller.context.addons.every())
 
 
 @router.get("/addons/{name}")
 async def get_addon(name: NameHere, caller: Calling) -> AddonAnswer:
-    """`progress` while this server installs it; `problem` if that failed."""
+    """`progress` is set during an installation; `problem` if the last one failed."""
     return await caller.context.addons.get(name)
 
 
 @router.post("/addons/{name}/install", response_model=AddonAnswer, responses=_STREAMED)
 async def install_addon(body: InstallAddon, name: NameHere, request: Request, caller: Calling) -> Response:
-    """Begin to install it, or its newest version; for admins. Answered at once: see `progress`, or ask for `stream`.
+    """Start installing an add-on, or its newest version; for admins. Returns at once: see `progress`, or request
+    `stream`.
 
-    It goes on when the caller leaves; asking again while it is at work joins it.
+    The installation continues if the caller disconnects; another request during it follows the same installation.
     """
     installation = caller.context.addons.install(caller.who, name, body)
     if body.stream or request.headers.get("accept", "").startswith("text/event-stream"):
@@ -57,7 +53,7 @@ async def install_addon(body: InstallAddon, name: NameHere, request: Request, ca
 
 @router.delete("/addons/{name}")
 async def remove_addon(name: NameHere, caller: Calling) -> Success:
-    """For admins. What sandboxes run of it at this moment may break."""
+    """For admins. Programs of the add-on that are running in sandboxes may fail."""
     await caller.context.addons.remove(caller.who, name)
     return Success(message=f"The add-on {name} is removed.")
 

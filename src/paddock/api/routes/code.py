@@ -1,4 +1,4 @@
-"""Running code, and the contexts that it runs in."""
+"""Running code, and its stateful contexts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 
-from paddock.api.auth import Calling, GuardedRoute
-from paddock.api.disconnects import unless_left
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.auth import Calling
+from paddock.api.disconnects import until_disconnect
+from paddock.api.openapi import guarded_router
 from paddock.api.params import SandboxIdHere
 from paddock.api.sse import EVENTS, READY, EventStream, ServerSentEvent
 from paddock.errors import CodeContextNotFound
@@ -27,16 +27,8 @@ from paddock.models import (
 from paddock.models.code import is_context_id
 from paddock.runtime.code import CodeOutput, CodeStarted, CodeTimedOut, Happening
 
-router = APIRouter(
-    tags=["code"], route_class=GuardedRoute, responses=ON_A_SANDBOX, generate_unique_id_function=operation_id
-)
-contexts = APIRouter(
-    prefix="/sandboxes/{sandbox_id}/code-contexts",
-    tags=["code"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("code")
+contexts = guarded_router("code", "/sandboxes/{sandbox_id}/code-contexts")
 
 _STREAMED: dict[int | str, dict[str, Any]] = {
     200: {
@@ -49,28 +41,29 @@ ContextIdHere = Annotated[str, Path(examples=["5c1d7a52-6f9e-4e0f-9d52-0f8f2a1f7
 
 @router.post("/sandboxes/run-code", response_model=CodeResult, responses=_STREAMED)
 async def run_code(body: RunCode, request: Request, caller: Calling) -> Response:
-    """Run code in a context that remembers what earlier code defined. Code that fails is an answer: see `error`.
+    """Run code in a context that keeps earlier definitions. Failing code is an answer: see `error`.
 
-    Without a `context_id` it runs in the default context of its `language`. One execution at a time runs in a context;
-    others wait. After `timeout` (default: as for commands) the code is interrupted and the answer has what there was
-    until then; so it is when the caller leaves. Ask for `stream` (or `Accept: text/event-stream`) to get it as it goes.
+    Without a `context_id` it runs in the default context of its `language`. A context runs one execution at a time;
+    others wait. After `timeout` (default: as for commands), or when the caller disconnects, the code is interrupted,
+    and the answer has its output so far. Request `stream` (or `Accept: text/event-stream`) to receive output while it
+    runs.
     """
     code = caller.context.code
     if body.stream or request.headers.get("accept", "").startswith("text/event-stream"):
         return await EventStream.open(_events(code.stream(caller.who, body)), request)
-    result = await unless_left(request, code.run(caller.who, body))
+    result = await until_disconnect(request, code.run(caller.who, body))
     return Response(result.model_dump_json(), media_type="application/json")
 
 
 @contexts.get("")
 async def list_code_contexts(sandbox_id: SandboxIdHere, caller: Calling) -> CodeContextList:
-    """In the order in which they were made, the default ones first."""
+    """In order of creation, the default contexts first."""
     return CodeContextList(contexts=await caller.context.code.contexts(caller.who, sandbox_id))
 
 
 @contexts.post("")
 async def create_code_context(body: CreateCodeContext, sandbox_id: SandboxIdHere, caller: Calling) -> CodeContext:
-    """A context of its own: its variables, its directory, its turn to run."""
+    """Create a context with its own variables, directory and execution queue."""
     return await caller.context.code.create_context(caller.who, sandbox_id, body)
 
 
@@ -82,7 +75,7 @@ async def delete_code_context(sandbox_id: SandboxIdHere, context_id: ContextIdHe
 
 @contexts.post("/{context_id}/restart")
 async def restart_code_context(sandbox_id: SandboxIdHere, context_id: ContextIdHere, caller: Calling) -> Success:
-    """Forget everything that code defined in it. What runs in it ends."""
+    """Delete all definitions of the context. Running code ends."""
     await caller.context.code.restart_context(caller.who, sandbox_id, _checked(context_id))
     return Success()
 

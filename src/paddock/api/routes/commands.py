@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
-from paddock.api.auth import Authenticated, Calling, GuardedRoute
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.auth import Authenticated, Calling
+from paddock.api.openapi import guarded_router
 from paddock.api.params import IdempotencyKey
 from paddock.api.process_events import process_events
 from paddock.api.sse import EVENTS, EventStream
 from paddock.models import CommandResult, RunCommand
 
-router = APIRouter(
-    tags=["commands"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("commands")
 
 _STREAMED: dict[int | str, dict[str, Any]] = {
     200: {
@@ -32,11 +27,11 @@ _STREAMED: dict[int | str, dict[str, Any]] = {
 async def run_command(
     body: RunCommand, request: Request, caller: Calling, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Run a command in a shell. One that fails is an answer: see `exit_code`.
+    """Run a command in a shell. A failing command is an answer: see `exit_code`.
 
-    After the soft `timeout` the answer is `running`, and the command goes on; read on by `process_id` and offset.
-    Ask for `stream` (or `Accept: text/event-stream`) to get the output as it comes; then there is no soft timeout
-    unless one is given. A caller who leaves does not end the command.
+    After the soft `timeout` the answer is `running` and the command continues; read on by `process_id` and offset.
+    Request `stream` (or `Accept: text/event-stream`) to receive output while it runs; then there is no soft timeout
+    unless one is given. The command continues if the caller disconnects.
     """
     if not body.background and (body.stream or wants_events(request)):
         events = process_events(caller.context.commands.stream_run(caller.who, body, idempotency_key), announce=True)
@@ -45,9 +40,9 @@ async def run_command(
 
 
 async def answer_command(body: RunCommand, caller: Authenticated, idempotency_key: str | None) -> Response:
-    """Its result, when it has ended or the soft timeout has passed."""
+    """The result when the command has ended, or at the soft timeout."""
     result = await caller.context.commands.run(caller.who, body, idempotency_key, caller.holding)
-    # Written out here: it is of the declared model already, and checking that again costs as much as writing it.
+    # Serialized here: FastAPI would validate the model again, which costs as much as serializing it.
     return Response(result.model_dump_json(), media_type="application/json")
 
 

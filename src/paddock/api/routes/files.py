@@ -1,4 +1,4 @@
-"""Files: small ones as JSON, all of them as streams."""
+"""Files: small ones as JSON, any size as streams."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from paddock import base64_slices, errors
-from paddock.api.auth import Authenticated, Calling, GuardedRoute
-from paddock.api.download import Download, span_of
-from paddock.api.file_content import FileContentAnswer
-from paddock.api.large_answers import json_items
-from paddock.api.openapi import ON_A_SANDBOX, failures, operation_id
+from paddock.api.auth import Authenticated, Calling
+from paddock.api.download import Download, Upload, span_of
+from paddock.api.file_content import FileContentAnswer, json_items
+from paddock.api.openapi import failures, guarded_router
 from paddock.api.params import PathQuery, SandboxIdHere, UserQuery
 from paddock.api.shapes import file_answer
 from paddock.api.sse import EVENTS, READY, EventStream, ServerSentEvent
-from paddock.api.upload import Upload
 from paddock.machine.base import DEFAULT_USER
 from paddock.models import (
     FileAnswer,
@@ -32,19 +30,8 @@ from paddock.models import (
     WriteFile,
 )
 
-by_body = APIRouter(
-    tags=["files"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
-router = APIRouter(
-    prefix="/sandboxes/{sandbox_id}/files",
-    tags=["files"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+by_body = guarded_router("files")
+router = guarded_router("files", "/sandboxes/{sandbox_id}/files")
 
 _BYTES: dict[str, Any] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
 _DOWNLOAD: dict[int | str, dict[str, Any]] = {
@@ -64,11 +51,11 @@ _CHANGES: dict[int | str, dict[str, Any]] = {
 
 @by_body.post("/sandboxes/write-file")
 async def write_file(body: WriteFile, caller: Calling) -> FileWritten:
-    """Create or replace a file and its missing parents."""
+    """Create or replace a file, and create missing parent directories."""
     if body.encoding == "base64":
         try:
             data = await base64_slices.decode(body.content)
-        except ValueError:  # also what is not ASCII, which is not a binascii.Error
+        except ValueError:  # also raised for non-ASCII text, which is not a binascii.Error
             raise errors.Invalid("content is not valid base64.") from None
     else:
         data = body.content.encode()
@@ -78,7 +65,7 @@ async def write_file(body: WriteFile, caller: Calling) -> FileWritten:
 
 @by_body.post("/sandboxes/read-file", response_model=FileContent)
 async def read_file(body: ReadFile, caller: Calling) -> Response:
-    """A whole file as text, or as base64 with `encoding`."""
+    """Read a whole file as text, or as base64 with `encoding`."""
     files, user = caller.context.files, _user(body)
     data = await files.read_all(caller.who, body.sandbox_id, body.path, caller.holding, user=user)
     try:
@@ -94,7 +81,7 @@ async def read_file(body: ReadFile, caller: Calling) -> Response:
 async def download_file(
     request: Request, sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling, user: UserQuery = DEFAULT_USER
 ) -> Response:
-    """The file's bytes, streamed; `Range` asks for a part."""
+    """Stream the file's bytes; `Range` requests a part."""
     files = caller.context.files
     info = await files.stat(caller.who, sandbox_id, path, follow=True, user=user)
     span = span_of(info, request.headers)
@@ -106,7 +93,7 @@ async def download_file(
 async def check_file(
     request: Request, sandbox_id: SandboxIdHere, path: PathQuery, caller: Calling, user: UserQuery = DEFAULT_USER
 ) -> Response:
-    """What a download would say about the file, without its bytes."""
+    """The headers of a download, without the content."""
     info = await caller.context.files.stat(caller.who, sandbox_id, path, follow=True, user=user)
     return Download(info, span_of(info, request.headers), None)
 
@@ -120,7 +107,7 @@ async def upload_file(
     mode: Annotated[str | None, Query(pattern=r"^[0-7]{3,4}$", description="Octal.", examples=["0644"])] = None,
     user: UserQuery = DEFAULT_USER,
 ) -> FileWritten:
-    """Create or replace a file and its missing parents from the raw body, of any size."""
+    """Create or replace a file, and missing parent directories, from the raw body of any size."""
     bits = None if mode is None else int(mode, 8)
     body = Upload(request.scope, request.stream())
     info = await caller.context.files.write(caller.who, sandbox_id, path, body, bits, user=user)
@@ -135,7 +122,7 @@ async def delete_file(
     recursive: bool = False,
     user: UserQuery = DEFAULT_USER,
 ) -> Success:
-    """Remove a file, an empty directory, or with `recursive` a full one."""
+    """Delete a file, an empty directory, or with `recursive` a non-empty one."""
     await caller.context.files.remove(caller.who, sandbox_id, path, recursive, user=user)
     return Success(message=f"Removed {path}.")
 
@@ -148,7 +135,7 @@ async def list_files(
     depth: Annotated[int, Query(ge=1, le=32)] = 1,
     user: UserQuery = DEFAULT_USER,
 ) -> Response:
-    """What is below a directory, sorted by path."""
+    """List the entries below a directory, sorted by path."""
     async with caller.context.listings.turn(caller.who.user_id):
         entries = await caller.context.files.list_directory(caller.who, sandbox_id, path, depth, user=user)
         items = await json_items(entries, lambda info: file_answer(info).model_dump(mode="json"), caller.holding)
@@ -171,7 +158,7 @@ async def move_file(body: MovePath, sandbox_id: SandboxIdHere, caller: Calling) 
 
 @router.post("/mkdir")
 async def make_directory(body: MakeDirectory, sandbox_id: SandboxIdHere, caller: Calling) -> FileAnswer:
-    """With missing parents; one that is there already is fine."""
+    """Create a directory and its missing parents. Succeeds if it exists."""
     return file_answer(await caller.context.files.make_directory(caller.who, sandbox_id, body.path, user=_user(body)))
 
 
@@ -184,7 +171,7 @@ async def watch_files(
     recursive: bool = False,
     user: UserQuery = DEFAULT_USER,
 ) -> Response:
-    """Changes below a directory as they happen; nothing is missed from the moment the headers come."""
+    """Stream changes below a directory; every change after the response headers is reported."""
     return await EventStream.open(_changes(caller, sandbox_id, path, recursive, user), request)
 
 

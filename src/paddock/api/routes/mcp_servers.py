@@ -1,45 +1,39 @@
-"""The user's own MCP servers, whose tools stand among the sandbox's."""
+"""The user's own MCP servers, whose tools are added to the sandbox's."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
-from paddock.api.auth import Calling, GuardedRoute
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.auth import Calling
+from paddock.api.openapi import guarded_router
 from paddock.api.params import SandboxIdHere
 from paddock.mcp.relay.definitions import masked
 from paddock.models import McpDocument, McpServer, McpServerAnswer, McpServerList, Success
 from paddock.models.mcp import McpServerName
 from paddock.runtime.mcp_servers import McpServersView, McpServerView
 
-router = APIRouter(
-    prefix="/sandboxes/{sandbox_id}/mcp-servers",
-    tags=["tools"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("tools", "/sandboxes/{sandbox_id}/mcp-servers")
 
 NameHere = Annotated[McpServerName, Path()]
 
 
 @router.get("")
 async def list_mcp_servers(sandbox_id: SandboxIdHere, caller: Calling) -> McpServerList:
-    """Those that were registered, and those of `/workspace/.mcp.json`. Wakes nobody, and starts nothing."""
+    """The registered servers, and those of `/workspace/.mcp.json`. Does not resume the sandbox or start a server."""
     return _list(await caller.context.mcp_servers.list(caller.who, sandbox_id))
 
 
 @router.put("")
 async def put_mcp_servers(body: McpDocument, sandbox_id: SandboxIdHere, caller: Calling) -> McpServerList:
-    """Register every server of an `.mcp.json`-shaped document. Others that were registered before stay."""
+    """Add or change all servers of an `.mcp.json`-shaped document. Other registered servers are not changed."""
     return _list(await caller.context.mcp_servers.put(caller.who, sandbox_id, body.servers))
 
 
 @router.delete("")
 async def delete_mcp_servers(sandbox_id: SandboxIdHere, caller: Calling) -> Success:
-    """Remove all that were registered, and end those that run."""
+    """Remove all registered servers, and stop those that run."""
     await caller.context.mcp_servers.remove(caller.who, sandbox_id)
     return Success()
 
@@ -53,14 +47,14 @@ async def get_mcp_server(sandbox_id: SandboxIdHere, name: NameHere, caller: Call
 async def put_mcp_server(
     body: McpServer, sandbox_id: SandboxIdHere, name: NameHere, caller: Calling
 ) -> McpServerAnswer:
-    """Register a server, or change one. In a sandbox that runs it is started at once."""
+    """Add or change a server. If the sandbox is running, it is started at once."""
     overview = await caller.context.mcp_servers.put(caller.who, sandbox_id, {name: body})
     return _answer(next(each for each in overview.servers if each.name == name))
 
 
 @router.delete("/{name}")
 async def delete_mcp_server(sandbox_id: SandboxIdHere, name: NameHere, caller: Calling) -> Success:
-    """And end it, if it runs."""
+    """Remove a server, and stop it if it runs."""
     await caller.context.mcp_servers.remove(caller.who, sandbox_id, name)
     return Success()
 

@@ -1,27 +1,19 @@
-"""Ports: links and tickets for those who have no key."""
+"""Links and tickets, which give access to a port without an API key."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
-from paddock.api.auth import Calling, GuardedRoute
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.auth import Calling
+from paddock.api.openapi import guarded_router
 from paddock.api.params import SandboxIdHere
 from paddock.clock import iso
 from paddock.models import CreateLink, CreateTicket, LinkAnswer, TicketAnswer
 
-router = APIRouter(
-    prefix="/sandboxes/{sandbox_id}",
-    tags=["ports"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("ports", "/sandboxes/{sandbox_id}")
 
 
 @router.post("/links")
 async def create_link(body: CreateLink, sandbox_id: SandboxIdHere, caller: Calling) -> LinkAnswer:
-    """A URL that opens one port for whoever has it, until it expires. It cannot be taken back before that."""
+    """A URL that gives access to one port until it expires. It cannot be revoked."""
     link = await caller.context.port_links.link(caller.who, sandbox_id, body.port, body.ttl)
     return LinkAnswer(
         sandbox_id=sandbox_id, port=body.port, url=link.url, path=link.path, expires_at=iso(link.expires_at)
@@ -30,8 +22,8 @@ async def create_link(body: CreateLink, sandbox_id: SandboxIdHere, caller: Calli
 
 @router.post("/tickets")
 async def create_ticket(body: CreateTicket, sandbox_id: SandboxIdHere, caller: Calling) -> TicketAnswer:
-    """Good once, within a minute: for a port, or without one for a WebSocket of this API, where browsers cannot send a
-    key."""
+    """A single-use ticket, valid for one minute: for a port, or without a port for a WebSocket of this API, because
+    browsers cannot send a key with it."""
     ticket = await caller.context.port_links.ticket(caller.who, sandbox_id, body.port)
     return TicketAnswer(
         sandbox_id=sandbox_id,

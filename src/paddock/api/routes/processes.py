@@ -1,14 +1,14 @@
-"""Processes: start, look at, read on, write to, signal, wait for."""
+"""Processes: start, list, read output, write input, signal, wait."""
 
 from __future__ import annotations
 
 import base64
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
-from paddock.api.auth import Calling, GuardedRoute
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.auth import Calling
+from paddock.api.openapi import guarded_router
 from paddock.api.params import Offset, ProcessIdHere, SandboxIdHere, WaitQuery
 from paddock.api.process_events import LastPosition, position, process_events
 from paddock.api.shapes import output_answer, process_answer
@@ -23,13 +23,7 @@ from paddock.models import (
     WriteStdin,
 )
 
-router = APIRouter(
-    prefix="/sandboxes/{sandbox_id}/processes",
-    tags=["processes"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("processes", "/sandboxes/{sandbox_id}/processes")
 
 _EVENTS: dict[int | str, dict[str, Any]] = {
     200: {"description": "Events `output`… and at last `exit`.", "content": EVENTS}
@@ -38,14 +32,14 @@ _EVENTS: dict[int | str, dict[str, Any]] = {
 
 @router.get("")
 async def list_processes(sandbox_id: SandboxIdHere, caller: Calling) -> ProcessList:
-    """Every process that is remembered, also those that ended; oldest first."""
+    """All known processes, including ended ones; oldest first."""
     found = await caller.context.commands.list_processes(caller.who, sandbox_id)
     return ProcessList(processes=[process_answer(info) for info in found])
 
 
 @router.post("")
 async def start_process(body: StartProcess, sandbox_id: SandboxIdHere, caller: Calling) -> ProcessAnswer:
-    """Start `command` (by a shell) or `argv` (as it is), and do not wait for it."""
+    """Start `command` (run by a shell) or `argv` (run directly) without waiting for it."""
     return process_answer(await caller.context.commands.start(caller.who, sandbox_id, body))
 
 
@@ -64,7 +58,7 @@ async def read_output(
     wait: WaitQuery = 0,
     limit: Annotated[int | None, Query(ge=1, le=1 << 26, description="Bytes of each stream.")] = None,
 ) -> ProcessOutput:
-    """Output from these offsets on; with `wait`, up to so many seconds for something to come."""
+    """Output from these offsets; with `wait`, waits up to that many seconds for new output."""
     output = await caller.context.commands.output(
         caller.who,
         sandbox_id,
@@ -87,7 +81,7 @@ async def stream_process(
     stderr_offset: Offset = 0,
     last_event_id: LastPosition = None,
 ) -> Response:
-    """Follow a process from these offsets on; `Last-Event-ID` wins over them."""
+    """Follow a process from these offsets; `Last-Event-ID` takes precedence over them."""
     stdout_offset, stderr_offset = position(last_event_id, stdout_offset, stderr_offset)
     items = caller.context.commands.follow(
         caller.who, sandbox_id, process_id, stdout_offset=stdout_offset, stderr_offset=stderr_offset
@@ -109,7 +103,7 @@ async def write_stdin(
 async def send_signal(
     body: SendSignal, sandbox_id: SandboxIdHere, process_id: ProcessIdHere, caller: Calling
 ) -> Success:
-    """To the whole process group."""
+    """Signal the whole process group."""
     await caller.context.commands.signal(caller.who, sandbox_id, process_id, body.signal)
     return Success()
 
@@ -118,5 +112,5 @@ async def send_signal(
 async def wait_process(
     sandbox_id: SandboxIdHere, process_id: ProcessIdHere, caller: Calling, timeout: WaitQuery | None = None
 ) -> ProcessAnswer:
-    """The process as it ended, or as it is after `timeout` seconds."""
+    """The process when it has ended, or its state after `timeout` seconds."""
     return process_answer(await caller.context.commands.wait(caller.who, sandbox_id, process_id, timeout))

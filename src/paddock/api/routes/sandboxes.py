@@ -1,13 +1,13 @@
-"""Sandboxes: make, find, put to sleep, end."""
+"""Sandboxes: create, list, pause, resume, delete."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
-from paddock.api.auth import Authenticated, Calling, GuardedRoute
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.auth import Authenticated, Calling
+from paddock.api.openapi import guarded_router
 from paddock.api.params import IdempotencyKey, Limit, SandboxIdHere
 from paddock.api.shapes import created_answer, describe, sandbox_answer, sandbox_page
 from paddock.models import (
@@ -27,26 +27,16 @@ from paddock.models import (
     UserId,
 )
 
-router = APIRouter(
-    tags=["sandboxes"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
-by_path = APIRouter(
-    tags=["sandboxes"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("sandboxes")
+by_path = guarded_router("sandboxes")
 
 
 @router.post("/sandboxes/create", response_model=CreatedSandbox)
 async def create_sandbox(body: CreateSandbox, caller: Calling, idempotency_key: IdempotencyKey = None) -> Response:
-    """Make a sandbox and answer when it runs. With an `Idempotency-Key` a retry answers with the first one.
+    """Create a sandbox, and answer when it runs. A retry with the same `Idempotency-Key` returns the first answer.
 
-    With a `command`, answer when that has ended too, or its soft timeout has passed. One that fails is an answer. One
-    that cannot even be started is an error, whose details name the sandbox: it runs.
+    With a `command`, answers when the command has ended or its soft timeout has passed. A failing command is an answer;
+    a command that cannot be started is an error whose details contain the id of the running sandbox.
     """
     context, command = caller.context, None
     seen = await context.controller.create(caller.who, body, idempotency_key)
@@ -54,21 +44,21 @@ async def create_sandbox(body: CreateSandbox, caller: Calling, idempotency_key: 
         await context.mcp_servers.begin(caller.who, seen.sandbox.sandbox_id)
     if body.command is not None:
         command = await context.commands.run_first(caller.who, seen, body.command, body.command_timeout, caller.holding)
-    # Written out here: it is of the declared model already, and checking that again costs as much as writing it.
+    # Serialized here: FastAPI would validate the model again, which costs as much as serializing it.
     answer = created_answer(seen, context, command)
     return Response(answer.model_dump_json(), media_type="application/json")
 
 
 @router.post("/sandboxes/connect")
 async def connect_sandbox(body: ConnectSandbox, caller: Calling) -> SandboxAnswer:
-    """Wake it if it is paused, and push its deadline out."""
+    """Resume the sandbox if it is paused, and extend its deadline."""
     seen = await caller.context.controller.connect(caller.who, body.sandbox_id, body.timeout)
     return sandbox_answer(seen, caller.context, "The sandbox is running.")
 
 
 @router.post("/sandboxes/pause")
 async def pause_sandbox(body: SandboxRef, caller: Calling) -> SandboxAnswer:
-    """Put it to sleep; whatever is done with it next wakes it."""
+    """Pause the sandbox; its next use resumes it."""
     seen = await caller.context.controller.pause(caller.who, body.sandbox_id)
     return sandbox_answer(seen, caller.context, "The sandbox is paused.")
 
@@ -81,14 +71,14 @@ async def resume_sandbox(body: SandboxRef, caller: Calling) -> SandboxAnswer:
 
 @router.post("/sandboxes/timeout")
 async def set_timeout(body: SetTimeout, caller: Calling) -> SandboxAnswer:
-    """Strike after so many idle seconds, counted from now. Remembered through connect, pause and restart."""
+    """Set the idle timeout in seconds, counted from now. It stays in effect after connect, pause and restart."""
     seen = await caller.context.controller.set_timeout(caller.who, body.sandbox_id, body.timeout, body.action)
     return sandbox_answer(seen, caller.context, f"The timeout is {body.timeout} seconds.")
 
 
 @router.post("/sandboxes/expose-port")
 async def expose_port(body: ExposePort, caller: Calling) -> PortUrl:
-    """A URL at which a browser reaches this port of the sandbox: good for a day, or for ever where ports are public."""
+    """A URL of this port for a browser: valid for one day, or without limit if ports are public."""
     async with caller.context.controller.use(caller.who, body.sandbox_id) as use:
         await use.record(event=("port.exposed", {"port": body.port}))
         url = caller.context.port_links.exposed_url(use.sandbox, body.port)
@@ -98,7 +88,7 @@ async def expose_port(body: ExposePort, caller: Calling) -> PortUrl:
 
 @router.post("/sandboxes/delete")
 async def delete_sandbox(body: SandboxRef, caller: Calling) -> Success:
-    """End it now, with everything in it."""
+    """Delete the sandbox and everything in it, now."""
     return await _delete(caller, body.sandbox_id)
 
 
@@ -118,7 +108,7 @@ async def list_sandboxes(
         bool, Query(description="Only those of the machine, or vendor, of the server that is asked.")
     ] = False,
 ) -> SandboxPage:
-    """Newest first, a page at a time; deleted ones only where `status=deleted` asks for them."""
+    """Newest first, in pages; deleted ones only with `status=deleted`."""
     page = await caller.context.controller.list(
         caller.who, user_id=user_id, states=status, cursor=cursor, limit=limit, here=here
     )

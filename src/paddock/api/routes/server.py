@@ -1,4 +1,4 @@
-"""The server itself: is it well, and where to begin. No key is asked for here."""
+"""The server itself: health, start page, templates."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from paddock import __version__
-from paddock.api.openapi import failures, operation_id
-from paddock.models import Health, PoolStock
+from paddock.api.auth import Calling
+from paddock.api.openapi import failures, guarded_router, operation_id
+from paddock.models import Health, PoolStock, TemplateInfo, TemplateList
 from paddock.server.context import ServerContext
 
 router = APIRouter(tags=["server"], generate_unique_id_function=operation_id)
+templates = guarded_router("server", responses=failures())
 
 _HEALTH: dict[int | str, dict[str, Any]] = {
     **{status: failures()[status] for status in (400, 405)},
@@ -25,7 +27,7 @@ _READY: dict[int | str, dict[str, Any]] = {
 
 @router.get("/health", responses=_HEALTH)
 async def health(request: Request, response: Response) -> Health:
-    """200 and `ok`, or 503 and `degraded`. The same shape either way."""
+    """200 with `ok`, or 503 with `degraded`, in the same format."""
     return await _health(request, response)
 
 
@@ -37,7 +39,7 @@ async def check_health(request: Request, response: Response) -> Response:
 
 @router.get("/ready", responses=_READY)
 async def ready(request: Request, response: Response) -> Health:
-    """200 where sandboxes can be made; 503 where `/health` is not well, or the disk has no room for new ones."""
+    """200 if sandboxes can be created; 503 if `/health` is degraded, or the disk has no space for new ones."""
     found = await _health(request, response)
     if found.disk != "ok":
         response.status_code = 503
@@ -65,4 +67,17 @@ async def _health(request: Request, response: Response) -> Health:
         database_log_bytes=context.store.log_bytes,
         loop_stalls=context.watchdog.count,
         pool=None if stock is None else PoolStock(ready=stock.ready, wanted=stock.wanted),
+    )
+
+
+@templates.get("/templates")
+async def list_templates(caller: Calling) -> TemplateList:
+    """The templates of all providers of this server that respond; for `docker` these are images."""
+    found = await caller.context.controller.templates_by_provider()
+    return TemplateList(
+        templates=[
+            TemplateInfo(template_id=name, provider=provider, default=number == 0)
+            for provider, names in found.items()
+            for number, name in enumerate(names)
+        ]
     )

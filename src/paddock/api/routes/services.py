@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
-from paddock.api.auth import Calling, GuardedRoute
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.auth import Calling
+from paddock.api.openapi import guarded_router
 from paddock.api.params import SandboxIdHere
 from paddock.models import PutService, ServiceAnswer, ServiceList, Success
 from paddock.models.services import ServiceName
 from paddock.runtime.services import ServiceView
 
-router = APIRouter(
-    prefix="/sandboxes/{sandbox_id}/services",
-    tags=["services"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("services", "/sandboxes/{sandbox_id}/services")
 
 NameHere = Annotated[ServiceName, Path()]
 
 
 @router.get("")
 async def list_services(sandbox_id: SandboxIdHere, caller: Calling) -> ServiceList:
-    """Those that were registered. Wakes nobody."""
+    """The registered services. Does not resume the sandbox."""
     found = await caller.context.services.list(caller.who, sandbox_id)
     return ServiceList(services=[_answer(each) for each in found])
 
@@ -38,16 +32,16 @@ async def get_service(sandbox_id: SandboxIdHere, name: NameHere, caller: Calling
 
 @router.put("/{name}")
 async def put_service(body: PutService, sandbox_id: SandboxIdHere, name: NameHere, caller: Calling) -> ServiceAnswer:
-    """Register a service, or change one. It starts with the first connection to its port; that connection is served.
+    """Add or change a service. It is started by the first connection to its port, which then waits until it is ready.
 
-    One that runs while its command, environment, directory, user or port are changed is ended.
+    A running service is stopped if its command, environment, directory, user or port changes.
     """
     return _answer(await caller.context.services.put(caller.who, sandbox_id, name, body))
 
 
 @router.delete("/{name}")
 async def delete_service(sandbox_id: SandboxIdHere, name: NameHere, caller: Calling) -> Success:
-    """And end it, if it runs."""
+    """Remove a service, and stop it if it runs."""
     await caller.context.services.remove(caller.who, sandbox_id, name)
     return Success()
 

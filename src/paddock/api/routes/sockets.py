@@ -1,4 +1,4 @@
-"""WebSockets: one process with both its directions, and a terminal. Leaving does not end what runs."""
+"""WebSockets of a process (input and output) and of a terminal. Disconnecting does not end the process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from paddock.api.frames import (
     read_frame,
 )
 from paddock.api.params import Offset, check_process_id
-from paddock.api.sockets import converse
+from paddock.api.sockets import run_both
 from paddock.machine.base import ProcessInfo
 from paddock.models import Command, SandboxPath, StartProcess, Terminal, UserName
 from paddock.runtime.attachment import ProcessAttachment
@@ -42,7 +42,7 @@ async def process_socket(
     stdout_offset: Offset = 0,
     stderr_offset: Offset = 0,
 ) -> None:
-    """Output as frames from these offsets on; input, signals and sizes as frames the other way."""
+    """Output frames from these offsets; the client sends input, signals and sizes as frames."""
     _check_sandbox_id(sandbox_id)
     check_process_id(process_id)
 
@@ -56,7 +56,7 @@ async def process_socket(
 
     async with caller.context.commands.attach(caller.who, sandbox_id, process_id) as attachment:
         await websocket.accept()
-        await converse(outgoing(attachment), _incoming(websocket, attachment))
+        await run_both(outgoing(attachment), _incoming(websocket, attachment))
     await _close(websocket)
 
 
@@ -73,7 +73,7 @@ async def terminal_socket(
     process_id: str | None = None,
     offset: Offset = 0,
 ) -> None:
-    """A shell on a PTY: binary frames are its bytes. `process_id` goes back to one that was left, from `offset` on."""
+    """A shell on a PTY: binary frames are its bytes. `process_id` attaches to a running one, from `offset`."""
     _check_sandbox_id(sandbox_id)
     if process_id is None:
         shell = StartProcess(
@@ -100,19 +100,19 @@ async def terminal_socket(
     async with caller.context.commands.attach(caller.who, sandbox_id, process_id) as attachment:
         await websocket.accept()
         await websocket.send_json({"type": "ready", "process_id": process_id})
-        await converse(outgoing(attachment), _incoming(websocket, attachment))
+        await run_both(outgoing(attachment), _incoming(websocket, attachment))
     await _close(websocket)
 
 
 async def _incoming(websocket: WebSocket, attachment: ProcessAttachment) -> None:
-    """What the client says, until it leaves."""
+    """The client's messages until it disconnects."""
     while (message := await websocket.receive())["type"] != "websocket.disconnect":
         try:
             await _act(message, attachment)
         except errors.Invalid:
             raise
         except errors.PaddockError as error:
-            # Such as input for a process that has just ended: its exit frame is on the way.
+            # For example input for a process that has just ended: its exit frame follows.
             await websocket.send_json(error_frame(error))
 
 

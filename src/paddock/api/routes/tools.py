@@ -1,33 +1,27 @@
-"""The catalogue of tools, and calls of them."""
+"""The tool catalogue, and tool calls."""
 
 from __future__ import annotations
 
 import base64
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 
-from paddock.api.auth import Calling, GuardedRoute
-from paddock.api.disconnects import unless_left
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.auth import Calling
+from paddock.api.disconnects import until_disconnect
+from paddock.api.openapi import guarded_router
 from paddock.api.params import SandboxIdHere
 from paddock.models import CallTool, ToolInfo, ToolList, ToolPicture, ToolResult
 from paddock.tools.tool import Tool
 
-router = APIRouter(
-    prefix="/sandboxes/{sandbox_id}/tools",
-    tags=["tools"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("tools", "/sandboxes/{sandbox_id}/tools")
 
 ToolHere = Annotated[str, Path(max_length=200, examples=["read_file"])]
 
 
 @router.get("")
 async def list_tools(sandbox_id: SandboxIdHere, caller: Calling) -> ToolList:
-    """What an agent can do in this sandbox, with the schemas of arguments and results. The same tools as over MCP."""
+    """The tools of this sandbox, with the schemas of arguments and results. The same tools as over MCP."""
     tools = await caller.context.tools.list(caller.who, sandbox_id)
     return ToolList(tools=[_info(tool) for tool in tools])
 
@@ -36,9 +30,9 @@ async def list_tools(sandbox_id: SandboxIdHere, caller: Calling) -> ToolList:
 async def call_tool(
     body: CallTool, request: Request, sandbox_id: SandboxIdHere, tool: ToolHere, caller: Calling
 ) -> Response:
-    """Call one tool and answer at its end. A tool that fails is an answer: see `failed`."""
+    """Call one tool and answer when it has ended. A failing tool is an answer: see `failed`."""
     called = caller.context.tools.call(caller.who, sandbox_id, tool, body.arguments)
-    outcome = await unless_left(request, called)
+    outcome = await until_disconnect(request, called)
     result = ToolResult(
         sandbox_id=sandbox_id,
         tool=tool,

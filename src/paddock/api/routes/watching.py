@@ -1,26 +1,21 @@
-"""Watching: events, usage, metrics."""
+"""Events, usage and metrics."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 
 from paddock import errors
-from paddock.api.auth import Authenticated, Calling, GuardedRoute
-from paddock.api.openapi import ON_A_SANDBOX, operation_id
+from paddock.api.auth import Authenticated, Calling
+from paddock.api.openapi import guarded_router
 from paddock.api.params import Day, Limit, SandboxIdHere
 from paddock.api.shapes import event_answer, metrics_answer, usage_answer
 from paddock.api.sse import EVENTS, READY, EventStream, ServerSentEvent
 from paddock.models import EventPage, MetricsAnswer, UsageAnswer, UserId
 
-router = APIRouter(
-    tags=["watching"],
-    route_class=GuardedRoute,
-    responses=ON_A_SANDBOX,
-    generate_unique_id_function=operation_id,
-)
+router = guarded_router("watching")
 
 After = Annotated[int, Query(ge=0, le=2**53, description="The `seq` of the last event seen.")]
 LastEvent = Annotated[
@@ -34,7 +29,7 @@ _EVENTS: dict[int | str, dict[str, Any]] = {
 
 @router.get("/sandboxes/{sandbox_id}/events")
 async def list_events(sandbox_id: SandboxIdHere, caller: Calling, after: After = 0, limit: Limit = 100) -> EventPage:
-    """What happened to a sandbox and in it, oldest first."""
+    """The events of a sandbox, oldest first."""
     events = await caller.context.events.page(caller.who, sandbox_id, after, limit)
     return EventPage(events=[event_answer(event) for event in events], next_after=events[-1].seq if events else after)
 
@@ -47,7 +42,7 @@ async def stream_events(
     after: After = 0,
     last_event_id: LastEvent = None,
 ) -> Response:
-    """The same as it happens; it ends when the sandbox is deleted."""
+    """Stream the events as they happen, until the sandbox is deleted."""
     if last_event_id:
         if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 16):
             raise errors.Invalid("Last-Event-ID must be the number of an event.")
@@ -57,13 +52,13 @@ async def stream_events(
 
 @router.get("/sandboxes/{sandbox_id}/usage")
 async def sandbox_usage(sandbox_id: SandboxIdHere, caller: Calling) -> UsageAnswer:
-    """Running seconds, commands and bytes of one sandbox, in all and by day."""
+    """Running seconds, commands and bytes of one sandbox, in total and by day."""
     return usage_answer(*await caller.context.usage.of_sandbox(caller.who, sandbox_id))
 
 
 @router.get("/sandboxes/{sandbox_id}/metrics")
 async def sandbox_metrics(sandbox_id: SandboxIdHere, caller: Calling) -> MetricsAnswer:
-    """What it uses at this moment. Looking does not wake it: a paused one is a 409."""
+    """Current resource usage. Does not resume the sandbox: a paused one is a 409."""
     machine = await caller.context.controller.peek(caller.who, sandbox_id)
     return metrics_answer(await machine.stats())
 
@@ -75,7 +70,7 @@ async def usage(
     since: Day | None = None,
     until: Day | None = None,
 ) -> UsageAnswer:
-    """The same by user and day; your own, or anybody's for an admin."""
+    """Usage by user and day: your own, or as an admin that of any user."""
     return usage_answer(*await caller.context.usage.of_users(caller.who, user_id=user_id, since=since, until=until))
 
 

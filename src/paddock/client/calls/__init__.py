@@ -1,1 +1,1 @@
-"""Every call that the API knows, made from plain arguments. Pure functions: nothing is sent here."""
+"""All calls of the API, built from plain arguments. Pure functions: nothing is sent here."""

@@ -1,4 +1,4 @@
-"""Keys and users: who may do what, and how much of it."""
+"""API keys, users, roles and quotas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paddock.client.retry import Repeat
 
 
 def create_key(name: str, *, user_id: str | None = None, role: str | None = None) -> ApiCall[NewKey]:
-    """Make a key; it is shown this once."""
+    """Create a key. The secret is returned only by this call."""
     return ApiCall(
         method="POST",
         path="/keys",
@@ -30,7 +30,7 @@ def revoke_key(key_id: int) -> ApiCall[Done]:
 
 
 def me() -> ApiCall[User]:
-    """Whom this key acts for."""
+    """The user that this key belongs to."""
     return ApiCall(method="GET", path="/me", read=answer(User))
 
 
@@ -61,7 +61,7 @@ def change_user(
     quota: Mapping[str, float | None] | None = None,
     disabled: bool | None = None,
 ) -> ApiCall[User]:
-    """Change what is given; the rest stays."""
+    """Change only the given fields."""
     return ApiCall(
         method="PATCH",
         path=f"/users/{quote(user_id, safe='')}",

@@ -17,12 +17,12 @@ def list_addons() -> ApiCall[list[Addon]]:
 
 
 def get_addon(name: str) -> ApiCall[Addon]:
-    """``progress`` is there while the server installs it, ``problem`` if that failed."""
+    """``progress`` is set during an installation, ``problem`` if the last one failed."""
     return ApiCall(method="GET", path=_path(name), read=answer(Addon))
 
 
 def install_addon(name: str, *, full: bool | None = None, fresh: bool | None = None) -> ApiCall[Addon]:
-    """Begin to install it, for admins. The answer does not wait for the end."""
+    """Start an installation, for admins. Returns without waiting for its end."""
     return ApiCall(
         method="POST",
         path=_path(name, "/install"),
@@ -33,9 +33,9 @@ def install_addon(name: str, *, full: bool | None = None, fresh: bool | None = N
 
 
 def stream_install_addon(name: str, *, full: bool | None = None, fresh: bool | None = None) -> StreamCall[AddonEvent]:
-    """The same, and how far it has come: ``progress`` again and again, ``end`` when it is installed.
+    """Install an add-on and follow the installation: ``progress`` events, then ``end``.
 
-    It goes on when the reader leaves; asking again while it is at work joins it.
+    It continues if the reader disconnects. Calling this again during an installation follows the same one.
     """
     return StreamCall(
         call=ApiCall(
@@ -58,7 +58,7 @@ def _path(name: str, more: str = "") -> str:
 
 
 class _AddonEvents:
-    """One installation. Where the connection broke nobody knows what became of it: whoever follows it asks again."""
+    """Follows one installation. It cannot be resumed: after a lost connection the caller asks again."""
 
     def __init__(self) -> None:
         self._decoder = EventDecoder()

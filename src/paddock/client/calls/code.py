@@ -1,4 +1,4 @@
-"""Code in a sandbox, and the contexts that remember what it defined."""
+"""Running code in a sandbox, and its stateful contexts."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def run_code(
     timeout: float | None = None,
     env: Mapping[str, str] | None = None,
 ) -> ApiCall[CodeResult]:
-    """Run code, by default Python, in a context that remembers what earlier code defined.
+    """Run code, by default Python, in a context that keeps earlier definitions.
 
-    Code that fails is an answer (see ``error``). After ``timeout`` seconds it is interrupted, and the answer has what
-    there was until then. Never sent twice.
+    Failing code is an answer (see ``error``), not an exception of the client. After ``timeout`` seconds the code is
+    interrupted, and the answer has its output so far. Never retried.
     """
     return ApiCall(
         method="POST",
@@ -57,9 +57,9 @@ def stream_code(
     timeout: float | None = None,
     env: Mapping[str, str] | None = None,
 ) -> StreamCall[CodeEvent]:
-    """The same as it goes: ``started``, ``output`` and ``result`` as they come, ``exception`` if it fails, ``end``.
+    """Run code and stream its events: ``started``, ``output`` and ``result``, ``exception`` if it fails, ``end``.
 
-    Whoever stops reading interrupts the code.
+    The code is interrupted if the reader stops reading.
     """
     return StreamCall(
         call=ApiCall(
@@ -84,7 +84,7 @@ def stream_code(
 def create_code_context(
     sandbox_id: str, language: str | None = None, *, cwd: str | None = None
 ) -> ApiCall[CodeContext]:
-    """A context of its own. Never sent twice."""
+    """Create a context. Never retried."""
     return ApiCall(
         method="POST",
         path=sandbox_path(sandbox_id, "code-contexts"),
@@ -99,7 +99,7 @@ def list_code_contexts(sandbox_id: str) -> ApiCall[list[CodeContext]]:
 
 
 def restart_code_context(sandbox_id: str, context_id: str) -> ApiCall[Done]:
-    """Forget everything that code defined in it."""
+    """Restart the context's kernel: all definitions are lost."""
     return ApiCall(
         method="POST", path=sandbox_path(sandbox_id, "code-contexts", context_id, "restart"), read=answer(Done)
     )
@@ -110,7 +110,7 @@ def delete_code_context(sandbox_id: str, context_id: str) -> ApiCall[Done]:
 
 
 class _CodeEvents:
-    """One execution. It cannot be followed again: where its connection broke, it was interrupted."""
+    """Follows one execution. It cannot be resumed: a lost connection interrupts the code."""
 
     def __init__(self) -> None:
         self._decoder = EventDecoder()

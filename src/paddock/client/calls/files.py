@@ -1,4 +1,4 @@
-"""Files inside a sandbox. Small text goes as JSON, everything else streams."""
+"""Files inside a sandbox. Short text is sent as JSON, everything else is streamed."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from paddock.client.retry import Repeat
 from paddock.client.sse import EventDecoder
 from paddock.models import FileContent
 
-LARGEST_JSON = 256 * 1024
-"""Text longer than this streams: it is not worth escaping."""
+MAX_JSON = 256 * 1024
+"""Longer text is streamed, which avoids escaping it."""
 
 
 def write_file(
     sandbox_id: str, path: str, content: str | Body | None, *, mode: int | None = None, user: str | None = None
 ) -> ApiCall[Written]:
-    """Create or replace a file and its missing parents. Text, bytes, a file object or an iterator of bytes.
+    """Create or replace a file, and create missing parent directories. Accepts text, bytes, a file object or an
+    iterator of bytes.
 
-    None makes an empty file.
+    None creates an empty file.
     """
     content = "" if content is None else content
     if not isinstance(content, str):
         return upload(sandbox_id, path, content, mode=mode, user=user)
-    if mode is not None or len(content) > LARGEST_JSON:
+    if mode is not None or len(content) > MAX_JSON:
         return upload(sandbox_id, path, content.encode(), mode=mode, user=user)
     return ApiCall(
         method="POST",
@@ -42,7 +43,7 @@ def upload(
 ) -> ApiCall[Written]:
     """Stream bytes, a local file (``Path``), a file object or an iterator into a file.
 
-    Bytes and a local file are sent again when a try fails; the others can be read only once.
+    Bytes and local files are sent again if a try fails; the others can be read only once.
     """
     if isinstance(source, str):
         raise TypeError("give a pathlib.Path to upload a local file, or bytes; write_file takes text")
@@ -60,7 +61,7 @@ def upload(
 
 
 def read_file(sandbox_id: str, path: str, *, user: str | None = None) -> ApiCall[str]:
-    """A file of text, whole."""
+    """Read a whole text file."""
     return ApiCall(
         method="POST",
         path="/sandboxes/read-file",
@@ -70,7 +71,7 @@ def read_file(sandbox_id: str, path: str, *, user: str | None = None) -> ApiCall
 
 
 def read_bytes(sandbox_id: str, path: str, *, user: str | None = None) -> ApiCall[bytes]:
-    """Any file, whole."""
+    """Read a whole file."""
     return ApiCall(
         method="GET",
         path=sandbox_path(sandbox_id, "files"),
@@ -80,7 +81,7 @@ def read_bytes(sandbox_id: str, path: str, *, user: str | None = None) -> ApiCal
 
 
 def download(sandbox_id: str, path: str, *, offset: int = 0, user: str | None = None) -> StreamCall[bytes]:
-    """A file's bytes as they come, from ``offset`` on. It ends whole or with an error."""
+    """Stream a file's bytes from ``offset``. Raises an error if the file is not received completely."""
     return StreamCall(
         call=ApiCall(
             method="GET",
@@ -96,7 +97,7 @@ def download(sandbox_id: str, path: str, *, offset: int = 0, user: str | None = 
 def list_files(
     sandbox_id: str, path: str = "/workspace", *, depth: int = 1, user: str | None = None
 ) -> ApiCall[list[File]]:
-    """What is below a directory, sorted by path."""
+    """The entries below a directory, sorted by path."""
     return ApiCall(
         method="GET",
         path=sandbox_path(sandbox_id, "files", "list"),
@@ -115,7 +116,7 @@ def stat_file(sandbox_id: str, path: str, *, user: str | None = None) -> ApiCall
 
 
 def move_file(sandbox_id: str, source: str, destination: str, *, user: str | None = None) -> ApiCall[File]:
-    """Never sent twice: the second time there would be nothing to move."""
+    """Move a file. Never retried, because a second try would not find the file."""
     return ApiCall(
         method="POST",
         path=sandbox_path(sandbox_id, "files", "move"),
@@ -126,7 +127,7 @@ def move_file(sandbox_id: str, source: str, destination: str, *, user: str | Non
 
 
 def make_directory(sandbox_id: str, path: str, *, user: str | None = None) -> ApiCall[File]:
-    """With missing parents; one that is there already is fine."""
+    """Create a directory and its missing parents. Succeeds if it exists."""
     return ApiCall(
         method="POST",
         path=sandbox_path(sandbox_id, "files", "mkdir"),
@@ -147,7 +148,7 @@ def delete_file(sandbox_id: str, path: str, *, recursive: bool = False, user: st
 def watch_files(
     sandbox_id: str, path: str = "/workspace", *, recursive: bool = False, user: str | None = None
 ) -> StreamCall[FileChange]:
-    """Changes below a directory, as they happen. A broken connection is an error: changes would be missing."""
+    """Changes below a directory as they happen. A lost connection is an error, because changes would be missed."""
     return StreamCall(
         call=ApiCall(
             method="GET",

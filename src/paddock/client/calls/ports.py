@@ -1,15 +1,17 @@
-"""Ways to a port of a sandbox for those who have no key."""
+"""Access to a port of a sandbox without an API key."""
 
 from __future__ import annotations
 
-from paddock.client.answers import Link, Ticket
-from paddock.client.call import ApiCall, answer, given
+from collections.abc import Mapping
+
+from paddock.client.answers import Done, Link, Service, Ticket
+from paddock.client.call import ApiCall, answer, given, listed
 from paddock.client.calls.sandboxes import sandbox_path
 from paddock.client.retry import Repeat
 
 
 def create_link(sandbox_id: str, port: int, *, ttl: int | None = None) -> ApiCall[Link]:
-    """A URL that opens this port for whoever has it, for ``ttl`` seconds (a day)."""
+    """A URL that gives access to this port for ``ttl`` seconds (default: one day)."""
     return ApiCall(
         method="POST",
         path=sandbox_path(sandbox_id, "links"),
@@ -19,7 +21,8 @@ def create_link(sandbox_id: str, port: int, *, ttl: int | None = None) -> ApiCal
 
 
 def create_ticket(sandbox_id: str, port: int | None = None) -> ApiCall[Ticket]:
-    """Good once, within a minute: for a port, or without one for a WebSocket of the API about this sandbox."""
+    """A single-use ticket, valid for one minute: for a port, or without a port for a WebSocket of this sandbox's
+    API."""
     return ApiCall(
         method="POST",
         path=sandbox_path(sandbox_id, "tickets"),
@@ -27,3 +30,48 @@ def create_ticket(sandbox_id: str, port: int | None = None) -> ApiCall[Ticket]:
         read=answer(Ticket),
         repeat=Repeat.UNSENT,
     )
+
+
+def put_service(
+    sandbox_id: str,
+    name: str,
+    port: int,
+    command: str,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    user: str | None = None,
+    ready_path: str | None = None,
+    ready_timeout: float | None = None,
+) -> ApiCall[Service]:
+    """Add or change a service: ``command`` starts with the first connection to ``port``.
+
+    It is ready when the port is open or, with ``ready_path``, when a GET of that path succeeds.
+    """
+    return ApiCall(
+        method="PUT",
+        path=sandbox_path(sandbox_id, "services", name),
+        json=given(
+            port=port,
+            command=command,
+            env=env,
+            cwd=cwd,
+            user=user,
+            ready_path=ready_path,
+            ready_timeout=ready_timeout,
+        ),
+        read=answer(Service),
+    )
+
+
+def list_services(sandbox_id: str) -> ApiCall[list[Service]]:
+    return ApiCall(method="GET", path=sandbox_path(sandbox_id, "services"), read=listed(Service, "services"))
+
+
+def get_service(sandbox_id: str, name: str) -> ApiCall[Service]:
+    return ApiCall(method="GET", path=sandbox_path(sandbox_id, "services", name), read=answer(Service))
+
+
+def delete_service(sandbox_id: str, name: str) -> ApiCall[Done]:
+    """Remove a service, and stop it if it runs."""
+    return ApiCall(method="DELETE", path=sandbox_path(sandbox_id, "services", name), read=answer(Done))

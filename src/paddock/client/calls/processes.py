@@ -21,6 +21,7 @@ from paddock.client.calls.sandboxes import SERVER_COMMAND_TIMEOUT, idempotency, 
 from paddock.client.errors import from_event
 from paddock.client.retry import Repeat
 from paddock.client.sse import EventDecoder, ServerSentEvent
+from paddock.client.terminal import TerminalCall
 
 
 def run_command(
@@ -37,9 +38,9 @@ def run_command(
 ) -> ApiCall[CommandResult]:
     """Run a command in a shell and wait for its end.
 
-    A command that fails is an answer (see ``exit_code``), not an error. After ``timeout`` seconds the answer is
-    ``running`` and the command goes on; after ``hard_timeout`` it is killed. A reply that was lost is asked for
-    again by the same key, so the command never runs twice.
+    A failing command is an answer (see ``exit_code``), not an error. After ``timeout`` seconds the answer is
+    ``running`` and the command continues; after ``hard_timeout`` it is killed. A lost answer is requested again with
+    the same idempotency key, so the command never runs twice.
     """
     return ApiCall(
         method="POST",
@@ -71,9 +72,9 @@ def stream_command(
     user: str | None = None,
     idempotency_key: str | None = None,
 ) -> StreamCall[ProcessEvent]:
-    """Run a command and follow it: ``started``, then ``output`` as it comes, then ``exit``.
+    """Run a command and stream its events: ``started``, ``output`` chunks, then ``exit``.
 
-    When the connection breaks it is made again, and the output goes on where it stopped.
+    After a lost connection the stream is resumed where it stopped.
     """
     return StreamCall(
         call=ApiCall(
@@ -108,7 +109,7 @@ def start_process(
     terminal: Mapping[str, int] | None = None,
     hard_timeout: float | None = None,
 ) -> ApiCall[Process]:
-    """Start ``command`` (run by a shell) or ``argv`` (run as it is) and do not wait. Never sent twice."""
+    """Start ``command`` (run by a shell) or ``argv`` (run directly) without waiting for it. Never retried."""
     return ApiCall(
         method="POST",
         path=sandbox_path(sandbox_id, "processes"),
@@ -128,7 +129,7 @@ def start_process(
 
 
 def list_processes(sandbox_id: str) -> ApiCall[list[Process]]:
-    """Every process that is remembered, also those that ended; oldest first."""
+    """All known processes, including ended ones; oldest first."""
     return ApiCall(method="GET", path=sandbox_path(sandbox_id, "processes"), read=listed(Process, "processes"))
 
 
@@ -145,7 +146,7 @@ def read_output(
     wait: float | None = None,
     limit: int | None = None,
 ) -> ApiCall[ProcessOutput]:
-    """Output from these offsets on; with ``wait``, up to that many seconds for something to come."""
+    """Output from these offsets; with ``wait``, waits up to that many seconds for new output."""
     return ApiCall(
         method="GET",
         path=_path(sandbox_id, process_id, "output"),
@@ -156,7 +157,7 @@ def read_output(
 
 
 def write_stdin(sandbox_id: str, process_id: str, data: str | bytes = "", *, close: bool = False) -> ApiCall[Done]:
-    """Write to a process that was started with ``stdin``. Never sent twice."""
+    """Write to a process that was started with ``stdin``. Never retried."""
     body: dict[str, Any] = {"close": close}
     if isinstance(data, bytes):
         body["data_base64"] = base64.b64encode(data).decode()
@@ -172,7 +173,7 @@ def write_stdin(sandbox_id: str, process_id: str, data: str | bytes = "", *, clo
 
 
 def send_signal(sandbox_id: str, process_id: str, signal: str = "SIGTERM") -> ApiCall[Done]:
-    """To the whole process group. Never sent twice."""
+    """Signal the whole process group. Never retried."""
     return ApiCall(
         method="POST",
         path=_path(sandbox_id, process_id, "signal"),
@@ -183,7 +184,7 @@ def send_signal(sandbox_id: str, process_id: str, signal: str = "SIGTERM") -> Ap
 
 
 def wait_process(sandbox_id: str, process_id: str, *, timeout: float | None = None) -> ApiCall[Process]:
-    """The process when it ended, or as it is after ``timeout`` seconds."""
+    """Wait until the process has ended, at most ``timeout`` seconds; returns its state."""
     return ApiCall(
         method="POST",
         path=_path(sandbox_id, process_id, "wait"),
@@ -196,7 +197,7 @@ def wait_process(sandbox_id: str, process_id: str, *, timeout: float | None = No
 def stream_process(
     sandbox_id: str, process_id: str, *, stdout_offset: int = 0, stderr_offset: int = 0
 ) -> StreamCall[ProcessEvent]:
-    """Follow a process from these offsets on: ``output`` as it comes, then ``exit``."""
+    """Follow a process from these offsets: ``output`` chunks, then ``exit``."""
     return _follow(sandbox_id, process_id, f"{stdout_offset}.{stderr_offset}")
 
 
@@ -217,7 +218,7 @@ def _path(sandbox_id: str, process_id: str, *parts: str) -> str:
 
 
 class _ProcessEvents:
-    """Follows one process over as many connections as it takes."""
+    """Follows one process, over several connections if necessary."""
 
     def __init__(self, sandbox_id: str, process_id: str = "", position: str = "") -> None:
         self._sandbox_id = sandbox_id
@@ -251,3 +252,25 @@ class _ProcessEvents:
             case "error":
                 raise from_event(sent.data)
         return None
+
+
+def terminal(
+    sandbox_id: str,
+    command: str | None = None,
+    *,
+    rows: int | None = None,
+    cols: int | None = None,
+    cwd: str | None = None,
+    user: str | None = None,
+    process_id: str | None = None,
+    offset: int | None = None,
+) -> TerminalCall:
+    """A login shell (or ``command``) on a PTY, as a context manager: write to it, and iterate over its output.
+
+    The process keeps running when the context is left. ``process_id`` attaches to a running process, and ``offset`` is
+    the first byte of its output to be sent; the other arguments then have no effect.
+    """
+    return TerminalCall(
+        sandbox_id,
+        given(command=command, rows=rows, cols=cols, cwd=cwd, user=user, process_id=process_id, offset=offset),
+    )

@@ -1,4 +1,4 @@
-"""Sandboxes: their life, their ports, what they use and what happened to them."""
+"""Sandboxes: creation and deletion, ports, resource usage, events."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from paddock.client.answers import (
     PortUrls,
     Sandbox,
     SandboxPage,
+    Template,
     Usage,
 )
-from paddock.client.call import ApiCall, StreamCall, answer, event, given, nothing
+from paddock.client.call import ApiCall, StreamCall, answer, event, given, listed, nothing
 from paddock.client.errors import from_event
 from paddock.client.sse import EventDecoder
 
 SERVER_COMMAND_TIMEOUT = 120.0
-"""What a server waits for a command whose caller named no timeout, unless its operator chose otherwise."""
+"""The server's default timeout of a command, if its operator has not changed it."""
 
 
 def create_sandbox(
@@ -51,15 +52,16 @@ def create_sandbox(
     mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
     idempotency_key: str | None = None,
 ) -> ApiCall[CreatedSandbox]:
-    """Make a sandbox.
+    """Create a sandbox.
 
     ``egress`` is the mode (``none``, ``proxy``, ``full``) or a mapping of ``mode``, ``allow``, ``deny``, ``private``;
-    ``isolation`` is the least that will do; ``mounts`` are directories of the host (``source``, ``target``,
-    ``read_only``), for admins. With ``public_ports`` anybody who knows the address may open its ports; without
-    ``auto_resume`` using it does not wake it when it is paused. ``mcp_servers`` are the user's own, by name, as in an
-    ``.mcp.json``. ``command`` runs in it as soon as it runs, and the answer has its result in ``command``, also where
-    it still runs after ``command_timeout`` seconds. A reply that was lost is asked for again by the same key, so it
-    never makes two, and never runs the command twice."""
+    ``isolation`` is the minimum level; ``mounts`` are directories of the host (``source``, ``target``, ``read_only``),
+    for admins. With ``public_ports`` its ports need no token; without ``auto_resume`` using a paused sandbox does not
+    resume it. ``mcp_servers`` are the user's own, by name, as in an ``.mcp.json``. ``command`` runs when the sandbox is
+    ready; the answer's ``command`` has the result, or the running process after ``command_timeout`` seconds. A lost
+    answer is requested again with the same idempotency key, so a second sandbox is never created and the command never
+    runs twice.
+    """
     return ApiCall(
         method="POST",
         path="/sandboxes/create",
@@ -90,12 +92,12 @@ def create_sandbox(
 
 
 def connect_sandbox(sandbox_id: str, timeout: int | None = None) -> ApiCall[Sandbox]:
-    """Wake it if it is paused, and push its deadline out; ``timeout`` is remembered from now on."""
+    """Resume the sandbox if it is paused, and extend its deadline; ``timeout`` replaces the sandbox's timeout."""
     return _act("connect", sandbox_id, timeout=timeout)
 
 
 def schedule_timeout(sandbox_id: str, timeout: int, action: str | None = None) -> ApiCall[Sandbox]:
-    """Strike after this many idle seconds; ``action`` is ``pause`` or ``delete``."""
+    """Set the idle timeout in seconds; ``action`` is ``pause`` or ``delete``."""
     return _act("timeout", sandbox_id, timeout=timeout, action=action)
 
 
@@ -108,7 +110,7 @@ def resume_sandbox(sandbox_id: str) -> ApiCall[Sandbox]:
 
 
 def delete_sandbox(sandbox_id: str) -> ApiCall[Done]:
-    """End it and everything in it, now."""
+    """Delete the sandbox and everything in it, now."""
     return ApiCall(method="POST", path="/sandboxes/delete", json={"sandbox_id": sandbox_id}, read=answer(Done))
 
 
@@ -124,9 +126,10 @@ def list_sandboxes(
     cursor: str | None = None,
     here: bool | None = None,
 ) -> ApiCall[SandboxPage]:
-    """One page; ``next_cursor`` of it leads to the next. ``iter_sandboxes`` follows them all.
+    """One page; its ``next_cursor`` requests the next one. ``iter_sandboxes`` reads all pages.
 
-    ``here``: where several servers share a database, only those of the one that is asked."""
+    ``here``: if several servers share a database, only the sandboxes of this server.
+    """
     return ApiCall(
         method="GET",
         path="/sandboxes",
@@ -136,7 +139,7 @@ def list_sandboxes(
 
 
 def expose_port(sandbox_id: str, port: int) -> ApiCall[str]:
-    """A URL that a browser can open."""
+    """A URL of the port for a browser."""
     return ApiCall(
         method="POST",
         path="/sandboxes/expose-port",
@@ -156,12 +159,12 @@ def get_port_urls(sandbox_id: str, port: int) -> ApiCall[PortUrls]:
 
 
 def get_isolation(sandbox_id: str) -> ApiCall[Isolation]:
-    """Which layers stand between the sandbox and the host, and what to do about those that are missing."""
+    """Which isolation layers are active, and how to enable the missing ones."""
     return ApiCall(method="GET", path=sandbox_path(sandbox_id, "isolation"), read=answer(Isolation))
 
 
 def get_egress(sandbox_id: str) -> ApiCall[Egress]:
-    """Where it may connect to, what was counted, and the latest connections."""
+    """The egress rules, counters, and latest connections."""
     return ApiCall(method="GET", path=sandbox_path(sandbox_id, "egress"), read=answer(Egress))
 
 
@@ -173,9 +176,10 @@ def set_egress(
     private: Sequence[str] | None = None,
     mode: str | None = None,
 ) -> ApiCall[Egress]:
-    """Replace the list of what is allowed, of what is denied, or both. In force at once; the mode stays.
+    """Replace the allow list, the deny list, or both. Takes effect at once; the mode cannot be changed.
 
-    ``private``: private networks and domains to be opened for this sandbox; for admins."""
+    ``private``: private networks and domains that this sandbox may reach; for admins.
+    """
     lists = {"allow": allow, "deny": deny, "private": private}
     return ApiCall(
         method="PUT",
@@ -186,7 +190,7 @@ def set_egress(
 
 
 def events(sandbox_id: str, *, after: int = 0, limit: int | None = None) -> ApiCall[EventPage]:
-    """What happened after event ``after``; ``next_after`` of the page goes on."""
+    """Events after event number ``after``; ``next_after`` of the page continues the list."""
     return ApiCall(
         method="GET",
         path=sandbox_path(sandbox_id, "events"),
@@ -196,9 +200,9 @@ def events(sandbox_id: str, *, after: int = 0, limit: int | None = None) -> ApiC
 
 
 def stream_events(sandbox_id: str, *, after: int | None = None) -> StreamCall[Event]:
-    """What happens, as it happens, until the sandbox is deleted.
+    """Events as they happen, until the sandbox is deleted.
 
-    A broken connection is made again, and nothing is missed.
+    After a lost connection the stream is resumed without a gap.
     """
     return StreamCall(
         call=ApiCall(
@@ -224,12 +228,12 @@ def get_usage(user_id: str | None = None, *, since: str | None = None, until: st
 
 
 def metrics(sandbox_id: str) -> ApiCall[Metrics]:
-    """What the sandbox uses at this moment."""
+    """Current resource usage of the sandbox."""
     return ApiCall(method="GET", path=sandbox_path(sandbox_id, "metrics"), read=answer(Metrics))
 
 
 def health() -> ApiCall[Health]:
-    """Whether the server is well: ``ok``, or ``degraded`` while its database does not answer."""
+    """The server's health: ``ok``, or ``degraded`` while its database does not answer."""
     return ApiCall(method="GET", path="/health", read=answer(Health), also=frozenset({503}))
 
 
@@ -251,7 +255,7 @@ def _act(verb: str, sandbox_id: str, **fields: Any) -> ApiCall[Sandbox]:
 
 
 class _Events:
-    """Follows a sandbox over as many connections as it takes, to its end."""
+    """Follows the events of a sandbox until its deletion, over several connections if necessary."""
 
     def __init__(self, sandbox_id: str, after: int | None) -> None:
         self._sandbox_id = sandbox_id
@@ -270,3 +274,8 @@ class _Events:
 
     def resume(self) -> StreamCall[Event]:
         return stream_events(self._sandbox_id, after=self._after)
+
+
+def list_templates() -> ApiCall[list[Template]]:
+    """The templates of all providers of the server; for ``docker`` these are images."""
+    return ApiCall(method="GET", path="/templates", read=listed(Template, "templates"))

@@ -1,1 +1,1 @@
-"""Attacks on a whole server: by pages and links of a sandbox, by a member with a key, by text, by connections."""
+"""Attacks on a whole server: by web pages and links of a sandbox, by a member with a key, by text, by connections."""

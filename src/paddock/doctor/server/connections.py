@@ -1,4 +1,4 @@
-"""Attacks by connections: so many that say nothing that the server has no descriptor left."""
+"""Attacks with connections: so many idle ones that the server runs out of descriptors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import httpx
 from paddock.doctor.server.target import RESPONSIVE_S, Target
 
 _LASTS_S = 8.0
-"""For so long the crowd comes again and again. The kernel hands over who says nothing after a second."""
+"""Duration of the attack, with reconnects. The kernel passes an idle connection on after a second (TCP_DEFER_ACCEPT).
+"""
 _ADDRESSES = 8
 _BATCH = 64
 _PAUSE_S = 0.05
@@ -24,7 +25,8 @@ _CREATE_TIMEOUT_S = 60.0
 
 
 async def silent(target: Target) -> str | None:
-    """More than the server has descriptors, from several addresses; who has a key works on, and makes sandboxes."""
+    """More idle connections than the server has descriptors, from several addresses; a user with a key must still be
+    able to create sandboxes."""
     many = target.descriptors * 3 // 2
     with _descriptors(many + _OWN_DESCRIPTORS):
         async with _crowd(target, many):
@@ -35,13 +37,13 @@ async def silent(target: Target) -> str | None:
                 except httpx.TransportError as trouble:
                     problem = f"is not answered ({type(trouble).__name__})"
                 if problem:
-                    return f"beside {many} connections that say nothing, who has a key {problem}"
+                    return f"beside {many} idle connections, a user with a key {problem}"
     log = await asyncio.to_thread((target.home / "log").read_text, errors="replace")
     return "the server ran out of descriptors" if "Too many open files" in log else None
 
 
 async def _works(target: Target) -> str | None:
-    """As a newcomer, who has no connection yet."""
+    """With a new connection."""
     async with target.client(target.key) as newcomer:
         listed = await newcomer.get("/sandboxes", timeout=RESPONSIVE_S)
         if listed.status_code != httpx.codes.OK:
@@ -53,8 +55,8 @@ async def _works(target: Target) -> str | None:
     return None if deleted.status_code == httpx.codes.OK else f"cannot delete a sandbox ({deleted.status_code})"
 
 
-class _Crowd:
-    """So many connections that say nothing. Who is sent away comes again."""
+class _IdleConnections:
+    """Many idle connections. A closed one is opened again."""
 
     def __init__(self, target: Target, many: int) -> None:
         self._address = target.address
@@ -88,7 +90,7 @@ class _Crowd:
 
 @contextlib.asynccontextmanager
 async def _crowd(target: Target, many: int) -> AsyncIterator[None]:
-    staying = asyncio.create_task(_Crowd(target, many).stay())
+    staying = asyncio.create_task(_IdleConnections(target, many).stay())
     try:
         yield
     finally:
@@ -99,7 +101,7 @@ async def _crowd(target: Target, many: int) -> AsyncIterator[None]:
 
 @contextlib.contextmanager
 def _descriptors(wanted: int) -> Iterator[None]:
-    """As many open files for this process, as far as it may have them."""
+    """Raise this process's limit of open files as far as permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

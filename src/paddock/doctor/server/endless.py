@@ -1,4 +1,4 @@
-"""Attacks by peers that never pause: small pieces without end, from a server in a sandbox, a stranger, or a member."""
+"""Attacks with endless small pieces: from a server in a sandbox, an unauthenticated client, or a member."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from functools import partial
 import httpx
 
 from paddock.doctor.server import pages
-from paddock.doctor.server.stalls import stalled
-from paddock.doctor.server.target import REQUEST_TIMEOUT_S, RESPONSIVE_S, Target
+from paddock.doctor.server.target import REQUEST_TIMEOUT_S, RESPONSIVE_S, Target, stalled
 
 _FLOOD_S = 1.5
 _STRANGERS = 4
@@ -26,20 +25,20 @@ _PING, _EMPTY = b"\x89\x80\0\0\0\0", b"\x82\x80\0\0\0\0"
 
 
 async def heads(target: Target) -> str | None:
-    """A server in a sandbox that sends interim responses, and never its answer."""
+    """A server in a sandbox that sends interim responses and never the final one."""
     async with pages.serving(target) as app:
 
         async def ask() -> str | None:
             with contextlib.suppress(httpx.TimeoutException):
                 answer = await target.member.get(f"{app.path()}heads", timeout=RESPONSIVE_S)
                 return None if answer.is_server_error or app.answered(answer) else _not_shown(answer)
-            return "a server in a sandbox that never comes to its answer is waited for without end"
+            return "a server in a sandbox that never completes its response is waited for without limit"
 
         return await stalled(target, ask)
 
 
 async def tiny_chunks(target: Target) -> str | None:
-    """Bodies in chunks of one byte: of an answer, and of requests of strangers."""
+    """Bodies in one-byte chunks: of a response, and of unauthenticated requests."""
     async with pages.serving(target) as app:
 
         async def ask() -> str | None:
@@ -54,7 +53,7 @@ async def tiny_chunks(target: Target) -> str | None:
 
 
 async def pipelining(target: Target) -> str | None:
-    """Requests that a stranger sends ahead, each of which is refused."""
+    """Pipelined unauthenticated requests, each of which is refused."""
     document = "GET /p/aaaaaaaaaaaaaaaaaaaa/3000/ HTTP/1.1\r\nHost: doctor\r\nSec-Fetch-Dest: document\r\n\r\n"
     for request in (document, "GET /sandboxes HTTP/1.1\r\nHost: doctor\r\n\r\n"):
         if problem := await stalled(target, partial(_flooded, target, b"", request.encode(), 1)):
@@ -63,7 +62,7 @@ async def pipelining(target: Target) -> str | None:
 
 
 async def tiny_frames(target: Target) -> str | None:
-    """A member's terminal whose WebSocket is sent frames that hold nothing."""
+    """Empty frames on the WebSocket of a member's terminal."""
     name = (await target.sandbox())["sandbox_id"]
     asked = f"GET /sandboxes/{name}/terminal?command=cat HTTP/1.1\r\nHost: doctor\r\nX-API-Key: {target.key}\r\n"
     begin = f"{asked}{_UPGRADE}\r\n".encode()
@@ -83,7 +82,7 @@ async def _flooded(target: Target, begin: bytes, piece: bytes, connections: int)
 
 
 async def _flood(target: Target, begin: bytes, piece: bytes) -> None:
-    """As fast as it is read, and until it is cut off. What is answered is read away."""
+    """Send as fast as it is read, until the connection is closed. Responses are read and discarded."""
     reader, writer = await asyncio.open_connection(*target.address)
     reading = asyncio.create_task(_read_away(reader))
     until = time.monotonic() + _FLOOD_S

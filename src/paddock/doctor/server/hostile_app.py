@@ -1,8 +1,8 @@
-"""An application inside a sandbox whose answers try all that an answer can do to a browser.
+"""An application inside a sandbox whose responses try all known attacks on a browser.
 
-``python3 hostile_app.py MARK PORT...`` answers every request on these ports with the mark and the request's own
-headers, as JSON; at ``/heads`` and ``/chunks`` with small pieces (nearly) without end. Runs inside, with nothing but
-the standard library.
+``python3 hostile_app.py MARK PORT...`` answers every request on these ports with the mark and the request's headers, as
+JSON; at ``/heads`` and ``/chunks`` with (nearly) endless small pieces. Runs inside the sandbox with the standard
+library only.
 """
 
 from __future__ import annotations

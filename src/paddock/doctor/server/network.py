@@ -1,4 +1,4 @@
-"""Attacks on the operator's private network, by a member: by network, by name, and by an MCP server that is there."""
+"""Attacks on the operator's private network by a member: by network, by name, and through a remote MCP server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paddock.doctor.server.target import Target
 _NETWORK = "10.0.0.0/8"
 _PLACE = "10.0.0.1"
 _SPELLINGS = (_PLACE, "10.1", "0x0a000001", "167772161", "012.0.0.1", "[::ffff:10.0.0.1]", "[64:ff9b::a00:1]")
-"""Of one private address, as resolvers understand them."""
+"""Forms of one private address that resolvers accept."""
 _HOSTS = Path("/etc/hosts")
 _MAX_NAMES = 8
 _REQUEST_TIMEOUT_S = 10.0
@@ -26,7 +26,7 @@ _MCP_TIMEOUT_S = 60.0
 
 
 async def by_network(target: Target) -> str | None:
-    """At create and later, in every list that a member may write."""
+    """At creation and later, in every list that a member may set."""
     made = await target.sandbox()
     key = made["key"]
     daytona = (await target.member.post("/daytona/api/sandbox", json={})).raise_for_status().json()["id"]
@@ -55,11 +55,11 @@ async def _refused(target: Target, asked: Sequence[tuple[str, str, dict[str, Any
 
 
 async def by_name(target: Target) -> str | None:
-    """Any name may be on a member's list. Where it leads decides."""
+    """A member's list may contain any name. The resolved address decides."""
     async with _canary() as (port, visitors):
         name = (await target.sandbox(egress={"mode": "proxy", "allow": ["*"]}))["sandbox_id"]
         for host in (*await asyncio.to_thread(_private_names), *_SPELLINGS):
-            # A list may not even name some of them; those are tried under the list of everything.
+            # Some names are refused in a list; those are tried with a list that allows everything.
             await target.member.put(f"/sandboxes/{name}/egress", json={"allow": ["*", host]})
             before = await _connections(target, name)
             asked = {"arguments": {"url": f"http://{host}:{port}/", "timeout": _REQUEST_TIMEOUT_S}}
@@ -75,7 +75,7 @@ async def by_name(target: Target) -> str | None:
 
 
 async def by_mcp_server(target: Target) -> str | None:
-    """The server itself connects to a member's remote MCP server, in the sandbox's stead."""
+    """The server itself connects to a member's remote MCP server on behalf of the sandbox."""
     async with _canary() as (port, visitors):
         name = (await target.sandbox())["sandbox_id"]
         server = f"/sandboxes/{name}/mcp-servers/attack"
@@ -96,7 +96,7 @@ async def by_mcp_server(target: Target) -> str | None:
 
 
 async def _tried(target: Target, server: str) -> str | None:
-    """Wait until it was connected to, or not."""
+    """Wait until a connection was made or refused."""
     async with asyncio.timeout(_MCP_TIMEOUT_S):
         while True:
             shown = (await target.member.get(server)).raise_for_status().json()
@@ -108,14 +108,14 @@ async def _tried(target: Target, server: str) -> str | None:
 
 
 async def _connections(target: Target, sandbox_id: str) -> list[dict[str, Any]]:
-    """What is on record of those that this sandbox made, oldest first."""
+    """Recorded connections of this sandbox, oldest first."""
     shown = (await target.member.get(f"/sandboxes/{sandbox_id}/egress")).raise_for_status().json()
     return list(shown["latest"])
 
 
 @asynccontextmanager
 async def _canary() -> AsyncIterator[tuple[int, list[object]]]:
-    """A service on the loopback of this host; and who came to it."""
+    """A service on this host's loopback, and the clients that connected to it."""
     visitors: list[object] = []
 
     def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -127,7 +127,7 @@ async def _canary() -> AsyncIterator[tuple[int, list[object]]]:
 
 
 def _private_names() -> list[str]:
-    """Names that lead this host to addresses that are not public; those that it knows without asking anybody."""
+    """Names that resolve to private addresses on this host without a DNS query."""
     names = ["localhost", socket.gethostname()]
     if _HOSTS.is_file():
         lines = (line.partition("#")[0].split() for line in _HOSTS.read_text(errors="replace").splitlines())

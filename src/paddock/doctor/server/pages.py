@@ -1,4 +1,4 @@
-"""Attacks on who looks at what a sandbox serves: pages, headers, links and files, against the origin of the API."""
+"""Attacks on viewers of a sandbox's content through pages, headers, links and files, against the API's origin."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FOR_THE_ORIGIN = (*_BEYOND_THE_ORIGIN, "Service-Worker-Allowed", "Refresh", "Sp
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """The hostile application in a sandbox of the member's, on two ports."""
+    """The hostile application in a member's sandbox, on two ports."""
 
     target: Target
     key: str
@@ -51,7 +51,7 @@ class App:
         return f"/p/{self.key}/{port}/"
 
     def answered(self, answer: httpx.Response) -> bool:
-        """Whether it is the application's answer, not one of the server's own."""
+        """Whether the application answered, and not the server itself."""
         return answer.status_code == 200 and self.mark in answer.text
 
 
@@ -109,7 +109,7 @@ async def headers(target: Target) -> str | None:
 
 
 def _reached(app: App, answer: httpx.Response) -> str | None:
-    """Else nothing was shown; and the application must not have seen the key that let us in."""
+    """Fails if the application was not reached, or has received the key that gave access."""
     if not app.answered(answer):
         return f"the application is not reached ({answer.status_code}), so nothing is known of its headers"
     return "a key of the server is handed to the code in a sandbox" if app.target.key in answer.text else None
@@ -136,12 +136,12 @@ def on_its_own_host(answer: httpx.Response) -> str | None:
     if loose := [cookie for cookie in answer.headers.get_list("Set-Cookie") if not _is_confined(cookie)]:
         return f"an application sets a cookie beyond its own host: {loose[0]}"
     if answer.headers.get_list("Cross-Origin-Opener-Policy") != ["same-origin-allow-popups"]:
-        return "whoever opens a page of a sandbox keeps a hold on its window"
+        return "a page that opens a sandbox's page keeps a reference to its window"
     return None
 
 
 def no_document(answer: httpx.Response) -> str | None:
-    """Whether a browser could make a document of it that has the origin of the API."""
+    """Whether a browser could render the response as a document with the API's origin."""
     directives = {
         directive.strip()
         for policy in answer.headers.get_list("Content-Security-Policy", split_commas=True)
@@ -152,7 +152,9 @@ def no_document(answer: httpx.Response) -> str | None:
     if answer.headers.get_list("X-Content-Type-Options") != ["nosniff"]:
         return f"a browser may guess what an answer on the API's origin is ({answer.request.url.path})"
     if answer.headers.get_list("Cross-Origin-Opener-Policy") != ["same-origin"]:
-        return f"whoever opens an answer on the API's origin keeps a hold on its window ({answer.request.url.path})"
+        return (
+            f"the opener of an answer on the API's origin keeps a reference to its window ({answer.request.url.path})"
+        )
     return None
 
 
@@ -163,7 +165,7 @@ def _is_confined(cookie: str) -> bool:
 
 
 async def links(target: Target) -> str | None:
-    """Each is good for one port of one sandbox, in one form of its address."""
+    """Each is valid for one port of one sandbox, in one form of its address."""
     async with serving(target) as app, serving(target) as other, target.stranger() as stranger:
         sandbox = f"/sandboxes/{app.sandbox_id}"
         link = (await target.member.post(f"{sandbox}/links", json={"port": _PORT})).raise_for_status().json()
@@ -209,7 +211,7 @@ async def _tickets(app: App, other: App, stranger: httpx.AsyncClient) -> str | N
 
 
 async def _cookies(app: App, other: App, stranger: httpx.AsyncClient, link: Mapping[str, str]) -> str | None:
-    """What a browser is given that came by a link."""
+    """Cookies set for a browser that used a link."""
     came = await stranger.get("/", headers={**app.host(), **_DOCUMENTS[0], "Sec-Fetch-Site": "none"}, params=link)
     given = came.headers.get("Set-Cookie", "").partition(";")[0]
     shown = {"Cookie": given, "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
@@ -244,7 +246,7 @@ async def _ticket(app: App) -> dict[str, str]:
 
 
 async def files(target: Target) -> str | None:
-    """Pages that were put into files: shown as they are by E2B's signed URLs, downloaded elsewhere."""
+    """HTML in files: rendered by E2B's signed URLs, downloaded elsewhere."""
     made = await target.sandbox()
     name, key, path = made["sandbox_id"], made["key"], "/workspace/page.html"
     await target.tool(name, "write_file", path=path, content="<!doctype html><script>alert(origin)</script>")
@@ -267,6 +269,6 @@ async def files(target: Target) -> str | None:
 
 
 def _signed(path: str, token: str) -> str:
-    """As E2B's SDKs sign it."""
+    """A URL signed as by E2B's SDKs."""
     digest = base64.b64encode(hashlib.sha256(f"{path}:read:user:{token}".encode()).digest()).decode().rstrip("=")
     return urlencode({"path": path, "username": "user", "signature": f"v1_{digest}"})

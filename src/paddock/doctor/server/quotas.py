@@ -1,4 +1,5 @@
-"""Attacks on what others need: more than the machine has, more than a quota by pausing, and memory of the server."""
+"""Attacks on shared resources: more than the machine has, more than a quota through pausing, and the server's
+memory."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from paddock.doctor.server.target import REQUEST_TIMEOUT_S, RESPONSIVE_S, Target
 _UNREAD_BYTES = 30 << 20
 _UNREAD_ANSWERS = 24
 _MAX_HELD_BYTES = 384 << 20
-"""By which the server may grow for answers that one member does not read: 256 MB by its own settings
-(``PADDOCK_USER_BYTES_IN_FLIGHT``), and a little for what it does meanwhile."""
+"""Maximum growth of the server for answers that one member does not read: 256 MB by its settings
+(``PADDOCK_USER_BYTES_IN_FLIGHT``), and a margin for other work."""
 _RESET_PEAK = "5"
 """For ``/proc/PID/clear_refs``: see proc(5)."""
 
@@ -29,7 +30,7 @@ class _Resource:
     name: str
     most: int
     each: int
-    """More than half of what there may be."""
+    """More than half of what is available."""
 
 
 _HELD_WHILE_PAUSED = (
@@ -49,7 +50,7 @@ async def oversized(target: Target) -> str | None:
 
 
 async def paused(target: Target) -> str | None:
-    """Who may have one sandbox's worth pauses it, and asks for another."""
+    """A member with a quota of one sandbox pauses it and requests another."""
     for held in _HELD_WHILE_PAUSED:
         user = f"saver_{held.name}"
         wanted = {"user_id": user, "resources": {held.name: held.each}}
@@ -63,7 +64,7 @@ async def paused(target: Target) -> str | None:
 
 
 async def unread(target: Target) -> str | None:
-    """What the server holds is read from the kernel, not added up from what it says of its answers."""
+    """The server's memory is read from the kernel, not from its own accounting."""
     name, path = (await target.sandbox())["sandbox_id"], "/workspace/large"
     large = await target.member.put(f"/sandboxes/{name}/files", params={"path": path}, content=b"x" * _UNREAD_BYTES)
     large.raise_for_status()
@@ -80,14 +81,14 @@ async def unread(target: Target) -> str | None:
         health = await target.admin.get("/health", timeout=RESPONSIVE_S)
         held = _peak_bytes(target.pid) - before
     if health.status_code != httpx.codes.OK:
-        return f"beside answers that nobody reads others are told {health.status_code}"
+        return f"beside answers that are not read others are told {health.status_code}"
     if held > _MAX_HELD_BYTES:
-        return f"the server grew by {held >> 20} MB for answers that nobody reads"
+        return f"the server grew by {held >> 20} MB for answers that are not read"
     return None
 
 
 def _peak_bytes(pid: int, *, begin: bool = False) -> int:
-    """The most memory that the process has held, since its start or since it was looked at with ``begin``."""
+    """Peak memory of the process, since its start or since ``begin``."""
     if begin:
         with contextlib.suppress(OSError):  # a kernel without it
             Path(f"/proc/{pid}/clear_refs").write_text(_RESET_PEAK)

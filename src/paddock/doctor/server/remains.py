@@ -1,4 +1,4 @@
-"""Attacks that leave something: a sandbox that cannot be deleted, and secrets in what the server writes down."""
+"""Attacks that leave traces: a sandbox that cannot be deleted, and secrets in the server's files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import httpx
 from paddock.doctor.server.target import REQUEST_TIMEOUT_S, Target
 
 _WIPED_S = 60.0
-"""Within which nothing of a deleted sandbox is left: SQLite's write-ahead log is emptied half a minute after it at the
-latest, when it can be."""
+"""Maximum time until no data of a deleted sandbox is left: SQLite's write-ahead log is emptied within half a minute if
+possible."""
 _LOOK_S = 0.5
 
 
 async def undeletable(target: Target) -> str | None:
-    """Processes that hear no signal, as many as there may be, and a full disk."""
+    """As many processes as permitted that ignore all signals, and a full disk."""
     name = (await target.sandbox(resources={"pids": 64, "disk_mb": 64}))["sandbox_id"]
     fill = "trap '' TERM INT HUP; cat /dev/zero >/workspace/full; for i in $(seq 100); do sleep 1000 & done; kill -9 1"
     await target.tool(name, "run_command", command=f"sudo sh -c '{fill}' >/dev/null 2>&1", background=True)
@@ -61,7 +61,7 @@ async def secrets_kept(target: Target) -> str | None:
 
 
 async def _deleted_with_a_variable(target: Target) -> tuple[str, bool]:
-    """And whether it had been there."""
+    """Deletes the sandbox; returns whether its secret had been stored before."""
     value = secrets.token_hex(20)
     made = await target.sandbox(env={"DOCTORS_VALUE": value})
     seen = await target.tool(made["sandbox_id"], "run_command", command='test -n "$DOCTORS_VALUE" && echo it is set')

@@ -1,4 +1,4 @@
-"""The server that is attacked: started as its users start it, in a temporary folder and on a port of 127.0.0.1."""
+"""The attacked server: started as users start it, in a temporary directory and on a port of 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import resource
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -22,13 +23,13 @@ from paddock import errors
 from paddock.doctor.kinds import SandboxKind
 
 MAX_DESCRIPTORS = 1024
-"""Open files of the server that is attacked, so that an attack can use them up."""
+"""Maximum open files of the attacked server, so that an attack can exhaust them."""
 REQUEST_TIMEOUT_S = 120.0
 RESPONSIVE_S = 5.0
-"""Within which others are answered, whatever one member does."""
+"""Maximum response time for other users during an attack."""
 _START_TIMEOUT_S = 120.0
 _OUTSIDE = "127.0.0.9"
-"""An address of this host that nothing else listens on, and that stands for one of the internet."""
+"""An unused loopback address that stands for one of the internet."""
 _LEFT_OUT = ("PADDOCK_", "E2B_", "DAYTONA_", "DOCKER_")
 _SETTINGS = frozenset({"HOST", "PORT", "DATABASE_URL", "SANDBOX_PROVIDER", "SANDBOX_PROVIDERS", "DEFAULT_TIMEOUT"})
 _LIMITED = (
@@ -37,29 +38,29 @@ _LIMITED = (
 
 
 class NotTried(Exception):
-    """This machine lacks what the attack would be tried with."""
+    """The machine lacks something that the attack needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server, and two who use it."""
+    """A server with two users."""
 
     url: str
     admin: httpx.AsyncClient
     member: httpx.AsyncClient
     home: Path
-    """With its database and, in ``log``, what it wrote."""
+    """Contains its database and, in ``log``, its output."""
     client: Callable[[str], httpx.AsyncClient]
-    """For who has this key."""
+    """An HTTP client with this key."""
     pid: int
     descriptors: int
-    """As many open files as it may have."""
+    """Its maximum number of open files."""
     outside: socket.socket
-    """Bound to the one place that stands for the internet: its sandboxes are let through to it."""
+    """Bound to the address that stands for the internet; its sandboxes may connect to it."""
 
     @property
     def key(self) -> str:
-        """The member's."""
+        """The member's key."""
         return str(self.member.headers["X-API-Key"])
 
     @property
@@ -68,7 +69,7 @@ class Target:
         return url.host, url.port or 80
 
     def stranger(self) -> httpx.AsyncClient:
-        """For who has no key."""
+        """An HTTP client without a key."""
         return httpx.AsyncClient(base_url=self.url, timeout=REQUEST_TIMEOUT_S)
 
     async def sandbox(self, **asked: Any) -> dict[str, Any]:
@@ -84,26 +85,26 @@ class Target:
         return found
 
     async def clear(self) -> None:
-        """Delete every sandbox, so that no attack meets what another has left."""
+        """Delete all sandboxes, so that attacks do not affect each other."""
         for sandbox in (await self.admin.get("/sandboxes")).raise_for_status().json()["sandboxes"]:
             await self.admin.delete(f"/sandboxes/{sandbox['sandbox_id']}")
 
     async def user(self, user_id: str, **quota: float) -> httpx.AsyncClient:
-        """Somebody else, with limits of his own."""
+        """Another user, with its own limits."""
         (await self.admin.post("/users", json={"user_id": user_id, "quota": quota})).raise_for_status()
         made = await self.admin.post("/keys", json={"user_id": user_id, "name": user_id})
         return self.client(made.raise_for_status().json()["key"])
 
 
 Attack = Callable[[Target], Awaitable[str | None]]
-"""Gives what went wrong, or None."""
+"""Returns what went wrong, or None."""
 
 
 @contextlib.asynccontextmanager
 async def server_started(kind: SandboxKind) -> AsyncIterator[Target]:
-    """One whose sandboxes are of this kind."""
+    """A server whose sandboxes are of this kind."""
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Half of what there may be: who attacks by connections needs as many of its own.
+    # Half of the permitted number: an attack by connections needs as many of its own.
     descriptors = MAX_DESCRIPTORS if most_files == resource.RLIM_INFINITY else min(MAX_DESCRIPTORS, most_files // 2)
     command = (sys.executable, "-c", _LIMITED.format(descriptors), "--json", "up")
     with tempfile.TemporaryDirectory(prefix="paddock-doctor-") as folder, outside_bound() as outside:
@@ -148,7 +149,7 @@ def _environment(home: Path, kind: SandboxKind, outside: socket.socket) -> dict[
 
 
 async def _address(process: asyncio.subprocess.Process) -> str:
-    """What it says of itself once it has a port; and then until it answers there."""
+    """The address that the server publishes once it has a port; returns when it answers there."""
     assert process.stdout is not None  # noqa: S101
     said = b""
     while (line := await process.stdout.readline()) != b"":
@@ -181,3 +182,40 @@ async def _users(url: str, home: Path) -> AsyncIterator[tuple[httpx.AsyncClient,
         made = await admin.post("/keys", json={"user_id": "doctor", "name": "doctor"})
         async with _client(url, made.raise_for_status().json()["key"]) as member:
             yield admin, member
+
+
+PULSE_S = 0.05
+_ROUNDS = 3
+
+
+async def stalled(target: Target, attack: Callable[[], Awaitable[str | None]]) -> str | None:
+    """Run an attack, which reports its own failures. It is repeated after a stall, because other load of the machine
+    may cause one, but not repeatedly."""
+    for _ in range(_ROUNDS):
+        if (problem := await _stalled_once(target, attack)) is None:
+            return None
+    return problem
+
+
+async def _stalled_once(target: Target, attack: Callable[[], Awaitable[str | None]]) -> str | None:
+    before = await _stalls(target)
+    attacking = asyncio.ensure_future(attack())
+    slowest = 0.0
+    try:
+        while not attacking.done():
+            began = time.monotonic()
+            await target.admin.get("/health")
+            slowest = max(slowest, time.monotonic() - began)
+            await asyncio.sleep(PULSE_S)
+        if (problem := attacking.result()) is not None:
+            return problem
+    finally:
+        attacking.cancel()
+        await asyncio.gather(attacking, return_exceptions=True)
+    if stalls := await _stalls(target) - before:
+        return f"the event loop was blocked {stalls} times, and others waited {slowest:.1f} s for an answer"
+    return f"others waited {slowest:.1f} s for an answer" if slowest > RESPONSIVE_S else None
+
+
+async def _stalls(target: Target) -> int:
+    return int((await target.admin.get("/health")).raise_for_status().json()["loop_stalls"])

@@ -1,4 +1,4 @@
-"""Attacks on the one process that serves everybody: text that costs much to read, from members and their sandboxes."""
+"""Attacks on the shared server process: input that is costly to parse, from members and their sandboxes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any
 
 import httpx
 
-from paddock.doctor.server.stalls import PULSE_S, stalled
-from paddock.doctor.server.target import Target
+from paddock.doctor.server.target import PULSE_S, Target, stalled
 
 _WORD = 60_000
-"""Characters of one word, which once took 27 s."""
+"""Length of one word, which used to take 27 s."""
 _WORDY_GIT = f"""#!/bin/sh
 head -c {_WORD} /dev/zero | tr '\\0' a >&2
 exit 1
@@ -33,7 +32,7 @@ _NOT_ASKED = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN, httpx.codes.NOT_F
 
 
 async def fields_and_lines(target: Target) -> str | None:
-    """Patterns, patches, edits, lines and bodies, by several at once."""
+    """Patterns, patches, edits, lines and bodies, several at once."""
     name = (await target.sandbox())["sandbox_id"]
     await target.tool(name, "run_command", command=f"touch {'a' * 250}")
     await target.tool(name, "write_file", path="same", content="same\n" * 30_000)
@@ -53,7 +52,7 @@ async def fields_and_lines(target: Target) -> str | None:
 
 
 async def git(target: Target) -> str | None:
-    """A program called git that says what it likes: one long word, or millions of changes."""
+    """A program named git that prints one very long word, or millions of changes."""
     made = await target.sandbox()
     name = made["sandbox_id"]
     status = f"/daytona/toolbox/{made['key']}/git/status"
@@ -75,7 +74,7 @@ async def git(target: Target) -> str | None:
 
 
 async def listing(target: Target) -> str | None:
-    """A directory with very many entries, in every way to list one."""
+    """A directory with very many entries, listed through every API."""
     made = await target.sandbox()
     name, key = made["sandbox_id"], made["key"]
     found = (await target.member.get(f"/e2b/sandboxes/{key}")).raise_for_status().json()
@@ -100,7 +99,7 @@ async def listing(target: Target) -> str | None:
 
 
 async def mcp_answer(target: Target) -> str | None:
-    """A remote MCP server that answers with very much JSON when it is asked for its tools."""
+    """A remote MCP server that answers with a very large JSON document when asked for its tools."""
     name = (await target.sandbox())["sandbox_id"]
     server = f"/sandboxes/{name}/mcp-servers/large"
     async with _mcp_server(target) as answer:
@@ -111,7 +110,7 @@ async def mcp_answer(target: Target) -> str | None:
 
 
 async def _known(target: Target, server: str) -> httpx.Response:
-    """Register it anew, and wait until it was asked for its tools."""
+    """Register the server again, and wait until it was asked for its tools."""
     await target.member.delete(server)
     host, port = target.outside.getsockname()
     put = await target.member.put(server, json={"url": f"http://{host}:{port}/mcp"})
@@ -126,10 +125,10 @@ async def _known(target: Target, server: str) -> httpx.Response:
 
 class _McpAnswer:
     padding = b""
-    """Of the list of tools: so many values."""
+    """Padding of the list of tools."""
 
     async def give(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request on one connection."""
+        """Answer one request on one connection."""
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         length = head.partition(b"content-length:")[2].partition(b"\r\n")[0]
         message = json.loads(await reader.readexactly(int(length or 0)) or b"{}")
@@ -170,7 +169,7 @@ def _tool(target: Target, sandbox_id: str, name: str, **arguments: Any) -> Await
 
 async def _stalled(target: Target, ask: Callable[[], Sequence[Awaitable[httpx.Response]]]) -> str | None:
     async def attack() -> str | None:
-        for answer in await asyncio.gather(*ask()):  # a refusal is a good answer, too
+        for answer in await asyncio.gather(*ask()):  # a refusal is a correct answer
             if answer.status_code in _NOT_ASKED:
                 return f"{answer.request.url.path} was not tried: it answered {answer.status_code}"
         return None

@@ -1,4 +1,4 @@
-"""The entry: ``python3 <this folder>/__main__.py ROLE …``, where a role is a module of this package with a ``main``."""
+"""Entry point: ``python3 <this folder>/__main__.py ROLE …``, a role is a module of this package with a ``main``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def run() -> None:
-    # Python put this very folder first, where `http` would hide the standard library's.
+    # Python adds this directory to the front of its path, where `http` would hide the standard library's module.
     sys.path[0] = os.path.dirname(_HERE)
     options = _options().parse_args()
     if options.kit:
@@ -21,7 +21,7 @@ def run() -> None:
 
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
-    parser.add_argument("role", choices=("supervisor", "server", "nursery"))
+    parser.add_argument("role", choices=("supervisor", "server", "fork_server"))
     parser.add_argument("--port", type=int, help="where the supervisor listens")
     parser.add_argument("--socket", type=int, help="the descriptor to listen on, or to take orders from")
     parser.add_argument("--parent", type=int, help="with whom to end")
@@ -31,7 +31,7 @@ def _options() -> argparse.ArgumentParser:
 
 
 def _before_packages() -> int:
-    """After the standard library, before what is installed: the kit's packages fit together."""
+    """Insert after the standard library and before installed packages, so that the kit's versions are used together."""
     for place, path in enumerate(sys.path):
         if path.endswith(("site-packages", "dist-packages")):
             return place

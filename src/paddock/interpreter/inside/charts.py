@@ -1,7 +1,7 @@
-"""What a matplotlib figure shows, as data: lines, points, bars, slices, boxes, with their axes.
+"""The content of a matplotlib figure as data: lines, points, bars, slices, boxes, with their axes.
 
-A figure of one plot is that plot's chart, one of several is a superchart, an empty one is none. What is drawn in a
-way that is not known here is a chart of type ``unknown`` with its title.
+A figure with one plot is that plot's chart, one with several is a superchart, an empty one is none. A plot of an
+unsupported kind is a chart of type ``unknown`` with its title.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def describe(figure: Any) -> Chart | None:
 
 
 def remember_boxes(axes_module: Any) -> None:
-    """Once box plots are drawn nothing tells them from other lines, so their numbers are kept when they are made."""
+    """Record the statistics of box plots when they are drawn: later they cannot be distinguished from other lines."""
     bxp = axes_module.Axes.bxp
 
     def bxp_and_remember(self: Any, bxpstats: Any, positions: Any = None, *args: Any, **options: Any) -> Any:
@@ -66,7 +66,7 @@ def _chart(axes: Any) -> Chart:
 
 
 def _slice(wedge: Any) -> Chart:
-    # matplotlib counts in single precision: 90 % of a circle would be 323.99999.
+    # matplotlib uses single precision: 90 % of a circle would be 323.99999.
     angle = round(abs(float(wedge.theta2) - float(wedge.theta1)), 4)
     return {"label": str(wedge.get_label()), "angle": angle, "radius": float(wedge.r)}
 
@@ -138,7 +138,7 @@ def _grid(axes: Any) -> Chart:
 
 
 def _tick_labels(axis: Any) -> list[str]:
-    """As the axis would write them. Labels that were set by hand are texts already; others are made only when drawn."""
+    """Labels as the axis formats them. Labels set by hand have a text already; others only get one when drawn."""
     return [str(text) for text in axis.get_major_formatter().format_ticks(axis.get_ticklocs())]
 
 
@@ -153,7 +153,7 @@ def _scale(axis: Any) -> str:
 
 
 def _values(axis: Any, numbers: Any) -> list[Any]:
-    """Numbers of an axis in its own terms: dates, names of categories, or numbers."""
+    """Values of an axis in its own units: dates, category names, or numbers."""
     scale = _scale(axis)
     if scale == "datetime":
         return [_date(float(number)) for number in numbers]

@@ -1,12 +1,12 @@
-"""How one process of this program starts another."""
+"""Command lines with which one process of this program starts another."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-NAMES = {"server": "uvicorn main:app", "nursery": "jupyter server, jupyter-server"}
-"""Scripts written for E2B look for the interpreter's processes under these names, to see them restarted."""
+NAMES = {"server": "uvicorn main:app", "fork_server": "jupyter server, jupyter-server"}
+"""Process titles by which scripts written for E2B find the interpreter's processes to check that they restart."""
 
 
 def words(role: str, socket: int, kit: str) -> list[str]:
@@ -16,7 +16,7 @@ def words(role: str, socket: int, kit: str) -> list[str]:
 
 
 def _flags(role: str, kit: str) -> list[str]:
-    """The server is ours: what the user's variables and packages do to Python is for the kernels."""
+    """The user's environment variables and packages must not affect our server, only the kernels."""
     if role != "server":
         return []
     return ["-E", "-s"] if kit else ["-E"]

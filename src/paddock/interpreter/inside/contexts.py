@@ -1,6 +1,6 @@
-"""Contexts: a language, a directory, and a kernel that remembers. One execution at a time in each; others wait.
+"""Contexts: a language, a directory, and a stateful kernel. Executions of one context run one at a time.
 
-A context outlives its kernel: one that died, or was restarted, is given a new kernel by the next execution.
+A context outlives its kernel: after a crash or a restart, the next execution starts a new kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .kernels import CannotStart, Kernel, StartInterrupted
 HOME = "/home/user"
 _ALIASES = {"js": "javascript", "ts": "typescript", "py": "python", "sh": "bash", "shell": "bash"}
 LISTED = ("python", "javascript")
-"""Languages whose default contexts are there from the beginning, before they have a kernel."""
+"""Languages whose default contexts are listed from the beginning, before they have a kernel."""
 
 
 class NoSuchContext(Exception):
@@ -40,7 +40,7 @@ class Context:
         return {"id": self.id, "language": self.language, "cwd": self.cwd}
 
     async def ready(self) -> Kernel:
-        """Its kernel, started where there is none that lives."""
+        """The context's kernel, started if none is running."""
         async with self._starting:
             if self._closed:
                 raise CannotStart(f"Context {self.id} was removed")
@@ -63,21 +63,21 @@ class Context:
         return kernel
 
     def execute(self, code: str, env: Mapping[str, str]) -> Execution:
-        """Begins when it is its turn."""
+        """Waits for earlier executions to end."""
         return Execution(lambda execution: self._run(code, env, execution))
 
     async def _run(self, code: str, env: Mapping[str, str], execution: Execution) -> None:
         async with self._turn:
             self._running = execution
             try:
-                # A kernel may turn out to have ended when it is spoken to; then nothing has begun yet.
-                if not await execution.carry_out(await self.ready(), code, env, again=True):
-                    await execution.carry_out(await self.ready(), code, env)
+                # That a kernel has ended may only be noticed here; then the code has not started yet.
+                if not await execution.run_on(await self.ready(), code, env, again=True):
+                    await execution.run_on(await self.ready(), code, env)
             finally:
                 self._running = None
 
     async def restart(self) -> None:
-        """A new kernel. What runs now ends with an error that says so."""
+        """Replace the kernel. The running execution ends with an error that says so."""
         await self._stop("Context was restarted")
         await self.ready()
 
@@ -98,7 +98,7 @@ class Context:
 
 
 class Contexts:
-    """Every context there is, in the order in which they were made."""
+    """All contexts, in order of creation."""
 
     def __init__(self, make_kernel: Callable[[str, str], Kernel]) -> None:
         self._make_kernel = make_kernel
@@ -117,14 +117,15 @@ class Contexts:
             raise NoSuchContext(f"Context {context_id} not found") from None
 
     def default(self, language: str | None, cwd: str | None) -> Context:
-        """The one that code runs in whose caller named none: one for each language and directory."""
+        """The default context: one for each language and directory."""
         where = normalise(language), cwd or HOME
         if where not in self._defaults:
             self._defaults[where] = self._add(*where)
         return self._defaults[where]
 
     async def ready_default(self, language: str | None, cwd: str | None) -> Context:
-        """The same, with its kernel. One whose kernel cannot be had is not kept, unless it is always listed."""
+        """The default context with a running kernel. If the kernel cannot start, the context is dropped, unless it is
+        always listed."""
         context = self.default(language, cwd)
         try:
             await context.ready()
@@ -135,7 +136,7 @@ class Contexts:
         return context
 
     async def create(self, language: str | None, cwd: str | None) -> Context:
-        """With its kernel; nothing is left of one whose kernel could not be started."""
+        """Create a context with a running kernel. Nothing is kept if the kernel cannot start."""
         context = self._add(normalise(language), cwd or HOME)
         try:
             await context.ready()
@@ -164,7 +165,7 @@ def normalise(language: str | None) -> str:
 
 
 def _enter(cwd: str) -> None:
-    """A directory that is not there is made, as far as we may."""
+    """Create a missing directory if permitted."""
     if not os.path.isabs(cwd):
         raise CannotStart(f"The working directory must be an absolute path, not {cwd!r}")
     try:

@@ -1,7 +1,7 @@
-"""One execution: runs in a task of its own, so that whoever asked for it may leave.
+"""One execution: runs in its own task, so that its client may disconnect.
 
-Its reader sets the pace: when nobody takes the outputs, the kernel is held up rather than the memory filled. A
-reader who leaves for good abandons it; then the code is interrupted, and what it still says is thrown away.
+Backpressure: if nobody reads the output, the kernel blocks instead of filling the memory. When the reader disconnects
+the execution is abandoned: the code is interrupted, and its remaining output is discarded.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _TRIES = 10
 class Execution:
     def __init__(self, run: Callable[[Execution], Awaitable[None]]) -> None:
         self.reason: str | None = None
-        """Why its kernel was taken away on purpose, where it was."""
+        """Why its kernel was stopped on purpose, if it was."""
         self._outputs: asyncio.Queue[Output | None] = asyncio.Queue(_BUFFERED)
         self._kernel: Kernel | None = None
         self._abandoned = False
         self._task: asyncio.Task[None] = asyncio.ensure_future(self._whole(run))
 
-    async def carry_out(self, kernel: Kernel, code: str, env: Mapping[str, str], *, again: bool = False) -> bool:
-        """By the context, when it is this one's turn. With ``again``, a kernel that ended before the code began is no
-        error yet: the answer is False, and it can be tried on another."""
+    async def run_on(self, kernel: Kernel, code: str, env: Mapping[str, str], *, again: bool = False) -> bool:
+        """Called by the context when this execution's turn comes. With ``again``, a kernel that ended before the code
+        started is not an error yet: returns False, and the caller tries another kernel."""
         if self._abandoned:
             return True
         begun = False
-        self._kernel = kernel
         said = kernel.execute(code, env)
+        self._kernel = kernel
         try:
             async for output in said:
                 begun = True
@@ -50,7 +50,7 @@ class Execution:
         return True
 
     async def read(self, silence: float) -> AsyncGenerator[Output, None]:
-        """Every output; a keepalive after each ``silence`` seconds without one; and the end."""
+        """All output, with a keepalive after each ``silence`` seconds without any, and the end."""
         while True:
             try:
                 output = await asyncio.wait_for(self._outputs.get(), silence)
@@ -63,13 +63,13 @@ class Execution:
         yield outputs.END
 
     async def abandon(self) -> None:
-        """Nobody reads any more. Returns when it has stopped, or does not let itself be stopped."""
+        """The reader has disconnected. Returns when the code has stopped, or cannot be stopped."""
         if self._abandoned or self._task.done():
             return
         self._abandoned = True
         self._drain()
         if self._kernel is None:
-            self._task.cancel()  # it waits for its turn
+            self._task.cancel()  # waiting for its turn
         else:
             await self._interrupt(self._kernel)
 
@@ -88,12 +88,12 @@ class Execution:
             await self._outputs.put(output)
 
     def _drain(self) -> None:
-        """Lets go whoever waits to put something in."""
+        """Unblock the tasks that wait to put output into the queue."""
         while not self._outputs.empty():
             self._outputs.get_nowait()
 
     async def _interrupt(self, kernel: Kernel) -> None:
-        """Until it stops: once may be once too early, or be caught by the code itself."""
+        """Repeat until it stops: an interrupt may come too early, or be caught by the code."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         for _ in range(_TRIES):

@@ -1,4 +1,4 @@
-"""How results look that are more than text: tables as columns, figures as charts, lists and dictionaries as JSON."""
+"""Data formats of results besides text: tables as columns, figures as charts, lists and dictionaries as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import charts
 
 
 class DataFormatter(BaseFormatter):  # type: ignore[misc]
-    """A pandas ``DataFrame``: each column's name, and its values."""
+    """A pandas ``DataFrame``: the name and values of each column."""
 
     format_type = Unicode("e2b/data")
     print_method = ObjectName("_repr_e2b_data_")
@@ -29,7 +29,7 @@ class DataFormatter(BaseFormatter):  # type: ignore[misc]
 
 
 class ChartFormatter(BaseFormatter):  # type: ignore[misc]
-    """A matplotlib ``Figure``: what is drawn in it."""
+    """A matplotlib ``Figure`` as chart data."""
 
     format_type = Unicode("e2b/chart")
     print_method = ObjectName("_repr_e2b_chart_")
@@ -52,7 +52,7 @@ def install(shell: Any) -> None:
 
 
 def show_saved_images(image_module: Any) -> None:
-    """``image.save("plot.png")`` shows it, too."""
+    """Also display an image that code saves with ``image.save("plot.png")``."""
     save = image_module.Image.save
 
     def save_and_show(self: Any, target: Any, format: str | None = None, **options: Any) -> None:
@@ -64,7 +64,7 @@ def show_saved_images(image_module: Any) -> None:
 
 
 def _as_json(found: Any) -> Any:
-    """As it is, if it is JSON; numbers of numpy are numbers."""
+    """The value if it is JSON; numpy's numbers are converted."""
     plain = _plain(found)
     try:
         json.dumps(plain)
@@ -83,7 +83,7 @@ def _is(found: Any, package: str, name: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Something that JSON has a word for, as far as there is one."""
+    """The nearest JSON value, if there is one."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):

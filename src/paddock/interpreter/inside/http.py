@@ -1,6 +1,6 @@
-"""As much of HTTP/1.1 as a service on a loopback needs: JSON in, JSON, text or a stream of lines out.
+"""The part of HTTP/1.1 that a service on the loopback needs: JSON requests; JSON, text or line-stream responses.
 
-A client that hangs up in the middle of a stream is noticed at once, by the end of what it sends.
+A client that disconnects during a stream is noticed at once, by the end of its input.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import json
 from collections.abc import AsyncGenerator, Awaitable
 from typing import Any, Callable, Union
 
-MOST_HEAD = 64 * 1024
-MOST_BODY = 64 << 20
+MAX_HEAD = 64 * 1024
+MAX_BODY = 64 << 20
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error"}
 
 
 class BadRequest(Exception):
-    """What came is not a request; the connection is of no further use."""
+    """The input is not a valid request; the connection is closed."""
 
 
-class Request:
+class HttpRequest:
     def __init__(self, method: str, path: str, headers: dict[str, str], body: bytes) -> None:
         self.method = method
         self.path = path
@@ -43,26 +43,26 @@ class Refusal(Exception):
         self.text = text
 
 
-class Stream:
-    """An answer that is written as it comes. ``lines`` is closed when the client has gone."""
+class StreamedResponse:
+    """A streamed response. ``lines`` is closed when the client disconnects."""
 
     def __init__(self, lines: AsyncGenerator[bytes, None]) -> None:
         self.lines = lines
 
 
-Answer = Union[Stream, dict[str, Any], list[Any], str, None]
-Handler = Callable[[Request], Awaitable[Answer]]
+Answer = Union[StreamedResponse, dict[str, Any], list[Any], str, None]
+Handler = Callable[[HttpRequest], Awaitable[Answer]]
 
 
-class Connection:
-    """One client, request after request."""
+class ClientConnection:
+    """One client connection with sequential requests."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler) -> None:
         self._reader = reader
         self._writer = writer
         self._handler = handler
         self._ahead = b""
-        """What was read of the next request while the last one was still being answered."""
+        """Bytes of the next request that were read while the current one was answered."""
 
     async def serve(self) -> None:
         try:
@@ -74,12 +74,12 @@ class Connection:
             self._head(400, "text/plain; charset=utf-8", len(str(problem)), close=True)
             self._writer.write(str(problem).encode("ascii", "replace"))
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client has gone
+            pass  # the client has disconnected
         finally:
             self._writer.close()
 
-    async def _request(self) -> Request | None:
-        """The next one, or None when there is none to come."""
+    async def _request(self) -> HttpRequest | None:
+        """The next request; None at the end of the connection."""
         try:
             head = self._ahead + await self._reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError as problem:
@@ -92,13 +92,13 @@ class Connection:
         method, path, headers = _parse(head)
         if headers.get("expect", "").lower() == "100-continue":
             self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        return Request(method, path.partition("?")[0], headers, await self._body(headers))
+        return HttpRequest(method, path.partition("?")[0], headers, await self._body(headers))
 
     async def _body(self, headers: dict[str, str]) -> bytes:
         if headers.get("transfer-encoding", "").lower() == "chunked":
             return await self._chunks()
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > MOST_BODY:
+        if not length.isdigit() or int(length) > MAX_BODY:
             raise BadRequest("The length of the body is not valid, or too large")
         return await self._reader.readexactly(int(length))
 
@@ -109,20 +109,20 @@ class Connection:
                 size = int((await self._reader.readuntil(b"\r\n")).partition(b";")[0], 16)
             except (ValueError, asyncio.LimitOverrunError):
                 raise BadRequest("A chunk of the body has no valid size") from None
-            if size < 0 or len(body) + size > MOST_BODY:
+            if size < 0 or len(body) + size > MAX_BODY:
                 raise BadRequest("The body is too large")
             body += (await self._reader.readexactly(size + 2))[:-2]
             if size == 0:
                 return body
 
-    async def _answer(self, request: Request) -> bool:
-        """False where the connection cannot be used further."""
+    async def _answer(self, request: HttpRequest) -> bool:
+        """Returns False if the connection cannot be reused."""
         try:
             answer = await self._handler(request)
         except Refusal as refusal:
             await self._whole(refusal.status, "text/plain; charset=utf-8", refusal.text.encode())
             return True
-        if isinstance(answer, Stream):
+        if isinstance(answer, StreamedResponse):
             return await self._stream(answer.lines)
         if isinstance(answer, str):
             await self._whole(200, "text/plain; charset=utf-8", answer.encode())
@@ -144,7 +144,7 @@ class Connection:
             if leaving.done() and not leaving.exception():
                 self._ahead = leaving.result()
             if not writing.done() and self._ahead:
-                await asyncio.wait({writing})  # not gone: it sent the next request already
+                await asyncio.wait({writing})  # not disconnected: it has sent the next request already
             if not writing.done():
                 return False
             writing.result()

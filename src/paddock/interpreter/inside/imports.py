@@ -1,4 +1,4 @@
-"""Something to do with a module right after it was first imported, for packages that may not be there at all."""
+"""Post-import hooks: runs an action right after a module is first imported, if it ever is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def install() -> None:
 
 class _Finder(MetaPathFinder):
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        action = _waiting.pop(name, None)  # once; and not again while we look for the real one
+        action = _waiting.pop(name, None)  # only once, and not while searching for the real module
         if action is None:
             return None
         spec = importlib.util.find_spec(name)
@@ -35,7 +35,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """The real loader, and the action behind it."""
+    """The real loader followed by the action."""
 
     def __init__(self, real: Any, action: Callable[[Any], None]) -> None:
         self._real = real

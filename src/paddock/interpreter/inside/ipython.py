@@ -1,9 +1,9 @@
-"""A Python kernel from the inside: ipykernel, with what the interpreter's protocol promises beyond it.
+"""The Python kernel: ipykernel with the additions that the interpreter's protocol requires.
 
-- environment variables for one execution, put back afterwards;
-- output that is never dropped and never piles up: the program that prints waits for whoever reads;
-- what subprocesses wrote is part of the execution that ran them, not of the next one;
-- results that are data (``e2b/data``, ``e2b/chart``, lists and dictionaries as JSON).
+- environment variables for one execution, reset afterwards;
+- output that is never dropped and never accumulates: the printing program blocks until it is read;
+- output of subprocesses belongs to the execution that started them, not to the next one;
+- results as data (``e2b/data``, ``e2b/chart``, lists and dictionaries as JSON).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from tornado.ioloop import IOLoop
 from traitlets.config import Config
 
 from . import charts, formatters, imports
-from .nursery import BEGUN, ENV
+from .fork_server import BEGUN, ENV
 
 WAITING_MESSAGES = 16
 _PIECE = 64 * 1024
-_MOST_UNSENT = 256 * 1024
+_MAX_UNSENT = 256 * 1024
 _DATA_PACKAGES = "/opt/paddock/code-interpreter/lib"
 _INLINE = "module://matplotlib_inline.backend_inline"
 
 
-class Stream(OutStream):  # type: ignore[misc]
-    """Standard output or error, of Python code and of what it starts."""
+class OutputStream(OutStream):  # type: ignore[misc]
+    """Standard output or error of Python code and its subprocesses."""
 
     flush_timeout = 3600
 
@@ -53,7 +53,7 @@ class Stream(OutStream):  # type: ignore[misc]
         for begin in range(0, len(string), _PIECE):
             super().write(string[begin : begin + _PIECE])
             self._unsent += min(_PIECE, len(string) - begin)
-            if self._unsent >= _MOST_UNSENT:
+            if self._unsent >= _MAX_UNSENT:
                 self.flush()
         return len(string)
 
@@ -62,14 +62,14 @@ class Stream(OutStream):  # type: ignore[misc]
         super().flush()
 
     def catch_up(self) -> None:
-        """Take in what processes wrote to the descriptor until now."""
+        """Read what processes have written to the descriptor so far."""
         with self._pipe_turn:
             while self._take():
                 pass
         self.flush()
 
     def _watch_pipe_fd(self) -> None:
-        """In place of the base's, which nobody can wait for."""
+        """Replaces the base class's watcher, which cannot be waited for."""
         if self._fid is None:
             return
         os.set_blocking(self._fid, False)
@@ -83,14 +83,14 @@ class Stream(OutStream):  # type: ignore[misc]
             return False
         try:
             data = os.read(self._fid, _PIECE)
-        except OSError:  # nothing there (or nothing any more)
+        except OSError:  # empty, or closed
             return False
         if data:
             self.write(data.decode(errors="replace"))
         return bool(data)
 
 
-class Kernel(IPythonKernel):  # type: ignore[misc]
+class SandboxIPythonKernel(IPythonKernel):  # type: ignore[misc]
     async def do_execute(
         self,
         code: str,
@@ -103,25 +103,25 @@ class Kernel(IPythonKernel):  # type: ignore[misc]
         cell_id: str | None = None,
     ) -> Any:
         if note := (cell_meta or {}).get(BEGUN):
-            with suppress(OSError):  # a full disk: code runs all the same
+            with suppress(OSError):  # the disk is full: run the code anyway
                 os.close(os.open(note, os.O_CREAT | os.O_WRONLY, 0o600))
-        importlib.invalidate_caches()  # what was installed since is there to be imported
+        importlib.invalidate_caches()  # packages installed since the last execution can be imported
         try:
             with _environment((cell_meta or {}).get(ENV) or {}):
                 return await super().do_execute(
                     code, silent, store_history, user_expressions, allow_stdin, cell_meta=cell_meta, cell_id=cell_id
                 )
         finally:
-            # The code has ended; an interrupt that was meant for it must not hit what comes after.
+            # The code has ended; a late interrupt must not hit the next execution.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             for stream in (sys.stdout, sys.stderr):
-                if isinstance(stream, Stream):
+                if isinstance(stream, OutputStream):
                     stream.catch_up()
 
 
 class KernelApp(IPKernelApp):  # type: ignore[misc]
     def init_iopub(self, context: Any) -> None:
-        # A publisher would drop what a slow reader has not taken; this one waits for it.
+        # The default publisher drops messages for a slow reader; this one blocks.
         before = dict(context.sockopts)
         context.setsockopt(zmq.XPUB_NODROP, 1)
         context.setsockopt(zmq.SNDHWM, WAITING_MESSAGES)
@@ -130,20 +130,20 @@ class KernelApp(IPKernelApp):  # type: ignore[misc]
 
 
 def run(connection_file: str) -> None:
-    """Be a kernel until told to end."""
+    """Run the kernel until a shutdown request."""
     config = Config()
     config.HistoryManager.enabled = False
     config.PlainTextFormatter.max_seq_length = 0
     app = KernelApp.instance(
         config=config,
         connection_file=connection_file,
-        kernel_class=Kernel,
-        outstream_class=f"{Stream.__module__}.Stream",
+        kernel_class=SandboxIPythonKernel,
+        outstream_class=f"{OutputStream.__module__}.OutputStream",
     )
     _find_user_packages()
     app.initialize([])
     if os.environ.get("MPLBACKEND") == _INLINE:
-        # Programs that the user starts inherit it, and have no such backend: set it for this process alone.
+        # Set for this process alone: programs started by the user would inherit it, and do not have this backend.
         del os.environ["MPLBACKEND"]
         imports.after("matplotlib", _use_inline_backend)
     imports.after("matplotlib.axes._axes", charts.remember_boxes)
@@ -155,28 +155,28 @@ def run(connection_file: str) -> None:
 
 
 def _wake_on_signals() -> None:
-    """An interrupt of code that awaits something is noted by its handler, but the loop would sleep on. Any handler of
-    asyncio's own makes it wake for every signal; this one is for a signal that means nothing otherwise."""
+    """Python's signal handler only records an interrupt, and the event loop would sleep on. Installing any asyncio
+    signal handler makes the loop wake for every signal; this one is for an unused signal."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGURG, lambda: None)
 
 
 def _find_user_packages() -> None:
-    """`pip install --user` and Paddock's add-on code-interpreter may make these folders later than Python, which looks
-    for them when it starts, was started."""
+    """`pip install --user` and the add-on code-interpreter may create these directories after the kernel has started,
+    and Python looks for them only at its start."""
     folders = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
     folders += [f"{_DATA_PACKAGES}/{sysconfig.get_config_var('SOABI')}"]
     sys.path += [folder for folder in folders if folder not in sys.path]
 
 
 def _use_inline_backend(matplotlib: Any) -> None:
-    if not hasattr(matplotlib.RcParams, "_get"):  # before 3.7, as in Debian 12: the kit's matplotlib-inline is younger
+    if not hasattr(matplotlib.RcParams, "_get"):  # before 3.7, as in Debian 12: the kit's matplotlib-inline is newer
         matplotlib.RcParams._get = dict.__getitem__
         imports.after("matplotlib.pyplot", _configure_inline_backend)
     matplotlib.rcParams["backend"] = _INLINE
 
 
 def _configure_inline_backend(pyplot: Any) -> None:
-    """With such a matplotlib the backend is loaded by the first plot, and would know its formats from the second on."""
+    """With such a matplotlib the backend is loaded by the first plot and would be configured only for the second."""
     from matplotlib_inline import backend_inline
 
     backend_inline.configure_inline_support(  # type: ignore[no-untyped-call]

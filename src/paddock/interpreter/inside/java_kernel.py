@@ -1,4 +1,4 @@
-"""A Java that goes on from one execution to the next: the JShell of the sandbox's own JDK, or of the add-on's."""
+"""A Java process that keeps definitions between executions: JShell of the sandbox's own JDK, or of the add-on's."""
 
 from __future__ import annotations
 
@@ -7,90 +7,64 @@ import base64
 import os
 from collections.abc import AsyncGenerator, Mapping
 
-from . import addons, outputs
-from .kernels import START_SECONDS, CannotStart, Kernel, KernelEnded
+from . import outputs
+from .kernels import START_SECONDS, CannotStart, KernelEnded, missing, programs
 from .outputs import Output
-from .piped import REPORT, STDERR, PipedProcess
+from .piped import REPORT, STDERR, PipedKernel, PipedProcess
 
 _PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "JavaKernel.java")
 _FLAGS = (
-    "-XX:+UseSerialGC",  # a heap of its own for each kernel, and few processors
+    "-XX:+UseSerialGC",  # each kernel has its own heap; few processors
     "-Djava.awt.headless=true",
     "--add-opens=java.base/java.util=ALL-UNNAMED",  # for the variables of one execution
     "--add-modules=jdk.jshell",
 )
-_MISSING = addons.missing(
+_MISSING = missing(
     "JDK",
     "java",
     "`sudo apt-get update && sudo apt-get install -y default-jdk-headless` in the sandbox",
 )
 
 
-class JavaKernel(Kernel):
-    patience = 3.0
-
-    def __init__(self, cwd: str) -> None:
-        self._cwd = cwd
-        self._java: PipedProcess | None = None
-        self._count = 0
-
-    @property
-    def alive(self) -> bool:
-        return self._java is not None and self._java.alive
-
+class JavaKernel(PipedKernel):
     async def start(self) -> None:
-        self._java = PipedProcess([_program(), *_FLAGS, _PROGRAM, "{orders}", "{reports}"], self._cwd)
-        await self._java.start()
+        java = await self._spawn([_program(), *_FLAGS, _PROGRAM, "{orders}", "{reports}"])
         try:
-            await asyncio.wait_for(self._greet(self._java), START_SECONDS)
+            await asyncio.wait_for(_wait_ready(java), START_SECONDS)
         except asyncio.TimeoutError:
             raise CannotStart("The Java kernel did not start in time") from None
 
-    async def execute(self, code: str, env: Mapping[str, str]) -> AsyncGenerator[Output, None]:
-        assert self._java is not None
-        self._count += 1
-        yield outputs.count(self._count)
+    def execute(self, code: str, env: Mapping[str, str]) -> AsyncGenerator[Output, None]:
         fields = [code, *(word for pair in env.items() for word in pair)]
-        said = self._java.carry_out(" ".join(["run", *map(_field, fields)]).encode() + b"\n")
-        try:
-            async for where, text in said:
-                if where != REPORT:
-                    for piece in outputs.pieces(text):
-                        yield outputs.stream(where, piece)
-                    continue
-                kind, *parts = text.split(" ")
-                if kind == "done":
-                    return
-                yield _output(kind, [_text(part) for part in parts])
-        finally:
-            await said.aclose()
+        return self._run(" ".join(["run", *map(_field, fields)]).encode() + b"\n")
 
     def interrupt(self) -> None:
-        if self._java is not None:
-            self._java.order(b"interrupt\n")
+        if self._process is not None:
+            self._process.order(b"interrupt\n")
 
-    async def close(self) -> None:
-        if self._java is not None:
-            await self._java.close()
+    def _report(self, text: str) -> tuple[list[Output], bool]:
+        kind, *parts = text.split(" ")
+        return ([], True) if kind == "done" else ([_output(kind, [_text(part) for part in parts])], False)
 
-    async def _greet(self, java: PipedProcess) -> None:
-        last = ""
-        said = java.carry_out(b"")
-        try:
-            async for where, text in said:
-                if where == REPORT:
-                    return
-                if where == STDERR:
-                    last = text.strip()
-        except KernelEnded as problem:
-            raise CannotStart(f"The Java kernel did not start: {last[-500:] or problem}") from None
-        finally:
-            await said.aclose()
+
+async def _wait_ready(java: PipedProcess) -> None:
+    last = ""
+    said = java.request(b"")
+    try:
+        async for where, text in said:
+            if where == REPORT:
+                return
+            if where == STDERR:
+                last = text.strip()
+    except KernelEnded as problem:
+        raise CannotStart(f"The Java kernel did not start: {last[-500:] or problem}") from None
+    finally:
+        await said.aclose()
 
 
 def _program() -> str:
-    """The `java` beside the first JShell: a Java that only runs programs has none."""
-    for shell in addons.programs("java", "jshell"):
+    """The `java` beside the first JShell found: a Java runtime without JDK has no JShell."""
+    for shell in programs("java", "jshell"):
         program = os.path.join(os.path.dirname(os.path.realpath(shell)), "java")
         if os.access(program, os.X_OK):
             return program

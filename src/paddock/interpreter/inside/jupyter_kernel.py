@@ -1,4 +1,4 @@
-"""A kernel that speaks Jupyter's protocol, driven through jupyter-client: what Python's and R's have in common."""
+"""A kernel that speaks Jupyter's protocol through jupyter-client: shared by Python and R."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from contextlib import suppress
 from typing import Any
 
 from . import outputs
+from .fork_server_client import KernelProcess
 from .kernels import START_SECONDS, CannotStart, Kernel, KernelEnded, StartInterrupted
-from .nursery_link import Child
 from .outputs import Output
 
-_AGAIN_SECONDS = 0.1
+_RETRY_SECONDS = 0.1
 _WAITING_MESSAGES = 16
 _END_SECONDS = 5.0
-_LAST_WORDS_SECONDS = 0.1
+_FINAL_OUTPUT_SECONDS = 0.1
 
 Message = dict[str, Any]
 
 
 class JupyterKernel(Kernel):
-    """A subclass says how its process is started."""
+    """Subclasses define how the process is started."""
 
     language: str
 
     def __init__(self, cwd: str) -> None:
         self._cwd = cwd
-        self._child: Child | None = None
+        self._child: KernelProcess | None = None
         self._client: Any = None
         self._folder: str | None = None
         self._hearing: list[asyncio.Task[None]] = []
@@ -45,15 +45,15 @@ class JupyterKernel(Kernel):
         return self._child is not None and not self._child.ended.done()
 
     @abstractmethod
-    async def spawn(self, connection_file: str) -> Child:
-        """The kernel's process, the first of a group of its own."""
+    async def spawn(self, connection_file: str) -> KernelProcess:
+        """Start the kernel's process, as leader of its own process group."""
 
     def failure(self) -> str:
-        """Why it ended while it started, where it left word."""
+        """Why the process ended during its start, if it reported that."""
         return ""
 
     def began(self) -> bool:
-        """Whether the code that was sent last may have run, where the kernel ended without a word about it."""
+        """Whether the last code may have run, if the kernel ended without a reply."""
         return True
 
     async def start(self) -> None:
@@ -67,9 +67,9 @@ class JupyterKernel(Kernel):
         )
         self._child = await self.spawn(connection_file)
         self._client = _client(connection_file)
-        self._hearing = [asyncio.ensure_future(each) for each in (self._hear(), self._ignore_replies())]
+        self._hearing = [asyncio.ensure_future(each) for each in (self._receive(), self._ignore_replies())]
         try:
-            await asyncio.wait_for(self._greet(), START_SECONDS)
+            await asyncio.wait_for(self._handshake(), START_SECONDS)
         except asyncio.TimeoutError:
             raise CannotStart(f"The {self.language} kernel did not start in time") from None
         except KernelEnded as problem:
@@ -79,7 +79,7 @@ class JupyterKernel(Kernel):
     async def ask(
         self, code: str, metadata: Mapping[str, Any] | None = None, *, silent: bool = False
     ) -> AsyncGenerator[Output, None]:
-        """What it publishes of this code, to its end. ``silent`` code is not counted."""
+        """Run code and yield the messages it publishes. ``silent`` code does not increase the execution count."""
         content = {
             "code": code,
             "silent": silent,
@@ -96,7 +96,7 @@ class JupyterKernel(Kernel):
             while True:
                 message = await self._next()
                 if message["parent_header"]["msg_id"] != asked:
-                    continue  # a late answer to a greeting
+                    continue  # a late reply to the handshake
                 if _idle(message):
                     break
                 for output in _outputs(message["header"]["msg_type"], message["content"]):
@@ -104,7 +104,8 @@ class JupyterKernel(Kernel):
                     self._count = output.get("execution_count", self._count)
                     yield output
         except KernelEnded:
-            # What ends its own process at once may take with it the word that it has begun. It must not run twice.
+            # A process that ends itself may take its last messages with it, including that the code has started. The
+            # code must not run twice.
             if not begun and self.began():
                 yield outputs.count(self._count + 1)
             raise
@@ -126,15 +127,15 @@ class JupyterKernel(Kernel):
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def _greet(self) -> None:
-        """Until it is heard: what it publishes before our subscription arrives, is lost."""
+    async def _handshake(self) -> None:
+        """Repeat until the kernel has answered: messages published before our subscription is active are lost."""
         assert self._child is not None
         while True:
             if self._child.ended.done():
                 raise KernelEnded(self._child.ended.result())
             self._send("kernel_info_request", {})
             with suppress(asyncio.TimeoutError):
-                while not _idle(await asyncio.wait_for(self._next(), _AGAIN_SECONDS)):
+                while not _idle(await asyncio.wait_for(self._next(), _RETRY_SECONDS)):
                     pass
                 return
 
@@ -144,21 +145,21 @@ class JupyterKernel(Kernel):
         self._client.shell_channel.send(message)
         return self._asked
 
-    async def _hear(self) -> None:
-        """Everything that the kernel publishes. What belongs to nothing that was asked, such as the words of a
-        thread that goes on, is let go, so that whoever says it is not held up."""
+    async def _receive(self) -> None:
+        """Read all messages that the kernel publishes. Messages of earlier requests, such as the output of a background
+        thread, are discarded, so that their sender is not blocked."""
         while True:
             message = await self._client.get_iopub_msg(timeout=None)
             if message["parent_header"].get("msg_id") == self._asked:
                 await self._heard.put(message)
 
     async def _ignore_replies(self) -> None:
-        """They say nothing that was not published; and after an interrupt at the wrong moment there is none."""
+        """Replies contain nothing that is not also published, and after a badly timed interrupt there is none."""
         while True:
             await self._client.get_shell_msg(timeout=None)
 
     async def _next(self) -> Message:
-        """The next thing that the kernel published of what was asked last."""
+        """The next published message of the current request."""
         return self._heard.get_nowait() if not self._heard.empty() else await self._unless_ended(self._heard.get())
 
     async def _unless_ended(self, coming: Awaitable[Message]) -> Message:
@@ -167,8 +168,8 @@ class JupyterKernel(Kernel):
         either: set[asyncio.Future[Any]] = {message, self._child.ended}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not message.done():  # what it said last may still be on its way
-                await asyncio.wait({message}, timeout=_LAST_WORDS_SECONDS)
+            if not message.done():  # its last messages may still be in transit
+                await asyncio.wait({message}, timeout=_FINAL_OUTPUT_SECONDS)
             if message.done():
                 return message.result()
             raise KernelEnded(self._child.ended.result())

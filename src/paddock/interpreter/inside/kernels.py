@@ -1,32 +1,35 @@
-"""What a kernel is to the rest of the program, whatever language it runs."""
+"""The interface of a kernel, for any language, and where languages that a template may lack are found."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 
 from .outputs import Output
 
 START_SECONDS = 60.0
+ADDONS = "/opt/paddock"
 
 
 class CannotStart(Exception):
-    """There is no kernel to be had for this language; the message says what is missing."""
+    """No kernel is available for this language; the message says what is missing."""
 
 
 class StartInterrupted(CannotStart):
-    """It was ended from outside while it started: another can be started in its place."""
+    """The process was killed during its start: another one can be started."""
 
 
 class KernelEnded(Exception):
-    """The process that ran the code is gone, and with it everything that the code had made."""
+    """The kernel's process has ended, and all its state is lost."""
 
 
 class Kernel(ABC):
-    """One process that runs code and remembers what it defined. Runs one thing at a time; the context sees to that."""
+    """A process that runs code and keeps its definitions. Runs one execution at a time; the context ensures that."""
 
     patience: float | None = None
-    """Seconds after an interrupt in which it must have stopped, or it is killed. None: it is asked, never killed."""
+    """Seconds after an interrupt before the process is killed. None: it is never killed."""
 
     @property
     @abstractmethod
@@ -34,16 +37,31 @@ class Kernel(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Ready for code when it returns. Raises ``CannotStart``."""
+        """Returns when it is ready for code. Raises ``CannotStart``."""
 
     @abstractmethod
     def execute(self, code: str, env: Mapping[str, str]) -> AsyncGenerator[Output, None]:
-        """What the code says, to its end. ``env`` is for this run alone. Raises ``KernelEnded``."""
+        """Run code and yield its output. ``env`` is for this execution only. Raises ``KernelEnded``."""
 
     @abstractmethod
     def interrupt(self) -> None:
-        """Stop what runs now, keeping what there is. Harmless when nothing runs."""
+        """Interrupt the running code; definitions are kept. No effect if nothing runs."""
 
     @abstractmethod
     async def close(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
+
+
+def programs(addon: str, name: str) -> Iterator[str]:
+    """Paths of this program: on PATH, and in the add-on."""
+    if found := shutil.which(name):
+        yield found
+    if found := shutil.which(os.path.join(ADDONS, addon, "bin", name)):
+        yield found
+
+
+def missing(language: str, addon: str, otherwise: str) -> str:
+    return (
+        f"There is no {language} in this sandbox: run `paddock addon install {addon}` on the server (once, for all of "
+        f"its local sandboxes), or {otherwise}"
+    )

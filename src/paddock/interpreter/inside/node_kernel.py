@@ -1,4 +1,4 @@
-"""A Node.js that goes on from one execution to the next, for JavaScript and TypeScript."""
+"""A Node.js process that keeps definitions between executions, for JavaScript and TypeScript."""
 
 from __future__ import annotations
 
@@ -9,60 +9,35 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from . import outputs
-from .kernels import CannotStart, Kernel
+from .kernels import CannotStart
 from .outputs import Output
-from .piped import REPORT, PipedProcess
+from .piped import PipedKernel
 
 _PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "node_kernel.js")
 
 
-class NodeKernel(Kernel):
-    patience = 3.0
-
+class NodeKernel(PipedKernel):
     def __init__(self, cwd: str, *, typescript: bool) -> None:
-        self._cwd = cwd
+        super().__init__(cwd)
         self._typescript = typescript
-        self._node: PipedProcess | None = None
-        self._count = 0
-
-    @property
-    def alive(self) -> bool:
-        return self._node is not None and self._node.alive
 
     async def start(self) -> None:
         program = shutil.which("node") or shutil.which("nodejs")
         if program is None:
             raise CannotStart("There is no Node.js in this sandbox: install it, or use a template that has it")
-        self._node = PipedProcess([program, _PROGRAM, "{orders}", "{reports}"], self._cwd)
-        await self._node.start()
+        await self._spawn([program, _PROGRAM, "{orders}", "{reports}"])
 
-    async def execute(self, code: str, env: Mapping[str, str]) -> AsyncGenerator[Output, None]:
-        assert self._node is not None
-        self._count += 1
-        yield outputs.count(self._count)
+    def execute(self, code: str, env: Mapping[str, str]) -> AsyncGenerator[Output, None]:
         order = {"code": code, "env": dict(env), "typescript": self._typescript}
-        said = self._node.carry_out(json.dumps(order).encode() + b"\n")
-        try:
-            async for where, text in said:
-                if where != REPORT:
-                    for piece in outputs.pieces(text):
-                        yield outputs.stream(where, piece)
-                    continue
-                report: dict[str, Any] = json.loads(text)
-                if report["type"] == "done":
-                    return
-                for output in _outputs(report):
-                    yield output
-        finally:
-            await said.aclose()
+        return self._run(json.dumps(order).encode() + b"\n")
 
     def interrupt(self) -> None:
-        if self._node is not None:
-            self._node.order(b'{"interrupt": true}\n')
+        if self._process is not None:
+            self._process.order(b'{"interrupt": true}\n')
 
-    async def close(self) -> None:
-        if self._node is not None:
-            await self._node.close()
+    def _report(self, text: str) -> tuple[list[Output], bool]:
+        report: dict[str, Any] = json.loads(text)
+        return ([], True) if report["type"] == "done" else (_outputs(report), False)
 
 
 def _outputs(report: Mapping[str, Any]) -> list[Output]:

@@ -1,6 +1,6 @@
-"""What an execution says, one JSON object to a line: the wire of E2B's code interpreter.
+"""Output events of an execution, one JSON object per line: the format of E2B's code interpreter.
 
-Lines are ASCII (clients cut them into chunks and decode each by itself) and hold no NaN (which is not JSON).
+Lines are ASCII (clients decode each network chunk by itself) and contain no NaN (which is not JSON).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ Output = dict[str, Any]
 
 END: Output = {"type": "end_of_execution"}
 KEEPALIVE: Output = {"type": "keepalive"}
-MOST_TEXT = 1 << 16
-"""Characters of output in one line, so that no line is large because a program printed much at once."""
+MAX_TEXT = 1 << 16
+"""Maximum characters of output in one line."""
 
 _FIELDS = {
     "text/plain": "text",
@@ -52,8 +52,8 @@ def stream(name: str, text: str) -> Output:
 
 
 def pieces(text: str) -> Sequence[str]:
-    """The text in parts that are small enough for one line each."""
-    return [text[begin : begin + MOST_TEXT] for begin in range(0, len(text), MOST_TEXT)]
+    """Split the text so that each part fits one line."""
+    return [text[begin : begin + MAX_TEXT] for begin in range(0, len(text), MAX_TEXT)]
 
 
 def error(name: str, value: str, traceback: str = "") -> Output:
@@ -61,7 +61,7 @@ def error(name: str, value: str, traceback: str = "") -> Output:
 
 
 def result(bundle: Mapping[str, Any], is_main: bool) -> Output:
-    """A bundle of the same thing in several MIME types. What has no field of its own goes to ``extra``."""
+    """One result in several MIME types. Types without a field of their own go to ``extra``."""
     found: Output = {"type": "result"}
     extra = {}
     for mime, value in bundle.items():
@@ -79,7 +79,7 @@ def result(bundle: Mapping[str, Any], is_main: bool) -> Output:
 
 
 def _unquoted(text: str) -> str:
-    """Without the quotes that a string's own representation has around it."""
+    """Without the quotes of a string's repr."""
     if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
         return text[1:-1]
     return text

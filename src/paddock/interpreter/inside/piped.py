@@ -1,9 +1,8 @@
-"""A process with four pipes: orders in, reports out, and what it and its children write to standard output and error.
+"""A process with four pipes: requests in, reports out, and standard output and error of it and its children.
 
-It reports that an order is done after everything was written for it; so by emptying the pipes when the report
-comes, nothing is missed, and nothing is taken for the next order's. What nobody takes is not read: then the process
-has to wait. Only between two orders it is read and thrown away, so that what goes on in the background is not held
-up.
+It reports the end of a request after all output of it was written, so emptying the pipes at the report assigns output
+to the right request. Output that nobody reads is left in the pipe, which blocks the process. Only between requests it
+is read and discarded, so that background processes are not blocked.
 """
 
 from __future__ import annotations
@@ -15,23 +14,26 @@ import os
 import signal
 import struct
 import termios
+from abc import abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
-from .kernels import CannotStart, KernelEnded
-from .lifeline import die_with
+from . import outputs
+from .kernels import CannotStart, Kernel, KernelEnded
+from .outputs import Output
+from .parent_death import die_with
 
 STDOUT, STDERR, REPORT = "stdout", "stderr", "report"
 _END_SECONDS = 5.0
 
 Said = tuple[str, str]
-"""Where, and what. A report is one line."""
+"""Which pipe, and the data. A report is one line."""
 
 
 class PipedProcess:
     def __init__(self, argv: list[str], cwd: str) -> None:
-        """In ``argv``, ``{orders}`` and ``{reports}`` stand for the numbers of these pipes."""
+        """``{orders}`` and ``{reports}`` in ``argv`` are replaced by the descriptors of these pipes."""
         self._argv = argv
         self._cwd = cwd
         self._process: asyncio.subprocess.Process | None = None
@@ -70,18 +72,19 @@ class PipedProcess:
                 os.close(descriptor)
         self._ended = asyncio.ensure_future(self._process.wait())
 
-    async def carry_out(self, order: bytes) -> AsyncGenerator[Said, None]:
-        """Everything it says from this order on. Whoever knows by a report that the order is done, closes it."""
+    async def request(self, order: bytes) -> AsyncGenerator[Said, None]:
+        """Send a request and yield all following output. The caller closes the iterator at the report that ends the
+        request."""
         await self._listen_again()
         await asyncio.get_running_loop().run_in_executor(None, self._write, order)
         try:
-            async for said in self._said():
+            async for said in self._read_output():
                 yield said
         finally:
             self._meanwhile = asyncio.ensure_future(self._ignore())
 
     def order(self, order: bytes) -> None:
-        """A short one beside the one that is being carried out."""
+        """Send a short message while a request is running."""
         if self.alive:
             self._write(order)
 
@@ -102,7 +105,7 @@ class PipedProcess:
             os.close(self._orders)
             self._orders = -1
 
-    async def _said(self) -> AsyncGenerator[Said, None]:
+    async def _read_output(self) -> AsyncGenerator[Said, None]:
         while True:
             gone = self._ended.done()
             reports = self._pipes[REPORT].read_lines()
@@ -112,11 +115,11 @@ class PipedProcess:
             for line in reports:
                 yield REPORT, line
             if gone:
-                raise KernelEnded(_how(self._ended.result()))
-            await self._news()
+                raise KernelEnded(_exit_reason(self._ended.result()))
+            await self._wait_readable()
 
-    async def _news(self) -> None:
-        """Until there is something to read, or it has ended."""
+    async def _wait_readable(self) -> None:
+        """Wait until there is data to read, or the process has ended."""
         loop = asyncio.get_running_loop()
         news: asyncio.Future[None] = loop.create_future()
         watched = [pipe.descriptor for pipe in self._pipes.values() if not pipe.at_end]
@@ -131,7 +134,7 @@ class PipedProcess:
 
     async def _ignore(self) -> None:
         with suppress(KernelEnded):
-            async for _ in self._said():
+            async for _ in self._read_output():
                 pass
 
     async def _listen_again(self) -> None:
@@ -152,6 +155,54 @@ def _tell(news: asyncio.Future[None]) -> None:
         news.set_result(None)
 
 
+class PipedKernel(Kernel):
+    """A kernel in a piped process, which a subclass starts and whose reports it reads."""
+
+    patience = 3.0
+
+    def __init__(self, cwd: str) -> None:
+        self._cwd = cwd
+        self._process: PipedProcess | None = None
+        self._count = 0
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.alive
+
+    async def close(self) -> None:
+        if self._process is not None:
+            await self._process.close()
+
+    async def _spawn(self, argv: list[str]) -> PipedProcess:
+        self._process = PipedProcess(argv, self._cwd)
+        await self._process.start()
+        return self._process
+
+    async def _run(self, order: bytes) -> AsyncGenerator[Output, None]:
+        """Carry out a request until a report ends it."""
+        assert self._process is not None
+        self._count += 1
+        yield outputs.count(self._count)
+        said = self._process.request(order)
+        try:
+            async for where, text in said:
+                if where != REPORT:
+                    for piece in outputs.pieces(text):
+                        yield outputs.stream(where, piece)
+                    continue
+                reported, ended = self._report(text)
+                for output in reported:
+                    yield output
+                if ended:
+                    return
+        finally:
+            await said.aclose()
+
+    @abstractmethod
+    def _report(self, text: str) -> tuple[list[Output], bool]:
+        """The outputs in a report, and whether it ends the request."""
+
+
 class _Pipe:
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
@@ -161,7 +212,7 @@ class _Pipe:
         self._line = ""
 
     def read(self) -> str:
-        """What is in it now, and not what comes meanwhile: that may have no end."""
+        """Read what is in the pipe now. Data that arrives meanwhile is not read, as it may be endless."""
         size = struct.unpack("i", fcntl.ioctl(self.descriptor, termios.FIONREAD, b"\0" * 4))[0]
         try:
             data = os.read(self.descriptor, max(1, size))
@@ -178,7 +229,7 @@ class _Pipe:
         os.close(self.descriptor)
 
 
-def _how(status: int) -> str:
+def _exit_reason(status: int) -> str:
     if status < 0:
         return f"its kernel was ended by {signal.Signals(-status).name}"
     return f"its kernel ended with exit code {status}"

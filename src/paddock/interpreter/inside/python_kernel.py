@@ -1,4 +1,4 @@
-"""A Python kernel: ipykernel, forked by the nursery."""
+"""A Python kernel: ipykernel, forked by the fork server."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from .fork_server import BEGUN, BEGUN_FILE, ENV, FAILURE
+from .fork_server_client import ForkServerClient, ForkServerProcess, KernelProcess
 from .jupyter_kernel import JupyterKernel
-from .nursery import BEGUN, BEGUN_FILE, ENV, FAILURE
-from .nursery_link import Child, Nursery, NurseryLink
 from .outputs import Output
 
 
 class PythonKernel(JupyterKernel):
     language = "Python"
 
-    def __init__(self, nursery: NurseryLink, cwd: str) -> None:
+    def __init__(self, fork_server: ForkServerClient, cwd: str) -> None:
         super().__init__(cwd)
-        self._nursery = nursery
-        self._starting: asyncio.Task[Nursery] | None = None
+        self._fork_server = fork_server
+        self._starting: asyncio.Task[ForkServerProcess] | None = None
         self._notes = ""
 
     async def start(self) -> None:
-        # The nursery starts while we import what talks to kernels; both take a good part of a second.
-        starting = self._starting = asyncio.ensure_future(self._nursery.ready())
+        # The fork server starts while jupyter-client is imported; both take a good part of a second.
+        starting = self._starting = asyncio.ensure_future(self._fork_server.ready())
         try:
             await asyncio.sleep(0)
             await super().start()
         finally:
             starting.cancel()
 
-    async def spawn(self, connection_file: str) -> Child:
+    async def spawn(self, connection_file: str) -> KernelProcess:
         self._notes = os.path.dirname(connection_file)
         if self._starting is not None:
             await self._starting
-        return await self._nursery.spawn(connection_file, self._cwd)
+        return await self._fork_server.spawn(connection_file, self._cwd)
 
     def execute(self, code: str, env: Mapping[str, str]) -> AsyncGenerator[Output, None]:
         note = os.path.join(self._notes, BEGUN_FILE)

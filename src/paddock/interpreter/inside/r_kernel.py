@@ -1,4 +1,4 @@
-"""An R that goes on from one execution to the next: IRkernel, of the sandbox's own R or of the add-on's."""
+"""An R process that keeps definitions between executions: IRkernel, of the sandbox's own R or of the add-on's."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import signal
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 
-from . import addons
+from .fork_server_client import KernelProcess
 from .jupyter_kernel import JupyterKernel
-from .kernels import START_SECONDS, CannotStart
-from .lifeline import die_with
-from .nursery_link import Child
+from .kernels import START_SECONDS, CannotStart, missing, programs
 from .outputs import Output
+from .parent_death import die_with
 
 _HAS_KERNEL = 'quit(status = if (nzchar(system.file(package = "IRkernel"))) 0 else 3)'
-_MISSING = addons.missing(
+_MISSING = missing(
     "R with IRkernel",
     "r",
     "`sudo apt-get update && sudo apt-get install -y r-base-core r-cran-irkernel` in the sandbox",
@@ -32,7 +31,7 @@ class RKernel(JupyterKernel):
     language = "R"
     _following: asyncio.Task[None]
 
-    async def spawn(self, connection_file: str) -> Child:
+    async def spawn(self, connection_file: str) -> KernelProcess:
         program = await _program()
         parent = os.getpid()
         process = await asyncio.create_subprocess_exec(
@@ -45,13 +44,13 @@ class RKernel(JupyterKernel):
             start_new_session=True,
             preexec_fn=lambda: die_with(parent),
         )
-        child = Child(process.pid)
+        child = KernelProcess(process.pid)
         self._following = asyncio.ensure_future(_follow(process, child))
         return child
 
     async def execute(self, code: str, env: Mapping[str, str]) -> AsyncGenerator[Output, None]:
         if env:
-            await self._silently(_lend(env))
+            await self._silently(_set_variables(env))
         value: Output | None = None
         said = self.ask(code)
         try:
@@ -74,15 +73,15 @@ class RKernel(JupyterKernel):
 
 
 def _is_value(output: Output) -> bool:
-    """IRkernel says in the same words that it displays something and that an expression has a value. What was said
-    last, and is no plot, is the value of the code."""
+    """IRkernel sends displayed objects and values in the same message type. The last one, unless it is a plot, is the
+    value of the code."""
     return output["type"] == "result" and "png" not in output and "svg" not in output
 
 
 async def _program() -> str:
-    """The first R that has IRkernel."""
+    """The first R found that has IRkernel."""
     silent = ""
-    for program in addons.programs("r", "R"):
+    for program in programs("r", "R"):
         try:
             if await _has_kernel(program):
                 return program
@@ -110,13 +109,13 @@ async def _has_kernel(program: str) -> bool:
             await asked.wait()
 
 
-async def _follow(process: asyncio.subprocess.Process, child: Child) -> None:
+async def _follow(process: asyncio.subprocess.Process, child: KernelProcess) -> None:
     status = await process.wait()
     how = f"exit code {status}" if status >= 0 else signal.Signals(-status).name
     child.ended.set_result(f"its kernel ended with {how}")
 
 
-def _lend(env: Mapping[str, str]) -> str:
+def _set_variables(env: Mapping[str, str]) -> str:
     values = ", ".join(f"{_name(name)} = {_text(value)}" for name, value in env.items())
     names = ", ".join(_text(name) for name in env)
     return f"options(paddock.env = Sys.getenv(c({names}), unset = NA, names = TRUE)); Sys.setenv({values})"
@@ -127,5 +126,5 @@ def _name(name: str) -> str:
 
 
 def _text(value: str) -> str:
-    """R's strings know JSON's escapes, but none of two halves of a character."""
+    """R strings support JSON's escapes except surrogate pairs."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The server of the code interpreter: E2B's interpreter protocol on a socket that the supervisor holds."""
+"""The server of the code interpreter: E2B's interpreter protocol on the supervisor's socket."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Any
 from . import http, outputs
 from .bash_kernel import BashKernel
 from .contexts import Context, Contexts, NoSuchContext
+from .fork_server_client import ForkServerClient
 from .java_kernel import JavaKernel
 from .kernels import CannotStart, Kernel
-from .lifeline import die_with
 from .node_kernel import NodeKernel
-from .nursery_link import NurseryLink
+from .parent_death import die_with
 from .python_kernel import PythonKernel
 from .r_kernel import RKernel
 
 KEEPALIVE_SECONDS = 5.0
 
 
-class Interpreter:
-    def __init__(self, nursery: NurseryLink) -> None:
-        self._nursery = nursery
+class InterpreterServer:
+    def __init__(self, fork_server: ForkServerClient) -> None:
+        self._fork_server = fork_server
         self.contexts = Contexts(self._make_kernel)
 
-    async def answer(self, request: http.Request) -> http.Answer:
+    async def answer(self, request: http.HttpRequest) -> http.Answer:
         parts = [part for part in request.path.split("/") if part]
         try:
             return await self._route(request, parts)
@@ -36,7 +36,7 @@ class Interpreter:
         except CannotStart as problem:
             raise http.Refusal(500, str(problem)) from None
 
-    async def _route(self, request: http.Request, parts: list[str]) -> http.Answer:
+    async def _route(self, request: http.HttpRequest, parts: list[str]) -> http.Answer:
         route = (request.method, *("*" if number == 1 else part for number, part in enumerate(parts)))
         if route == ("GET", "health"):
             return "OK"
@@ -67,18 +67,18 @@ class Interpreter:
         env = body.get("env_vars") or {}
         if not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
             raise http.Refusal(400, "env_vars must map names to strings")
-        # Its kernel first, while a status can still say that there is none.
+        # Start the kernel before the response, while the status can still report that there is none.
         context: Context
         if context_id:
             context = self.contexts.get(context_id)
             await context.ready()
         else:
             context = await self.contexts.ready_default(language, _text(body, "cwd"))
-        return http.Stream(_lines(context, code, env))
+        return http.StreamedResponse(_lines(context, code, env))
 
     def _make_kernel(self, language: str, cwd: str) -> Kernel:
         if language == "python":
-            return PythonKernel(self._nursery, cwd)
+            return PythonKernel(self._fork_server, cwd)
         if language in ("javascript", "typescript"):
             return NodeKernel(cwd, typescript=language == "typescript")
         if language == "bash":
@@ -91,7 +91,7 @@ class Interpreter:
 
 
 async def _lines(context: Context, code: str, env: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-    """Begins when the first line is asked for: a client that got no answer at all may know that nothing has run."""
+    """Starts the code when the first line is requested: a client without any response knows that nothing has run."""
     execution = context.execute(code, env)
     try:
         async for output in execution.read(KEEPALIVE_SECONDS):
@@ -108,15 +108,15 @@ def _text(body: dict[str, Any], name: str) -> str | None:
 
 
 async def _serve(listening: socket.socket, kit: str) -> None:
-    interpreter = Interpreter(NurseryLink(kit))
+    interpreter = InterpreterServer(ForkServerClient(kit))
     open_now: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(http.Connection(reader, writer, interpreter.answer).serve())
+        task = asyncio.ensure_future(http.ClientConnection(reader, writer, interpreter.answer).serve())
         open_now.add(task)
         task.add_done_callback(open_now.discard)
 
-    server = await asyncio.start_server(accept, sock=listening, limit=http.MOST_HEAD)
+    server = await asyncio.start_server(accept, sock=listening, limit=http.MAX_HEAD)
     await server.serve_forever()
 
 

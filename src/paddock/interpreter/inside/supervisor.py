@@ -1,6 +1,6 @@
-"""The supervisor: holds the listening socket and keeps a server on it.
+"""The supervisor: owns the listening socket and restarts the server when it ends.
 
-It stays small and does next to nothing, so that there is little that could end it. When it is ended, everything is.
+It does as little as possible, so that it does not fail. All other processes end with it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from argparse import Namespace
 
 from .commandline import words
 
-_QUICK = 1.0
-_LONGEST_PAUSE = 5.0
+_SHORT_RUN_S = 1.0
+_MAX_PAUSE_S = 5.0
 
 
 def main(options: Namespace) -> None:
@@ -28,8 +28,8 @@ def main(options: Namespace) -> None:
     while True:
         begun = time.monotonic()
         _, status = os.waitpid(_start(listening, options.kit), 0)
-        pause = min(_LONGEST_PAUSE, pause * 2 or 0.1) if time.monotonic() - begun < _QUICK else 0.0
-        print(f"The server ended ({_how(status)}) and is started again.", file=sys.stderr, flush=True)
+        pause = min(_MAX_PAUSE_S, pause * 2 or 0.1) if time.monotonic() - begun < _SHORT_RUN_S else 0.0
+        print(f"The server ended ({_exit_reason(status)}) and is started again.", file=sys.stderr, flush=True)
         time.sleep(pause)
 
 
@@ -44,7 +44,7 @@ def _start(listening: socket.socket, kit: str) -> int:
     return child
 
 
-def _how(status: int) -> str:
+def _exit_reason(status: int) -> str:
     if os.WIFSIGNALED(status):
         return f"by {signal.Signals(os.WTERMSIG(status)).name}"
     return f"with exit code {os.WEXITSTATUS(status)}"

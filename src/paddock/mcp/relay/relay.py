@@ -147,7 +147,7 @@ class Relay:
             except Exception as problem:  # noqa: BLE001 - a foreign server's failure stays its own
                 idle, why = False, str(problem) or type(problem).__name__
                 if said := getattr(problem, "said", ""):
-                    why = f"{why} It said last: {said}"
+                    why = f"{why} Its last output: {said}"
             else:
                 why = "It ended."
             finally:
@@ -195,7 +195,7 @@ class Relay:
             elif not self._calls and loop.time() - self._used > IDLE_SECONDS:
                 return True
         if words := said():
-            raise errors.ServiceFailed(f"It ended. It said last: {words}")
+            raise errors.ServiceFailed(f"It ended. Its last output: {words}")
         return False
 
     async def _learn(self, session: Any) -> None:

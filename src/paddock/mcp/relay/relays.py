@@ -10,9 +10,8 @@ from typing import Any
 from paddock import errors
 from paddock.machine.base import DEFAULT_USER, WORKSPACE, Machine
 from paddock.mcp.relay.definitions import FILE, Definition, define, read_document
-from paddock.mcp.relay.names import tool_name
 from paddock.mcp.relay.relay import Relay
-from paddock.mcp.relay.tools import KnownTool
+from paddock.mcp.relay.tools import KnownTool, tool_name
 from paddock.models import McpServerStatus
 from paddock.models.mcp import McpServer
 from paddock.tools.tool import Tool

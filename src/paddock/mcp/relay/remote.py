@@ -49,7 +49,7 @@ def client(dial: Dial | None, headers: Mapping[str, str], hold: Hold) -> httpx2.
     """``dial``: None if this process is in the sandbox itself, and may connect directly. ``hold``: reserves memory for
     each response."""
     context = httpx2.create_ssl_context(trust_env=False)
-    backend = AnyIOBackend() if dial is None else Guarded(dial)
+    backend = AnyIOBackend() if dial is None else EgressBackend(dial)
     sent = httpx2.Headers(dict(headers))
     sent["Accept-Encoding"] = "identity"  # a small compressed body may expand to a large one
     return httpx2.AsyncClient(
@@ -60,7 +60,7 @@ def client(dial: Dial | None, headers: Mapping[str, str], hold: Hold) -> httpx2.
     )
 
 
-class Guarded(httpcore2.AsyncNetworkBackend):
+class EgressBackend(httpcore2.AsyncNetworkBackend):
     def __init__(self, dial: Dial) -> None:
         self._dial = dial
 
@@ -79,7 +79,7 @@ class Guarded(httpcore2.AsyncNetworkBackend):
         except errors.PaddockError as problem:
             raise httpcore2.ConnectError(problem.message) from problem
         try:
-            return _Stream(await SocketStream.from_socket(outgoing.sock), outgoing)
+            return _OutgoingStream(await SocketStream.from_socket(outgoing.sock), outgoing)
         except BaseException:
             outgoing.sock.close()
             outgoing.close()
@@ -92,7 +92,7 @@ class Guarded(httpcore2.AsyncNetworkBackend):
         await AnyIOBackend().sleep(seconds)
 
 
-class _Stream(httpcore2.AsyncNetworkStream):
+class _OutgoingStream(httpcore2.AsyncNetworkStream):
     """The byte stream of one connection; closing it ends its entry in the sandbox's ledger."""
 
     def __init__(self, stream: ByteStream, outgoing: Outgoing) -> None:
@@ -128,7 +128,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
         except BaseException:
             await self.aclose()
             raise
-        return _Stream(stream, self._outgoing)
+        return _OutgoingStream(stream, self._outgoing)
 
     def get_extra_info(self, info: str) -> Any:
         return None

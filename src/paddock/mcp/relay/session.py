@@ -21,14 +21,14 @@ from paddock import __version__
 from paddock.machine.base import Machine
 from paddock.mcp.relay import remote, stdio
 from paddock.mcp.relay.definitions import Definition
-from paddock.mcp.relay.tools import LONGEST_DESCRIPTION, KnownTool
+from paddock.mcp.relay.tools import MAX_DESCRIPTION_LENGTH, KnownTool
 from paddock.memory import Hold, unlimited
 from paddock.models.mcp import McpTransport
 from paddock.tools.context import Progress
 from paddock.tools.tool import Picture, ToolOutcome
 
-MOST_TOOLS = 500
-LONGEST_SCHEMA = 64 * 1024
+MAX_TOOLS = 500
+MAX_SCHEMA_LENGTH = 64 * 1024
 MAX_TOOLS_CHARACTERS = 512 * 1024
 """Of all tools of one server, as JSON: they are stored, and read at each use."""
 _MAX_NAME_LENGTH = 256
@@ -67,15 +67,15 @@ class UpstreamSession:
         cursor, left = None, MAX_TOOLS_CHARACTERS
         for _ in range(_MAX_PAGES):
             page = await self._client.list_tools(cursor=cursor)
-            fitting, left = _fitting(page.tools[: MOST_TOOLS - len(found)], left)
+            fitting, left = _fitting(page.tools[: MAX_TOOLS - len(found)], left)
             found += fitting
-            self._lighten(page.tools)
+            self._drop_schemas(page.tools)
             cursor = page.next_cursor
-            if cursor is None or left < 0 or len(found) >= MOST_TOOLS:
+            if cursor is None or left < 0 or len(found) >= MAX_TOOLS:
                 break
         return found
 
-    def _lighten(self, listed: Iterable[types.Tool]) -> None:
+    def _drop_schemas(self, listed: Iterable[types.Tool]) -> None:
         """The SDK keeps names and output schemas of all tools ever listed; the schemas are not needed here."""
         for tool in listed:
             if tool.output_schema is not None:
@@ -250,7 +250,7 @@ def _known(tool: types.Tool) -> KnownTool:
     return KnownTool(
         name=tool.name,
         title=(tool.title or hints.title or tool.name)[:_MAX_NAME_LENGTH],
-        description=(tool.description or "")[:LONGEST_DESCRIPTION],
+        description=(tool.description or "")[:MAX_DESCRIPTION_LENGTH],
         input_schema=_capped(tool.input_schema) or {"type": "object"},
         output_schema=None if schema is None else _capped(schema),
         read_only=read_only,
@@ -276,7 +276,7 @@ def _fitting(tools: Iterable[types.Tool], left: int) -> tuple[list[KnownTool], i
 def _capped(schema: dict[str, Any]) -> dict[str, Any] | None:
     """A copy; None if the schema is too long for a listing."""
     written = json.dumps(schema)
-    return json.loads(written) if len(written) <= LONGEST_SCHEMA else None
+    return json.loads(written) if len(written) <= MAX_SCHEMA_LENGTH else None
 
 
 def _outcome(answer: types.CallToolResult) -> ToolOutcome:

@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 _ERROR_TAIL_BYTES = 2000
 _MAX_ID_LENGTH = 64
 """Of one of this session's requests, as returned."""
-_UV = " It comes with uv: run `pip install uv` in the sandbox; the server is then started by itself."
+_UV = " It comes with uv: run `pip install uv` in the sandbox; the server is then started automatically."
 _NODE = (
     " It comes with Node.js: run `sudo apt-get install -y nodejs npm` in the sandbox, or use a template that has it."
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -9,11 +11,31 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from paddock.mcp.relay.names import tool_name
 from paddock.tools.context import Progress, ToolContext
 from paddock.tools.tool import Tool, ToolOutcome, ToolReply
 
-LONGEST_DESCRIPTION = 8192
+PREFIX = "mcp_"
+MAX_NAME_LENGTH = 64
+"""Maximum length of a tool name that every model accepts."""
+
+_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def is_relayed(name: str) -> bool:
+    return name.startswith(PREFIX)
+
+
+def tool_name(server: str, tool: str) -> str:
+    """Deterministic. Two tools of a server get the same name only if they differ just in characters that no model
+    accepts."""
+    plain = f"{PREFIX}{_INVALID_CHARACTER.sub('_', server)}_{_INVALID_CHARACTER.sub('_', tool)}"
+    if len(plain) <= MAX_NAME_LENGTH:
+        return plain
+    digest = hashlib.sha256(f"{server}\0{tool}".encode()).hexdigest()[:8]
+    return f"{plain[: MAX_NAME_LENGTH - 9]}_{digest}"
+
+
+MAX_DESCRIPTION_LENGTH = 8192
 
 Forward = Callable[[str, Mapping[str, Any], Progress], Awaitable[ToolOutcome]]
 

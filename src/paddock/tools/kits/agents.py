@@ -9,22 +9,20 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from paddock.tools import running
-from paddock.tools.agents import AgentAnswer, Conversation, converse, said
+from paddock.tools.agents import AgentAnswer, AgentRun, run_agent, said
 from paddock.tools.context import ToolContext
 from paddock.tools.excerpt import excerpt
 from paddock.tools.tool import ToolFailed, ToolKit, ToolReply
 
 kit = ToolKit("agents")
 
-Prompt = Annotated[
-    str, Field(min_length=1, max_length=500_000, description="What it should do, with all it must know.")
-]
-Where = Annotated[str, Field(description="Where it works.")]
+Prompt = Annotated[str, Field(min_length=1, max_length=500_000, description="The task, with all necessary context.")]
+Where = Annotated[str, Field(description="Working directory.")]
 Session = Annotated[
     str | None,
-    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$", description="Of a conversation to go on with."),
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$", description="A session to continue."),
 ]
-Model = Annotated[str | None, Field(pattern=r"^[^-\s]\S{0,99}$", description="Null: its own choice.")]
+Model = Annotated[str | None, Field(pattern=r"^[^-\s]\S{0,99}$", description="Null: its default.")]
 Seconds = Annotated[float, Field(gt=0, le=14_400, description="Seconds.")]
 
 _CLAUDE = "npm install -g --prefix ~/.local @anthropic-ai/claude-code"
@@ -32,12 +30,12 @@ _CODEX = "npm install -g --prefix ~/.local @openai/codex"
 _LOGIN = re.compile(r"log ?in|API key|credential|authenticat|401|unauthori[sz]ed", re.IGNORECASE)
 
 
-class _Claude(Conversation):
+class _Claude(AgentRun):
     def hear(self, event: Mapping[str, Any]) -> str | None:
         self.session_id = str(event.get("session_id") or self.session_id or "") or None
         match event.get("type"):
             case "assistant":
-                return self._hear_message(event.get("message"))
+                return self._on_message(event.get("message"))
             case "result":
                 text = str(event.get("result") or "")
                 self.result = text or self.result
@@ -47,7 +45,7 @@ class _Claude(Conversation):
                 self.cost_usd = float(cost) if isinstance(cost, int | float) else None
         return None
 
-    def _hear_message(self, message: Any) -> str | None:
+    def _on_message(self, message: Any) -> str | None:
         news = None
         for part in message.get("content", []) if isinstance(message, dict) else []:
             if isinstance(part, dict) and part.get("type") == "tool_use":
@@ -58,13 +56,13 @@ class _Claude(Conversation):
         return news
 
 
-class _Codex(Conversation):
+class _Codex(AgentRun):
     def hear(self, event: Mapping[str, Any]) -> str | None:
         match event.get("type"):
             case "thread.started":
                 self.session_id = str(event.get("thread_id") or "") or None
             case "item.started" | "item.completed" as when:
-                return self._hear_item(event.get("item"), when == "item.completed")
+                return self._on_item(event.get("item"), when == "item.completed")
             case "turn.failed":
                 failed = event.get("error")
                 self.problem = str(failed.get("message") if isinstance(failed, dict) else failed)
@@ -72,7 +70,7 @@ class _Codex(Conversation):
                 return str(event.get("message"))[:200]
         return None
 
-    def _hear_item(self, item: Any, done: bool) -> str | None:
+    def _on_item(self, item: Any, done: bool) -> str | None:
         if not isinstance(item, dict):
             return None
         match item.get("type"):
@@ -94,7 +92,7 @@ async def claude_code(
     model: Model = None,
     permission_mode: Annotated[
         Literal["plan", "default", "acceptEdits", "bypassPermissions"] | None,
-        Field(description="What it may do unasked. Null: in a sandbox everything, else edits."),
+        Field(description="What it may do without asking. Null: everything in a sandbox, else edits."),
     ] = None,
     timeout: Seconds = 1800,
 ) -> ToolReply[AgentAnswer]:
@@ -108,7 +106,7 @@ async def claude_code(
     argv += ["--resume", session_id] if session_id else []
     argv += ["--model", model] if model else []
     heard = _Claude()
-    info = await converse(ctx, heard, argv, prompt=prompt, cwd=ctx.path(cwd), seconds=timeout)
+    info = await run_agent(ctx, heard, argv, prompt=prompt, cwd=ctx.path(cwd), seconds=timeout)
     if info.exit_code == running.NOT_FOUND and not heard.result:
         raise ToolFailed(f"Claude Code is not installed in this sandbox. Install it with run_command: {_CLAUDE}")
     if info.exit_code or heard.problem:
@@ -131,7 +129,7 @@ async def codex(
     model: Model = None,
     access: Annotated[
         Literal["read-only", "workspace-write", "danger-full-access"] | None,
-        Field(description="What it may do. Null: in a sandbox everything, else write to cwd."),
+        Field(description="What it may do. Null: everything in a sandbox, else writing to cwd."),
     ] = None,
     timeout: Seconds = 1800,
 ) -> ToolReply[AgentAnswer]:
@@ -144,14 +142,14 @@ async def codex(
     argv = ["codex", "exec", "--json", "--skip-git-repo-check", "--sandbox", rights]
     argv += ["--model", model] if model else []
     argv += ["resume", session_id, "-"] if session_id else ["-"]
-    # Without credentials it tries in vain for minutes; with a provider of its own in its settings it may need none.
+    # Without credentials it retries for minutes; with its own provider in its settings it may need none.
     before = (
         'c="${CODEX_HOME:-$HOME/.codex}"; export CODEX_API_KEY="${CODEX_API_KEY:-$OPENAI_API_KEY}"; '
         '[ -n "$CODEX_API_KEY" ] || unset CODEX_API_KEY; '
         '[ -n "$CODEX_API_KEY" ] || [ -s "$c/auth.json" ] || grep -qs model_provider "$c/config.toml" || exit 77; '
     )
     heard = _Codex()
-    info = await converse(ctx, heard, argv, prompt=prompt, cwd=ctx.path(cwd), seconds=timeout, before=before)
+    info = await run_agent(ctx, heard, argv, prompt=prompt, cwd=ctx.path(cwd), seconds=timeout, before=before)
     if info.exit_code == running.NOT_FOUND and not heard.result:
         raise ToolFailed(f"Codex is not installed in this sandbox. Install it with run_command: {_CODEX}")
     if info.exit_code == 77 and not heard.session_id:
@@ -162,7 +160,7 @@ async def codex(
     return await _answer(ctx, heard, "codex")
 
 
-async def _answer(ctx: ToolContext, heard: Conversation, name: str) -> ToolReply[AgentAnswer]:
+async def _answer(ctx: ToolContext, heard: AgentRun, name: str) -> ToolReply[AgentAnswer]:
     cut = await excerpt(ctx, heard.result, name)
     data = AgentAnswer(
         result=cut.text,
@@ -174,5 +172,5 @@ async def _answer(ctx: ToolContext, heard: Conversation, name: str) -> ToolReply
     return ToolReply(f"{cut.text or '(it said nothing)'}{_again(heard)}", data)
 
 
-def _again(heard: Conversation) -> str:
+def _again(heard: AgentRun) -> str:
     return f"\n[session_id {heard.session_id}]" if heard.session_id else ""

@@ -1,4 +1,4 @@
-"""The browser: a real Chromium in the sandbox, which stays between calls and which a person can watch."""
+"""The browser: Chromium in the sandbox, which keeps running between calls and can be watched by a person."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ async def click(
     text: Text = None,
     x: X = None,
     y: Y = None,
-    button: Annotated[Literal["left", "right", "middle"], Field(description="Which.")] = "left",
-    double: Annotated[bool, Field(description="Twice.")] = False,
+    button: Annotated[Literal["left", "right", "middle"], Field(description="Mouse button.")] = "left",
+    double: Annotated[bool, Field(description="Double click.")] = False,
     screenshot: Shot = False,
 ) -> ToolReply[Page]:
     """Click an element, named by ref, selector or text, or a point of the screenshot."""
@@ -89,7 +89,7 @@ async def type_(
     ref: Ref = None,
     selector: Selector = None,
     label: Annotated[str | None, Field(description="The label of the field.")] = None,
-    slowly: Annotated[bool, Field(description="Key by key, after what is there.")] = False,
+    slowly: Annotated[bool, Field(description="Key by key, after the existing text.")] = False,
     submit: Annotated[bool, Field(description="Press Enter afterwards.")] = False,
     screenshot: Shot = False,
 ) -> ToolReply[Page]:
@@ -163,7 +163,7 @@ async def hover(
 
 
 class Spot(BaseModel):
-    # No docstring: it would be said to models, which know these names from browser_click.
+    # No docstring: it would be sent to models, which know these names from browser_click.
     ref: Ref = None
     selector: Selector = None
     text: Text = None
@@ -188,10 +188,10 @@ async def drag(
 @kit.tool("browser_wait", "Wait for the page", read_only=True)
 async def wait(
     ctx: ToolContext,
-    text: Annotated[str | None, Field(description="Until this text is there.")] = None,
-    selector: Annotated[str | None, Field(description="Until such an element is there.")] = None,
-    gone: Annotated[bool, Field(description="Until it is there no more.")] = False,
-    seconds: Annotated[float, Field(gt=0, le=60, description="At most; alone, exactly.")] = 10,
+    text: Annotated[str | None, Field(description="Until this text appears.")] = None,
+    selector: Annotated[str | None, Field(description="Until such an element appears.")] = None,
+    gone: Annotated[bool, Field(description="Until it disappears.")] = False,
+    seconds: Annotated[float, Field(gt=0, le=60, description="Maximum seconds; alone, the exact time.")] = 10,
     screenshot: Shot = False,
 ) -> ToolReply[Page]:
     """Wait until something appears on the page, or is gone."""

@@ -1,4 +1,4 @@
-"""The browser's other half: pages as a whole, and what can be found out about them."""
+"""The browser: whole pages, tabs, console, network log."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ kit = ToolKit("browser")
 @kit.tool("browser_screenshot", "Take a screenshot", read_only=True)
 async def screenshot(
     ctx: ToolContext,
-    full_page: Annotated[bool, Field(description="Not only what is in view.")] = False,
+    full_page: Annotated[bool, Field(description="Not only the visible part.")] = False,
     ref: Ref = None,
     selector: Selector = None,
     text: Text = None,
@@ -75,7 +75,7 @@ async def tabs(
     ctx: ToolContext,
     action: Annotated[Literal["list", "new", "switch", "close"], Field(description="What to do.")] = "list",
     index: Annotated[int | None, Field(ge=0, description="Which tab; to close, default the current one.")] = None,
-    url: Annotated[str | None, Field(description="What a new one opens.")] = None,
+    url: Annotated[str | None, Field(description="What a new tab opens.")] = None,
     screenshot: Shot = False,
 ) -> ToolReply[Tabs]:
     """List the tabs, open a new one, switch to another, or close one."""
@@ -132,8 +132,8 @@ async def network(
 async def pdf(
     ctx: ToolContext,
     path: Annotated[str, Field(description="The file to write.", examples=["/workspace/page.pdf"])] = "page.pdf",
-    format: Annotated[Literal["A3", "A4", "A5", "Letter", "Legal"], Field(description="Of the paper.")] = "A4",
-    landscape: Annotated[bool, Field(description="Turned.")] = False,
+    format: Annotated[Literal["A3", "A4", "A5", "Letter", "Legal"], Field(description="Paper size.")] = "A4",
+    landscape: Annotated[bool, Field(description="Landscape orientation.")] = False,
 ) -> ToolReply[Printed]:
     """Print the page to a PDF file in the sandbox."""
     answer = await call(ctx, "pdf", path=ctx.path(path), format=format, landscape=landscape)

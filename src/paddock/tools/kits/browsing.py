@@ -1,4 +1,4 @@
-"""What the tools of the browser share: how they name elements, what they answer, how they ask."""
+"""Shared by the browser's tools: arguments that select elements, answers, calls."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Text = Annotated[str | None, Field(description="Its text, label or name.")]
 X = Annotated[float | None, Field(ge=0, description="A point of the screenshot instead; with y.")]
 Y = Annotated[float | None, Field(ge=0, description="From the top.")]
 Shot = Annotated[bool, Field(description="Answer with a screenshot.")]
-Limit = Annotated[int, Field(ge=1, le=300, description="How many at most.")]
-Clear = Annotated[bool, Field(description="Forget them afterwards.")]
+Limit = Annotated[int, Field(ge=1, le=300, description="Maximum number.")]
+Clear = Annotated[bool, Field(description="Clear them afterwards.")]
 
 
 class Page(BaseModel):
     url: str
     title: str
-    notes: list[str] = Field(default_factory=list, description="What happened beside: dialogs, downloads, new tabs.")
+    notes: list[str] = Field(default_factory=list, description="Other events: dialogs, downloads, new tabs.")
 
 
 class Opened(Page):

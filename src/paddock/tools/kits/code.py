@@ -1,4 +1,4 @@
-"""Python: code that remembers, and packages for it."""
+"""Python: stateful code execution, and packages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from paddock.tools.excerpt import excerpt
 from paddock.tools.tool import Picture, ToolFailed, ToolKit, ToolReply
 
 if TYPE_CHECKING:
-    from paddock.interpreter.client import Interpreter
+    from paddock.interpreter.client import InterpreterClient
 
 kit = ToolKit("python")
 
@@ -30,7 +30,7 @@ _MAX_SHOWN = 200
 _MAX_FORMATS = 20
 _MAX_PICTURE = 5 << 20
 _GATHERED = 4 << 20
-"""Characters of output that are kept at most."""
+"""Maximum characters of output that are kept."""
 
 
 class PythonError(BaseModel):
@@ -41,21 +41,21 @@ class PythonError(BaseModel):
 
 class Shown(BaseModel):
     text: str | None
-    formats: list[str] = Field(description="In which other forms it came: html, png, json …")
+    formats: list[str] = Field(description="Its other formats: html, png, json …")
 
 
 class Executed(BaseModel):
     result: str | None = Field(description="The value of the last expression.")
     stdout: str
     stderr: str
-    error: PythonError | None = Field(description="What the code raised, if it did.")
-    displayed: list[Shown] = Field(description="Everything that was shown: tables, plots, the result.")
+    error: PythonError | None = Field(description="The exception, if any.")
+    displayed: list[Shown] = Field(description="Everything displayed: tables, plots, the result.")
     timed_out: bool
-    output_file: str | None = Field(description="Where the whole output is, if it was too long.")
+    output_file: str | None = Field(description="File with the whole output, if it was too long.")
 
 
 class Installed(BaseModel):
-    packages: list[str] = Field(description="Names and versions, as pip says them.")
+    packages: list[str] = Field(description="Names and versions, as reported by pip.")
     output: str
 
 
@@ -107,16 +107,16 @@ async def run_python(
     ctx: ToolContext,
     code: Annotated[str, Field(min_length=1, description="Python, as in a notebook's cell.", examples=["1 + 1"])],
     timeout: Annotated[float, Field(gt=0, le=3600, description="Seconds after which it is interrupted.")] = 120,
-    restart: Annotated[bool, Field(description="Forget everything that earlier code defined, first.")] = False,
+    restart: Annotated[bool, Field(description="Delete all earlier definitions first.")] = False,
 ) -> ToolReply[Executed]:
     """Run Python in a session that remembers variables, imports and functions, as a notebook does.
 
     Answers with what is printed, the value of the last expression, matplotlib's plots as pictures, and an exception's
     traceback. Runs in /workspace; `!` and `%` magics work. For packages use pip_install.
     """
-    from paddock.interpreter.client import Interpreter  # imports an HTTP client
+    from paddock.interpreter.client import InterpreterClient  # imports an HTTP client
 
-    interpreter = Interpreter(lambda: ctx.reach(PORT), ctx.workers, ctx.hold)
+    interpreter = InterpreterClient(lambda: ctx.reach(PORT), ctx.workers, ctx.hold)
     if restart:
         await _restart(interpreter, ctx.workspace)
     run = _Run()
@@ -154,13 +154,13 @@ async def _until(ctx: ToolContext, outputs: Any, run: _Run, seconds: float) -> N
                 run.timed_out = True
                 return
             run.hear(output)
-            # While code says nothing, keepalives come: there is something to pass on every few seconds.
+            # While the code prints nothing, keepalives arrive every few seconds, so progress can be reported.
             if loop.time() - told >= running.BEAT:
                 told = loop.time()
                 await ctx.progress(f"Running: {told - begun:.0f} s.")
 
 
-async def _restart(interpreter: Interpreter, cwd: str) -> None:
+async def _restart(interpreter: InterpreterClient, cwd: str) -> None:
     for context in await interpreter.contexts():
         if (context.get("language"), context.get("cwd")) == ("python", cwd):
             await interpreter.restart_context(str(context["id"]))
@@ -190,8 +190,8 @@ async def pip_install(
         list[str],
         Field(min_length=1, max_length=100, description="As for pip: names, versions, wheels, `-r file` as one item."),
     ],
-    upgrade: Annotated[bool, Field(description="Also those that are there already.")] = False,
-    timeout: Annotated[float, Field(gt=0, le=3600, description="Seconds after which it is ended.")] = 600,
+    upgrade: Annotated[bool, Field(description="Also upgrade installed ones.")] = False,
+    timeout: Annotated[float, Field(gt=0, le=3600, description="Seconds after which it is killed.")] = 600,
 ) -> ToolReply[Installed]:
     """Install Python packages for the sandbox's user: commands and run_python can import them at once."""
     words: list[str] = []

@@ -1,4 +1,4 @@
-"""Commands, and the tasks that they are while they run."""
+"""Commands, and the tasks that represent running ones."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from paddock.tools.tool import ToolFailed, ToolKit, ToolReply
 
 kit = ToolKit("commands")
 
-TaskId = Annotated[str, Field(description="As run_command or task_list gave it.", examples=["p_5f0c2a9be1d04477"])]
+TaskId = Annotated[str, Field(description="From run_command or task_list.", examples=["p_5f0c2a9be1d04477"])]
 Offset = Annotated[int | None, Field(ge=0, description="From this byte on. Null: its end.")]
 _BACKGROUND_WATCH_S = 0.5
-"""How long a command is watched that goes to the background: most of those that cannot start have ended by then, and
-whoever is told that one runs does not look again."""
+"""Seconds for which a background command is watched before the answer: most commands that fail to start have ended by
+then, and a model that was told that a command runs does not check again."""
 _LABEL = 1000
 _LISTED = 100
 
@@ -31,12 +31,12 @@ _LISTED = 100
 async def run_command(
     ctx: ToolContext,
     command: Annotated[str, Field(min_length=1, description="For bash.")],
-    cwd: Annotated[str, Field(description="Where to run it.")] = ".",
+    cwd: Annotated[str, Field(description="Working directory.")] = ".",
     timeout: Annotated[
-        float, Field(gt=0, le=3600, description="Seconds to wait. After that it goes on as a task.")
+        float, Field(gt=0, le=3600, description="Seconds to wait. After that it continues as a task.")
     ] = 120,
-    background: Annotated[bool, Field(description="Answer with its task id at once.")] = False,
-    env: Annotated[dict[str, str] | None, Field(description="Variables for this command alone.")] = None,
+    background: Annotated[bool, Field(description="Return its task id at once.")] = False,
+    env: Annotated[dict[str, str] | None, Field(description="Variables for this command only.")] = None,
     keep_input_open: Annotated[bool, Field(description="For task_input. Else its input is empty.")] = False,
     hard_timeout: Annotated[
         float | None, Field(gt=0, le=86_400, description="Seconds after which it is killed.")
@@ -76,9 +76,9 @@ async def task_output(
     stdout_offset: Offset = None,
     stderr_offset: Annotated[int | None, Field(ge=0, description="Likewise, of stderr.")] = None,
     wait: Annotated[float, Field(ge=0, le=600, description="Seconds to wait.")] = 0,
-    until: Annotated[Literal["output", "end"], Field(description="For what to wait.")] = "output",
+    until: Annotated[Literal["output", "end"], Field(description="What to wait for.")] = "output",
 ) -> ToolReply[Task]:
-    """What a task has written, and whether it still runs. Give the offsets of the last answer to get only the news."""
+    """What a task has written, and whether it still runs. With the offsets of the last answer, only new output."""
     info = await tasks.find(ctx, task_id)
     if wait and info.running:
         info = await _wait(ctx, info, stdout_offset, stderr_offset, wait, until)
@@ -99,7 +99,7 @@ async def task_input(
     text: Annotated[str, Field(description="What to write.")],
     press_enter: Annotated[bool, Field(description="Add a newline.")] = True,
     close: Annotated[bool, Field(description="Close its input afterwards, as Ctrl-D does.")] = False,
-    wait: Annotated[float, Field(ge=0, le=600, description="Seconds to wait for an answer of it.")] = 2,
+    wait: Annotated[float, Field(ge=0, le=600, description="Seconds to wait for its output.")] = 2,
 ) -> ToolReply[Task]:
     """Write to the standard input of a task that was started with keep_input_open. Answers with what it wrote then."""
     info = await tasks.find(ctx, task_id)
@@ -121,17 +121,17 @@ class Stopped(BaseModel):
     task_id: str
     status: str
     exit_code: int | None
-    forced: bool = Field(description="It did not end by itself within its grace and was killed.")
+    forced: bool = Field(description="It did not end within the grace period and was killed.")
 
 
 @kit.tool("task_stop", "Stop a task", destructive=True, idempotent=True)
 async def task_stop(
     ctx: ToolContext,
     task_id: TaskId,
-    signal: Annotated[Literal["INT", "TERM", "KILL"], Field(description="How to ask it to end.")] = "TERM",
-    grace: Annotated[float, Field(ge=0, le=60, description="Seconds it has before it is killed.")] = 5,
+    signal: Annotated[Literal["INT", "TERM", "KILL"], Field(description="The first signal.")] = "TERM",
+    grace: Annotated[float, Field(ge=0, le=60, description="Seconds before it is killed.")] = 5,
 ) -> ToolReply[Stopped]:
-    """End a task with everything that it started: ask it first, kill it when its grace is over."""
+    """End a task with everything that it started: send a signal, and kill it after the grace period."""
     info = await tasks.find(ctx, task_id)
     forced = False
     if info.running:
@@ -166,7 +166,7 @@ class Tasks(BaseModel):
 @kit.tool("task_list", "List tasks", read_only=True, idempotent=True)
 async def task_list(
     ctx: ToolContext,
-    running_only: Annotated[bool, Field(description="Leave out those that have ended.")] = False,
+    running_only: Annotated[bool, Field(description="Only running ones.")] = False,
 ) -> ToolReply[Tasks]:
     """The commands of this sandbox that run or ran, newest first: their ids, states and how much they wrote.
 

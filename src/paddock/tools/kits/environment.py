@@ -26,7 +26,7 @@ class Variables(BaseModel):
 
 class Kept(BaseModel):
     name: str
-    value: str | None = Field(description="Null when it was forgotten.")
+    value: str | None = Field(description="Null if it was removed.")
 
 
 @kit.tool("env_get", "Read environment variables", read_only=True, idempotent=True)
@@ -50,7 +50,7 @@ async def env_get(
 async def env_set(
     ctx: ToolContext,
     name: Annotated[str, Field(description="Letters, digits and underscores.", examples=["DATABASE_URL"])],
-    value: Annotated[str | None, Field(description="Null forgets what was set here.")],
+    value: Annotated[str | None, Field(description="Null removes it.")],
 ) -> ToolReply[Kept]:
     """Set a variable for everything that tools start from now on, or forget it.
 
@@ -98,10 +98,10 @@ async def process_list(
 
 class OpenPort(BaseModel):
     port: int
-    address: str = Field(description="Where it listens.")
-    process: str | None = Field(description="Whose it is, where that can be seen.")
+    address: str = Field(description="Listening address.")
+    process: str | None = Field(description="Its process, if visible.")
     pid: int | None
-    url: str = Field(description="Where a person can open it.")
+    url: str = Field(description="URL for a browser.")
 
 
 class Ports(BaseModel):

@@ -1,4 +1,4 @@
-"""Files: read, written, changed, listed, moved, deleted."""
+"""Files: read, write, edit, list, move, delete."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Path = Annotated[str, Field(description="Absolute, or relative to /workspace.", 
 class FileText(BaseModel):
     path: str
     size: int = Field(description="Of the whole file, in bytes.")
-    media_type: str = Field(description="`text/plain`, or of the picture that is sent along.")
-    content: str = Field(description="The lines asked for, without numbers. Empty for a picture.")
+    media_type: str = Field(description="`text/plain`, or of the attached picture.")
+    content: str = Field(description="The requested lines, without numbers. Empty for a picture.")
     first_line: int
     last_line: int
-    total_lines: int | None = Field(description="Null where the file is too large to count, and for pictures.")
-    next_offset: int | None = Field(description="Where to read on. Null at the end.")
+    total_lines: int | None = Field(description="Null if the file is too large to count, and for pictures.")
+    next_offset: int | None = Field(description="Where to continue. Null at the end.")
     truncated: bool = Field(description="A line was cut because it is very long.")
 
 
@@ -55,7 +55,7 @@ class Listing(BaseModel):
     path: str
     entries: list[Entry]
     total: int
-    next_offset: int | None = Field(description="Where to go on. Null at the end.")
+    next_offset: int | None = Field(description="Where to continue. Null at the end.")
 
 
 class Deleted(BaseModel):
@@ -72,7 +72,7 @@ async def read_file(
     ctx: ToolContext,
     path: Path,
     offset: Annotated[int, Field(ge=1, description="The first line, from 1.")] = 1,
-    limit: Annotated[int, Field(ge=1, le=20_000, description="How many lines at most.")] = 2000,
+    limit: Annotated[int, Field(ge=1, le=20_000, description="Maximum lines.")] = 2000,
 ) -> ToolReply[FileText]:
     """Read a text file, with line numbers, or look at a picture (PNG, JPEG, GIF, WebP).
 
@@ -154,7 +154,7 @@ class Edit(BaseModel):
 async def multi_edit(
     ctx: ToolContext,
     path: Path,
-    edits: Annotated[list[Edit], Field(min_length=1, max_length=200, description="Done one after the other.")],
+    edits: Annotated[list[Edit], Field(min_length=1, max_length=200, description="Applied in order.")],
 ) -> ToolReply[Edited]:
     """Make several changes in one file at once: all of them, or none if one does not fit.
 
@@ -176,7 +176,7 @@ async def list_directory(
     path: Annotated[str, Field(description="Absolute, or relative to /workspace.", examples=["src"])] = ".",
     depth: Annotated[int, Field(ge=1, le=8, description="How many levels.")] = 1,
     offset: Annotated[int, Field(ge=0, description="How many to skip: next_offset of the last answer.")] = 0,
-    limit: Annotated[int, Field(ge=1, le=5000, description="How many at most.")] = 500,
+    limit: Annotated[int, Field(ge=1, le=5000, description="Maximum number.")] = 500,
 ) -> ToolReply[Listing]:
     """What is in a directory, hidden files too, sorted by path, with kinds and sizes."""
     where = reading.tidy(ctx.path(path))

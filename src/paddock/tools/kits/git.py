@@ -1,4 +1,4 @@
-"""Git, with results that a program can read."""
+"""Git, with structured results."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class DiffFile(BaseModel):
 class Diff(BaseModel):
     files: list[DiffFile]
     diff: str
-    diff_file: str | None = Field(description="Where the whole diff is, if it was too long.")
+    diff_file: str | None = Field(description="File with the whole diff, if it was too long.")
 
 
 class Added(BaseModel):
@@ -97,9 +97,9 @@ class Log(BaseModel):
 async def git_clone(
     ctx: ToolContext,
     url: Annotated[str, Field(pattern=r"^[^-]", max_length=2000, description="https, ssh, or a path in the sandbox.")],
-    path: Annotated[str | None, Field(description="Where to. Null: its name, below /workspace.")] = None,
+    path: Annotated[str | None, Field(description="Target directory. Null: its name, below /workspace.")] = None,
     branch: Annotated[Ref | None, Field(description="A branch or tag to check out.")] = None,
-    depth: Annotated[int | None, Field(ge=1, description="Only so many commits of its history.")] = None,
+    depth: Annotated[int | None, Field(ge=1, description="Maximum commits of its history.")] = None,
 ) -> ToolReply[Cloned]:
     """Clone a git repository into the sandbox. For private ones on github.com, set GITHUB_TOKEN with env_set first."""
     name = re.sub(r"\.git$", "", url.rstrip("/").replace(":", "/").rsplit("/", 1)[-1]) or "repository"
@@ -134,7 +134,7 @@ async def git_status(ctx: ToolContext, path: Repository = ".") -> ToolReply[Stat
 async def git_diff(
     ctx: ToolContext,
     path: Repository = ".",
-    staged: Annotated[bool, Field(description="What is staged, rather than what is not.")] = False,
+    staged: Annotated[bool, Field(description="Staged changes instead of unstaged.")] = False,
     ref: Annotated[Ref | None, Field(description="Compare with this commit, or A..B.", examples=["HEAD~1"])] = None,
     files: Annotated[list[str] | None, Field(description="Only these, relative to the repository.")] = None,
 ) -> ToolReply[Diff]:
@@ -171,7 +171,7 @@ async def git_commit(
     message: Annotated[str, Field(min_length=1, description="The message of the commit.")],
     path: Repository = ".",
     all: Annotated[bool, Field(description="Stage every change first, new files too.")] = False,
-    author_name: Annotated[str | None, Field(description="Where git does not know who you are.")] = None,
+    author_name: Annotated[str | None, Field(description="If git has no identity configured.")] = None,
     author_email: Annotated[str | None, Field(description="Likewise.")] = None,
 ) -> ToolReply[Committed]:
     """Commit what is staged, or with all every change. Hooks of the repository run."""
@@ -193,7 +193,7 @@ async def git_push(
     path: Repository = ".",
     remote: Annotated[Ref, Field(description="The name of the remote.")] = "origin",
     branch: Annotated[Ref | None, Field(description="Null: the one that is checked out.")] = None,
-    set_upstream: Annotated[bool, Field(description="Track it from then on.")] = True,
+    set_upstream: Annotated[bool, Field(description="Set it as upstream.")] = True,
     force: Annotated[bool, Field(description="Overwrite (--force-with-lease).")] = False,
 ) -> ToolReply[Output]:
     """Push commits to a remote. Needs credentials that git can find: GITHUB_TOKEN for github.com (see env_set)."""
@@ -208,7 +208,7 @@ async def git_push(
 async def git_pull(
     ctx: ToolContext,
     path: Repository = ".",
-    rebase: Annotated[bool, Field(description="Rebase, rather than only fast-forward.")] = False,
+    rebase: Annotated[bool, Field(description="Rebase instead of fast-forward only.")] = False,
 ) -> ToolReply[Output]:
     """Get what is new on the remote into the branch that is checked out."""
     words = ["pull", "--rebase" if rebase else "--ff-only"]
@@ -222,10 +222,10 @@ async def git_branch(
     ctx: ToolContext,
     path: Repository = ".",
     action: Annotated[
-        Literal["list", "create", "switch", "delete"], Field(description="create makes it and switches to it.")
+        Literal["list", "create", "switch", "delete"], Field(description="create also switches to it.")
     ] = "list",
     name: Annotated[Ref | None, Field(description="Of the branch. Not for list.")] = None,
-    start: Annotated[Ref | None, Field(description="Where a new branch begins. Null: here.")] = None,
+    start: Annotated[Ref | None, Field(description="Start of a new branch. Null: HEAD.")] = None,
 ) -> ToolReply[Branches]:
     """List branches; create one, switch to one, or delete one that is merged."""
     if action != "list":
@@ -248,8 +248,8 @@ async def git_branch(
 async def git_log(
     ctx: ToolContext,
     path: Repository = ".",
-    limit: Annotated[int, Field(ge=1, le=1000, description="How many at most.")] = 20,
-    ref: Annotated[Ref | None, Field(description="Where to begin, or A..B.")] = None,
+    limit: Annotated[int, Field(ge=1, le=1000, description="Maximum number.")] = 20,
+    ref: Annotated[Ref | None, Field(description="Start commit, or A..B.")] = None,
     file: Annotated[str | None, Field(description="Only commits that changed this.")] = None,
 ) -> ToolReply[Log]:
     """The latest commits, newest first."""

@@ -1,4 +1,4 @@
-"""The web, as it looks from inside the sandbox."""
+"""HTTP requests from inside the sandbox."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ sys.stderr.write("%s\036HTTP/1.1 %d %s\r\n%s\r\n" % (answer.geturl(), answer.sta
 
 class HttpAnswer(BaseModel):
     status: int
-    url: str = Field(description="In the end, after redirects.")
-    headers: dict[str, str] = Field(description="By their names in lower case.")
+    url: str = Field(description="Final URL, after redirects.")
+    headers: dict[str, str] = Field(description="By name in lower case.")
     body: str = Field(description="As text; empty when it is binary, or was saved.")
     size: int = Field(description="Of the body, in bytes.")
     saved_to: str | None
-    body_file: str | None = Field(description="Where the whole body is, if it was too long.")
+    body_file: str | None = Field(description="File with the whole body, if it was too long.")
 
 
 @kit.tool("http_request", "Send an HTTP request", open_world=True, destructive=True)
@@ -82,14 +82,14 @@ async def http_request(
     ctx: ToolContext,
     url: Annotated[str, Field(pattern=r"^https?://", max_length=8000, examples=["http://localhost:3000/health"])],
     method: Annotated[
-        Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"], Field(description="What to do.")
+        Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"], Field(description="HTTP method.")
     ] = "GET",
-    headers: Annotated[dict[str, str] | None, Field(description="To send along.")] = None,
-    body: Annotated[str | None, Field(description="To send, as text.")] = None,
+    headers: Annotated[dict[str, str] | None, Field(description="Request headers.")] = None,
+    body: Annotated[str | None, Field(description="Request body as text.")] = None,
     json_body: Annotated[Any, Field(description="To send as JSON, instead of body.")] = None,
     timeout: Annotated[float, Field(gt=0, le=600, description="Seconds.")] = 30,
-    follow_redirects: Annotated[bool, Field(description="Go where the answer points.")] = True,
-    save_to: Annotated[str | None, Field(description="Put the body into this file.")] = None,
+    follow_redirects: Annotated[bool, Field(description="Follow redirects.")] = True,
+    save_to: Annotated[str | None, Field(description="Save the body to this file.")] = None,
 ) -> ToolReply[HttpAnswer]:
     """Send an HTTP request from inside the sandbox: to a server in it, or to the internet as far as egress rules allow.
 

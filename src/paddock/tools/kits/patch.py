@@ -1,4 +1,4 @@
-"""Patches: several files changed at once."""
+"""Patches: changes of several files at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def apply_patch(
         Field(
             min_length=1,
             max_length=4_000_000,
-            description="In one of these forms.",
+            description="In one of the forms above.",
             examples=[
                 "*** Begin Patch\n*** Update File: a.py\n@@ def f():\n-    return 1\n+    return 2\n*** End Patch"
             ],

@@ -1,4 +1,4 @@
-"""Finding files by their names, and lines by what is in them."""
+"""Finds files by name, and lines by content."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ Item = TypeVar("Item")
 
 Where = Annotated[str, Field(description="Where to search.", examples=["src"])]
 Skip = Annotated[int, Field(ge=0, description="How many to skip: next_offset of the last answer.")]
-Glob = Annotated[str | None, Field(description="Only files whose path fits.", examples=["*.py", "src/**/*.{ts,tsx}"])]
+Glob = Annotated[
+    str | None, Field(description="Only files whose path matches.", examples=["*.py", "src/**/*.{ts,tsx}"])
+]
 
 
 class Files(BaseModel):
     path: str
     files: list[str]
     total: int
-    next_offset: int | None = Field(description="Where to go on. Null at the end.")
+    next_offset: int | None = Field(description="Where to continue. Null at the end.")
 
 
 class FoundLine(BaseModel):
     file: str
     line: int
     text: str
-    match: bool = Field(description="False for a line of the context.")
+    match: bool = Field(description="False for a context line.")
 
 
 class Counted(BaseModel):
@@ -46,7 +48,7 @@ class Found(BaseModel):
     files: list[Counted] = Field(description="In the other modes.")
     total_files: int
     total_matches: int
-    next_offset: int | None = Field(description="Where to go on. Null at the end.")
+    next_offset: int | None = Field(description="Where to continue. Null at the end.")
 
 
 class Hits(BaseModel):
@@ -64,7 +66,7 @@ async def glob_files(
     ],
     path: Where = ".",
     offset: Skip = 0,
-    limit: Annotated[int, Field(ge=1, le=5000, description="How many at most.")] = 200,
+    limit: Annotated[int, Field(ge=1, le=5000, description="Maximum number.")] = 200,
 ) -> ToolReply[Files]:
     """Find files by a pattern of their paths, sorted. A pattern without a slash fits in every directory.
 
@@ -90,14 +92,14 @@ async def grep_files(
     glob: Glob = None,
     mode: Annotated[
         Literal["content", "files", "count"],
-        Field(description="Lines; only the files; or how many in each."),
+        Field(description="Lines, file names only, or counts per file."),
     ] = "content",
-    ignore_case: Annotated[bool, Field(description="Upper and lower case are the same.")] = False,
+    ignore_case: Annotated[bool, Field(description="Ignore case.")] = False,
     literal: Annotated[bool, Field(description="The pattern is plain text.")] = False,
     context: Annotated[int, Field(ge=0, le=20, description="Lines to show before and after each.")] = 0,
-    multiline: Annotated[bool, Field(description="It may span lines. Needs ripgrep.")] = False,
+    multiline: Annotated[bool, Field(description="It may match across lines. Needs ripgrep.")] = False,
     offset: Skip = 0,
-    limit: Annotated[int, Field(ge=1, le=2000, description="How many lines or files at most.")] = 250,
+    limit: Annotated[int, Field(ge=1, le=2000, description="Maximum lines or files.")] = 250,
 ) -> ToolReply[Found]:
     """Search what is in files for a regular expression.
 
@@ -133,10 +135,10 @@ async def grep_files(
 @kit.tool("search_files", "Search for a text", langchain="file_search", read_only=True, idempotent=True)
 async def search_files(
     ctx: ToolContext,
-    query: Annotated[str, Field(description="Plain text. Empty: all files that fit glob.")] = "",
+    query: Annotated[str, Field(description="Plain text. Empty: all files that match glob.")] = "",
     path: Where = ".",
     glob: Glob = None,
-    limit: Annotated[int, Field(ge=1, le=1000, description="How many names, and lines, at most.")] = 100,
+    limit: Annotated[int, Field(ge=1, le=1000, description="Maximum names, and lines.")] = 100,
 ) -> ToolReply[Hits]:
     """Find files whose name has a text, and lines that have it, whatever the case.
 

@@ -1,4 +1,4 @@
-"""Shells that last, by name: directory, variables and running programs stay from one call to the next."""
+"""Persistent shells, by name: directory, variables and running programs are kept between calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Name = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9_-]{1,40}$", description="Which shell.", examples=["main"]),
 ]
-Wait = Annotated[float, Field(gt=0, le=3600, description="Seconds to wait. It goes on running after that.")]
+Wait = Annotated[float, Field(gt=0, le=3600, description="Seconds to wait. It keeps running after that.")]
 
 KEYS = {
     "enter": "\r", "tab": "\t", "escape": "\x1b", "backspace": "\x7f", "up": "\x1b[A", "down": "\x1b[B",
@@ -42,7 +42,7 @@ class ShellAnswer(BaseModel):
     exit_code: int | None
     output: str
     cwd: str | None = Field(description="Where the shell is now, if it is free.")
-    output_file: str | None = Field(description="Where the whole output is, if it was too long.")
+    output_file: str | None = Field(description="File with the whole output, if it was too long.")
 
 
 class ShellState(BaseModel):
@@ -64,7 +64,7 @@ class Closed(BaseModel):
 async def shell_open(
     ctx: ToolContext,
     shell: Name = "main",
-    cwd: Annotated[str, Field(description="Where it begins.")] = ".",
+    cwd: Annotated[str, Field(description="Initial directory.")] = ".",
 ) -> ToolReply[ShellState]:
     """Open a shell that stays. shell_run does it by itself; use this to choose where it begins."""
     info, new = await shells.opened(ctx, shell, ctx.path(cwd))
@@ -125,7 +125,7 @@ async def shell_view(
     ctx: ToolContext,
     shell: Name = "main",
     wait: Annotated[float, Field(ge=0, le=600, description="Seconds to wait for the shell to be free.")] = 0,
-    characters: Annotated[int, Field(ge=100, le=30_000, description="How much of the end to show.")] = 4000,
+    characters: Annotated[int, Field(ge=100, le=30_000, description="Maximum characters of the end.")] = 4000,
 ) -> ToolReply[ShellAnswer]:
     """The last output of a shell, and whether it is busy. With wait, once its command has ended."""
     info = await shells.existing(ctx, shell)

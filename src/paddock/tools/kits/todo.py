@@ -19,9 +19,9 @@ _MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 
 
 class Todo(BaseModel):
-    content: str = Field(min_length=1, max_length=2000, description="What is to be done.")
-    status: Literal["pending", "in_progress", "completed"] = Field(default="pending", description="How far it is.")
-    priority: Literal["low", "medium", "high"] = Field(default="medium", description="How much it matters.")
+    content: str = Field(min_length=1, max_length=2000, description="The task.")
+    status: Literal["pending", "in_progress", "completed"] = Field(default="pending", description="Its status.")
+    priority: Literal["low", "medium", "high"] = Field(default="medium", description="Its priority.")
 
 
 class Todos(BaseModel):

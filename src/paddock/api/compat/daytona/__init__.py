@@ -1,1 +1,1 @@
-"""Daytona's API on Paddock: its control plane, and the toolbox that its sandboxes have."""
+"""Daytona's API: its control plane, and the toolbox inside its sandboxes."""

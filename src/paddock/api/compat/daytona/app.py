@@ -1,6 +1,6 @@
-"""Both halves of the facade under ``/daytona``: the control plane, and the toolbox.
+"""The Daytona facade under ``/daytona``: the control plane and the toolbox.
 
-Built when they are first asked for (:mod:`paddock.api.on_demand`).
+Built on its first request (:mod:`paddock.api.on_demand`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def mount_daytona(app: FastAPI, context: ServerContext, limiter: RateLimiter) ->
     app.mount("/daytona/toolbox", app.state.toolbox)
 
 
-async def leave_daytona(app: FastAPI) -> None:
-    """End what belongs to this server alone: language servers, which the next one could not speak to."""
+async def close_daytona(app: FastAPI) -> None:
+    """Stop the language servers: they belong to this server process, and the next one could not use them."""
     toolbox: OnDemandApp[FastAPI] = app.state.toolbox
     if toolbox.built is not None:
         servers: Servers = toolbox.built.state.language_servers

@@ -1,7 +1,7 @@
-"""Failures as Daytona's clients read them.
+"""Errors in the format of Daytona's clients.
 
-They take the class of an error from ``source`` and ``code`` where they know these, else from the status, and its text
-from ``message``. ``DAYTONA_API`` speaks for the control plane, ``DAYTONA_DAEMON`` for what is inside a sandbox.
+Clients select the exception class by ``source`` and ``code`` if they know these, otherwise by the status, and its text
+from ``message``. ``DAYTONA_API`` stands for the control plane, ``DAYTONA_DAEMON`` for the toolbox.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paddock.api.failures import as_error
 API = "DAYTONA_API"
 DAEMON = "DAYTONA_DAEMON"
 NOT_AVAILABLE = 501
-"""The status of what Paddock does not have. Nothing retries it, and every SDK raises it with its message."""
+"""Status of features that Paddock does not have. No client retries it, and every SDK raises it with its message."""
 
 _CODES: dict[type[errors.PaddockError], str] = {
     errors.PathNotFound: "FILE_NOT_FOUND",
@@ -33,7 +33,7 @@ _STATUSES = {"COMMAND_ALREADY_COMPLETED": 410}
 
 
 class DaytonaError(Exception):
-    """A failure in Daytona's own words."""
+    """An error with Daytona's own wording."""
 
     def __init__(self, status: int, message: str, code: str | None = None, source: str | None = None) -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class DaytonaError(Exception):
         self.retry_after: float | None = None
 
     def body(self, path: str = "", method: str = "") -> dict[str, Any]:
-        """Every key that either of Daytona's servers gives."""
+        """All keys that either of Daytona's servers sends."""
         try:
             phrase = HTTPStatus(self.status).phrase
         except ValueError:
@@ -66,7 +66,7 @@ def not_available(what: str) -> DaytonaError:
 
 
 def as_daytona(problem: Exception, source: str = API) -> DaytonaError:
-    """What a raised exception means to a Daytona client."""
+    """The error that is reported to Daytona clients for an exception."""
     if isinstance(problem, DaytonaError):
         problem.source = problem.source or source
         return problem
@@ -74,7 +74,7 @@ def as_daytona(problem: Exception, source: str = API) -> DaytonaError:
         return DaytonaError(400, "Sandbox is not started. Start it first.", "SANDBOX_NOT_STARTED", source)
     error = as_error(problem)
     code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
-    # Daytona has no 422 for its own: what is not valid is a bad request. A path in the way is one, too.
+    # Daytona does not use 422: invalid input is a 400. So is a path blocked by a file.
     status = 400 if error.status == 422 or isinstance(error, errors.PathConflict) else error.status
     told = DaytonaError(_STATUSES.get(code or "", status), error.message, code, source)
     told.retry_after = error.retry_after
@@ -93,7 +93,7 @@ def daytona_response(
     if answer.status == 405 and allow:
         headers["Allow"] = ", ".join(allow)
     if answer.status == 413:
-        headers["Connection"] = "close"  # the rest of the body is not worth reading
-    # Escaped to ASCII: whatever is in a message, every parser takes it.
+        headers["Connection"] = "close"  # the rest of the body is not read
+    # Escaped to ASCII, which every parser accepts.
     body = json.dumps(answer.body(path[:500], method)).encode("ascii", "backslashreplace")
     return Response(body, answer.status, headers=headers, media_type="application/json")

@@ -1,4 +1,4 @@
-"""How every route of the facade is guarded, and how its failures are answered."""
+"""Authentication and error responses of the facade's routes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paddock.api.auth import Calling, GuardedRoute, RateLimiter
 from paddock.api.compat.daytona.control.lifecycle import lifecycle_of
 from paddock.api.compat.daytona.errors import API, DaytonaError, daytona_response
 from paddock.api.failures import request_id_of
-from paddock.api.methods import RouteTable
+from paddock.api.params import RouteTable
 from paddock.server.context import ServerContext
 from paddock.store.records import SandboxRow
 
@@ -27,7 +27,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class DaytonaRoute(GuardedRoute):
-    """Answers its own failures: nothing of ours, and nothing of the framework's, reaches a Daytona client."""
+    """Converts its own errors, so that Daytona clients never receive errors in another format."""
 
     source: ClassVar[str] = API
 
@@ -60,7 +60,7 @@ class DaytonaRoute(GuardedRoute):
 
 
 def plain_app(title: str, context: ServerContext, limiter: RateLimiter, routers: Any, source: str) -> FastAPI:
-    """An app of its own, so that its failures are its own too. The limiter is the native API's."""
+    """A separate app, so that its errors are separate too. Shares the native API's rate limiter."""
     app = FastAPI(
         title=title,
         openapi_url=None,
@@ -88,7 +88,7 @@ def plain_app(title: str, context: ServerContext, limiter: RateLimiter, routers:
 
 
 async def _sandbox(caller: Calling, sandbox_id: Annotated[str, Path()]) -> SandboxRow:
-    """The one that is meant, by its id or its name; another user's is not there."""
+    """Find a sandbox by id or name. Other users' sandboxes are not found."""
     return await lifecycle_of(caller.context).find(caller.who, sandbox_id)
 
 

@@ -1,6 +1,6 @@
-"""Both halves of the facade: the control plane under ``/e2b``, and what answers on envd's port of every sandbox.
+"""The E2B facade: the control plane under ``/e2b``, and the app for envd's port of every sandbox.
 
-Built when they are first asked for (:mod:`paddock.api.on_demand`).
+Built on its first request (:mod:`paddock.api.on_demand`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Failures as E2B's clients read them: ``{"code": <status>, "message": …}``, also for routes that do not exist.
+"""Errors in the format of E2B's clients: ``{"code": <status>, "message": …}``, also for unknown routes.
 
-They raise on anything else, tell "not found" by the code in the body, and retry 429 and 503 by themselves unless a
-header says not to; so one that will not change by waiting says so.
+Clients cannot read another format, detect "not found" by the code in the body, and retry 429 and 503 unless a header
+forbids it; errors that do not change over time set that header.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from paddock import errors
 from paddock.api.failures import as_error
 
 NOT_AVAILABLE = 501
-"""The status of what Paddock does not have. Nothing retries it, and every SDK raises it with its message."""
+"""Status of features that Paddock does not have. No client retries it, and every SDK raises it with its message."""
 
 
 class E2BError(Exception):
-    """A failure in E2B's own words."""
+    """An error with E2B's own wording."""
 
     def __init__(self, status: int, message: str, *, error_code: str | None = None) -> None:
         super().__init__(message)
@@ -43,12 +43,12 @@ def not_available(what: str) -> E2BError:
 
 
 def as_e2b(problem: Exception) -> E2BError:
-    """What a raised exception means to an E2B client."""
+    """The error that is reported to E2B clients for an exception."""
     if isinstance(problem, E2BError):
         return problem
     error = as_error(problem)
     code = "idempotency_request_mismatch" if isinstance(error, errors.IdempotencyMismatch) else None
-    # E2B has no 422: what is not valid is a bad request.
+    # E2B does not use 422: invalid input is a 400.
     status = 400 if error.status == 422 else error.status
     return E2BError(status, error.message, error_code=code)
 
@@ -61,8 +61,8 @@ def e2b_response(problem: Exception, allow: Sequence[str] = ()) -> Response:
     if answer.status == 405 and allow:
         headers["Allow"] = ", ".join(allow)
     if answer.status == 413:
-        headers["Connection"] = "close"  # the rest of the body is not worth reading
-    # Escaped to ASCII: whatever is in a message, every parser takes it.
+        headers["Connection"] = "close"  # the rest of the body is not read
+    # Escaped to ASCII, which every parser accepts.
     body = json.dumps(answer.body()).encode("ascii", "backslashreplace")
     return Response(body, answer.status, headers=headers, media_type="application/json")
 
@@ -73,6 +73,6 @@ def _retry_headers(problem: Exception, status: int) -> dict[str, str]:
     after = getattr(problem, "retry_after", None)
     if after is not None:
         return {"Should-Retry": "true", "Retry-After": str(max(1, math.ceil(after)))}
-    # Nothing was begun where the database did not answer. Of a provider that does not, nobody knows: a create that is
-    # sent again could make a second sandbox.
+    # If the database did not answer, nothing was started. If a provider did not answer that is unknown: a repeated
+    # create could make a second sandbox.
     return {"Should-Retry": "true" if isinstance(problem, errors.StoreUnavailable) else "false"}

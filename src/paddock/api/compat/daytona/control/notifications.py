@@ -20,7 +20,7 @@ from paddock import errors
 from paddock.accounts.byte_budget import STREAM
 from paddock.api.auth import Authenticated, admit_with
 from paddock.api.compat.daytona.control.shapes import state_of
-from paddock.api.sockets import converse, receive_text
+from paddock.api.sockets import receive_text, run_both
 from paddock.lifecycle.bus import RowChanges
 
 router = APIRouter()
@@ -74,7 +74,7 @@ async def _serve(websocket: WebSocket) -> None:
         with counted, caller.context.bus.follow(caller.who.user_id) as changes:
             await caller.context.peer_changes.look()
             await websocket.send_text(_CONNECT + json.dumps({"sid": secrets.token_urlsafe(15)}))
-            await converse(_tell(websocket, caller, changes), _listen(websocket))
+            await run_both(_tell(websocket, caller, changes), _listen(websocket))
     except errors.PaddockError as problem:
         await websocket.send_text(_REFUSE + json.dumps({"message": problem.message}))
         raise _Over from problem

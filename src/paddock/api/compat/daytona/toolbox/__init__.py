@@ -1,1 +1,1 @@
-"""The toolbox: what is done inside one sandbox, played by the server on Machine."""
+"""The toolbox: Daytona's in-sandbox API, implemented by the server on Machine."""

@@ -1,4 +1,4 @@
-"""Daytona's toolbox, mounted at ``/daytona/toolbox``: the first part of every path says which sandbox is meant."""
+"""Daytona's toolbox, mounted at ``/daytona/toolbox``: the first segment of every path is the sandbox's id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files: look, make, move, delete, search, replace. What is in them comes and goes by :mod:`.transfer`."""
+"""Files: list, create, move, delete, search, replace. Content is transferred by :mod:`.transfer`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.control.shapes import DAYTONA_USER
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxContext, ToolboxRoute, bad_path
-from paddock.api.large_answers import json_items
+from paddock.api.file_content import json_items
 from paddock.clock import iso
 from paddock.machine.base import DEFAULT_USER, FileInfo, FileType, ProcessStatus
 from paddock.models import Text
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/{sandbox_id}/files", route_class=ToolboxRoute)
 _SEARCH_SECONDS = 120.0
 _MAX_FOUND = 8 << 20
 _COPIES_OF_FOUND = 3
-"""As it was said, as what was found in it, and as the answer."""
+"""Copies in memory: the output, the parsed results, and the answer."""
 _MAX_REPLACED = 16 << 20
 _MAX_LISTED = 10_000
 _MAX_DIGITS = 13
@@ -87,7 +87,7 @@ async def set_permissions(
     owner: Annotated[str, Query(max_length=64)] = "",
     group: Annotated[str, Query(max_length=64)] = "",
 ) -> Response:
-    """Who it belongs to is root's to say, as whom the caller may act anyway."""
+    """Changes the owner as root, which the caller could become anyway."""
     where = inside.resolve(path)
     await inside.machine.stat(where, user=inside.user)
     if mode:
@@ -100,7 +100,7 @@ async def set_permissions(
 
 @router.get("/find")
 async def find_in_files(inside: InsideHere, path: FilePath, pattern: Text) -> Response:
-    """Lines that hold the text, of all files that are text; at most 10,000 of them."""
+    """Lines that contain the text, in all text files; at most 10,000."""
     where = inside.resolve(path)
     await inside.machine.stat(where, follow=True, user=inside.user)
     argv = ["grep", "-rHnIZ", "--no-messages", "-F", "-e", pattern, "--", where]
@@ -110,7 +110,7 @@ async def find_in_files(inside: InsideHere, path: FilePath, pattern: Text) -> Re
 
 @router.get("/search")
 async def search_files(inside: InsideHere, path: FilePath, pattern: Text) -> Response:
-    """Paths whose last part matches the glob."""
+    """Paths whose last segment matches the glob."""
     where = inside.resolve(path)
     await inside.machine.stat(where, follow=True, user=inside.user)
     argv = ["find", where, "-name", pattern, "-print0"]
@@ -120,7 +120,7 @@ async def search_files(inside: InsideHere, path: FilePath, pattern: Text) -> Res
 
 @router.post("/replace")
 async def replace_in_files(inside: InsideHere, body: Replace) -> list[dict[str, Any]]:
-    """Each file for itself: the trouble of one is not the trouble of the others."""
+    """Each file separately: an error in one does not affect the others."""
     if not body.pattern:
         raise DaytonaError(400, "pattern must not be empty", source=DAEMON)
     answers: list[dict[str, Any]] = []
@@ -151,7 +151,7 @@ async def _replace(inside: ToolboxContext, path: str, pattern: bytes, new: bytes
 
 
 def replaced(data: bytes, pattern: bytes, new: bytes) -> bytes | None:
-    """None where nothing changes. Refused where a short text would become more than may be written."""
+    """The new text; None if nothing changes. Raises if it would exceed the maximum file size."""
     count = data.count(pattern)
     if len(data) + count * (len(new) - len(pattern)) > _MAX_REPLACED:
         raise errors.PayloadTooLarge(f"the file would become larger than {_MAX_REPLACED} bytes")
@@ -159,7 +159,7 @@ def replaced(data: bytes, pattern: bytes, new: bytes) -> bytes | None:
 
 
 def found_lines(output: bytes) -> bytes:
-    """What grep printed, as the answer to a client."""
+    """grep's output in Daytona's format."""
     found = []
     for record in output.split(b"\n"):
         name, mark, rest = record.partition(b"\0")
@@ -171,7 +171,7 @@ def found_lines(output: bytes) -> bytes:
 
 
 def found_names(output: bytes) -> bytes:
-    """What find printed, likewise."""
+    """find's output in Daytona's format."""
     names = sorted((_text(name) for name in output.split(b"\0") if name), key=lambda name: name.split("/"))
     return json.dumps({"files": names}).encode()
 
@@ -199,7 +199,7 @@ def shown(info: FileInfo) -> dict[str, Any]:
 
 
 async def _search(inside: ToolboxContext, argv: list[str], fine: tuple[int, ...]) -> bytes:
-    """What a program of the sandbox says. Where it cannot look everywhere, what it found still counts."""
+    """Output of a search program. Results count even if some directories were unreadable."""
     spec = inside.spec(argv, label=" ".join(argv), hard_timeout=_SEARCH_SECONDS)
     info, stdout, stderr = await inside.machine.run(spec, None, _MAX_FOUND)
     if info.status is ProcessStatus.TIMED_OUT:
@@ -219,7 +219,7 @@ async def _as_program(inside: ToolboxContext, argv: list[str], user: str | None 
 
 
 def _account(name: str) -> str:
-    """Daytona's images have a user `daytona`, whom programs name; ours has another name."""
+    """Maps Daytona's user `daytona` to the sandbox's own user."""
     return DEFAULT_USER if name == DAYTONA_USER else name
 
 

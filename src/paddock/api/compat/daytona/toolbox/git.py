@@ -1,7 +1,6 @@
-"""Git as the sandbox's own program does it, and its failures as Daytona's clients tell them apart.
+"""Runs the sandbox's git, and classifies its errors as Daytona's clients expect.
 
-Credentials are handed to git in its environment, for the one call that they are meant for; they are in no command line,
-no file and no log.
+Credentials are passed in the environment of the one call that needs them; they appear in no command line, file or log.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from paddock.errors import PayloadTooLarge
 from paddock.machine.base import ProcessStatus
 
 _SECONDS = 600.0
-_MAX_SAID = 1 << 20
-"""Bytes of each stream, of a command whose answer is a line or its success."""
+_MAX_OUTPUT = 1 << 20
+"""Maximum bytes of each stream, for commands without long output."""
 _MAX_LISTED = 4 << 20
-"""Bytes that list something: the history of 20,000 commits."""
+"""Maximum bytes of a list: the history of 20,000 commits."""
 _COPIES_OF_LISTED = 3
-"""As git printed it, on its way to a worker, and as the answer."""
+"""Copies in memory: git's output, the worker's input, and the answer."""
 _ENTRY_BYTES = 100
-"""What reading an entry costs beyond its own bytes, as bytes."""
+"""Overhead of parsing one entry, in bytes of input."""
 _HELPER = '!f() { printf "username=%s\\npassword=%s\\n" "$PADDOCK_GIT_USERNAME" "$PADDOCK_GIT_PASSWORD"; }; f'
 _FAILURES: tuple[tuple[str, int, str], ...] = (
     (
@@ -64,7 +63,7 @@ class GitResult:
     stdout: bytes
     stderr: bytes
     whole: bool
-    """``stdout`` is all of it."""
+    """Whether ``stdout`` is complete."""
 
     @property
     def failure(self) -> DaytonaError:
@@ -72,20 +71,20 @@ class GitResult:
 
 
 class Git:
-    """In one directory, which need not be a repository yet."""
+    """Git in one directory, which may not be a repository yet."""
 
     def __init__(self, inside: ToolboxContext, path: str) -> None:
         self._inside = inside
         self.path = inside.resolve(path)
 
     async def __call__(self, *words: str, env: Mapping[str, str] | None = None, outside: bool = False) -> None:
-        """A failure is raised. ``outside``: not in the directory, but about it."""
+        """Run git; raises if it fails. ``outside``: run in the parent directory."""
         said = await self.attempt(*words, env=env, outside=outside)
         if said.exit_code != 0:
             raise said.failure
 
     async def ask(self, *words: str) -> str:
-        """All that it says, which is a few lines."""
+        """Run git and return its output, which is a few lines."""
         said = await self.attempt(*words)
         if said.exit_code != 0:
             raise said.failure
@@ -96,7 +95,7 @@ class Git:
         *words: str,
         env: Mapping[str, str] | None = None,
         outside: bool = False,
-        limit: int = _MAX_SAID,
+        limit: int = _MAX_OUTPUT,
     ) -> GitResult:
         argv = ["git", *([] if outside else ["-C", self.path]), *words]
         quiet = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8", "GIT_EDITOR": "true"}
@@ -114,7 +113,7 @@ class Git:
     async def remote(
         self, words: Sequence[str], username: str | None, password: str | None, *, outside: bool = False
     ) -> None:
-        """A call that may have to say who it is."""
+        """Run git with credentials, if any are given."""
         if not (username or password):
             await self(*words, outside=outside)
             return
@@ -122,7 +121,7 @@ class Git:
         who = ["-c", "credential.helper=", "-c", f"credential.helper={_HELPER}"]
         await self(*who, *words, env=env, outside=outside)
 
-    # Lists, which are as long as the sandbox wants: answers that are JSON already
+    # Lists of any length, returned as JSON
 
     async def status(self) -> bytes:
         said = await self._list("status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all")
@@ -148,7 +147,7 @@ class Git:
     async def remotes(self) -> bytes:
         said = await self._list("config", "--get-regexp", r"^remote\..*\.url$")
         if said.exit_code not in (0, 1):
-            await self("rev-parse", "--git-dir")  # which says what is wrong
+            await self("rev-parse", "--git-dir")  # contains the reason
         return await self._answer(said, b"\n", git_output.remotes)
 
     async def _list(self, *words: str) -> GitResult:
@@ -167,7 +166,7 @@ class Git:
 
 def whole_text(said: GitResult) -> str:
     if not said.whole:
-        raise _too_much(f"Git prints more than {_MAX_SAID} bytes.")
+        raise _too_much(f"Git prints more than {_MAX_OUTPUT} bytes.")
     return _text(said.stdout)
 
 

@@ -1,6 +1,6 @@
-"""What git printed, as answers to Daytona's clients.
+"""Converts git's output to Daytona's format.
 
-The program is the sandbox's own, so this runs in a worker where there is much of it.
+The output is untrusted and may be long, so this runs in a worker process if it is large.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WORDS = {
 
 
 def status(said: bytes) -> bytes:
-    """Of ``git status --porcelain=v2 --branch -z``."""
+    """Parses ``git status --porcelain=v2 --branch -z``."""
     heads: dict[str, str] = {}
     files: list[dict[str, str]] = []
     records = iter(_records(said, "\0"))
@@ -51,7 +51,7 @@ def status(said: bytes) -> bytes:
 
 
 def history(said: bytes) -> bytes:
-    """Of ``git log -z`` with five fields."""
+    """Parses ``git log -z`` with five fields."""
     found = []
     for record in _records(said, "\0"):
         commit, *rest = record.split("\x1f", 4)
@@ -66,13 +66,13 @@ def history(said: bytes) -> bytes:
 
 
 def branches(said: bytes, current: str) -> bytes:
-    """Of ``git for-each-ref``, a name in each line."""
+    """Parses ``git for-each-ref``, one name per line."""
     found: dict[str, Any] = {"branches": [name for name in _records(said, "\n") if name]}
     return _json({**found, "current": current} if current else found)
 
 
 def remotes(said: bytes) -> bytes:
-    """Of ``git config --get-regexp``, a name and a value in each line."""
+    """Parses ``git config --get-regexp``, one name and value per line."""
     found = [line.partition(" ") for line in _records(said, "\n") if line]
     shown = [{"name": name.removeprefix("remote.").removesuffix(".url"), "url": url} for name, _, url in found]
     return _json({"remotes": shown})
@@ -85,7 +85,7 @@ def _records(said: bytes, end: str) -> list[str]:
 
 
 def _changed(rest: str, before: int) -> list[dict[str, str]]:
-    """A file whose name stands after so many fields; nothing where the line is none of git's."""
+    """A file whose name follows this number of fields; None for an invalid line."""
     fields = rest.split(" ", before)
     return [_file(fields[before], fields[0])] if len(fields) > before and len(fields[0]) == 2 else []
 

@@ -22,7 +22,7 @@ _RESETS = ("soft", "mixed", "hard", "merge", "keep")
 
 
 class GitRequest(DaytonaRequest):
-    model_config = ConfigDict(alias_generator=None)  # their names here have underscores
+    model_config = ConfigDict(alias_generator=None)  # these fields are in snake case in Daytona's API
 
     path: Text
 
@@ -49,7 +49,7 @@ class Add(GitRequest):
     files: list[Text]
 
 
-class Commit(GitRequest):
+class GitCommit(GitRequest):
     message: Text
     author: Text
     email: Text
@@ -89,21 +89,21 @@ class Remote(GitRequest):
     overwrite: bool | None = None
 
 
-class Config(GitRequest):
+class GitConfig(GitRequest):
     path: Text | None = None  # type: ignore[assignment]
     key: Text
     value: Text
     scope: Text | None = None
 
 
-class User(GitRequest):
+class GitUser(GitRequest):
     path: Text | None = None  # type: ignore[assignment]
     name: Text
     email: Text
     scope: Text | None = None
 
 
-class Credentials(GitRequest):
+class GitCredentials(GitRequest):
     path: Text | None = None  # type: ignore[assignment]
     username: Text
     password: Text
@@ -164,7 +164,7 @@ async def add(inside: InsideHere, body: Add) -> Response:
 
 
 @router.post("/commit")
-async def commit(inside: InsideHere, body: Commit) -> dict[str, Any]:
+async def commit(inside: InsideHere, body: GitCommit) -> dict[str, Any]:
     git = Git(inside, body.path)
     who = ["-c", f"user.name={_plain(body.author)}", "-c", f"user.email={_plain(body.email)}"]
     empty = ["--allow-empty"] if body.allow_empty else []
@@ -254,14 +254,14 @@ async def get_config(inside: InsideHere, key: str, scope: str | None = None, pat
 
 
 @router.post("/config")
-async def set_config(inside: InsideHere, body: Config) -> Response:
+async def set_config(inside: InsideHere, body: GitConfig) -> Response:
     where = _scope(inside, body.scope, body.path)
     await where("config", *_flag(body.scope), _plain(body.key), body.value, outside=not body.path)
     return Response(status_code=200)
 
 
 @router.post("/config/user")
-async def configure_user(inside: InsideHere, body: User) -> Response:
+async def configure_user(inside: InsideHere, body: GitUser) -> Response:
     where = _scope(inside, body.scope, body.path)
     for key, value in (("user.name", body.name), ("user.email", body.email)):
         await where("config", *_flag(body.scope), key, value, outside=not body.path)
@@ -269,8 +269,8 @@ async def configure_user(inside: InsideHere, body: User) -> Response:
 
 
 @router.post("/credentials")
-async def authenticate(inside: InsideHere, body: Credentials) -> Response:
-    """Kept in the sandbox, for whoever is in it: the client says so by the name of its method."""
+async def authenticate(inside: InsideHere, body: GitCredentials) -> Response:
+    """Stores credentials in the sandbox, readable by everything in it, as the name of the SDK's method says."""
     protocol, host = body.protocol or "https", body.host or "github.com"
     if any(sign in protocol + host for sign in "/\n @") or not host:
         raise DaytonaError(400, "host and protocol must be plain names", source=DAEMON)
@@ -304,7 +304,7 @@ def _json(body: bytes) -> Response:
 
 
 def _plain(text: str | None) -> str:
-    """What is neither an option nor more than one word's worth of trouble."""
+    """A value that git cannot take for an option and that contains no line end."""
     if not text or text.startswith("-") or "\0" in text:
         raise DaytonaError(400, f"{str(text)[:100]!r} cannot be used here", source=DAEMON)
     return text

@@ -1,4 +1,4 @@
-"""What there is to know about a sandbox from inside, its environment, its ports; and what is not there to be done."""
+"""Information about the sandbox: directories, environment, ports; and features that are not available."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def version(inside: InsideHere) -> dict[str, Any]:
 
 @router.get("/port")
 async def ports(inside: InsideHere) -> dict[str, Any]:
-    """Those that somebody listens on."""
+    """Ports that a program listens on."""
     found: set[int] = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         text = (await inside.read(table) or b"").decode(errors="replace")
@@ -94,7 +94,7 @@ async def metrics(inside: InsideHere) -> dict[str, Any]:
 
 @router.post("/env")
 async def update_env(inside: InsideHere, body: UpdateEnv) -> dict[str, Any]:
-    """For what is started from now on through the toolbox. What runs already has the environment that it was given."""
+    """Applies to processes started through the toolbox from now on. Running processes are not affected."""
     new, gone = body.set or {}, set(body.unset or ())
     for name in gone:
         if not _NAME.fullmatch(name):

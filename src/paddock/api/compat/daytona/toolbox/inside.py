@@ -1,4 +1,4 @@
-"""A request that was let into a sandbox, with all that the toolbox needs to act there."""
+"""An authenticated request to a sandbox, with everything that the toolbox needs to act there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from paddock.workers import Workers
 
 BASH = "/bin/bash"
 _MAX_ARGUMENT = 120_000
-"""A little less than the kernel takes in one argument."""
+"""Slightly less than the kernel's limit for one argument."""
 _LABEL = 1000
 _MERGED = 'exec "$0" "$@" 2>&1'
 
@@ -58,7 +58,7 @@ class ToolboxContext:
         return "/root" if self.user == "root" else f"/home/{self.user}"
 
     def resolve(self, path: str) -> str:
-        """Where a path leads: relative ones start at the work directory, ``~`` is the user's home."""
+        """Make a path absolute: relative ones are below the working directory, ``~`` is the user's home."""
         if "\0" in path:
             raise bad_path("A path must not contain a NUL character")
         if path == "~" or path.startswith("~/"):
@@ -96,7 +96,7 @@ class ToolboxContext:
         )
 
     async def read(self, path: str, limit: int = 1 << 20, *, offset: int = 0) -> bytes | None:
-        """A small file of ours; None where it is not there."""
+        """The content of a small file of ours; None if it does not exist."""
         data = bytearray()
         try:
             async for chunk in self.machine.read_file(path, offset, limit, user=self.user):
@@ -113,9 +113,9 @@ class ToolboxContext:
 
 
 def merged(command: str) -> tuple[list[str], bytes | None]:
-    """The arguments that run a command in a shell with both its streams on one, and what to feed to it.
+    """The arguments that run a command in a shell with stderr merged into stdout, and the shell's input.
 
-    One that is longer than an argument can be is read from the shell's input.
+    A command that is too long for an argument is passed on the shell's standard input.
     """
     if len(command.encode(errors="replace")) <= _MAX_ARGUMENT:
         return [BASH, "-c", _MERGED, BASH, "-c", command], None
@@ -150,8 +150,8 @@ InsideHere = Annotated[ToolboxContext, Depends(_inside)]
 async def serve_socket(
     websocket: WebSocket, sandbox_id: str, work: Callable[[ToolboxContext], Coroutine[Any, Any, None]]
 ) -> None:
-    """Let the caller in and do this. What goes wrong before the handshake is answered by its status, as clients expect;
-    later the connection is closed with the reason."""
+    """Authenticate and handle a WebSocket. Errors before the handshake are answered by their HTTP status, as clients
+    expect; later ones close the connection with the reason."""
     try:
         caller = await admit(websocket)
         caller.holding.reserve(STREAM)
@@ -161,7 +161,7 @@ async def serve_socket(
     except WebSocketDisconnect:
         return
     except RuntimeError:
-        # How starlette says that the client left while we were sending.
+        # starlette's error if the client disconnected while we were sending.
         if WebSocketState.DISCONNECTED not in (websocket.client_state, websocket.application_state):
             raise
     except (DaytonaError, errors.PaddockError, RequestValidationError, ValidationError) as problem:

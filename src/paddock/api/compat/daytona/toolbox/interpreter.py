@@ -1,4 +1,4 @@
-"""The code interpreter: contexts that remember, and code that is run in them over a WebSocket."""
+"""The code interpreter: stateful contexts, and code run in them over a WebSocket."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paddock import errors, json_limits
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxContext, ToolboxRoute, serve_socket
-from paddock.api.sockets import converse, receive_text
+from paddock.api.sockets import receive_text, run_both
 from paddock.clock import iso
 from paddock.models import CodeContext, CodeError, CreateCodeContext, Env, RunCode, Text
 from paddock.models.code import is_context_id
@@ -23,7 +23,7 @@ router = APIRouter(prefix="/{sandbox_id}/process/interpreter", route_class=Toolb
 
 TIMED_OUT = 4008
 _DEFAULT_SECONDS = 600.0
-_LONGEST_SECONDS = 86_400.0
+_MAX_TIMEOUT_S = 86_400.0
 _LANGUAGE = "python"
 
 
@@ -32,7 +32,7 @@ class NewContext(DaytonaRequest):
     language: Text | None = None
 
 
-class Execute(DaytonaRequest):
+class ExecuteInContext(DaytonaRequest):
     code: Text
     context_id: Text | None = None
     envs: Env = Field(default_factory=dict)
@@ -54,7 +54,7 @@ async def create_context(inside: InsideHere, body: NewContext | None = None) -> 
 
 @router.get("/context")
 async def list_contexts(inside: InsideHere) -> dict[str, Any]:
-    """Those that were made here. The default ones, and those of other clients of the sandbox, are not among them."""
+    """Only contexts created through this API: not the default ones, and not those of other clients."""
     server_context, who = inside.caller.context, inside.caller.who
     found = []
     for context in await server_context.code.contexts(who, inside.sandbox.sandbox_id):
@@ -77,14 +77,14 @@ async def delete_context(inside: InsideHere, context_id: str) -> dict[str, Any]:
 
 @router.websocket("/execute")
 async def execute(websocket: WebSocket, sandbox_id: str) -> None:
-    """One message says what to run; what it prints, and how it fails, comes as messages; then the connection ends."""
+    """The first message contains the code; output and errors are sent as messages; then the connection is closed."""
 
     async def run(inside: ToolboxContext) -> None:
         await websocket.accept()
         try:
             text = await receive_text(websocket)
             json_limits.check(text.encode(errors="replace"))
-            asked = Execute.model_validate_json(text)
+            asked = ExecuteInContext.model_validate_json(text)
             request = RunCode(
                 sandbox_id=inside.sandbox.sandbox_id,
                 code=asked.code,
@@ -96,7 +96,7 @@ async def execute(websocket: WebSocket, sandbox_id: str) -> None:
         except (ValueError, errors.Invalid):
             await websocket.close(1008, "the request is not valid: code, contextId, envs, timeout")
             return
-        await converse(_run(websocket, inside, request), _until_left(websocket))
+        await run_both(_run(websocket, inside, request), _until_left(websocket))
 
     await serve_socket(websocket, sandbox_id, run)
 
@@ -136,10 +136,10 @@ def _message(happening: Any) -> dict[str, str] | None:
 
 
 def _seconds(timeout: float | None) -> float:
-    """0 is no limit, which comes to the longest there is."""
+    """0 means no limit, which is the longest possible timeout."""
     if timeout is None:
         return _DEFAULT_SECONDS
-    return _LONGEST_SECONDS if timeout <= 0 else min(timeout, _LONGEST_SECONDS)
+    return _MAX_TIMEOUT_S if timeout <= 0 else min(timeout, _MAX_TIMEOUT_S)
 
 
 async def _until_left(websocket: WebSocket) -> None:
@@ -148,7 +148,7 @@ async def _until_left(websocket: WebSocket) -> None:
 
 
 def _mark(inside: ToolboxContext, context_id: str) -> str:
-    """A file in the sandbox that says that, and when, a context was made here: no restart of ours forgets it."""
+    """A file in the sandbox that records a context created through this API and its time, which survives restarts."""
     return f"{inside.home}/.daytona/contexts/{context_id}"
 
 

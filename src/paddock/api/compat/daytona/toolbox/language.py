@@ -1,4 +1,4 @@
-"""Language servers, where one is installed in the sandbox: told of files, asked for symbols and completions."""
+"""Language servers, if one is installed in the sandbox: documents, symbols and completions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.inside import BASH, InsideHere, ToolboxContext, ToolboxRoute
 from paddock.api.compat.daytona.toolbox.language_server import LanguageServer, MethodNotFound
-from paddock.api.large_answers import json_items
+from paddock.api.file_content import json_items
 from paddock.errors import PathConflict, PathNotFound
 from paddock.models import Text
 
 router = APIRouter(prefix="/{sandbox_id}/lsp", route_class=ToolboxRoute)
 
-# The first of these that is there is taken; only pylsp does not know `workspace/symbol`.
+# The first installed one is used; only pylsp does not support `workspace/symbol`.
 _PYTHON = ("pyright-langserver --stdio", "basedpyright-langserver --stdio", "jedi-language-server", "pylsp")
 _SCRIPT = ("typescript-language-server --stdio",)
 PROGRAMS = {"python": _PYTHON, "typescript": _SCRIPT, "javascript": _SCRIPT}
@@ -31,9 +31,9 @@ _INSTALL = {
 }
 _MAX_DOCUMENT = 16 << 20
 _COPIES_OF_DOCUMENT = 3
-"""As it is in the file, as text, and as the message that it is sent in."""
-_MOST, _MOST_OF_USER, _MOST_OF_SANDBOX = 1000, 100, 8
-"""Language servers that run at once."""
+"""Copies in memory: the file, its text, and the message."""
+_MAX_SERVERS, _MAX_SERVERS_OF_USER, _MAX_SERVERS_OF_SANDBOX = 1000, 100, 8
+"""Maximum running language servers."""
 Language = Annotated[str, Query(alias="languageId")]
 Project = Annotated[str, Query(alias="pathToProject")]
 Servers = dict[tuple[str, str, str], LanguageServer]
@@ -185,10 +185,10 @@ def _check_room(known: Servers, inside: ToolboxContext) -> None:
     sandbox = inside.sandbox
     here = sum(sandbox_id == sandbox.sandbox_id for sandbox_id, _, _ in known)
     of_user = sum(server.owner_id == sandbox.owner_id for server in known.values())
-    if here >= _MOST_OF_SANDBOX or of_user >= _MOST_OF_USER:
-        most = f"{_MOST_OF_SANDBOX} language servers, and {_MOST_OF_USER} those of one user together"
+    if here >= _MAX_SERVERS_OF_SANDBOX or of_user >= _MAX_SERVERS_OF_USER:
+        most = f"{_MAX_SERVERS_OF_SANDBOX} language servers, and {_MAX_SERVERS_OF_USER} those of one user together"
         raise DaytonaError(429, f"a sandbox may have {most}: stop one first", source=DAEMON)
-    if len(known) >= _MOST:
+    if len(known) >= _MAX_SERVERS:
         raise DaytonaError(503, "too many language servers run on this server", source=DAEMON)
 
 
@@ -209,8 +209,8 @@ def _hint(language: str) -> str:
 
 
 async def _path(inside: ToolboxContext, which: LanguageServerRef, uri: str) -> str:
-    """Clients write `file://` before whatever path they were given. A relative one is meant from the working directory,
-    or from the project where only that has it."""
+    """Clients put `file://` before any path. A relative path is resolved against the working directory, or against the
+    project if it exists only there."""
     given = unquote(uri.removeprefix("file://"))
     path = inside.resolve(given)
     if not given.startswith("/"):
@@ -226,7 +226,7 @@ def _uri(path: str) -> str:
 
 
 def _item(found: dict[str, Any]) -> dict[str, Any]:
-    """In the types that clients insist on: a documentation that is a text becomes an object."""
+    """With the types that clients require: documentation given as text becomes an object."""
     texts = ("label", "detail", "filterText", "insertText", "sortText")
     item: dict[str, Any] = {name: str(found[name]) for name in texts if found.get(name) is not None}
     if isinstance(found.get("kind"), int):
@@ -242,7 +242,7 @@ async def _symbols(inside: ToolboxContext, found: Any, uri: str) -> Response:
 
 
 def _flat(found: Any) -> Iterator[dict[str, Any]]:
-    """All of them, also those inside others, each before its own."""
+    """All symbols including nested ones, each before its children."""
     left = list(reversed(found)) if isinstance(found, list) else []
     while left:
         symbol = left.pop()

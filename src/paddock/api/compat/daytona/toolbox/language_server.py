@@ -1,4 +1,4 @@
-"""A language server that runs in a sandbox, spoken to over its standard streams (LSP 3.17, JSON-RPC 2.0)."""
+"""A language server running in a sandbox, used over its standard streams (LSP 3.17, JSON-RPC 2.0)."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ _CAPABILITIES: Mapping[str, Any] = {
 
 
 class MethodNotFound(DaytonaError):
-    """This language server cannot do what it is asked for."""
+    """The language server does not support this request."""
 
 
 class LanguageServer:
-    """Belongs to one server of ours: whoever starts again has to start it again."""
+    """Belongs to this server process: after a restart clients have to start it again."""
 
     def __init__(
         self, machine: Machine, spec: ProcessSpec, holding: Reservation, workers: Workers, owner_id: str
     ) -> None:
-        """``holding``: counts what it has sent of a message that is not whole yet."""
+        """``holding``: reserves memory for incomplete messages."""
         self.owner_id = owner_id
         self._holding = holding
         self._workers = workers
@@ -109,12 +109,12 @@ class LanguageServer:
             raise _ended(problem.message) from None
 
     async def _listen(self) -> None:
-        """Until it ends. Whoever waits for an answer then hears that there will be none."""
+        """Read messages until its end. Pending requests then fail."""
         try:
             async for message in self._messages():
                 await self._hear(message)
         except (errors.PaddockError, DaytonaError, ValueError) as problem:
-            log.info("a language server is not heard any more", problem=str(problem)[:200])
+            log.info("connection to a language server lost", problem=str(problem)[:200])
         finally:
             for answer in self._waiting.values():
                 if not answer.done():
@@ -124,7 +124,7 @@ class LanguageServer:
         if not isinstance(message, dict):
             return
         if "method" in message:
-            if "id" in message:  # it asks us: there is nothing that we would set
+            if "id" in message:  # a configuration request: we have no settings
                 items = (message.get("params") or {}).get("items")
                 result = [None] * len(items) if isinstance(items, list) else None
                 await self._send({"jsonrpc": "2.0", "id": message["id"], "result": result})

@@ -1,4 +1,4 @@
-"""Output as an answer that is whole: the latest of it, with a word about what is missing, written a piece at a time."""
+"""Complete output in one answer: its latest part, with a note about what is missing, encoded in parts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from paddock.machine.base import Machine, OutputChunk, ProcessInfo, ProcessSpec,
 from paddock.runtime.output import cut_note, gap_note
 
 MAX_OUTPUT = 8 << 20
-"""Bytes of each stream in an answer."""
+"""Maximum bytes of each stream in an answer."""
 COPIES = 3
-"""As it came, as one piece, and as the answer."""
+"""Copies in memory: as received, joined, and in the answer."""
 _PIECE = 256 << 10
-_MAX_REST = 3
-"""Bytes of a UTF-8 character after its first."""
+_MAX_CONTINUATION_BYTES = 3
+"""Maximum continuation bytes of a UTF-8 character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class CommandOutput:
     info: ProcessInfo
     output: bytes
     note: bytes
-    """What is missing before it; empty where nothing is."""
+    """A message that the beginning is missing; empty if it is not."""
 
 
 async def run(inside: ToolboxContext, spec: ProcessSpec, fed: bytes | None) -> CommandOutput:
-    """A process to its end. It is followed while it runs: however much it writes, nothing is lost before it is here."""
+    """Run a process to its end. It is followed while it runs, so that no output is lost."""
     latest = LatestOutput(inside.caller.holding)
     machine = inside.machine
     info: ProcessInfo | None = None
@@ -65,9 +65,9 @@ async def _feed(machine: Machine, process_id: str, fed: bytes) -> None:
         await machine.write_stdin(process_id, fed)
         await machine.close_stdin(process_id)
     except errors.ProcessEnded:
-        pass  # it did not want to read all of it; how it ended is told
+        pass  # the program did not read all of its input; its exit code is reported
     except errors.PaddockError:
-        with suppress(errors.PaddockError):  # it would wait for its input for ever
+        with suppress(errors.PaddockError):  # it would wait for input for ever
             await machine.signal(process_id, signal.SIGKILL)
         raise
 
@@ -76,11 +76,11 @@ async def _feed(machine: Machine, process_id: str, fed: bytes) -> None:
 class _Piece:
     data: bytearray
     skipped: int = 0
-    """Bytes before it that nobody has any more."""
+    """Bytes missing before this chunk."""
 
 
 class LatestOutput:
-    """The newest bytes of one stream, as many as fit an answer and its user may hold."""
+    """The newest bytes of one stream, as many as fit an answer and the user's memory budget."""
 
     def __init__(self, holding: Reservation, limit: int = MAX_OUTPUT) -> None:
         self._holding = holding
@@ -97,14 +97,14 @@ class LatestOutput:
         self._size += len(chunk.data)
         size = min(self._size, self._limit)
         if not self._holding.try_reserve(COPIES * size):
-            self._limit = max(size - len(chunk.data), SMALL)  # it has begun, and is not ended for that
+            self._limit = max(size - len(chunk.data), SMALL)  # the command is running, and is not killed for that
         while self._size - len(self._pieces[0].data) >= self._limit:
             dropped = self._pieces.popleft()
             self._size -= len(dropped.data)
             self._missing += dropped.skipped + len(dropped.data)
 
     def whole(self) -> bytes:
-        """And nothing is kept here any more."""
+        """The output as one chunk; empties this object."""
         if (over := self._size - self._limit) > 0:
             first = self._pieces[0]
             self._missing += first.skipped + over
@@ -125,13 +125,13 @@ def _gap(piece: _Piece) -> bytes:
 
 
 def leading_rest(data: bytes) -> int:
-    """How many bytes at the beginning are the rest of a UTF-8 character that was cut off."""
+    """Number of leading bytes that continue a truncated UTF-8 character."""
     rest = next((at for at, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), len(data))
-    return rest if rest <= _MAX_REST else 0  # more of them are no text
+    return rest if rest <= _MAX_CONTINUATION_BYTES else 0  # more of them are not valid UTF-8
 
 
 async def json_text(*texts: bytes) -> bytes:
-    """All of them as one JSON string."""
+    """Encode all chunks as one JSON string."""
     pieces = [b'"']
     async with aclosing(_pieces(texts)) as escaped:
         async for piece in escaped:

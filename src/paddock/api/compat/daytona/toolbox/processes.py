@@ -33,7 +33,7 @@ exit 127
 """
 
 
-class Execute(DaytonaRequest):
+class ExecuteCommand(DaytonaRequest):
     command: Text
     cwd: Text | None = None
     envs: Env | None = None
@@ -49,8 +49,8 @@ class RunCode(DaytonaRequest):
 
 
 @router.post("/process/execute")
-async def execute(inside: InsideHere, body: Execute) -> Response:
-    """Both streams on one, in the order in which they were written. What cannot be started ends with -1."""
+async def execute(inside: InsideHere, body: ExecuteCommand) -> Response:
+    """Both streams are merged in the order of writing. The exit code is -1 if the command cannot be started."""
     if not body.command.strip():
         raise DaytonaError(400, "empty command", source=DAEMON)
     _no_nul(body.command)
@@ -132,12 +132,12 @@ async def _without_charts(inside: ToolboxContext, ran: CommandOutput) -> Respons
 def _answer(inside: ToolboxContext, ran: CommandOutput, result: bytes, charts: bytes | None = None) -> Response:
     artifacts = b"" if charts is None else b',"artifacts":{"charts":%b}' % charts
     body = b'{"exitCode":%d,"result":%b%b}' % (_exit_code(ran.info), result, artifacts)
-    inside.caller.holding.extend(len(body))  # it has run, and must not be refused
+    inside.caller.holding.extend(len(body))  # the command has run, so its result must be returned
     return Response(body, media_type="application/json")
 
 
 def _limit(seconds: int | None) -> float | None:
-    """None, and 0, are no limit."""
+    """None and 0 mean no limit."""
     if seconds is None or seconds == 0:
         return None
     if not 0 < seconds <= MAX_HARD_TIMEOUT:

@@ -1,7 +1,7 @@
-"""Terminals: a shell on a PTY, which outlives the connections to it.
+"""Terminals: a shell on a PTY that keeps running when its clients disconnect.
 
-What a client asked for is kept with the process, as its note, so terminals are listed rightly on every server and after
-a restart. One that ended by itself is listed as inactive; one that was killed is gone.
+The client's parameters are stored as the process's note, so every server lists terminals correctly, also after a
+restart. A terminal that has ended is listed as inactive; a killed one is not listed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paddock import errors
 from paddock.api.compat.daytona.control.requests import DaytonaRequest
 from paddock.api.compat.daytona.errors import DAEMON, DaytonaError
 from paddock.api.compat.daytona.toolbox.inside import BASH, InsideHere, ToolboxContext, ToolboxRoute, serve_socket
-from paddock.api.sockets import converse
+from paddock.api.sockets import run_both
 from paddock.clock import iso
 from paddock.machine.base import ProcessInfo, ProcessStatus, TerminalSize
 from paddock.models import Env, Text
@@ -138,7 +138,7 @@ async def connect_pty(websocket: WebSocket, sandbox_id: str, pty_id: str) -> Non
 
 
 async def _converse(websocket: WebSocket, inside: ToolboxContext, pty: Pty) -> None:
-    """Its output from the beginning, as far as it is kept: nobody who comes back has missed anything."""
+    """Send the output from the beginning, as far as it is stored, so that a returning client misses nothing."""
     offered = websocket.scope.get("subprotocols", ())
     told = _EXIT_CONTROL if _EXIT_CONTROL in offered else None
     await websocket.accept(told)
@@ -158,11 +158,11 @@ async def _converse(websocket: WebSocket, inside: ToolboxContext, pty: Pty) -> N
     async def incoming() -> None:
         while (message := await websocket.receive())["type"] != "websocket.disconnect":
             data = message.get("bytes") or (message.get("text") or "").encode()
-            with suppress(errors.ProcessEnded):  # its exit is on the way
+            with suppress(errors.ProcessEnded):  # its exit message follows
                 await attachment.write_stdin(data)
 
     try:
-        await converse(outgoing(), incoming())
+        await run_both(outgoing(), incoming())
     finally:
         await attachment.settle()
 
@@ -201,7 +201,7 @@ async def _get(inside: ToolboxContext, pty_id: str) -> Pty:
 
 
 async def _every(inside: ToolboxContext) -> list[Pty]:
-    """The latest of each id."""
+    """The latest process of each id."""
     found: dict[str, Pty] = {}
     for process in await inside.machine.processes():
         if not process.label.startswith(_MARK) or process.status in _TAKEN_AWAY:
@@ -212,12 +212,12 @@ async def _every(inside: ToolboxContext) -> list[Pty]:
             envs = {str(name): str(value) for name, value in kept["envs"].items()}
             found[str(kept["id"])] = Pty(str(kept["id"]), process, size, str(kept["cwd"]), envs)
         except (ValueError, KeyError, TypeError, AttributeError):
-            continue  # somebody else's, with a label like ours
+            continue  # another program's process with a similar label
     return list(found.values())
 
 
 def _size_file(inside: ToolboxContext, process_id: str) -> str:
-    """A file in the sandbox that says how large a terminal was made since it was started."""
+    """A file in the sandbox with the terminal's latest size."""
     return f"{inside.home}/.daytona/terminals/{process_id}"
 
 
@@ -229,7 +229,7 @@ async def _sized(inside: ToolboxContext, pty: Pty) -> Pty:
 
 
 def _envs(websocket: WebSocket) -> dict[str, str]:
-    """Variables travel as a subprotocol, so that they are in no log."""
+    """Variables are sent as a WebSocket subprotocol, so that they appear in no log."""
     for offered in websocket.scope.get("subprotocols", ()):
         if offered.startswith(_ENVS):
             encoded = offered.removeprefix(_ENVS)

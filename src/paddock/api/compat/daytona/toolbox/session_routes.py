@@ -1,4 +1,4 @@
-"""Routes of sessions: create, run, read, feed, delete. Logs are followed over a WebSocket."""
+"""Routes of sessions: create, run, read, write input, delete. Logs can be followed over a WebSocket."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from paddock.api.compat.daytona.toolbox import sessions
 from paddock.api.compat.daytona.toolbox.inside import InsideHere, ToolboxContext, ToolboxRoute, serve_socket
 from paddock.api.compat.daytona.toolbox.output import MAX_OUTPUT
 from paddock.api.compat.daytona.toolbox.sessions import Command, ShellSession
-from paddock.api.large_answers import json_items
-from paddock.api.sockets import converse
+from paddock.api.file_content import json_items
+from paddock.api.sockets import run_both
 from paddock.machine.base import OutputChunk, Stream
 from paddock.models import Text
 
@@ -27,7 +27,7 @@ router = APIRouter(prefix="/{sandbox_id}/process/session", route_class=ToolboxRo
 
 ENTRYPOINT = "entrypoint"
 _COPIES_OF_LOGS = 6
-"""Of each of two streams: as it came, and twice in the answer."""
+"""Copies in memory of two streams: as received, and twice in the answer."""
 _COPIES_OF_LIST = 2
 _PREFIXES = {Stream.STDOUT: b"\x01\x01\x01", Stream.STDERR: b"\x02\x02\x02"}
 
@@ -40,7 +40,7 @@ class Run(DaytonaRequest):
     command: Text
     run_async: bool | None = None
     as_before: bool | None = Field(default=None, alias="async")
-    """What older clients call it."""
+    """The field's name in older clients."""
     suppress_input_echo: bool | None = None
 
 
@@ -56,7 +56,7 @@ async def create_session(inside: InsideHere, body: NewSession) -> Response:
 
 @router.get("")
 async def list_sessions(inside: InsideHere) -> Response:
-    """Counted as they are read."""
+    """Memory is reserved while they are read."""
     found: list[bytes] = []
     for session in await sessions.every(inside):
         found.append(await _shown(inside, session))
@@ -66,7 +66,7 @@ async def list_sessions(inside: InsideHere) -> Response:
 
 @router.get(f"/{ENTRYPOINT}")
 async def entrypoint(inside: InsideHere) -> dict[str, Any]:
-    """Sandboxes here are made from templates, which start nothing of their own."""
+    """Always empty: templates have no entry point."""
     return {"sessionId": ENTRYPOINT, "commands": []}
 
 
@@ -98,7 +98,8 @@ async def execute(inside: InsideHere, session_id: str, body: Run) -> Response:
     if not wait:
         return JSONResponse({"cmdId": command_id}, 202)
     command = await session.command(command_id)
-    # It has run, and must not be refused: where there is no room for much of its output, the rest is in its logs.
+    # The command has run, so its result must be returned: if there is no memory for all output, the rest is in its
+    # logs.
     room = inside.caller.holding.try_reserve(_COPIES_OF_LOGS * MAX_OUTPUT)
     logs = await (session.logs(command_id) if room else session.logs(command_id, SMALL // 2))
     about = json.dumps({"cmdId": command_id, "exitCode": command.exit_code}).encode()
@@ -139,7 +140,7 @@ async def follow_entrypoint(websocket: WebSocket, sandbox_id: str) -> None:
 
 @router.websocket("/{session_id}/command/{command_id}/logs")
 async def follow_logs(websocket: WebSocket, sandbox_id: str, session_id: str, command_id: str) -> None:
-    """Binary frames, each with the mark of its stream before it; closed when the command has ended."""
+    """Binary frames, each with a prefix for its stream; closed when the command has ended."""
 
     async def follow(inside: ToolboxContext) -> None:
         session = await sessions.get(inside, session_id)
@@ -151,7 +152,7 @@ async def follow_logs(websocket: WebSocket, sandbox_id: str, session_id: str, co
                 await websocket.send_bytes(piece)
             await websocket.close(1000)
 
-        await converse(outgoing(), _until_left(websocket))
+        await run_both(outgoing(), _until_left(websocket))
 
     await serve_socket(websocket, sandbox_id, follow)
 

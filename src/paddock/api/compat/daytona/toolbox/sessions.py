@@ -1,9 +1,9 @@
-"""Sessions: a shell that remembers, and the commands that were run in it.
+"""Sessions: a persistent shell, and the commands run in it.
 
-The shell is a process of the sandbox, and everything about its commands is in files beside it, in the user's home: what
-was asked for, both streams, the exit code. So all of it is there after a restart of the server, and no row is written
-for a command. A session lasts as long as its folder and its process are known; one whose shell has ended (by
-``exit 3``, say) can still be read, and runs nothing more.
+The shell is a process of the sandbox, and the data of its commands is stored in files in the user's home: the command,
+both streams, the exit code. So they survive a restart of the server without rows in the database. A session exists as
+long as its directory and process are known; after its shell has ended (for example by ``exit 3``) it can still be read
+but runs no more commands.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from paddock.runtime.output import cut_note
 _MAX_ID = 80
 _COPIES_OF_COMMAND = 3
 _PIECE = 1 << 20
-_LONGEST_LINE = 8192
-_LOOK_SECONDS = (0.02, 0.25)
+_MAX_LINE = 8192
+_POLL_SECONDS = (0.02, 0.25)
 _INPUT_SECONDS = 30.0
-# File descriptor 9 tells which command is next, 8 is told when it has ended. Only what may be given input has a pipe.
+# The shell reads the next command's number from descriptor 9, and reports ended commands on 8. Only commands that may
+# get input have a pipe.
 _SHELL = r"""
 exec 9<&0 8>&1 </dev/null
 while IFS=' ' read -r -u 9 __how __where; do
@@ -64,7 +65,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """The latest of each stream, after a note of what is missing before it."""
+    """The latest part of each stream, after a note about what is missing."""
 
     stdout: bytes
     stderr: bytes
@@ -76,7 +77,7 @@ class Logs:
 
 
 class ShellSession:
-    """One that is there. ``shell`` is its process as it was when it was looked up."""
+    """An existing session. ``shell`` is its process at the time of the lookup."""
 
     def __init__(self, inside: ToolboxContext, session_id: str, shell: ProcessInfo) -> None:
         self.session_id = session_id
@@ -85,7 +86,8 @@ class ShellSession:
         self._folder = _folder(inside, session_id)
 
     async def commands(self) -> list[Command]:
-        """In the order in which they were sent. Counted as they are read: what is there is the sandbox's."""
+        """In the order in which they were sent. Memory is reserved while they are read, because the sandbox controls
+        their number."""
         entries = await self._inside.machine.list_directory(self._folder, 2, user=self._inside.user)
         sent = sorted((each for each in entries if each.name == "command"), key=lambda each: each.modified_at)
         found: list[Command] = []
@@ -107,7 +109,7 @@ class ShellSession:
         return Command(command_id, text.decode(errors="replace").removesuffix("\n"), code)
 
     async def run(self, text: str, *, wait: bool, quiet: bool) -> str:
-        """The id of the command; with ``wait`` it has ended when this returns."""
+        """Run a command and return its id; with ``wait``, return when it has ended."""
         if not self.shell.running:
             raise DaytonaError(410, f"session {self.session_id} has ended", "SESSION_ENDED", DAEMON)
         machine, command_id = self._inside.machine, str(uuid.uuid4())
@@ -125,17 +127,17 @@ class ShellSession:
         return command_id
 
     async def logs(self, command_id: str, limit: int = MAX_OUTPUT) -> Logs:
-        """The latest so many bytes of each stream."""
+        """The latest bytes of each stream, up to this number."""
         await self.command(command_id)
         where = f"{self._folder}/{command_id}"
         return Logs(await self._latest(where, Stream.STDOUT, limit), await self._latest(where, Stream.STDERR, limit))
 
     async def follow(self, command_id: str) -> AsyncGenerator[OutputChunk, None]:
-        """Its output from the beginning on, as it comes, until it has ended."""
+        """The command's output from the beginning until it has ended."""
         await self.command(command_id)
         where = f"{self._folder}/{command_id}"
         offsets = {Stream.STDOUT: 0, Stream.STDERR: 0}
-        shortest, longest = _LOOK_SECONDS
+        shortest, longest = _POLL_SECONDS
         pause = shortest
         while True:
             over = await self._exit_code(where) is not None
@@ -152,7 +154,7 @@ class ShellSession:
             await asyncio.sleep(pause)
 
     async def send(self, command_id: str, text: str) -> None:
-        """A line for the command that reads it. It is part of what the log shows, unless that was not wanted."""
+        """Write a line to the command's input. It also appears in the log, unless that was disabled."""
         if (await self.command(command_id)).exit_code is not None:
             told = f"command {command_id} has already completed"
             raise DaytonaError(410, told, "COMMAND_ALREADY_COMPLETED", DAEMON)
@@ -174,7 +176,7 @@ class ShellSession:
             await self._inside.machine.remove(self._folder, recursive=True, user=self._inside.user)
 
     async def _ended(self, where: str) -> None:
-        """Event by event: the shell says which command it has come to the end of. Or it has ended itself."""
+        """Waits for the shell's reports of ended commands, or its own end."""
         heard = b""
         chunks = self._inside.machine.follow(self.shell.process_id, self.shell.stdout_size, self.shell.stderr_size)
         try:
@@ -182,13 +184,13 @@ class ShellSession:
                 heard += chunk.data
                 if f"{where}\n".encode() in heard:
                     return
-                heard = heard[-_LONGEST_LINE:]
+                heard = heard[-_MAX_LINE:]
         finally:
             if isinstance(chunks, AsyncGenerator):
                 await chunks.aclose()
 
     async def _exit_code(self, where: str) -> int | None:
-        """None while it runs. A command that ended the shell itself ended as the shell did."""
+        """None while it runs. If the command ended the shell, it is the shell's."""
         if (code := await self._said(where)) is not None:
             return code
         shell = await self._inside.machine.process(self.shell.process_id)
@@ -226,7 +228,7 @@ async def create(inside: ToolboxContext, session_id: str) -> None:
     if await _find(inside, session_id) is not None:
         raise DaytonaError(409, f"session {session_id} already exists", "SESSION_ALREADY_EXISTS", DAEMON)
     folder = _folder(inside, session_id)
-    with suppress(errors.PathNotFound):  # of one that went with a stop of the sandbox
+    with suppress(errors.PathNotFound):  # a shell that ended when the sandbox was stopped
         await inside.machine.remove(folder, recursive=True, user=inside.user)
     spec = inside.spec([BASH, "-c", _SHELL], label=f"session {session_id}", stdin=True)
     await inside.write(f"{folder}/process", spec.process_id.encode())
@@ -268,7 +270,7 @@ def _root(inside: ToolboxContext) -> str:
 
 
 def _folder(inside: ToolboxContext, session_id: str) -> str:
-    # A dot is no folder's name, and two are a way out of one.
+    # "." is not a directory name of its own, and ".." leads out of the directory.
     return f"{_root(inside)}/{quote(session_id, safe='').replace('.', '%2E')}"
 
 

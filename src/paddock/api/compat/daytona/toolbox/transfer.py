@@ -1,7 +1,7 @@
-"""What is in files, both ways and of any size: nothing is held but the piece that is on its way.
+"""File content of any size, streamed in both directions.
 
-A bulk answer is one part per path, in the order in which they were asked for. A file that cannot be read is a part that
-says so; the others come all the same.
+A bulk answer has one part per path, in the order of the request. A file that cannot be read is a part with an error;
+the others are sent all the same.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from paddock.gateway.asgi_extensions import prove
 from paddock.machine.base import FileInfo, FileType
 from paddock.machine.byte_sources import CountedSource
 from paddock.models import State, Text
+from paddock.runtime.files import read_recorded
 from paddock.server.context import ServerContext
 
 _MAX_FIELD = 4096
@@ -41,7 +42,7 @@ _MAX_FILES = 10_000
 
 
 class SignedRoute(ToolboxRoute):
-    """Also for those who have no key but a URL that was signed for this one file."""
+    """Also accepts a URL that was signed for one file instead of a key."""
 
     def get_route_handler(self) -> Handler:
         with_key = super().get_route_handler()
@@ -74,7 +75,9 @@ async def download(
     where = inside.resolve(path)
     info = await _regular(inside, where)
     span = span_of(info, request.headers)
-    return Download(info, span, _read(inside, where, span.start, span.length if info.size else None))
+    return Download(
+        info, span, read_recorded(inside.use, where, span.start, span.length if info.size else None, user=inside.user)
+    )
 
 
 @signed.post("/upload-v2")
@@ -94,7 +97,7 @@ async def upload(
 
 @router.post("/bulk-upload")
 async def bulk_upload(inside: InsideHere, request: Request) -> Response:
-    """Pairs of fields: ``files[N].path`` and, behind it, ``files[N].file``."""
+    """Pairs of form fields: ``files[N].path`` followed by ``files[N].file``."""
     paths: dict[str, str] = {}
     written: list[dict[str, Any]] = []
     problems: list[str] = []
@@ -142,8 +145,8 @@ async def _multipart(inside: ToolboxContext, paths: list[str], boundary: str) ->
         try:
             where = inside.resolve(path)
             info = await _regular(inside, where)
-            chunks = _read(inside, where, 0, None)
-            # The first bytes before the head of the part: what goes wrong with the file goes wrong here.
+            chunks = read_recorded(inside.use, where, user=inside.user)
+            # Read the first bytes before sending the part's head, so that errors of the file can be reported there.
             first = await anext(chunks, b"")
         except (errors.PaddockError, DaytonaError) as problem:
             yield _head(boundary, "error", path, "application/json")
@@ -161,7 +164,7 @@ async def _multipart(inside: ToolboxContext, paths: list[str], boundary: str) ->
 
 
 def _head(boundary: str, name: str, path: str, kind: str, more: dict[str, str] | None = None) -> bytes:
-    """The path exactly as it was asked for: by it the client knows which file this is."""
+    """Contains the path exactly as requested, by which the client identifies the file."""
     plain = path.replace("\\", "\\\\").replace('"', '\\"')
     if path.isascii() and path.isprintable():
         filename = f'filename="{plain}"'
@@ -208,20 +211,8 @@ async def _regular(inside: ToolboxContext, path: str) -> FileInfo:
     return info
 
 
-async def _read(inside: ToolboxContext, path: str, offset: int, limit: int | None) -> AsyncGenerator[bytes, None]:
-    sent, chunks = 0, inside.machine.read_file(path, offset, limit, user=inside.user)
-    try:
-        async for chunk in chunks:
-            sent += len(chunk)
-            yield chunk
-    finally:
-        if isinstance(chunks, AsyncGenerator):
-            await chunks.aclose()
-        await inside.use.record(bytes_out=sent)
-
-
 async def _by_signature(request: Request) -> Authenticated:
-    """Whoever shows a signature that is good acts for the sandbox's owner, on this one path."""
+    """A valid signature grants the permissions of the sandbox's owner for this one path."""
     context: ServerContext = request.app.state.context
     refused = DaytonaError(401, "The signature is not valid, or has expired", source=DAEMON)
     query = request.query_params

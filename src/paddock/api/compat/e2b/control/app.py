@@ -9,7 +9,7 @@ from paddock.api.auth import RateLimiter
 from paddock.api.compat.e2b.control import lists, metrics_and_logs, sandboxes, templates, unsupported
 from paddock.api.compat.e2b.control.replay import Replay
 from paddock.api.compat.e2b.errors import E2BError, e2b_response
-from paddock.api.methods import RouteTable
+from paddock.api.params import RouteTable
 from paddock.server.context import ServerContext
 
 # In the order in which they are tried: fixed paths stand before `/sandboxes/{sandbox_id}` and `/templates/{…}`.

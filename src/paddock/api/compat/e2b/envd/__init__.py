@@ -1,1 +1,1 @@
-"""E2B's envd, the program that answers on port 49983 of every sandbox, played by the server on Machine."""
+"""E2B's envd, its in-sandbox program on port 49983, implemented by the server on Machine."""

@@ -1,7 +1,7 @@
-"""The application that answers on port 49983 of every sandbox, as envd would from inside it.
+"""The app for port 49983 of every sandbox, in place of envd.
 
-First the sandbox (gone: 502, in the words that clients look for), then the token, then what is asked for. A sandbox is
-woken only for those who hold its token; and for whoever asks whether it lives, as E2B has it.
+Checks the sandbox first (missing: 502 with the text that clients look for), then the token, then handles the request. A
+sandbox is resumed only for holders of its token, and for health checks, as in E2B.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Envd:
                 raise StreamCut from None
             await _not_found(exchange)
 
-    # Which sandbox, and who may
+    # Which sandbox, and who may access it
 
     async def _sandbox(self, exchange: EnvdExchange) -> SandboxRow | None:
         destination = exchange.scope.get("state", {}).get("destination")
@@ -149,7 +149,7 @@ class Envd:
             return None
 
     async def _by_id(self, exchange: EnvdExchange, sandbox_id: str) -> SandboxRow:
-        """What people call a sandbox can be guessed, so only who may use it learns whether it is there."""
+        """Sandbox ids can be guessed, so a caller without permission does not learn whether one exists."""
         sandbox = await self._context.row_cache.get(sandbox_id)
         token = exchange.headers.get("x-access-token", "")
         if sandbox is not None and self._context.tokens.check_access(sandbox.key, token):
@@ -157,17 +157,17 @@ class Envd:
         raise HttpError(401, _UNAUTHORIZED)
 
     async def _signed_for(self, exchange: EnvdExchange) -> SandboxRow:
-        """A signed URL says only by its signature which sandbox it is for."""
+        """A signed URL identifies its sandbox only by its signature."""
         signed = _signed(exchange)
         if exchange.path != "/files" or signed is None:
-            raise HttpError(400, "the request does not say which sandbox is meant")
+            raise HttpError(400, "the request does not name a sandbox")
         key = await self._signers.find(signed)
         if key is None:
             raise HttpError(401, "invalid signature")
         return await self._context.controller.by_key(key)
 
     def _check(self, exchange: EnvdExchange, sandbox: SandboxRow) -> None:
-        """Before anything is woken. A wrong token is not made good by a right signature."""
+        """Before the sandbox is resumed. A valid signature does not override a wrong token."""
         if exchange.path == "/health":
             return
         token = exchange.headers.get("x-access-token")
@@ -183,7 +183,7 @@ class Envd:
         if signed.expired(self._context.clock.now()):
             raise HttpError(401, "signature is already expired")
 
-    # What is asked for
+    # Dispatch
 
     async def _serve(self, inside: EnvdContext) -> None:
         exchange = inside.exchange

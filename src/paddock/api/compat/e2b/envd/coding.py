@@ -1,4 +1,4 @@
-"""Content codings: which one a client takes, gzip out of a body as it comes, and into an answer as it goes."""
+"""Content codings: negotiation, and streaming gzip of request and response bodies."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from collections.abc import AsyncIterator
 from paddock.machine.threads import in_thread
 
 _FEW_MEMBERS, _SMALL_MEMBER = 1000, 1024
-"""A member costs as much as decoding some kilobytes. Beyond a few, as many are taken as there are bytes on either side
-for members of this size; programs that compress in blocks write larger ones."""
+"""A gzip member costs as much as decoding some kilobytes. After the first few, the number of members is limited by the
+bytes on either side divided by this size; programs that compress in blocks write larger members."""
 _GZIP = 16 + zlib.MAX_WBITS
 _PIECE = 256 * 1024
 _LEVEL = 1
-"""Files are sent as fast as they are read, not as small as they can be."""
+"""Fast rather than small."""
 _IN_THREAD = 64 * 1024
 
 
 class BadCoding(Exception):
-    """The body is not gzip, or not whole."""
+    """The body is not valid gzip, or is truncated."""
 
 
 class NotAcceptable(Exception):
-    """The client takes neither gzip nor the file as it is."""
+    """The client accepts neither gzip nor identity."""
 
 
 def chosen(accept: str | None) -> str:
     """``gzip`` or ``identity``.
 
-    Clients say by habit that they take gzip among others; compressing costs more than sending, so they get the file as
-    it is. Who names gzip alone wants it.
+    Clients commonly list gzip among others, but compressing costs more than sending, so they get the file uncompressed.
+    gzip is used only if it is the only accepted coding.
     """
     weights = _weights(accept or "")
     gzip = weights.get("gzip", weights.get("x-gzip", weights.get("*", 0.0)))
@@ -42,7 +42,7 @@ def chosen(accept: str | None) -> str:
 
 
 async def unzipped(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """However much comes out of one chunk, it comes out in pieces; however little, it takes no longer."""
+    """Decompress a chunk into pieces of limited size, in time linear in input and output."""
     decoder = zlib.decompressobj(_GZIP)
     begun = False
     members, size = 0, 0
@@ -56,7 +56,7 @@ async def unzipped(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             except zlib.error:
                 raise BadCoding("the body is not valid gzip") from None
             rest = decoder.unconsumed_tail
-            if decoder.eof:  # several may stand one behind the other
+            if decoder.eof:  # several members may follow each other
                 rest = decoder.unused_data
                 decoder = zlib.decompressobj(_GZIP)
                 begun = False

@@ -1,8 +1,8 @@
-"""The Connect protocol with its JSON codec: messages in and out, and failures in the place where a client looks.
+"""The Connect protocol with JSON: encodes and decodes messages and errors.
 
-A unary call is one JSON object each way, and a failure is an HTTP status with the code's name in the body. A stream is
-a row of envelopes (a flag byte, four bytes of length, JSON); it is HTTP 200 whatever happens, and the last envelope,
-which alone has the flag 2, says how it ended.
+A unary call is one JSON object each way, and an error is an HTTP status with the code's name in the body. A stream is a
+sequence of envelopes (flag byte, four-byte length, JSON) with HTTP 200; the last envelope has flag 2 and contains the
+error, if any.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNARY = "application/json"
 STREAM = "application/connect+json"
 STREAM_HEADERS = {"Content-Type": STREAM, "Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 MAX_MESSAGE = 64 << 20
-"""Of one message: the input of a process comes in one, base64 and all."""
+"""Maximum bytes of one message, which may contain a process's whole input in base64."""
 
 _HEAD = struct.Struct(">BI")
 _COMPRESSED, _LAST = 1, 2
@@ -64,7 +64,7 @@ STATUS = {
 
 
 class ConnectError(Exception):
-    """A failure in the protocol's own words."""
+    """An error of the protocol."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -76,7 +76,7 @@ class ConnectError(Exception):
 
 
 def as_connect(error: errors.PaddockError) -> ConnectError:
-    """What is wrong inside the sandbox, by its kind; callers who know better say so themselves."""
+    """The default code for each kind of error; callers may choose another."""
     match error:
         case errors.NotFound():
             code = Code.NOT_FOUND
@@ -133,7 +133,7 @@ async def unary_message(body: Body, workers: Workers) -> dict[str, Any]:
 
 
 async def stream_messages(body: Body, workers: Workers) -> AsyncIterator[dict[str, Any]]:
-    """One after the other, none held longer than it is used."""
+    """Messages one by one; none is kept longer than needed."""
     held = bytearray()
     async for chunk in body:
         held += chunk
@@ -156,7 +156,7 @@ async def stream_messages(body: Body, workers: Workers) -> AsyncIterator[dict[st
 
 
 async def only_message(body: Body, workers: Workers) -> dict[str, Any]:
-    """Of a server stream, whose client says one thing. More is not waited for: some clients leave their side open."""
+    """The request of a server stream. The end of the body is not awaited, because some clients leave it open."""
     messages = stream_messages(body, workers)
     try:
         async for message in messages:

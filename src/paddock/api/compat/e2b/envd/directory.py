@@ -1,7 +1,7 @@
-"""Which process a client means: by its pid inside the sandbox or by the tag that it was started with.
+"""Finds processes by their pid inside the sandbox or by the client's tag.
 
-What a client asked for when it started a process is kept with the process itself, as its note; so it is known to every
-server, also after a restart. What this server has started or read before is remembered here as well, within bounds.
+The client's parameters are stored as the process's note, so every server knows them, also after a restart. Those read
+or written by this server are also cached here, within limits.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from paddock.api.compat.e2b.envd.fields import Fields
 from paddock.machine.base import MAX_NOTE, Machine, ProcessInfo, ProcessStatus
 
 _EXIT_KEPT = 30.0
-"""Seconds for which the end of a process can still be heard."""
-_MOST = 20_000
-_LONGEST_KEPT = 2048
-"""Characters of what a client asked for that is remembered here; what is longer is asked of the agent each time."""
+"""Seconds for which an ended process can still be found."""
+_MAX_CACHED = 20_000
+_MAX_CACHED_LENGTH = 2048
+"""Maximum characters of cached parameters; longer ones are read from the agent each time."""
 _CUT = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
-    """What a client asked for."""
+class ProcessConfig:
+    """The client's parameters of a process."""
 
     cmd: str
     args: list[str] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Config:
     tag: str | None = None
 
     def note(self) -> bytes:
-        """Shortened where it is too long to be kept: a listing then shows the beginnings."""
+        """Truncated if too long to be stored; listings then show truncated values."""
         note = self._encoded()
         if len(note) > MAX_NOTE:
             short = replace(self, args=[text[:_CUT] for text in self.args[:8]], envs={})
@@ -46,7 +46,7 @@ class Config:
 
     @property
     def length(self) -> int:
-        """Characters, and some for each item."""
+        """Characters, plus an overhead per item."""
         items = [self.cmd, self.cwd or "", self.tag or "", *self.args, *self.envs, *self.envs.values()]
         return sum(len(item) + 50 for item in items)
 
@@ -61,9 +61,9 @@ class Config:
 class Directory:
     def __init__(self) -> None:
         self._by_pid: OrderedDict[tuple[str, int], str] = OrderedDict()
-        self._configs: OrderedDict[tuple[str, str], Config] = OrderedDict()
+        self._configs: OrderedDict[tuple[str, str], ProcessConfig] = OrderedDict()
 
-    def add(self, machine: Machine, info: ProcessInfo, config: Config) -> None:
+    def add(self, machine: Machine, info: ProcessInfo, config: ProcessConfig) -> None:
         if info.pid is not None:
             _put(self._by_pid, (machine.sandbox_id, info.pid), info.process_id)
         self._remember(machine, info, config)
@@ -75,7 +75,7 @@ class Directory:
         return found
 
     async def find(self, machine: Machine, selector: Fields) -> ProcessInfo:
-        """The one that runs; else the last of this pid that has ended within the last seconds."""
+        """The running process; otherwise the latest one with this pid that ended within the last seconds."""
         if selector.has("tag"):
             return await self._by_tag(machine, selector)
         pid = selector.number("pid")
@@ -90,8 +90,8 @@ class Directory:
         every = [info for info in await machine.processes() if info.pid == pid]
         return _latest(every, selector)
 
-    async def listed(self, machine: Machine) -> list[tuple[ProcessInfo, Config]]:
-        """All that run, also those that were started through other surfaces."""
+    async def listed(self, machine: Machine) -> list[tuple[ProcessInfo, ProcessConfig]]:
+        """All running processes, including those started through other APIs."""
         running = [info for info in await machine.processes() if info.running]
         configs = await asyncio.gather(*(self._config(machine, info) for info in running))
         return list(zip(running, configs, strict=True))
@@ -102,39 +102,40 @@ class Directory:
         configs = await asyncio.gather(*(self._config(machine, info) for info in recent))
         return _latest([info for info, config in zip(recent, configs, strict=True) if config.tag == tag], selector)
 
-    async def _config(self, machine: Machine, info: ProcessInfo) -> Config:
+    async def _config(self, machine: Machine, info: ProcessInfo) -> ProcessConfig:
         name = (machine.sandbox_id, info.process_id)
         if (known := self._configs.get(name)) is None:
             try:
                 note = await machine.note(info.process_id)
-            except errors.ProcessNotFound:  # forgotten in this moment
+            except errors.ProcessNotFound:  # removed meanwhile
                 note = b""
-            known = _parse(note) or Config("/bin/bash", ["-c", info.label])
+            known = _parse(note) or ProcessConfig("/bin/bash", ["-c", info.label])
             self._remember(machine, info, known)
         return known
 
-    def _remember(self, machine: Machine, info: ProcessInfo, config: Config) -> None:
-        """It has the length that a client chose, and there are many: one user must not fill this server's memory."""
-        if config.length <= _LONGEST_KEPT:
+    def _remember(self, machine: Machine, info: ProcessInfo, config: ProcessConfig) -> None:
+        """Length and number are controlled by the client, so long entries are not cached: one user must not fill this
+        server's memory."""
+        if config.length <= _MAX_CACHED_LENGTH:
             _put(self._configs, (machine.sandbox_id, info.process_id), config)
 
 
 def _put(kept: OrderedDict[Any, Any], name: Any, value: Any) -> None:
     kept[name] = value
     kept.move_to_end(name)
-    if len(kept) > _MOST:
+    if len(kept) > _MAX_CACHED:
         kept.popitem(last=False)
 
 
-def _parse(note: bytes) -> Config | None:
-    """None where it is not one of ours. It comes from inside the sandbox, so anything may be in it."""
+def _parse(note: bytes) -> ProcessConfig | None:
+    """None if the note is not ours. It comes from inside the sandbox and is untrusted."""
     try:
         found = json.loads(note) if note else None
         if not isinstance(found, dict):
             return None
         said = Fields(found)
         cwd, tag = (said.text(name) if said.has(name) else None for name in ("cwd", "tag"))
-        return Config(said.text("cmd"), said.texts("args"), said.mapping("envs"), cwd, tag)
+        return ProcessConfig(said.text("cmd"), said.texts("args"), said.mapping("envs"), cwd, tag)
     except (ValueError, RecursionError, ConnectError):
         return None
 

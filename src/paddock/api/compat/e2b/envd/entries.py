@@ -1,4 +1,4 @@
-"""Files as envd describes them (``EntryInfo``): Go's way to write permissions, and symlinks seen through."""
+"""Files in envd's format (``EntryInfo``): Go's permission strings, and resolved symlinks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _TYPES = {FileType.FILE: "FILE_TYPE_FILE", FileType.DIRECTORY: "FILE_TYPE_DIRECT
 _UNKNOWN = "FILE_TYPE_UNSPECIFIED"
 _LETTERS = {FileType.DIRECTORY: "d", FileType.SYMLINK: "L"}
 _SET_UID, _SET_GID, _STICKY = 0o4000, 0o2000, 0o1000
-_AT_ONCE = 64
-"""Symlinks looked behind at the same time."""
+_MAX_CONCURRENT = 64
+"""Maximum symlinks resolved concurrently."""
 
 
 async def describe(machine: Machine, found: Sequence[FileInfo]) -> list[dict[str, Any]]:
-    """All of these, which are a few hundred at most: each symlink among them is a round trip."""
-    gate = asyncio.Semaphore(_AT_ONCE)
+    """Describe up to a few hundred files: each symlink takes a round trip."""
+    gate = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def behind(info: FileInfo) -> FileInfo | None:
         if info.type is not FileType.SYMLINK:
@@ -38,12 +38,12 @@ async def describe(machine: Machine, found: Sequence[FileInfo]) -> list[dict[str
 
 
 async def describe_one(machine: Machine, path: str, viewer: str) -> dict[str, Any]:
-    """A file as it is at this path: a symlink is described as one."""
+    """Describe the file at this path; a symlink is not followed."""
     return (await describe(machine, [await machine.stat(path, user=viewer)]))[0]
 
 
 async def _target(machine: Machine, path: str) -> FileInfo | None:
-    """What a symlink stands for; None when it leads nowhere."""
+    """The file that a symlink points to; None if it is broken."""
     try:
         return await machine.resolve(path, user=ROOT)
     except (errors.PathNotFound, errors.PathConflict, errors.PathDenied):
@@ -66,7 +66,7 @@ def _document(info: FileInfo, target: FileInfo | None, metadata: dict[str, str])
         "isSymlink": link,
     }
     if link:
-        # One that leads nowhere is its own target, as envd has it.
+        # As in envd, the target of a broken symlink is the symlink itself.
         document["symlinkTarget"] = info.path if target is None else target.path
     if metadata:
         document["metadata"] = metadata
@@ -74,7 +74,7 @@ def _document(info: FileInfo, target: FileInfo | None, metadata: dict[str, str])
 
 
 def _permissions(info: FileInfo) -> str:
-    """As Go's ``FileMode.String``: letters for what is special, in the order of its bits, then the nine."""
+    """As Go's ``FileMode.String``: letters for special bits, in order, then the nine permission letters."""
     special = _LETTERS.get(info.type, "")
     for bit, letter in ((_SET_UID, "u"), (_SET_GID, "g"), (_STICKY, "t")):
         special += letter if info.mode & bit else ""

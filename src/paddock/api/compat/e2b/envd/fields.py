@@ -1,4 +1,4 @@
-"""Fields of messages in proto3's JSON: lowerCamelCase or snake_case, default values left out, numbers also as text."""
+"""Fields of messages in proto3's JSON: lowerCamelCase or snake_case, defaults omitted, numbers also as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CAPITAL = re.compile(r"[A-Z]")
 
 
 class Fields:
-    """One message. What is null is absent; what has the wrong type is the caller's mistake."""
+    """One message. null means absent; a wrong type is a client error."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._document = document
@@ -59,12 +59,12 @@ class Fields:
         return found if isinstance(found, int) and not isinstance(found, bool) else _wrong(name, "a number")
 
     def enum(self, name: str) -> str:
-        """A value's name; its number as text where the client sends that."""
+        """An enum value by name or number."""
         found = self._find(name)
         return found if isinstance(found, str) else str(self.number(name))
 
     async def blob(self, name: str) -> bytes:
-        """Either alphabet of base64, with or without its padding."""
+        """Standard or URL-safe base64, with or without padding."""
         found = self.text(name)
         plain = found.replace("-", "+").replace("_", "/").rstrip("=")
         try:
@@ -73,7 +73,7 @@ class Fields:
             _wrong(name, "base64")
 
     def within(self, name: str) -> Fields | None:
-        """A message in this one."""
+        """A nested message."""
         found = self._find(name)
         if found is None:
             return None

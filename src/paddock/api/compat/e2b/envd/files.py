@@ -1,7 +1,7 @@
-"""``/files``: what is in files, both ways, of any size. Nothing is held but the piece that is on its way.
+"""``/files``: file content of any size, streamed in both directions.
 
-Uploads are written in place (no temporary file, no rename), because whoever watches the directory expects to see
-exactly a file that is created, given to its owner, and written.
+Uploads are written in place (no temporary file, no rename), because watchers of the directory expect exactly these
+events: created, owner changed, written.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from paddock.api.compat.e2b.envd.http import HttpError
 from paddock.api.compat.e2b.envd.inside import EnvdContext
 from paddock.api.compat.e2b.envd.multipart import BadMultipart, Multipart, Part, boundary_of
 from paddock.api.compat.e2b.envd.users import ROOT, Account, BadPath, UnknownUser, basic_user
-from paddock.api.download import span_of
-from paddock.api.upload import Upload
+from paddock.api.download import Upload, span_of
 from paddock.gateway.origin import FILE_POLICY
 from paddock.machine.base import DEFAULT_USER, FileInfo, FileType
 from paddock.machine.byte_sources import CountedSource
+from paddock.runtime.files import read_recorded
 
 _METADATA = "x-metadata-"
 _MAX_KEY, _MAX_METADATA = 246, 4096
@@ -52,7 +52,9 @@ async def download(inside: EnvdContext) -> None:
     if not ranged and _unchanged(info, exchange.headers, headers["ETag"]):
         await exchange.respond(304, headers={name: headers[name] for name in ("ETag", "Last-Modified", "Vary")})
     elif coding == "gzip":
-        await _send(inside, zipped(_read(inside, path, 0, None)), 200, {**headers, "Content-Encoding": "gzip"})
+        await _send(
+            inside, zipped(read_recorded(inside.use, path, user=ROOT)), 200, {**headers, "Content-Encoding": "gzip"}
+        )
     elif info.size == 0:
         await _send_unsized(inside, path, headers)
     else:
@@ -60,7 +62,7 @@ async def download(inside: EnvdContext) -> None:
 
 
 async def upload(inside: EnvdContext) -> None:
-    """POST: one raw file, or any number of parts."""
+    """POST: one raw file, or any number of multipart parts."""
     exchange = inside.exchange
     account = await _account(inside)
     metadata = _pinned(exchange.headers)
@@ -87,7 +89,7 @@ async def upload(inside: EnvdContext) -> None:
 
 
 async def compose(inside: EnvdContext, document: dict[str, Any]) -> None:
-    """POST /files/compose: several files, one behind the other, become one."""
+    """POST /files/compose: concatenates several files into one."""
     sources, destination = document.get("source_paths"), document.get("destination")
     if not isinstance(sources, list) or not sources or not all(isinstance(path, str) for path in sources):
         raise HttpError(400, "source_paths must be a list of paths")
@@ -103,7 +105,7 @@ async def compose(inside: EnvdContext, document: dict[str, Any]) -> None:
 
     async def joined() -> AsyncIterator[bytes]:
         for path in paths:
-            async with aclosing(_read(inside, path, 0, None)) as chunks:
+            async with aclosing(read_recorded(inside.use, path, user=ROOT)) as chunks:
                 async for chunk in chunks:
                     yield chunk
 
@@ -111,23 +113,11 @@ async def compose(inside: EnvdContext, document: dict[str, Any]) -> None:
     await inside.exchange.respond_json(200, _described(info, {}))
 
 
-# Out
-
-
-async def _read(inside: EnvdContext, path: str, offset: int, limit: int | None) -> AsyncGenerator[bytes, None]:
-    sent, chunks = 0, inside.machine.read_file(path, offset, limit, user=ROOT)
-    try:
-        async for chunk in chunks:
-            sent += len(chunk)
-            yield chunk
-    finally:
-        if isinstance(chunks, AsyncGenerator):
-            await chunks.aclose()
-        await inside.use.record(bytes_out=sent)
+# Downloads
 
 
 async def _send(inside: EnvdContext, chunks: AsyncIterator[bytes], status: int, headers: dict[str, str]) -> None:
-    """The first bytes before the status: what goes wrong with the file goes wrong here."""
+    """Read the first bytes before sending the status, so that errors of the file can be reported by it."""
     exchange = inside.exchange
     try:
         first = await anext(chunks, b"")
@@ -143,8 +133,9 @@ async def _send(inside: EnvdContext, chunks: AsyncIterator[bytes], status: int, 
 
 
 async def _send_unsized(inside: EnvdContext, path: str, headers: dict[str, str]) -> None:
-    """As in /proc, where the size is known when all was read. A file that is empty says so: JavaScript clients look."""
-    chunks = _read(inside, path, 0, None)
+    """For files in /proc, whose size is unknown before they are read. An empty file still gets a length, which
+    JavaScript clients need."""
+    chunks = read_recorded(inside.use, path, user=ROOT)
     first = await anext(chunks, b"")
     if not first:
         await chunks.aclose()
@@ -161,7 +152,8 @@ async def _send_unsized(inside: EnvdContext, path: str, headers: dict[str, str])
 
 
 async def _send_span(inside: EnvdContext, path: str, info: FileInfo, headers: dict[str, str]) -> None:
-    """Exactly as many bytes as were announced, or a broken connection: a short file is never taken for a whole one."""
+    """Send exactly the announced bytes or break the connection, so that a truncated file is never taken for
+    complete."""
     try:
         span = span_of(info, inside.exchange.headers)
     except errors.RangeNotSatisfiable as error:
@@ -172,7 +164,12 @@ async def _send_span(inside: EnvdContext, path: str, info: FileInfo, headers: di
     if span.partial:
         headers["Content-Range"] = f"bytes {span.start}-{span.start + span.length - 1}/{info.size}"
     headers["Content-Length"] = str(span.length)
-    await _send(inside, _read(inside, path, span.start, span.length), 206 if span.partial else 200, headers)
+    await _send(
+        inside,
+        read_recorded(inside.use, path, span.start, span.length, user=ROOT),
+        206 if span.partial else 200,
+        headers,
+    )
 
 
 def _headers(info: FileInfo) -> dict[str, str]:
@@ -185,15 +182,15 @@ def _headers(info: FileInfo) -> dict[str, str]:
         "ETag": f'"{int(info.modified_at * 1000):x}-{info.size:x}"',
         "Last-Modified": formatdate(info.modified_at, usegmt=True),
         "Vary": "Accept-Encoding",
-        # Shown as it is, where E2B shows it; but a page that was written in a sandbox must not run on this origin.
+        # Inline as in E2B; but pages written in a sandbox must not run on this origin.
         "Content-Security-Policy": FILE_POLICY,
         "X-Content-Type-Options": "nosniff",
-        "Cross-Origin-Resource-Policy": "cross-origin",  # a signed URL may be an image's address on any page
+        "Cross-Origin-Resource-Policy": "cross-origin",  # a signed URL may be an image source on any page
     }
 
 
 def _unchanged(info: FileInfo, headers: Headers, etag: str) -> bool:
-    """RFC 9110, 13: what the client has is still so."""
+    """RFC 9110, 13: whether the client's copy is current."""
     if (known := headers.get("if-none-match")) is not None:
         return any(tag.strip().removeprefix("W/") in ("*", etag) for tag in known.split(","))
     try:
@@ -203,7 +200,7 @@ def _unchanged(info: FileInfo, headers: Headers, etag: str) -> bool:
     return int(info.modified_at) <= since.timestamp()
 
 
-# In
+# Uploads
 
 
 async def _store(
@@ -257,7 +254,7 @@ def _part_path(inside: EnvdContext, part: Part) -> str:
 
 
 def _pinned(headers: Headers) -> dict[str, str]:
-    """The metadata of an upload, within the bounds that a file system has for it."""
+    """The metadata of an upload, within the file system's limits."""
     found = {name[len(_METADATA) :]: value for name, value in headers.items() if name.startswith(_METADATA)}
     for name, value in found.items():
         if not name or len(name) > _MAX_KEY:
@@ -274,7 +271,7 @@ def _described(info: FileInfo, metadata: dict[str, str]) -> dict[str, Any]:
     return {"path": info.path, "name": info.name, "type": "file", **pinned}
 
 
-# Whose and which
+# User and path
 
 
 async def _account(inside: EnvdContext, name: str = "") -> Account:

@@ -1,4 +1,4 @@
-"""``filesystem.Filesystem``: looking at files and arranging them. What is in them goes through ``/files``."""
+"""``filesystem.Filesystem``: listing and managing files. Content is transferred through ``/files``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddock.api.compat.e2b.envd.entries import describe, describe_one
 from paddock.api.compat.e2b.envd.fields import Fields
 from paddock.api.compat.e2b.envd.inside import EnvdContext, resolved
 from paddock.api.compat.e2b.envd.users import ROOT, Account
-from paddock.api.large_answers import json_pieces
+from paddock.api.file_content import json_pieces
 from paddock.machine.base import FileInfo, FileType
 from paddock.sorting import sorted_in_slices
 
@@ -86,8 +86,8 @@ async def _entry(inside: EnvdContext, account: Account, path: str) -> dict[str, 
 
 
 def _walked(info: FileInfo) -> str:
-    """As one walks a tree: a directory before what is in it, and that before the directory's next neighbour. No name
-    holds a NUL, which comes before all that names hold."""
+    """Sort key for depth-first order: a directory, its content, then its next sibling. NUL sorts before all characters
+    of names."""
     return info.path.replace("/", "\0")
 
 

@@ -1,6 +1,6 @@
-"""One HTTP exchange with a client of envd: its headers, its body as it comes, and the answer.
+"""One HTTP exchange with an envd client: headers, streamed request body, and response.
 
-Plain ASGI: a command's round trip is short enough for a framework to be seen in it.
+Plain ASGI, because a framework's overhead would be noticeable in a command's round trip.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from paddock.gateway.asgi_extensions import CUT
 
 _CUT_SECONDS = 2.0
 CORS = ((b"access-control-allow-origin", b"*"), (b"access-control-expose-headers", b"*"))
-"""E2B's own SDK runs in browsers too. What protects a sandbox is its token, which no page has by itself."""
+"""E2B's SDK also runs in browsers. Access requires the sandbox's token, which browsers do not send by themselves."""
 
 
 class ClientGone(Exception):
-    """The client has left before all was said."""
+    """The client disconnected before the response was complete."""
 
 
 class HttpError(Exception):
-    """A failure of a plain route, in envd's words."""
+    """An error of a plain route, with envd's wording."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class HttpError(Exception):
 
 
 class Body:
-    """What the client sends, chunk by chunk: nothing is read before somebody wants it."""
+    """The request body in chunks, read on demand."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -61,7 +61,7 @@ class Body:
         return held[0] if len(held) == 1 else b"".join(held)
 
     async def disconnected(self) -> None:
-        """Until the client leaves. What it still sends is read and forgotten."""
+        """Returns when the client disconnects. Further input is discarded."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -74,7 +74,7 @@ class EnvdExchange:
         self.headers = Headers(scope=scope)
         self.body = Body(receive)
         self.started = False
-        """Half an answer is out: what goes wrong now can only be told by breaking the connection."""
+        """Whether the response has started: later errors can only be reported by breaking the connection."""
         self._send = send
         self._query: QueryParams | None = None
 
@@ -96,9 +96,9 @@ class EnvdExchange:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def cut(self) -> None:
-        """Break the connection in the middle of an answer, which is the only way to tell the client of it."""
+        """Break the connection, which is the only way to report an error after the response has started."""
         if (cut := self.scope.get("extensions", {}).get(CUT)) is None:
-            return  # returning with half an answer does it as well, with a complaint of the server
+            return  # returning would break it as well, but uvicorn would log an error
         cut()
         with suppress(TimeoutError):
             async with asyncio.timeout(_CUT_SECONDS):

@@ -1,4 +1,4 @@
-"""``multipart/form-data`` (RFC 7578) taken apart as it comes: a part of any size passes through a few kilobytes."""
+"""Streaming parser for ``multipart/form-data`` (RFC 7578): parts of any size take a few kilobytes of memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ESCAPED = re.compile(rb"""\\(["\\])""")
 
 
 class BadMultipart(Exception):
-    """The body is not what its type says."""
+    """The body is not valid multipart/form-data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Part:
     name: str
     filename: str | None
     chunks: AsyncIterator[bytes]
-    """To be read before the next part is asked for; what is left of it is skipped then."""
+    """Must be read before the next part is requested; otherwise the rest is skipped."""
 
 
 def boundary_of(content_type: str) -> bytes:
@@ -42,12 +42,12 @@ class Multipart:
     def __init__(self, chunks: AsyncIterator[bytes], boundary: bytes) -> None:
         self._chunks = chunks
         self._mark = b"\r\n--" + boundary
-        # As if a line had ended before: then the first mark looks like all others.
+        # Prepend a line end, so that the first boundary looks like all others.
         self._held = bytearray(b"\r\n")
         self._inside = False
 
     async def parts(self) -> AsyncIterator[Part]:
-        async for _ in self._until_mark():  # a preamble is allowed, and means nothing
+        async for _ in self._until_mark():  # a preamble is allowed and ignored
             pass
         while await self._another():
             await give_turn()
@@ -61,7 +61,7 @@ class Multipart:
     async def _until_mark(self) -> AsyncIterator[bytes]:
         self._inside = True
         while (at := self._held.find(self._mark)) < 0:
-            # The end of what is held may be the beginning of a mark.
+            # The end of the buffer may be the start of a boundary.
             sure = len(self._held) - len(self._mark) + 1
             if sure > 0:
                 piece = bytes(memoryview(self._held)[:sure])
@@ -75,7 +75,7 @@ class Multipart:
             yield piece
 
     async def _another(self) -> bool:
-        """After a mark: two dashes when it was the last."""
+        """Whether another part follows: the last boundary ends with two dashes."""
         while True:
             end = self._held.find(b"\r\n")
             if self._held.startswith(b"--"):
@@ -109,7 +109,7 @@ class Multipart:
 
 
 def _disposition(headers: bytes) -> tuple[str, str | None]:
-    """The field's name, and the file's as it was given, slashes and all."""
+    """The field's name, and the unmodified file name, including slashes."""
     for line in headers.split(b"\r\n"):
         title, _, value = line.partition(b":")
         if title.strip().lower() != b"content-disposition":

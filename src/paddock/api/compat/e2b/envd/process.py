@@ -1,7 +1,8 @@
-"""``process.Process``: commands and terminals started, followed, written to, resized and ended.
+"""``process.Process``: starts, follows, writes to, resizes and kills commands and terminals.
 
-A process belongs to nobody who listens: a client that leaves does not end it, and any client may connect to it. What it
-writes while nobody listens is not replayed. Only its deadline, which the agent keeps even if this server dies, ends it.
+A process is independent of its listeners: it continues when a client disconnects, and any client may connect to it.
+Output written while nobody listens is not replayed. Only its deadline, which the agent enforces even if this server is
+down, ends it.
 """
 
 from __future__ import annotations
@@ -15,20 +16,36 @@ from typing import Any
 
 from paddock import errors, ids
 from paddock.api.compat.e2b.envd.connect import Code, ConnectError, encode
-from paddock.api.compat.e2b.envd.directory import Config, Directory
+from paddock.api.compat.e2b.envd.directory import Directory, ProcessConfig
 from paddock.api.compat.e2b.envd.fields import Fields
-from paddock.api.compat.e2b.envd.inside import EnvdContext, resolved
-from paddock.api.compat.e2b.envd.marks import MarkerFiles
-from paddock.api.compat.e2b.envd.outcome import end_event
+from paddock.api.compat.e2b.envd.inside import EnvdContext, MarkerFiles, resolved
 from paddock.api.compat.e2b.envd.streaming import ServerStream, timeout_of
 from paddock.machine.base import OutputChunk, ProcessInfo, ProcessSpec, ProcessStatus, Stream, TerminalSize
 from paddock.runtime.output import gap_note
 
+_SIGNAL_NAMES = {
+    1: "hangup",
+    2: "interrupt",
+    3: "quit",
+    4: "illegal instruction",
+    5: "trace/breakpoint trap",
+    6: "aborted",
+    7: "bus error",
+    8: "floating point exception",
+    9: "killed",
+    10: "user defined signal 1",
+    11: "segmentation fault",
+    12: "user defined signal 2",
+    13: "broken pipe",
+    14: "alarm clock",
+    15: "terminated",
+}
+_KILL = 9
 _CHUNK, _TERMINAL_CHUNK = 32 * 1024, 16 * 1024
 _DATA = b'{"event":{"data":{"%s":"%s"}}}'
 _LABEL = 1000
 _BACKSTOP = 0.5
-"""The agent's own deadline comes a little later than ours: whoever still listens is told by us."""
+"""Seconds by which the agent's deadline is later than ours, so that listeners are informed by us."""
 _KILL_SECONDS = 2.0
 _SIGNALS = {
     "SIGNAL_SIGKILL": signal.SIGKILL,
@@ -55,7 +72,9 @@ class ProcessService:
     async def connect(self, inside: EnvdContext, message: Fields) -> None:
         await ServerStream(inside, self._connected(inside, message.must("process"))).run(timeout_of(inside))
 
-    async def _started(self, inside: EnvdContext, spec: ProcessSpec, config: Config) -> AsyncGenerator[bytes, None]:
+    async def _started(
+        self, inside: EnvdContext, spec: ProcessSpec, config: ProcessConfig
+    ) -> AsyncGenerator[bytes, None]:
         ended: ProcessInfo | None = None
         started: ProcessInfo | None = None
         sent = 0
@@ -98,12 +117,14 @@ class ProcessService:
                 await chunks.aclose()
             await inside.use.record(bytes_out=sent)
 
-    async def _spec(self, inside: EnvdContext, message: Fields, timeout: float | None) -> tuple[ProcessSpec, Config]:
+    async def _spec(
+        self, inside: EnvdContext, message: Fields, timeout: float | None
+    ) -> tuple[ProcessSpec, ProcessConfig]:
         asked = message.must("process")
         if not asked.text("cmd"):
             raise ConnectError(Code.INVALID_ARGUMENT, "the command is empty")
         account = await inside.account()
-        config = Config(
+        config = ProcessConfig(
             asked.text("cmd"),
             asked.texts("args"),
             asked.mapping("envs"),
@@ -141,14 +162,14 @@ class ProcessService:
         return {}
 
     async def stream_input(self, inside: EnvdContext, messages: AsyncIterator[Fields]) -> dict[str, object]:
-        """Each piece is in the process's input before the next is read."""
+        """Each chunk is written to the process before the next one is read."""
         info: ProcessInfo | None = None
         async for message in messages:
             if (start := message.within("start")) is not None:
                 info = await self._directory.running(inside.machine, start.must("process"))
             elif (data := message.within("data")) is not None:
                 if info is None:
-                    raise ConnectError(Code.INVALID_ARGUMENT, "the first message must say which process is meant")
+                    raise ConnectError(Code.INVALID_ARGUMENT, "the first message must select a process")
                 await _write(inside, info, data.must("input"))
         return {}
 
@@ -160,7 +181,7 @@ class ProcessService:
         return {}
 
     async def send_signal(self, inside: EnvdContext, message: Fields) -> dict[str, object]:
-        """To the process itself, not to its children."""
+        """Signals the process itself, not its children."""
         info = await self._directory.find(inside.machine, message.must("process"))
         name = message.enum("signal")
         if (number := _SIGNALS.get(name)) is None:
@@ -195,7 +216,7 @@ async def _write(inside: EnvdContext, info: ProcessInfo, given: Fields) -> None:
 
 
 async def _kill(inside: EnvdContext, process_id: str) -> None:
-    """All of it, and wait until it is over: a client that was told so may look at once."""
+    """Kill the whole process group and wait for its end, because the client may check at once."""
     machine = inside.machine
     try:
         await machine.signal(process_id, signal.SIGKILL)
@@ -205,9 +226,9 @@ async def _kill(inside: EnvdContext, process_id: str) -> None:
 
 
 async def _begun(
-    inside: EnvdContext, spec: ProcessSpec, config: Config
+    inside: EnvdContext, spec: ProcessSpec, config: ProcessConfig
 ) -> AsyncGenerator[ProcessInfo | OutputChunk, None]:
-    """Some users have a home that does not exist: who did not ask for a directory then gets the root."""
+    """If the user's home does not exist and no directory was requested, the root directory is used."""
     try:
         async with aclosing(inside.machine.begin(spec)) as items:
             async for item in items:
@@ -235,11 +256,12 @@ def _start(info: ProcessInfo) -> bytes:
 
 
 def _data(chunk: OutputChunk, terminal: bool) -> list[bytes]:
-    """In pieces that every client takes; put together by hand, for this is every byte that a process writes."""
+    """Split into sizes that every client accepts. The JSON is built by hand for speed."""
     name = b"pty" if terminal else b"stdout" if chunk.stream is Stream.STDOUT else b"stderr"
     size = _TERMINAL_CHUNK if terminal else _CHUNK
     view = memoryview(chunk.data)
-    # The protocol has no word for a gap: stderr tells it, so that stdout has nothing in it that no process wrote.
+    # The protocol has no event for lost output: it is reported on stderr, so that stdout contains only the process's
+    # output.
     note = [_DATA % (b"pty" if terminal else b"stderr", b64encode(gap_note(chunk)))] if chunk.skipped else []
     return note + [_DATA % (name, b64encode(view[at : at + size])) for at in range(0, len(view), size)]
 
@@ -262,7 +284,18 @@ def _size(pty: Fields | None) -> TerminalSize | None:
     return TerminalSize(rows, cols)
 
 
-def _label(config: Config) -> str:
-    """What a person typed, where it came by way of a shell."""
+def _label(config: ProcessConfig) -> str:
+    """The command as the user typed it, without the shell that runs it."""
     typed = config.args[-1] if config.args[-2:-1] == ["-c"] else " ".join([config.cmd, *config.args])
     return typed[:_LABEL]
+
+
+def end_event(info: ProcessInfo) -> dict[str, Any]:
+    """The last event of a process's stream, worded like Go's ``os/exec``, because E2B's clients compare the text."""
+    if info.status is ProcessStatus.COMPLETED and info.exit_code is not None:
+        status = f"exit status {info.exit_code}"
+        error = {"error": status} if info.exit_code else {}
+        return {"exitCode": info.exit_code, "exited": True, "status": status, **error}
+    number = info.exit_code - 128 if info.exit_code is not None and info.exit_code > 128 else _KILL
+    status = f"signal: {_SIGNAL_NAMES.get(number, f'signal {number}')}"
+    return {"exitCode": -1, "exited": False, "status": status, "error": status}

@@ -1,4 +1,4 @@
-"""What envd tells of its sandbox: that it lives, what it uses, which variables everything in it is given."""
+"""envd's information about the sandbox: health, resource usage, environment variables."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from paddock.api.compat.e2b.envd.inside import EnvdContext
 from paddock.machine.base import MachineStats
 
 _MIB = 1 << 20
-_MOST = 4096
+_MAX_SAMPLES = 4096
 _SPAN = 0.05
-"""Seconds between two looks where there was none before: usage is a difference."""
+"""Seconds between two samples if there is no earlier one: CPU usage is a difference."""
 
 
 class Reports:
@@ -33,7 +33,7 @@ class Reports:
             before, now = now, await inside.machine.stats()
         self._seen[sandbox_id] = now
         self._seen.move_to_end(sandbox_id)
-        if len(self._seen) > _MOST:
+        if len(self._seen) > _MAX_SAMPLES:
             self._seen.popitem(last=False)
         document = {
             "ts": int(now.at),

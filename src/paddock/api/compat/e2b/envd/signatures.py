@@ -1,8 +1,8 @@
-"""Signed file URLs: whose signature it is, where the URL itself does not say which sandbox is meant.
+"""Signed file URLs: finds the sandbox of a signature, because the URL does not contain its id.
 
-A signature is a digest over the path, what is to be done, the user and the sandbox's token. So it names its sandbox to
-whoever has all tokens: they are tried one after the other, a few microseconds each, and what was found is remembered.
-New sandboxes are asked for only when no known one fits, by one query however many ask at once.
+A signature is a digest of path, operation, user and the sandbox's token. So the tokens of all sandboxes are tried one
+after the other, a few microseconds each, and the result is cached. New sandboxes are looked up only if no known one
+matches, by one query for all concurrent requests.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from paddock.store import sandboxes
 READ, WRITE = "read", "write"
 _VERSION = "v1_"
 _SIGNATURE_LENGTH = len(_VERSION) + 43
-_MOST_DIGITS = 20
+_MAX_DIGITS = 20
 _FOUND = 4096
-_LONGEST_KEPT = 1024
-"""Characters of a path whose signature is remembered."""
-_BREATH = 512
-"""Sandboxes tried before others get their turn on the event loop."""
+_MAX_CACHED_PATH = 1024
+"""Maximum characters of a path whose signature is cached."""
+_TRIES_PER_TURN = 512
+"""Number of sandboxes tried before other tasks get a turn on the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """What a signed URL says of itself."""
+    """The signed parameters of a URL."""
 
     path: str
     operation: str
@@ -41,14 +41,14 @@ class Signed:
 
     @property
     def is_plausible(self) -> bool:
-        """What no sandbox's token can have signed need not be tried with all of them."""
-        return len(self.signature) == _SIGNATURE_LENGTH and len(self.expiration or "") <= _MOST_DIGITS
+        """Whether any token could have signed this; otherwise no token is tried."""
+        return len(self.signature) == _SIGNATURE_LENGTH and len(self.expiration or "") <= _MAX_DIGITS
 
     def fits(self, token: str) -> bool:
         return self.matcher()(token)
 
     def matcher(self) -> Callable[[str], bool]:
-        """Whether a token fits. What is the same for all tokens, and may be long, is digested once."""
+        """A function that checks a token. The part common to all tokens, which may be long, is hashed once."""
         begun = hashlib.sha256(":".join((self.path, self.operation, self.user, "")).encode(errors="surrogatepass"))
         given = self.signature.encode(errors="replace")
         end = "" if self.expiration is None else f":{self.expiration}"
@@ -61,14 +61,14 @@ class Signed:
         return fits
 
     def expired(self, now: float) -> bool:
-        """One that has no time is good for ever; one whose time is no number never was."""
+        """Without an expiry it is always valid; with an invalid one never."""
         if self.expiration is None:
             return False
         return not self._is_moment(self.expiration) or int(self.expiration) < now
 
     @staticmethod
     def _is_moment(text: str) -> bool:
-        return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+        return text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
 
 
 class Signers:
@@ -80,7 +80,7 @@ class Signers:
         self._next: asyncio.Task[None] | None = None
 
     async def find(self, signed: Signed) -> str | None:
-        """The key of the sandbox that this is signed for. None: of none that lives."""
+        """The key of the sandbox whose token signed this; None if there is none among the live ones."""
         if not signed.is_plausible:
             return None
         if (known := self._found.get(signed)) is not None:
@@ -91,7 +91,7 @@ class Signers:
             await self._refresh()
             fresh = {key: token for key, token in self._tokens.items() if key not in before}
             key = await self._try(signed, fresh)
-        if key is not None and len(signed.path) + len(signed.user) <= _LONGEST_KEPT:
+        if key is not None and len(signed.path) + len(signed.user) <= _MAX_CACHED_PATH:
             self._found[signed] = key
             if len(self._found) > _FOUND:
                 self._found.popitem(last=False)
@@ -102,12 +102,12 @@ class Signers:
         for tried, (key, token) in enumerate(tokens.items(), 1):
             if fits(token):
                 return key
-            if tried % _BREATH == 0:
+            if tried % _TRIES_PER_TURN == 0:
                 await asyncio.sleep(0)
         return None
 
     async def _refresh(self) -> None:
-        """By a query that begins after this was asked: one under way may have missed the newest."""
+        """With a query that starts after this call: a running one may have missed the newest sandbox."""
         if self._next is None:
             self._next = asyncio.create_task(self._read_after(self._current))
         await asyncio.shield(self._next)
@@ -118,6 +118,6 @@ class Signers:
         self._current, self._next = self._next, None
         async with self._context.store.read() as connection:
             keys = await sandboxes.keys(connection)
-        # A new table each time: whoever is looking through the old one is not disturbed.
+        # A new table each time, because other tasks may be iterating over the old one.
         tokens = self._context.tokens
         self._tokens = {key: self._tokens.get(key) or tokens.access(key) for key in keys}

@@ -1,8 +1,8 @@
-"""A server stream on the wire: events as they come, kept alive while nothing comes, over at its deadline.
+"""A server stream: sends events, keepalives while there are none, and ends at its deadline.
 
-It ends in one of four ways: the source is over; something went wrong, which the last envelope tells; the client has
-left, which ends nothing inside the sandbox; or the sandbox is gone or sleeps, and then the connection is cut without an
-end, because that is how E2B's clients learn of it.
+It ends in one of four ways: the source ends; an error occurs, which the last envelope reports; the client disconnects,
+which ends nothing inside the sandbox; or the sandbox is deleted or paused, and the connection is broken without a last
+envelope, by which E2B's clients detect it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from paddock.models import State
 
 KEEP_ALIVE = b'{"event":{"keepalive":{}}}'
 _PING_SECONDS = 90.0
-_QUICK = 0.05
-"""A command that is over by then is not worth the tasks that watch over a long one."""
-_LOOK_SECONDS = 2.0
-"""Other servers may pause or delete the sandbox: their word is in the database only."""
+_SHORT_COMMAND_S = 0.05
+"""Commands that end within this time are not worth the tasks that watch a longer one."""
+_POLL_SECONDS = 2.0
+"""Interval of reading the state from the database, because other servers may pause or delete the sandbox."""
 _END_SECONDS = 2.0
 
 Source = AsyncGenerator[bytes, None]
-"""Messages, ready to be put into envelopes."""
+"""Encoded messages without envelopes."""
 
 
 class StreamCut(Exception):
-    """The sandbox is not there any more: the client must see a broken connection."""
+    """The sandbox is gone: the client must see a broken connection."""
 
 
 class ServerStream:
@@ -41,7 +41,7 @@ class ServerStream:
         self._last_sent = self._loop.time()
 
     async def run(self, timeout: float | None = None, expire: Callable[[], Awaitable[None]] | None = None) -> None:
-        """``expire`` is called when the deadline has passed, before the client is told."""
+        """``expire`` is called at the deadline, before the client is informed."""
         pump = asyncio.create_task(self._pump())
         try:
             if not (await asyncio.wait({pump}, timeout=_quickly(timeout)))[0]:
@@ -55,7 +55,7 @@ class ServerStream:
     async def _accompany(
         self, pump: asyncio.Task[None], timeout: float | None, expire: Callable[[], Awaitable[None]] | None
     ) -> None:
-        deadline = None if timeout is None else self._loop.time() + max(0.0, timeout - _QUICK)
+        deadline = None if timeout is None else self._loop.time() + max(0.0, timeout - _SHORT_COMMAND_S)
         gone = asyncio.create_task(self._exchange.body.disconnected())
         lost = asyncio.create_task(self._lost())
         try:
@@ -88,7 +88,8 @@ class ServerStream:
         await self._send(end_of_stream(late), more=False)
 
     async def _pump(self) -> None:
-        """From the source to the client. What fails before the first message is told by the end of the stream, too."""
+        """Copy from the source to the client. Errors before the first message are also reported by the last
+        envelope."""
         try:
             try:
                 async for message in self._source:
@@ -105,7 +106,7 @@ class ServerStream:
             await self._source.aclose()
 
     async def _ping(self) -> None:
-        """Never as the first message, which says that it has begun."""
+        """Never sent as the first message, which signals the start."""
         if self._exchange.started:
             await self._send(envelope(self._keep_alive))
         self._last_sent = self._loop.time()
@@ -118,7 +119,7 @@ class ServerStream:
         await exchange.write(data, more=more)
 
     async def _lost(self) -> None:
-        """Until the sandbox runs no more, or this server."""
+        """Returns when the sandbox is no longer running, or this server stops."""
         stopping = asyncio.create_task(self._exchange.scope["app"].state.stopping.wait())
         try:
             with self._inside.context.bus.listen(self._inside.sandbox.sandbox_id) as news:
@@ -126,7 +127,7 @@ class ServerStream:
                     news.clear()
                     told = asyncio.create_task(news.wait())
                     try:
-                        await asyncio.wait({told, stopping}, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                        await asyncio.wait({told, stopping}, timeout=_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                     finally:
                         told.cancel()
         finally:
@@ -136,7 +137,7 @@ class ServerStream:
         try:
             row = await self._inside.context.row_cache.get(self._inside.sandbox.sandbox_id)
         except errors.StoreUnavailable:
-            return False  # unknown is never gone
+            return False  # a failed query does not mean that it is gone
         return row is None or row.state is not State.RUNNING or row.started_at != self._inside.sandbox.started_at
 
     @property
@@ -146,7 +147,7 @@ class ServerStream:
 
 
 def timeout_of(inside: EnvdContext) -> float | None:
-    """Seconds that the client gives this call; None: as long as it takes."""
+    """The client's timeout in seconds; None if there is none."""
     asked = inside.exchange.headers.get("connect-timeout-ms", "")
     if not asked:
         return None
@@ -156,4 +157,4 @@ def timeout_of(inside: EnvdContext) -> float | None:
 
 
 def _quickly(timeout: float | None) -> float:
-    return _QUICK if timeout is None else min(_QUICK, timeout)
+    return _SHORT_COMMAND_S if timeout is None else min(_SHORT_COMMAND_S, timeout)

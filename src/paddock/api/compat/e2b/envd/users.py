@@ -1,6 +1,6 @@
-"""The users of a sandbox, by its own ``/etc/passwd``, and the paths that they mean.
+"""The users in a sandbox's ``/etc/passwd``, and path resolution for them.
 
-Nobody proves who they are: whoever holds the sandbox's token may act as any of its users, root included, as in E2B.
+Users are not authenticated: a holder of the sandbox's token may act as any of its users, including root, as in E2B.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from paddock import errors
 from paddock.machine.base import DEFAULT_USER, Machine
 
 ROOT = "root"
-"""Files are handled by root and given to the user, because that is how envd does it: a user's upload to a directory of
-somebody else succeeds there."""
+"""Files are written as root and then given to the user, as envd does: uploads to another user's directory succeed."""
 
 _MAX_PASSWD = 64 << 10
-"""Bytes of it that are read: it is the sandbox's own, and read again for each name that is not in it."""
+"""Maximum bytes read of it: the sandbox controls it, and it is read again for each unknown name."""
 _MAX_KNOWN = 16
-"""Of those that were asked for, in each sandbox."""
+"""Maximum cached users per sandbox."""
 _FRESH_SECONDS = 3.0
 _MAX_SANDBOXES = 4096
 
@@ -33,7 +32,7 @@ class UnknownUser(Exception):
 
 
 class BadPath(Exception):
-    """A path that means nothing to this user."""
+    """A path that this user cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Account:
     home: str
 
     def resolve(self, path: str) -> str:
-        """Where a path leads: relative ones start at the home, not at any working directory."""
+        """Make a path absolute: relative ones are below the home, not the working directory."""
         if "\0" in path:
             raise BadPath("a path must not contain a NUL character")
         if path == "~" or path.startswith("~/"):
@@ -57,14 +56,14 @@ _BUILT_IN = {ROOT: Account(ROOT, "/root"), DEFAULT_USER: Account(DEFAULT_USER, "
 
 
 class PasswdAccounts:
-    """Those of all sandboxes, each kept for a moment: a command must not wait for a file that was just read."""
+    """Users of all sandboxes, cached for a moment, because a command should not wait for a file that was just read."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, tuple[float, dict[str, Account]]] = OrderedDict()
         self._shared: dict[str, bool] = {}
 
     async def find(self, machine: Machine, name: str) -> Account:
-        """The user of this name. One that is new is found at once."""
+        """The user with this name. New users are found at once."""
         read_at, known = self._known.get(machine.sandbox_id, (0.0, {}))
         if name not in known or time.monotonic() - read_at > _FRESH_SECONDS:
             every = await _read(machine)
@@ -79,8 +78,8 @@ class PasswdAccounts:
         return found
 
     async def viewer(self, machine: Machine, account: Account) -> str:
-        """As whom to look at files: as root, who sees all of them, unless one id stands for all users of the sandbox.
-        There whose a file is depends on who looks, and it is the account's."""
+        """The user for listing files: root, who sees all of them, unless one id stands for all users of the sandbox.
+        There the owner shown depends on the viewer, so it is the account."""
         if (shared := self._shared.get(machine.sandbox_id)) is None:
             root, own = [await machine.stat("/", user=name) for name in (ROOT, DEFAULT_USER)]
             shared = self._shared[machine.sandbox_id] = root.owner != own.owner
@@ -90,7 +89,7 @@ class PasswdAccounts:
 
 
 def basic_user(authorization: str) -> str | None:
-    """Whom ``Authorization: Basic`` names; the password, which is empty, is not looked at."""
+    """The user in ``Authorization: Basic``; the password, which is empty, is ignored."""
     scheme, _, encoded = authorization.partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -107,9 +106,9 @@ async def _read(machine: Machine) -> dict[str, Account]:
         async for chunk in machine.read_file("/etc/passwd", 0, _MAX_PASSWD, user=ROOT):
             data += chunk
     except (errors.NotFound, errors.PathConflict, errors.PathDenied):
-        return dict(_BUILT_IN)  # a sandbox without one has these two all the same
+        return dict(_BUILT_IN)  # without /etc/passwd these two exist anyway
     if len(data) >= _MAX_PASSWD:
-        del data[data.rfind(b"\n") + 1 :]  # a line that was cut short would name another home
+        del data[data.rfind(b"\n") + 1 :]  # a truncated line would contain another home
     found = dict(_BUILT_IN)
     for line in data.decode(errors="replace").splitlines():
         fields = line.split(":")

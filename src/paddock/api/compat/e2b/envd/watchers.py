@@ -1,8 +1,8 @@
-"""Watches that a client asks for news from time to time (``CreateWatcher``), and one that tells them as they come.
+"""Directory watchers that the client polls (``CreateWatcher``), and streaming watches.
 
-A watcher costs a watch inside its sandbox and what it has seen since it was last asked, which is bounded there. It
-keeps nobody awake. It lives in this server's memory: a client that comes to another server, or after a restart, is told
-that it does not exist, and makes a new one.
+A watcher costs a watch inside its sandbox and its unread events, whose number is limited there. It does not keep the
+sandbox running. It exists in this server's memory: after a restart or on another server it is not found, and the client
+creates a new one.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _TYPES = {
     FileAct.CHMOD: "EVENT_TYPE_CHMOD",
 }
 _THERE = frozenset({FileAct.CREATE, FileAct.WRITE, FileAct.CHMOD})
-"""After these there is a file to describe."""
+"""Event types after which the file exists."""
 _PER_SANDBOX = 128
 _PER_USER = 1000
-"""So that one user's never push out all others'."""
-_MOST = 10_000
+"""Limit per user, so that one user cannot evict the watchers of others."""
+_MAX_WATCHERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class WatchRequest:
-    """What is to be watched, and what told of it."""
+    """What to watch, and what to report."""
 
     path: str
     viewer: str
-    """As whom files are looked at."""
+    """The user who reads file metadata."""
     recursive: bool
     include_entry: bool
 
@@ -58,7 +58,7 @@ class WatchRequest:
         return cls(path, await inside.viewer(account), message.flag("recursive"), message.flag("includeEntry"))
 
     async def enter(self, stack: AsyncExitStack, machine: Machine) -> Watch:
-        """Armed when it returns."""
+        """The watch is active when this returns."""
         try:
             return await stack.enter_async_context(machine.watch(self.path, self.recursive, user=ROOT))
         except errors.PathNotFound:
@@ -76,7 +76,7 @@ class WatchRequest:
             try:
                 document["entry"] = await describe_one(machine, event.path, self.viewer)
             except (errors.PathNotFound, errors.PathConflict, errors.PathDenied):
-                return document  # gone by now: what happened is told all the same
+                return document  # deleted meanwhile; the event is reported without it
         return document
 
 
@@ -114,17 +114,17 @@ class Watchers:
             watch = await wish.enter(stack, inside.machine)
             watcher_id = "w" + secrets.token_hex(8)
             self._all[watcher_id] = Watcher(sandbox.sandbox_id, sandbox.owner_id, wish, watch, stack.pop_all())
-        if len(self._all) > _MOST:
+        if len(self._all) > _MAX_WATCHERS:
             await self._forget(next(iter(self._all)))
         return {"watcherId": watcher_id}
 
     async def events(self, inside: EnvdContext, message: Fields) -> dict[str, object]:
-        """All since the last time; what was done before this call is among them."""
+        """All events since the last call, including those of operations before this call."""
         watcher = self._find(inside, message)
         async with watcher.turn:
             try:
                 seen = await watcher.watch.settled()
-            except errors.Unavailable:  # its sandbox was started anew, or the way to it was lost
+            except errors.Unavailable:  # the sandbox was restarted, or its connection lost
                 await self._rearm(inside, watcher)
                 seen = []
             return {"events": await watcher.wish.documents(inside.machine, seen)}
@@ -135,7 +135,7 @@ class Watchers:
         return {}
 
     async def _sweep(self, inside: EnvdContext) -> None:
-        """Each new one looks after the two oldest: those of sandboxes that are gone go, too."""
+        """Each new watcher checks the two oldest, so that those of deleted sandboxes are removed."""
         for watcher_id, watcher in list(self._all.items())[:2]:
             row = await inside.context.row_cache.get(watcher.sandbox_id)
             if row is None or row.state is State.DELETED:
@@ -168,5 +168,5 @@ class Watchers:
             async for event in watch:
                 for document in await wish.documents(inside.machine, [event]):
                     yield encode({"filesystem": document})
-            # The directory itself is gone: nothing more can happen in it, but the client decides when to leave.
+            # The watched directory itself was deleted: no more events follow, but the client decides when to stop.
             await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""Processes that end with the one that started them, however that one ends."""
+"""Ends a process together with its parent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with(parent: int) -> None:
-    """To be called in the child: from now on the kernel kills it when ``parent`` is gone."""
+    """Called in the child: the kernel kills it when ``parent`` ends (PR_SET_PDEATHSIG)."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it was gone before we asked
+    if os.getppid() != parent:  # the parent had ended before the call
         os._exit(1)

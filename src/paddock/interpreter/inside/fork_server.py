@@ -1,8 +1,7 @@
-"""The nursery: has ipykernel imported, and forks a kernel from that whenever it is told to.
+"""The fork server: has ipykernel imported, and forks a kernel from itself on request.
 
-A kernel made so is there in a tenth of the time, and shares the memory of what they all import. It takes orders
-from the server, one JSON object to a line, and says when a kernel has ended; it ends with the server, and kernels
-end with it.
+A forked kernel starts ten times faster and shares the memory of the imported modules. Requests come from the server as
+JSON lines, and the end of each kernel is reported; the fork server ends with the server, and kernels end with it.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ import traceback
 from argparse import Namespace
 from typing import Any
 
-from .lifeline import die_with
+from .parent_death import die_with
 
 FAILURE = "failure.txt"
-"""In the folder of its connection file: why a kernel could not start."""
+"""File beside the connection file: why a kernel could not start."""
 ENV = "paddock_env"
-"""In the metadata of an execute request: variables for this execution alone."""
+"""Metadata key of an execute request: variables for this execution only."""
 BEGUN = "paddock_begun"
-"""In the metadata of an execute request: a file to make before the code runs."""
+"""Metadata key of an execute request: a file to create before the code runs."""
 BEGUN_FILE = "begun"
 
 
@@ -37,16 +36,16 @@ def main(options: Namespace) -> None:
     try:
         from . import ipython  # noqa: F401 (the point of it: forked kernels have it already)
     except ImportError as problem:
-        _say(orders, {"failed": f"{type(problem).__name__}: {problem}"})
+        _send(orders, {"failed": f"{type(problem).__name__}: {problem}"})
         return
-    # What is there now is there for good: collections in the kernels leave it alone, and so it stays shared.
+    # Excluded from garbage collection in the kernels, so that these pages stay shared.
     gc.collect()
     gc.freeze()
-    _say(orders, {"ready": True})
-    _Nursery(orders).run()
+    _send(orders, {"ready": True})
+    _ForkServer(orders).run()
 
 
-class _Nursery:
+class _ForkServer:
     def __init__(self, orders: socket.socket) -> None:
         self._orders = orders
         self._rest = b""
@@ -65,7 +64,7 @@ class _Nursery:
                 self._reap()
             if self._orders in readable:
                 for order in self._read():
-                    _say(self._orders, {"order": order["order"], "pid": self._fork(order)})
+                    _send(self._orders, {"order": order["order"], "pid": self._fork(order)})
 
     def _read(self) -> list[dict[str, Any]]:
         data = self._orders.recv(65536)
@@ -82,17 +81,17 @@ class _Nursery:
                 return
             if pid == 0:
                 return
-            _say(self._orders, {"ended": pid, "status": status})
+            _send(self._orders, {"ended": pid, "status": status})
 
     def _fork(self, order: dict[str, Any]) -> int:
-        nursery = os.getpid()
+        fork_server = os.getpid()
         child = os.fork()
         if child:
             return child
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            die_with(nursery)
+            die_with(fork_server)
             os.setsid()
             self._orders.close()
             _become_kernel(order["connection_file"], order["cwd"])
@@ -103,7 +102,7 @@ class _Nursery:
 def _become_kernel(connection_file: str, cwd: str) -> None:
     from . import ipython
 
-    # Whatever the kernel passes on to the descriptors that it found is of no use to anybody.
+    # Kernel output to the inherited descriptors is not needed.
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)
@@ -119,5 +118,5 @@ def _become_kernel(connection_file: str, cwd: str) -> None:
     os._exit(0)
 
 
-def _say(orders: socket.socket, said: dict[str, Any]) -> None:
+def _send(orders: socket.socket, said: dict[str, Any]) -> None:
     orders.sendall(json.dumps(said).encode() + b"\n")

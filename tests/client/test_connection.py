@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.client.discovery import find_api_key, find_server_url
+from paddock.client.connection import find_api_key, find_server_url
 from tests.client.script import BOX, answer, script
 
 HERE = "http://127.0.0.1:8080"

@@ -66,11 +66,11 @@ class CreateSandbox(ConfinementRequest):
     template_id: str | None = Field(default=None, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")
     timeout: Seconds | None = Field(
         default=None,
-        description="Idle seconds before `on_timeout` strikes. The server has a default and a maximum.",
+        description="Idle seconds before `on_timeout` is carried out. The server has a default and a maximum.",
     )
     max_lifetime: Seconds | None = Field(
         default=None,
-        description="Seconds after which `on_timeout` strikes whatever the activity. Default: none.",
+        description="Seconds after which `on_timeout` is carried out, whatever the activity. Default: none.",
     )
     on_timeout: TimeoutChoice = TimeoutAction.PAUSE
     env: Env = Field(default_factory=dict)
@@ -119,7 +119,7 @@ class ConnectSandbox(SandboxRef):
 
 class SetTimeout(SandboxRef):
     timeout: Seconds
-    action: TimeoutChoice | None = Field(default=None, description="Change what happens when it strikes.")
+    action: TimeoutChoice | None = Field(default=None, description="Change what happens when it expires.")
 
 
 class ExposePort(SandboxRef):
@@ -150,7 +150,7 @@ class SandboxInfo(Answer):
     max_lifetime: int | None
     resources: ResourceInfo
     egress: Egress = Field(description="The mode; `GET /sandboxes/{sandbox_id}/egress` has the lists.")
-    isolation: Isolation | None = Field(description="The least that was asked for.")
+    isolation: Isolation | None = Field(description="The minimum that was asked for.")
     mounts: list[MountInfo]
     public_ports: bool = Field(description="Whether anybody who knows the address may open its ports.")
     auto_resume: bool = Field(description="Whether using it wakes it when it is paused.")
@@ -158,7 +158,7 @@ class SandboxInfo(Answer):
     created_at: str
     started_at: str | None
     last_activity_at: str
-    expires_at: str | None = Field(description="When the next deadline strikes, if nothing is done before.")
+    expires_at: str | None = Field(description="When the next deadline expires, if nothing is done before.")
     expires_action: TimeoutAction | None
     mcp_url: str
     mcp_token: str | None = Field(

@@ -1,1 +1,1 @@
-"""The control plane: sandboxes and what is said about them."""
+"""Daytona's control plane: sandboxes and their properties."""

@@ -1,4 +1,4 @@
-"""What a sandbox used, as series."""
+"""Resource usage of a sandbox, as time series."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _KEY = "daytona"
 
 
 def rules_of(settings: NetworkSettings) -> EgressRules:
-    """The policy that lets through what these settings do. Refuses what it cannot say."""
+    """The equivalent egress rules. Refuses settings that have no equivalent."""
     ranges = [_range(entry) for entry in _entries(settings.network_allow_list)]
     domains = [_domain(entry) for entry in _entries(settings.domain_allow_list)]
     allow = [*ranges, *domains]
@@ -36,7 +36,7 @@ def kept(settings: NetworkSettings) -> dict[str, object]:
 
 
 def shown(sandbox: SandboxRow) -> NetworkSettings:
-    """As they were set through this interface, or what those that were set elsewhere come to."""
+    """The stored settings; for a sandbox configured otherwise, those that its egress rules correspond to."""
     said = (sandbox.network or {}).get(_KEY)
     if said is not None:
         return NetworkSettings.model_validate(said)
@@ -52,7 +52,7 @@ def shown(sandbox: SandboxRow) -> NetworkSettings:
 
 
 def changed(before: NetworkSettings, asked: NetworkSettings) -> NetworkSettings:
-    """What is not given stays; blocking everything and allowing something take each other's place."""
+    """Settings that are not given stay; blocking everything and an allow list replace each other."""
     given = asked.model_dump(exclude_none=True)
     after = before.model_copy(update=given)
     if asked.network_block_all:

@@ -42,7 +42,7 @@ async def notifications(websocket: WebSocket) -> None:
     with suppress(WebSocketDisconnect):
         try:
             await _serve(websocket)
-        except _Over:
+        except _ConnectionEnded:
             await websocket.close()
         except TimeoutError:
             await websocket.close(1008)
@@ -52,7 +52,7 @@ async def notifications(websocket: WebSocket) -> None:
                 raise
 
 
-class _Over(Exception):
+class _ConnectionEnded(Exception):
     """The client, or the protocol, asks for the end of the connection."""
 
 
@@ -77,7 +77,7 @@ async def _serve(websocket: WebSocket) -> None:
             await run_both(_tell(websocket, caller, changes), _listen(websocket))
     except errors.PaddockError as problem:
         await websocket.send_text(_REFUSE + json.dumps({"message": problem.message}))
-        raise _Over from problem
+        raise _ConnectionEnded from problem
 
 
 async def _tell(websocket: WebSocket, caller: Authenticated, changes: RowChanges) -> None:
@@ -97,31 +97,31 @@ async def _tell(websocket: WebSocket, caller: Authenticated, changes: RowChanges
 
 
 async def _listen(websocket: WebSocket) -> None:
-    """To its end. A client that does not answer pings is gone."""
+    """Answer pings until the connection ends. A client that does not answer pings is disconnected."""
     while True:
         async with asyncio.timeout(_PING_INTERVAL_S + _PING_TIMEOUT_S):
             packet = await _packet(websocket)
         if packet.startswith((_CLOSE, _DISCONNECT)):
-            raise _Over
+            raise _ConnectionEnded
 
 
 async def _packet(websocket: WebSocket) -> str:
     try:
         packet = await receive_text(websocket)
     except errors.Invalid as problem:
-        raise _Over from problem
+        raise _ConnectionEnded from problem
     if len(packet) > _MAX_PACKET:
-        raise _Over
+        raise _ConnectionEnded
     return packet
 
 
 def _token(packet: str) -> str:
-    """Of the packet that asks to be let in: what ``auth`` was set to."""
+    """The token in the packet that requests the connection: the client's ``auth`` field."""
     if not packet.startswith(_CONNECT):
-        raise _Over
+        raise _ConnectionEnded
     try:
         auth = json.loads(packet.removeprefix(_CONNECT) or "{}")
     except (ValueError, RecursionError):
-        raise _Over from None
+        raise _ConnectionEnded from None
     token = auth.get("token") if isinstance(auth, dict) else None
     return token if isinstance(token, str) else ""

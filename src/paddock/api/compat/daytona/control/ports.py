@@ -1,4 +1,4 @@
-"""Ways to a sandbox's ports and files for those without a key: previews, links, the key that signs file URLs."""
+"""Access to a sandbox's ports and files without an API key: previews, signed links, the key that signs file URLs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from paddock.api.compat.daytona.route import DaytonaRoute, SandboxHere
 router = APIRouter(route_class=DaytonaRoute)
 
 Port = Annotated[int, Path(ge=1, le=65535)]
-_LONGEST_LINK = 86_400
-_MOST_ENDED = 500
+_MAX_LINK_S = 86_400
+_MAX_ENDED = 500
 
 
 @router.get("/sandbox/{sandbox_id}/ports/{port}/preview-url")
@@ -34,7 +34,7 @@ async def signed_preview(
     sandbox: SandboxHere,
     caller: Calling,
     port: Port,
-    seconds: Annotated[int, Query(alias="expiresInSeconds", ge=1, le=_LONGEST_LINK)] = 60,
+    seconds: Annotated[int, Query(alias="expiresInSeconds", ge=1, le=_MAX_LINK_S)] = 60,
 ) -> dict[str, Any]:
     link = caller.context.port_links.link_to(sandbox, port, seconds)
     return {"sandboxId": sandbox.key, "port": port, "token": link.token, "url": link.url}
@@ -42,7 +42,7 @@ async def signed_preview(
 
 @router.post("/sandbox/{sandbox_id}/ports/{port}/signed-preview-url/{token}/expire")
 async def expire_preview(sandbox: SandboxHere, caller: Calling, port: Port, token: str) -> Response:
-    """From now on it opens nothing. A browser that has come by it already keeps its cookie."""
+    """Revoke the link. A browser that has used it already keeps its cookie."""
     expires_at = caller.context.tokens.check_link(sandbox.key, port, token)
     if expires_at is None:
         raise DaytonaError(404, "Signed preview URL not found, or expired already")
@@ -50,7 +50,7 @@ async def expire_preview(sandbox: SandboxHere, caller: Calling, port: Port, toke
 
     def end(known: Intervals) -> Intervals:
         left = {digest: until for digest, until in known.ended_links.items() if until > now}
-        if len(left) >= _MOST_ENDED:
+        if len(left) >= _MAX_ENDED:
             raise DaytonaError(429, "Too many signed preview URLs were expired before their time; make them shorter")
         return replace(known, ended_links={**left, link_digest(token): expires_at})
 
@@ -66,7 +66,7 @@ async def signing_key(sandbox: SandboxHere, caller: Calling) -> Response:
 
 @router.post("/sandbox/{sandbox_id}/signing-key/rotate")
 async def rotate_signing_key(sandbox: SandboxHere, caller: Calling) -> Response:
-    """Every file URL that was signed before is worth nothing now."""
+    """Invalidates every file URL that was signed before."""
     changed = await lifecycle_of(caller.context).change(
         caller.who, sandbox.sandbox_id, lambda known: replace(known, keys_rotated=known.keys_rotated + 1)
     )

@@ -1,4 +1,4 @@
-"""What Daytona's clients send. Unknown fields are ignored, as newer clients may have some that we do not know."""
+"""Daytona's requests. Unknown fields are ignored, since newer clients may send more."""
 
 from __future__ import annotations
 

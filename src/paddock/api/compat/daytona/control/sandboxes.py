@@ -1,4 +1,4 @@
-"""Sandboxes: make, look at, start, stop, archive, delete, and what is set about them."""
+"""Sandbox routes: create, get, start, stop, archive, delete, and settings."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def start(sandbox: SandboxHere, caller: Calling, request: Request) -> dict
 
 @router.post("/sandbox/{sandbox_id}/stop")
 async def stop(sandbox: SandboxHere, caller: Calling, request: Request, force: bool = False) -> dict[str, Any]:
-    """Stopping takes its processes away at once, so there is nothing more to force."""
+    """``force`` changes nothing: a stop always ends the processes at once."""
     _settled(sandbox, caller, "stopped")
     return shown(await lifecycle_of(caller.context).stop(caller.who, sandbox.sandbox_id), caller, request)
 
@@ -74,7 +74,7 @@ async def archive(sandbox: SandboxHere, caller: Calling, request: Request) -> di
 async def recover(
     sandbox: SandboxHere, caller: Calling, request: Request, skip_start: bool | None = None
 ) -> dict[str, Any]:
-    """One that failed is taken back if the provider has it after all."""
+    """A failed sandbox is recovered if the provider has it after all."""
     if sandbox.state is not State.FAILED:
         raise DaytonaError(400, "Sandbox is not in an error state")
     try:
@@ -113,7 +113,7 @@ async def set_auto_pause(sandbox: SandboxHere, caller: Calling, request: Request
 async def set_auto_archive(
     sandbox: SandboxHere, caller: Calling, request: Request, interval: Interval
 ) -> dict[str, Any]:
-    """0 stands for the longest there is."""
+    """0 stands for the maximum."""
     if interval > MAX_AUTO_ARCHIVE:
         raise DaytonaError(400, f"The auto-archive interval may be at most {MAX_AUTO_ARCHIVE} minutes")
     return await _set(caller, request, sandbox, lambda known: replace(known, auto_archive=interval))

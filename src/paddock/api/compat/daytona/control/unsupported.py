@@ -1,4 +1,4 @@
-"""What Daytona has and Paddock has not, or not in that way: answered in Daytona's own form, and lists are empty."""
+"""What Daytona offers and Paddock does not: refused in Daytona's format; lists are empty."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def snapshots(
     name: Annotated[str, Query(max_length=200)] = "",
     source: Annotated[str, Query(alias="sourceSandboxId", max_length=200)] = "",
 ) -> dict[str, Any]:
-    """A template is a snapshot that everybody has; none was made from a sandbox."""
+    """Every template is a public snapshot; none was made from a sandbox."""
     known = [] if source else [one for one in await caller.context.controller.templates() if name in one]
     items = known[(page - 1) * limit : page * limit]
     pages = math.ceil(len(known) / limit)
@@ -81,7 +81,7 @@ async def snapshot_logs(name: str, caller: Calling) -> Response:
 
 @router.post("/snapshots/{name:path}/activate")
 async def activate_snapshot(name: str, caller: Calling) -> dict[str, Any]:
-    """All of them always are."""
+    """All snapshots are always active."""
     return _snapshot(caller, await _known(caller, name))
 
 

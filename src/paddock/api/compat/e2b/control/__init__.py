@@ -1,1 +1,1 @@
-"""E2B's control plane: sandboxes, their lists, their ends, and what there is to see of them."""
+"""E2B's control plane: sandboxes, lists, timeouts, metrics and logs."""

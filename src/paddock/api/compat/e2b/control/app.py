@@ -1,4 +1,4 @@
-"""E2B's control plane as an app of its own, so that its failures are its own too. Mounted at ``/e2b``."""
+"""E2B's control plane, mounted at ``/e2b``: an app of its own, with E2B's error format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROUTERS = (metrics_and_logs.router, lists.router, unsupported.router, sandboxes
 
 
 def create_control(context: ServerContext, limiter: RateLimiter) -> FastAPI:
-    """The limiter is the native API's: a user's requests are counted together."""
+    """Shares the native API's limiter, so that a user's requests are counted together."""
     app = FastAPI(
         title="E2B on Paddock",
         openapi_url=None,

@@ -1,4 +1,4 @@
-"""What there is to see of a sandbox: what it uses, and what happened to it."""
+"""A sandbox's resource usage and events, as E2B's metrics and logs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from paddock.models import State
 router = APIRouter(route_class=E2BRoute)
 
 _MOST_IDS = 100
-_MOST_LOGS = 1000
+_MAX_LOGS = 1000
 _LEVELS = ("debug", "info", "warn", "error")
 _END_OF_TIME = 253_402_300_799
 """The last second that a timestamp can be written for."""
 
 Moment = Annotated[int | None, Query(ge=0, le=_END_OF_TIME)]
 Milliseconds = Annotated[int | None, Query(ge=0, le=_END_OF_TIME * 1000)]
-Limit = Annotated[int, Query(ge=0, le=_MOST_LOGS)]
+Limit = Annotated[int, Query(ge=0, le=_MAX_LOGS)]
 Level = Annotated[Literal["debug", "info", "warn", "error"] | None, Query()]
 
 
@@ -63,7 +63,7 @@ async def latest_metrics(
 
 
 async def _latest_of(request: Request, node_id: str, keys: Sequence[str]) -> dict[str, Any]:
-    """The same of sandboxes that live on another node, by its server."""
+    """The same for sandboxes on another node, from its server."""
     answer = await asked(request.scope, node_id, f"{request.url.path}?{urlencode({'sandbox_ids': ','.join(keys)})}")
     told: dict[str, Any] = {} if answer is None else json.loads(answer)["sandboxes"]
     return told
@@ -84,9 +84,9 @@ async def metrics(sandbox: SandboxHere, caller: Calling, start: Moment = None, e
 
 @router.get("/sandboxes/{sandbox_id}/logs")
 async def logs(
-    sandbox: SandboxHere, caller: Calling, start: Milliseconds = None, limit: Limit = _MOST_LOGS
+    sandbox: SandboxHere, caller: Calling, start: Milliseconds = None, limit: Limit = _MAX_LOGS
 ) -> dict[str, Any]:
-    """Oldest first, from a moment on."""
+    """Oldest first, from a given time."""
     events = await caller.context.events.between(caller.who, sandbox.sandbox_id, since=_seconds(start), limit=limit)
     return {"logs": [log_line(event) for event in events], "logEntries": [log_entry(event) for event in events]}
 
@@ -96,12 +96,12 @@ async def logs_v2(
     sandbox: SandboxHere,
     caller: Calling,
     cursor: Milliseconds = None,
-    limit: Limit = _MOST_LOGS,
+    limit: Limit = _MAX_LOGS,
     direction: Annotated[Literal["forward", "backward"], Query()] = "forward",
     level: Level = None,
     search: Annotated[str | None, Query(max_length=256)] = None,
 ) -> dict[str, Any]:
-    """From the cursor on, forward or backward in time."""
+    """From the cursor, forward or backward in time."""
     back = direction == "backward"
     since, until = (None, _seconds(cursor)) if back else (_seconds(cursor), None)
     events = await caller.context.events.between(

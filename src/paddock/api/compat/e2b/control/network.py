@@ -29,7 +29,7 @@ _Range = IPv4Network | IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class NetworkLists:
-    """What was asked for, kept as it was said: it is shown again in the same words."""
+    """The lists as the client sent them, stored to be shown unchanged."""
 
     allow_out: tuple[str, ...] = ()
     deny_out: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class NetworkLists:
 
 
 def lists_of(wanted: Egress | None, internet: bool | None) -> NetworkLists:
-    """Checked. ``internet`` False means the same as a ``denyOut`` of everything."""
+    """Validates the lists. ``internet=False`` is equivalent to a ``denyOut`` of everything."""
     if wanted is None:
         return NetworkLists(internet=internet)
     _check_supported(wanted)
@@ -66,7 +66,7 @@ def lists_of(wanted: Egress | None, internet: bool | None) -> NetworkLists:
 
 
 def rules_of(lists: NetworkLists) -> EgressRules:
-    """The policy that lets through what these lists let through."""
+    """The equivalent egress rules."""
     if _holds_all(lists.allow_out):
         allow, deny = [], []
     elif lists.internet is False or _holds_all(lists.deny_out):
@@ -83,8 +83,8 @@ def rules_of(lists: NetworkLists) -> EgressRules:
 
 
 def _private_of(lists: NetworkLists) -> list[str]:
-    """What of ``allowOut`` is not public. Not every such entry is one of the policy's allow list, and each has to be
-    opened by somebody who may."""
+    """Private entries of ``allowOut``. Not each is in the policy's allow list, and each needs an opening by an
+    admin."""
     ranges = [found for entry in lists.allow_out if (found := _range(entry)) is not None]
     closed = [
         str(one) for one in ranges if closed_entry(Rule.parse(str(one))) in (ClosedEntry.PRIVATE, ClosedEntry.NEVER)
@@ -95,7 +95,7 @@ def _private_of(lists: NetworkLists) -> list[str]:
 
 
 def shown(lists: NetworkLists, *, public: bool, host_mask: str | None) -> dict[str, Any]:
-    """The network object of a sandbox's description."""
+    """The network object of a sandbox's details."""
     found: dict[str, Any] = {"allowPublicTraffic": public}
     if lists.allow_out:
         found["allowOut"] = list(lists.allow_out)
@@ -147,7 +147,7 @@ def _holds_all(entries: Iterable[str]) -> bool:
 
 
 def _without(ranges: Sequence[_Range], taken_out: Iterable[_Range]) -> list[_Range]:
-    """What is left of these ranges, as few ranges as say it."""
+    """These ranges without the others, as few ranges as possible."""
     left = list(ranges)
     for hole in taken_out:
         left = [piece for one in left for piece in _minus(one, hole)]

@@ -1,4 +1,4 @@
-"""What E2B's clients send. Unknown fields are ignored, as newer clients may have some that we do not know."""
+"""E2B's requests. Unknown fields are ignored, since newer clients may send more."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AutoResume(E2BRequest):
 
 
 class Egress(E2BRequest):
-    """Where a sandbox may connect to. What is not given is empty."""
+    """Where a sandbox may connect to. A list that is not given is empty."""
 
     allow_out: list[Text] | None = None
     deny_out: list[Text] | None = None

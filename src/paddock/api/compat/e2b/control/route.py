@@ -1,4 +1,4 @@
-"""How every route of the control plane is guarded, and how its failures are answered."""
+"""Authorization and error format of every route of the control plane."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SANDBOX_ID = re.compile(r"[a-z0-9]+", re.ASCII)
 
 
 class E2BRoute(GuardedRoute):
-    """Answers its own failures: nothing of ours, and nothing of the framework's, reaches an E2B client."""
+    """Converts every error, also the framework's, to E2B's format."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -48,12 +48,12 @@ class E2BRoute(GuardedRoute):
 
 
 def done() -> Response:
-    """204, with the length that E2B's JavaScript client wants to see."""
+    """204, with the Content-Length that E2B's JavaScript client requires."""
     return Response(status_code=204, headers={"Content-Length": "0"})
 
 
 async def _sandbox(caller: Calling, sandbox_id: Annotated[str, Path()]) -> SandboxRow:
-    """The one that is meant. Older clients put a client id behind it."""
+    """The sandbox with this id. Older clients append a client id."""
     key = sandbox_id.partition("-")[0]
     if not _SANDBOX_ID.fullmatch(key):
         raise E2BError(400, "Invalid sandbox ID")

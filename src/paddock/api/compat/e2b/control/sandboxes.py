@@ -1,4 +1,4 @@
-"""Sandboxes: make, connect, pause, set their end, end. Both generations of routes."""
+"""Sandbox routes: create, connect, pause, set the timeout, delete; both versions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def create_v2(
 async def create_v1(
     body: requests.E2BCreate, caller: Calling, request: Request, key: IdempotencyKey = None
 ) -> Response:
-    """Always secured, whether `secure` was asked for or not."""
+    """Always secured, whether or not `secure` is set."""
     return await _create(caller, body, request, key, requests.V1_TIMEOUT)
 
 
@@ -54,7 +54,7 @@ async def connect_v1(sandbox: SandboxHere, caller: Calling, body: requests.Conne
 
 @router.post("/sandboxes/{sandbox_id}/resume")
 async def resume(sandbox: SandboxHere, caller: Calling, body: requests.Resume | None = None) -> Response:
-    """The way before connect: only for one that is paused."""
+    """Precursor of connect; only for a paused sandbox."""
     body = body or requests.Resume()
     check_timeout(caller.context.settings, body.timeout)
     current = await _current(caller, sandbox)
@@ -112,7 +112,7 @@ async def refresh(sandbox: SandboxHere, caller: Calling, body: requests.Refresh 
 
 @router.put("/sandboxes/{sandbox_id}/network")
 async def update_network(sandbox: SandboxHere, caller: Calling, body: requests.UpdateNetwork | None = None) -> Response:
-    """Replaces everything: what is left out is cleared."""
+    """Replaces all settings: what is left out is cleared."""
     body = body or requests.UpdateNetwork()
     lists = network.lists_of(body, body.allow_internet_access)
     current = await _current(caller, sandbox)
@@ -143,7 +143,7 @@ async def _connect(caller: Authenticated, sandbox: SandboxRow, body: requests.Co
 
 
 async def _current(caller: Authenticated, sandbox: SandboxRow) -> SandboxRow:
-    """As it is now, if it is there."""
+    """The current row of a sandbox that exists as far as E2B's clients can tell."""
     current = (await caller.context.controller.get(caller.who, sandbox.sandbox_id)).sandbox
     if current.state in _GONE:
         raise sandbox_not_found(sandbox.key)

@@ -45,7 +45,7 @@ class NamedTemplate:
 
 
 async def find(caller: Authenticated, reference: str) -> NamedTemplate:
-    """The template that is meant, or a refusal in E2B's words."""
+    """The template with this reference; refused in E2B's format if there is none."""
     known = await caller.context.controller.templates()
     if reference in known:
         return NamedTemplate(reference, None)
@@ -68,7 +68,7 @@ async def find(caller: Authenticated, reference: str) -> NamedTemplate:
 
 
 async def for_filter(caller: Authenticated, reference: str) -> TemplateFilter | None:
-    """What a list filtered by this name holds; None: nothing can have such a name."""
+    """The filter for lists by this template name; None if no sandbox can have it."""
     if ":" in reference:
         raise E2BError(400, "a template filter takes a template ID or a name, without a tag")
     try:
@@ -94,14 +94,14 @@ async def template_by_alias(alias: str, caller: Calling) -> dict[str, Any]:
 
 @router.get("/templates/{template_id:path}/tags")
 async def tags(template_id: str, caller: Calling) -> list[dict[str, Any]]:
-    """One build of each, under the tag that stands for no tag."""
+    """Every template has one build, tagged `default`."""
     found = await find(caller, template_id)
     return [{"tag": "default", "buildID": _build_id(found.template_id), "createdAt": iso(0)}]
 
 
 @router.delete("/templates/{template_id:path}")
 async def delete_template(template_id: str, caller: Calling) -> Response:
-    """Also how a snapshot is deleted; there is none."""
+    """Also the route by which a snapshot is deleted; there are no snapshots."""
     await find(caller, template_id)
     raise not_available("Deleting templates is")
 
@@ -130,5 +130,5 @@ def _listed(caller: Authenticated, template_id: str, *, default: bool) -> dict[s
 
 
 def _build_id(template_id: str) -> str:
-    """A template is what it is: its one build has a name that follows from its own."""
+    """Derived from the template's id, since each template has one build."""
     return str(uuid.uuid5(_NAMESPACE, template_id))

@@ -1,4 +1,4 @@
-"""What E2B has and Paddock has not, or not yet: each answers in E2B's own form, and lists of it are truly empty."""
+"""What E2B offers and Paddock does not: refused in E2B's format; lists are empty."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ CREATE = {"user_id": "alice"}
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paddock.store.database, "_BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(paddock.store.database, "_BUSY_TIMEOUT_S", 0.05)
 
 
 @contextmanager
@@ -85,7 +85,7 @@ async def test_locked(client: httpx.AsyncClient, sandbox: str, settings: Setting
 
 
 async def test_full(client: httpx.AsyncClient, sandbox: str, context: ServerContext) -> None:
-    async with context.store.write(inline=True) as connection:
+    async with context.store.write() as connection:
         pages = (await connection.execute(text("PRAGMA page_count"))).scalar_one()
         await connection.execute(text(f"PRAGMA max_page_count={pages}"))
     before = await machines(context)
@@ -97,7 +97,7 @@ async def test_full(client: httpx.AsyncClient, sandbox: str, context: ServerCont
             assert_error(answer, 503, "database_unavailable")
             refused += 1
     assert refused, "the database never was full: the test needs more"
-    async with context.store.write(inline=True) as connection:
+    async with context.store.write() as connection:
         await connection.execute(text("PRAGMA max_page_count=1000000"))
     await context.reconciler.run_once()
     listed = (await client.get("/sandboxes")).json()["sandboxes"]

@@ -14,8 +14,9 @@ from paddock.client.sse import EventDecoder
 from paddock.lifecycle.states import NEXT, OPERATIONS
 from paddock.models import State
 from paddock.providers.base import CRASHED
-from paddock.store import deadlines, events, sandboxes, write_ahead_log
+from paddock.store import deadlines, events, listing, write_ahead_log
 from paddock.store.database import Store
+from paddock.store.listing import ListingFilter
 from paddock.store.records import EventRow, SandboxRow
 from tests.chaos.clock import HOUR
 from tests.chaos.herd import post
@@ -200,9 +201,7 @@ async def _everything(store: Store) -> tuple[dict[str, SandboxRow], dict[str, fl
         for states in (None, [State.DELETED]):
             cursor = None
             while True:
-                page, cursor = await sandboxes.page(
-                    connection, owner_id=None, user_id=None, states=states, cursor=cursor, limit=500
-                )
+                page, cursor = await listing.page(connection, ListingFilter(states=states), cursor=cursor, limit=500)
                 rows |= {row.sandbox_id: row for row in page}
                 if cursor is None:
                     break

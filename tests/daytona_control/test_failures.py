@@ -6,7 +6,6 @@ import pytest
 
 from paddock import errors
 from paddock.api.auth import RateLimiter
-from paddock.api.compat.daytona.control.lifecycle import lifecycle_of
 from tests.daytona_control.conftest import Daytona, refused
 
 
@@ -93,9 +92,9 @@ async def test_the_configuration_tells_where_things_are(daytona: Daytona) -> Non
 async def test_an_unexpected_failure_is_a_500_that_says_nothing_of_the_inside(
     daytona: Daytona, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(*words: object) -> None:
+    async def broken(*words: object, **named: object) -> None:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr(lifecycle_of(daytona.world.context), "page", broken)
+    monkeypatch.setattr(daytona.world.context.controller, "page", broken)
     body = refused(await daytona.http.get("/api/sandbox"), 500, "")
     assert "secret" not in body["message"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.lifecycle.planning import NEVER
+from paddock.lifecycle.creation import NEVER
 from paddock.models import CreateSandbox, State
 from tests.daytona_control.conftest import Daytona, refused
 

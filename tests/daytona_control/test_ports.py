@@ -21,8 +21,8 @@ async def test_a_signed_preview_is_good_until_it_is_called_back(daytona: Daytona
     assert body["token"] in body["url"]
     assert (await daytona.http.post(f"{where}/{body['token']}/expire")).status_code == 200
     row = await daytona.world.context.controller.by_key(made["id"])
-    assert row.daytona is not None
-    assert len(row.daytona["ended_links"]) == 1
+    assert row.facade_settings is not None
+    assert len(row.facade_settings["ended_links"]) == 1
     refused(await daytona.http.post(f"{where}/nonsense/expire"), 404, "not found")
 
 

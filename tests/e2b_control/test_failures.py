@@ -53,7 +53,7 @@ async def test_a_defect_of_ours(control: Control, monkeypatch: pytest.MonkeyPatc
     async def broken(*args: object, **kwargs: object) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr(control.world.context.sandbox_listing, "page", broken)
+    monkeypatch.setattr(control.world.context.controller, "page", broken)
     answer = await control.http.get("/v2/sandboxes")
     assert "secret" not in answer.text
     refused(answer, 500, "Internal error")
@@ -74,7 +74,7 @@ async def test_a_database_that_does_not_answer_may_be_asked_again(
     async def away(*args: object, **kwargs: object) -> None:
         raise StoreUnavailable("The database does not answer.")
 
-    monkeypatch.setattr(control.world.context.sandbox_listing, "page", away)
+    monkeypatch.setattr(control.world.context.controller, "page", away)
     answer = await control.http.get("/v2/sandboxes")
     refused(answer, 503, "database")
     assert answer.headers["should-retry"] == "true"

@@ -189,9 +189,10 @@ async def test_a_page_is_read_from_its_index_however_many_there_are(control: Con
             row = a_sandbox(owner_id=control.who.user_id, state=State.PAUSED, started_at=EPOCH + number)
             await sandboxes.add(connection, row)
     seen: list[tuple[str, Any]] = []
-    assert store._reader is not None
-    engine = store._reader.sync_engine
-    event.listen(engine, "before_cursor_execute", lambda c, cur, sql, args, *rest: seen.append((sql, args)))
+    assert store._sqlite is not None
+    event.listen(
+        store._sqlite._pool, "before_cursor_execute", lambda c, cur, sql, args, *rest: seen.append((sql, args))
+    )
     first = await control.http.get("/v2/sandboxes", params={"limit": 10})
     await control.http.get("/v2/sandboxes", params={"limit": 10, "nextToken": first.headers["x-next-token"]})
     pages = [(sql, args) for sql, args in seen if "ORDER BY sandboxes.started_at DESC" in sql]

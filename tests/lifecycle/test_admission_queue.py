@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from paddock.lifecycle.admission_queue import AdmissionQueue
+from paddock.lifecycle.locks import AdmissionQueue
 from tests.support.waiting import PATIENCE_S
 
 FOREVER = 3600.0

@@ -19,7 +19,7 @@ from paddock.errors import (
     SandboxNotFound,
     Unsupported,
 )
-from paddock.lifecycle.engine import spec_of
+from paddock.lifecycle.provider_calls import spec_of
 from paddock.lifecycle.reconciler import _from_labels
 from paddock.models import EgressRules, Isolation, State
 from paddock.providers.base import (

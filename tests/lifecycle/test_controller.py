@@ -519,6 +519,6 @@ async def test_an_id_that_is_taken_already_is_not_given_out_again(
 ) -> None:
     first = (await world.create()).sandbox.sandbox_id
     names = iter([first, first, "alice_0badcafe"])
-    monkeypatch.setattr("paddock.lifecycle.planning.new_sandbox_id", lambda _user_id: next(names))
+    monkeypatch.setattr("paddock.lifecycle.creation.new_sandbox_id", lambda _user_id: next(names))
     assert (await world.create(key="k")).sandbox.sandbox_id == "alice_0badcafe"
     assert set(await world.machines()) == {first, "alice_0badcafe"}

@@ -22,7 +22,7 @@ async def test_an_idle_sandbox_is_paused_at_its_timeout(world: World) -> None:
     await world.pass_time(1)
     await world.context.scheduler.tick()
     assert await world.state(sandbox_id) is State.PAUSED
-    assert (await world.row(sandbox_id)).reason == "Its timeout struck."
+    assert (await world.row(sandbox_id)).reason == "Its timeout expired."
 
 
 async def test_it_is_deleted_where_its_policy_says_so(world: World) -> None:
@@ -39,11 +39,11 @@ async def test_why_it_is_gone_is_known_also_after_a_try_that_failed(world: World
     await world.pass_time(5)
     await world.context.scheduler.tick()
     between = (await world.row(sandbox_id)).reason
-    assert between is not None and between.startswith("Its timeout struck. delete has not finished: ")
+    assert between is not None and between.startswith("Its timeout expired. delete has not finished: ")
     for _ in range(2):
         await world.context.reconciler.finish(patient=False)
     row = await world.row(sandbox_id)
-    assert (row.state, row.reason) == (State.DELETED, "Its timeout struck.")
+    assert (row.state, row.reason) == (State.DELETED, "Its timeout expired.")
 
 
 async def test_activity_pushes_the_deadline_out(world: World) -> None:
@@ -215,7 +215,7 @@ async def test_a_pause_that_fails_is_tried_until_it_succeeds(world: World) -> No
     for _ in range(2):
         await world.context.reconciler.finish(patient=False)
     assert await world.state(sandbox_id) is State.PAUSED
-    assert (await world.row(sandbox_id)).reason == "Its timeout struck.", "the trouble is over, and so is word of it"
+    assert (await world.row(sandbox_id)).reason == "Its timeout expired.", "the trouble is over, and so is word of it"
     assert (await world.event_types(sandbox_id)).count("pausing") == 1
 
 

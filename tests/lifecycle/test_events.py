@@ -36,7 +36,7 @@ async def test_a_reader_gets_what_was_and_what_comes_until_the_end(world: World)
 async def test_a_reader_is_told_by_word_of_mouth_and_need_not_look(
     small_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paddock.lifecycle.events._LOOK_SECONDS", 3600)
+    monkeypatch.setattr("paddock.lifecycle.events._POLL_INTERVAL_S", 3600)
     sandbox_id = (await small_world.create()).sandbox.sandbox_id
     pausing: asyncio.Task[object] | None = None
     async with asyncio.timeout(PATIENCE_S):

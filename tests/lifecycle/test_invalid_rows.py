@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import bindparam, text, update
 
 from paddock.errors import ProviderUnavailable
-from paddock.lifecycle.backoff import backoff_seconds
+from paddock.lifecycle.deadlines import backoff_seconds
 from paddock.models import State
 from paddock.providers.faults import FaultKind
 from paddock.store.tables import deadlines, sandboxes

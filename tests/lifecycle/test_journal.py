@@ -23,11 +23,11 @@ class Commits:
         original = world.context.store.write
 
         @asynccontextmanager
-        async def write(*, inline: bool = False) -> AsyncIterator[AsyncConnection]:
+        async def write() -> AsyncIterator[AsyncConnection]:
             if self.away:
                 raise StoreUnavailable("away")
             self.count += 1
-            async with original(inline=inline) as connection:
+            async with original() as connection:
                 yield connection
 
         monkeypatch.setattr(world.context.store, "write", write)

@@ -20,7 +20,7 @@ from tests.support.world import World
 @pytest.fixture
 def slow_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing gets into the database unless somebody asks for it."""
-    monkeypatch.setattr(journal, "_GATHER_SECONDS", 600.0)
+    monkeypatch.setattr(journal, "_GATHER_S", 600.0)
 
 
 async def commands(world: World, sandbox_id: str) -> int:
@@ -55,7 +55,7 @@ async def test_what_was_written_before_the_crash_is_not_counted_again(
     sandbox_id = (await world.create()).sandbox.sandbox_id
     await use(world, sandbox_id)
     await world.context.journal.flush()
-    monkeypatch.setattr(journal, "_GATHER_SECONDS", 600.0)
+    monkeypatch.setattr(journal, "_GATHER_S", 600.0)
     await use(world, sandbox_id)
     assert len(notes(world.home)) == 2
     await world.restart()

@@ -12,8 +12,7 @@ import pytest
 import structlog
 
 from paddock.clock import Pace, SystemClock
-from paddock.lifecycle.demand import Demand
-from paddock.lifecycle.pool import PoolStatus
+from paddock.lifecycle.pool import Demand, PoolStatus
 from paddock.models import CreateSandbox, State
 from paddock.providers.base import Provider, SandboxSpec, Shape
 from paddock.providers.common.record import SandboxRecord

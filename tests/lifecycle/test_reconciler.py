@@ -96,7 +96,7 @@ async def test_a_machine_without_a_row_is_adopted_with_its_owner(world: World) -
 async def test_what_is_left_of_a_deleted_sandbox_is_removed(world: World) -> None:
     seen = await world.create()
     await world.context.controller.delete(world.alice, seen.sandbox.sandbox_id)
-    from paddock.lifecycle.engine import spec_of
+    from paddock.lifecycle.provider_calls import spec_of
 
     async with world.another_provider() as provider:
         await provider.create(spec_of(seen.sandbox))

@@ -25,9 +25,9 @@ class Reads:
         original = world.context.store.read
 
         @asynccontextmanager
-        async def read(*, inline: bool = False) -> AsyncIterator[AsyncConnection]:
+        async def read() -> AsyncIterator[AsyncConnection]:
             self.count += 1
-            async with original(inline=inline) as connection:
+            async with original() as connection:
                 yield connection
 
         monkeypatch.setattr(world.context.store, "read", read)

@@ -12,8 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.errors import Invalid
 from paddock.models import State
-from paddock.store import events, sandboxes, servers
+from paddock.store import events, listing, sandboxes, servers
 from paddock.store.database import Store
+from paddock.store.listing import ListingFilter
 from paddock.store.records import SandboxRow
 from paddock.store.tables import sandboxes as table
 from tests.support.rows import EPOCH, a_sandbox
@@ -60,9 +61,7 @@ async def test_pages_show_every_row_once_newest_first(store: Store) -> None:
     cursor: str | None = None
     while True:
         async with store.read() as connection:
-            page, cursor = await sandboxes.page(
-                connection, owner_id=None, user_id=None, states=None, cursor=cursor, limit=7
-            )
+            page, cursor = await listing.page(connection, ListingFilter(), cursor=cursor, limit=7)
         seen += page
         if cursor is None:
             break
@@ -75,7 +74,7 @@ async def test_pages_show_every_row_once_newest_first(store: Store) -> None:
 async def test_a_made_up_cursor_is_a_clear_error(store: Store, cursor: str) -> None:
     with pytest.raises(Invalid, match="cursor"):
         async with store.read() as connection:
-            await sandboxes.page(connection, owner_id=None, user_id=None, states=None, cursor=cursor, limit=5)
+            await listing.page(connection, ListingFilter(), cursor=cursor, limit=5)
 
 
 async def test_deleted_rows_are_listed_only_when_asked_for(store: Store) -> None:
@@ -84,9 +83,8 @@ async def test_deleted_rows_are_listed_only_when_asked_for(store: Store) -> None
 
     async def listed(states: Sequence[State] | None) -> list[str]:
         async with store.read() as connection:
-            page, _ = await sandboxes.page(
-                connection, owner_id="owner", user_id="alice", states=states, cursor=None, limit=10
-            )
+            wanted = ListingFilter(owner_id="owner", user_id="alice", states=states)
+            page, _ = await listing.page(connection, wanted, cursor=None, limit=10)
         return [row.sandbox_id for row in page]
 
     assert await listed(None) == [here.sandbox_id]
@@ -100,12 +98,11 @@ async def test_totals_count_what_each_sandbox_holds_in_its_state(store: Store) -
     stopped = a_sandbox(state=State.PAUSED, memory_kept=False, **size)
     await add(store, *mine, stopped, a_sandbox(owner_id="other"))
     everything = sandboxes.Totals(sandboxes=5, live=3, cpu=6.0, memory_mb=400, processes=20, disk_mb=50)
-    for inline in (False, True):
-        async with store.read(inline=inline) as connection:
-            assert await sandboxes.totals(connection, "owner") == everything
-            rest = await sandboxes.totals(connection, "owner", other_than=mine[1].sandbox_id)
-            assert (rest.sandboxes, rest.live, rest.memory_mb, rest.disk_mb) == (4, 2, 300, 40)
-    async with store.write(inline=True) as connection:
+    async with store.read() as connection:
+        assert await sandboxes.totals(connection, "owner") == everything
+        rest = await sandboxes.totals(connection, "owner", other_than=mine[1].sandbox_id)
+        assert (rest.sandboxes, rest.live, rest.memory_mb, rest.disk_mb) == (4, 2, 300, 40)
+    async with store.write() as connection:
         assert await sandboxes.total_memory(connection, other_than=stopped.sandbox_id) == 400 + 512
 
 
@@ -179,7 +176,7 @@ async def test_the_rows_of_the_dead_are_not_walked(store: Store, query: str, ind
         )
         for number in range(3000)
     ]
-    names = [column.name for column in table.columns]
+    names = [column.key for column in table.columns]
     async with store.write() as connection:
         await connection.execute(insert(table), [{name: getattr(row, name) for name in names} for row in rows])
         await connection.execute(text("ANALYZE"))

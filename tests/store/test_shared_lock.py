@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from paddock.store.shared_lock import SharedLock
+from paddock.store.postgres import SharedLock
 from tests.support.waiting import until
 
 

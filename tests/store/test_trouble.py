@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 import paddock.store.database as database
 from paddock.errors import StoreUnavailable
-from paddock.store import sandboxes
+from paddock.store import postgres, sandboxes
 from paddock.store.database import Store
 from paddock.store.records import SandboxRow
 from tests.support.postgres import Postgres
@@ -20,7 +20,7 @@ from tests.support.rows import a_sandbox
 
 @pytest.fixture
 async def lite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Store]:
-    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(database, "_BUSY_TIMEOUT_S", 0.05)
     store = Store(f"sqlite:///{tmp_path / 'paddock.db'}")
     await store.open()
     yield store
@@ -114,6 +114,6 @@ def test_tls_is_verified_wherever_it_is_demanded() -> None:
     import ssl
 
     for mode in ("require", "verify-ca", "verify-full"):
-        context = database._tls(database._normalized(f"postgresql://host/db?sslmode={mode}"))["ssl"]
+        context = postgres.tls(database._normalized(f"postgresql://host/db?sslmode={mode}"))["ssl"]
         assert context.verify_mode is ssl.CERT_REQUIRED
         assert context.check_hostname is (mode != "verify-ca")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from paddock.ids import new_sandbox_id, new_sandbox_key
-from paddock.models import State, TimeoutAction, TimeoutFrom
+from paddock.models import State, TimeoutAction
 from paddock.store.records import SandboxRow
 
 EPOCH = 1_800_000_000.0
@@ -22,37 +22,16 @@ def a_sandbox(user_id: str = "alice", **changes: Any) -> SandboxRow:
         reference="ref",
         template_id="host",
         state=State.RUNNING,
-        reason=None,
-        version=1,
-        lease_owner=None,
-        attempts=0,
         timeout=3600,
         on_timeout=TimeoutAction.PAUSE,
-        max_lifetime=None,
         cpu=1.0,
         memory_mb=512,
         disk_mb=1024,
         pids=512,
-        env={},
-        metadata={},
-        git_url=None,
-        egress={"mode": "proxy", "allow": [], "deny": []},
-        isolation=None,
-        mounts=[],
-        timeout_from=TimeoutFrom.ACTIVITY,
-        auto_resume=True,
-        public_ports=False,
-        host_mask=None,
-        keep_memory=True,
-        memory_kept=True,
-        alias=None,
-        network=None,
         created_at=EPOCH,
         started_at=EPOCH,
         running_since=EPOCH,
         last_activity_at=EPOCH,
         state_changed_at=EPOCH,
-        deleted_at=None,
-        event_seq=0,
     )
     return replace(plain, **changes)

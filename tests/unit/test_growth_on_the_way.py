@@ -17,7 +17,8 @@ from paddock.client.sse import EventDecoder
 from paddock.egress.addresses import closed_entry
 from paddock.egress.policy import EgressPolicy
 from paddock.egress.rules import Rule
-from paddock.store import listing, sandboxes, search
+from paddock.store import listing
+from paddock.store.listing import ListingFilter
 from tests.support.growth import assert_linear
 
 Make = Callable[[int], Any]
@@ -37,6 +38,10 @@ def refused(work: Work) -> Work:
 
 def cursor(value: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+def read_cursor(text: str) -> object:
+    return listing._read_cursor(ListingFilter(), text)
 
 
 def decode_events(data: bytes) -> None:
@@ -89,17 +94,10 @@ CASES: dict[str, tuple[Make, Work, int]] = {
         lambda n: [Rule.parse(f"10.{each % 256}.0.0/16") for each in range(n)],
         lambda rules: [closed_entry(rule) for rule in rules], 1000,
     ),
-    "cursor": (lambda n: cursor([1.0, "a" * n]), refused(sandboxes._read_cursor), SIZE * 8),
-    "cursor, depth": (
-        lambda n: base64.urlsafe_b64encode(b"[" * n).decode(), refused(sandboxes._read_cursor), SIZE * 8,
-    ),
+    "cursor": (lambda n: cursor(["created_at", True, 1.0, "a" * n]), refused(read_cursor), SIZE * 8),
+    "cursor, depth": (lambda n: base64.urlsafe_b64encode(b"[" * n).decode(), refused(read_cursor), SIZE * 8),
     "cursor, digits": (
-        lambda n: base64.urlsafe_b64encode(b"[" + b"9" * n + b"]").decode(), refused(sandboxes._read_cursor), SIZE * 8,
-    ),
-    "cursor of E2B": (lambda n: cursor([1.0, "a" * n]), refused(listing._read_cursor), SIZE * 8),
-    "cursor of Daytona": (
-        lambda n: search.SearchFilter("alice", cursor=cursor(["createdAt", True, 1.0, "a" * n])),
-        refused(search._read_cursor), SIZE * 8,
+        lambda n: base64.urlsafe_b64encode(b"[" + b"9" * n + b"]").decode(), refused(read_cursor), SIZE * 8,
     ),
     "events, one line": (lambda n: b"data: " + b"a" * n + b"\n\n", decode_events, SIZE * 8),
 }  # fmt: skip

@@ -16,7 +16,7 @@ SMALL = 64 << 10
 """Smaller bodies are not counted: the number of connections bounds them."""
 STREAM = 512 << 10
 """Bytes counted for a stream: the chunk being sent and what is buffered behind it."""
-_RETRY_SECONDS = 1.0
+_RETRY_AFTER_S = 1.0
 
 
 class ByteBudget:
@@ -37,13 +37,13 @@ class ByteBudget:
                 f"Requests and answers of one user may hold {self.per_user} bytes of this server's memory at once; "
                 f"{mine} are held, and {size} more are needed. Read the answers that are under way, or stream.",
                 details={"limit": self.per_user, "held": mine, "wanted": size},
-                retry_after=_RETRY_SECONDS,
+                retry_after=_RETRY_AFTER_S,
             )
         if self.in_all and self.used + size > self.in_all:
             raise Overloaded(
                 "This server holds as many bytes of requests and answers as it may. Try again in a moment.",
                 details={"limit": self.in_all, "wanted": size},
-                retry_after=_RETRY_SECONDS,
+                retry_after=_RETRY_AFTER_S,
             )
 
     def of(self, user_id: str) -> Hold:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from paddock.clock import Clock
 from paddock.errors import Unauthorized, Unavailable
-from paddock.store import installation, tickets
+from paddock.store import accounts
 from paddock.store.database import Store
 
 TICKET_SECONDS = 60.0
@@ -41,7 +41,7 @@ class Tokens:
 
     async def open(self) -> None:
         async with self._store.write() as connection:
-            secret = await installation.once(connection, "secret", secrets.token_hex(_SECRET_BYTES))
+            secret = await accounts.installation_value(connection, "secret", secrets.token_hex(_SECRET_BYTES))
         self._secret = bytes.fromhex(secret)
 
     # Valid for the sandbox's whole life
@@ -110,8 +110,8 @@ class Tokens:
         """Create a ticket; returns it with its expiry time. Only its digest is stored."""
         ticket, now = _TICKET_PREFIX + secrets.token_urlsafe(24), self._clock.now()
         async with self._store.write() as connection:
-            await tickets.forget(connection, now)
-            await tickets.add(
+            await accounts.forget_tickets(connection, now)
+            await accounts.add_ticket(
                 connection,
                 digest=_digest(ticket),
                 sandbox_id=sandbox_id,
@@ -126,7 +126,7 @@ class Tokens:
         if not ticket.startswith(_TICKET_PREFIX) or len(ticket) > 100:
             raise Unauthorized("This is not a ticket.")
         async with self._store.write() as connection:
-            found = await tickets.take(connection, _digest(ticket))
+            found = await accounts.take_ticket(connection, _digest(ticket))
         if found is None or found["expires_at"] <= self._clock.now():
             raise Unauthorized("This ticket was used already, or is older than a minute. Ask for a new one.")
         return RedeemedTicket(found["sandbox_id"], found["user_id"], found["port"])

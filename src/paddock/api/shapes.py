@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from paddock import models
@@ -16,6 +16,9 @@ from paddock.machine.base import FileInfo, MachineStats, OutputChunk, ProcessInf
 from paddock.runtime.output import OutputSlice
 from paddock.server.context import ServerContext
 from paddock.store import records
+
+_SAME = [each.name for each in fields(records.SandboxRow) if each.name in models.SandboxInfo.model_fields]
+"""What a sandbox's row and the answer about it call by the same name."""
 
 
 def describe(seen: SandboxView, context: ServerContext) -> models.SandboxInfo:
@@ -50,26 +53,13 @@ def sandbox_page(page: records.Page, context: ServerContext) -> models.SandboxPa
 
 def _sandbox(sandbox: records.SandboxRow, expires: records.Deadline | None, context: ServerContext) -> dict[str, Any]:
     return {
-        "sandbox_id": sandbox.sandbox_id,
-        "key": sandbox.key,
-        "user_id": sandbox.user_id,
-        "owner_id": sandbox.owner_id,
+        **{name: getattr(sandbox, name) for name in _SAME},
         "status": sandbox.state,
-        "reason": sandbox.reason,
-        "provider": sandbox.provider,
-        "template_id": sandbox.template_id,
-        "timeout": sandbox.timeout,
-        "on_timeout": sandbox.on_timeout,
-        "timeout_from": sandbox.timeout_from,
-        "max_lifetime": sandbox.max_lifetime,
         "resources": models.ResourceInfo(
             cpu=sandbox.cpu, memory_mb=sandbox.memory_mb, disk_mb=sandbox.disk_mb, pids=sandbox.pids
         ),
         "egress": models.Egress(sandbox.egress["mode"]),
-        "isolation": sandbox.isolation,
         "mounts": [models.MountInfo(**mount) for mount in sandbox.mounts],
-        "public_ports": sandbox.public_ports,
-        "auto_resume": sandbox.auto_resume,
         "metadata": dict(sandbox.metadata),
         "created_at": iso(sandbox.created_at),
         "started_at": _maybe_iso(sandbox.started_at),

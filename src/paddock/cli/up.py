@@ -107,7 +107,7 @@ def _private_home(home: Path) -> None:
 
 
 def _cannot_write(settings: Settings, error: OSError | StoreUnavailable) -> str:
-    from paddock.store.driver_errors import StoreDamaged
+    from paddock.store.database import StoreDamaged
 
     if isinstance(error, StoreUnavailable):
         cause = getattr(error.__cause__, "orig", None) or error.message

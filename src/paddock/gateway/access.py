@@ -115,12 +115,9 @@ class Access:
         """When the link or ticket expires; None where it is not valid."""
         port, form = request.destination.port, request.destination.form
         if link := request.parameter(LINK_PARAMETER):
-            ended = link_digest(link) in (sandbox.daytona or {}).get("ended_links", ())
-            return (
-                None
-                if ended
-                else self._tokens.check_link(sandbox.key, port, link, by_path=form is not AddressForm.HOST)
-            )
+            if link_digest(link) in sandbox.revoked_links:
+                return None
+            return self._tokens.check_link(sandbox.key, port, link, by_path=form is not AddressForm.HOST)
         if form is not AddressForm.HOST:
             return None
         try:

@@ -7,10 +7,18 @@ import contextlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+from paddock.clock import Clock, Pace
+from paddock.errors import StoreUnavailable
+from paddock.lifecycle.nodes import Nodes
 from paddock.models import State
+from paddock.store import sandboxes
+from paddock.store.database import Store
 from paddock.store.records import SandboxRow
 
 _MAX_CHANGES = 1000
+_POLL_INTERVAL_S = 1.0
+_CHANGED_WITHIN_S = 180.0
+"""Row times come from the clock of the server that wrote them; servers' clocks are assumed to agree within a minute."""
 
 
 class RowChanges:
@@ -18,7 +26,7 @@ class RowChanges:
 
     def __init__(self) -> None:
         self._rows: deque[SandboxRow] = deque(maxlen=_MAX_CHANGES)
-        self._news = asyncio.Event()
+        self._added = asyncio.Event()
         self._known: dict[str, tuple[int, State]] | None = None
         """Version and state of recently changed rows that this process has seen. None until the first comparison."""
 
@@ -26,7 +34,7 @@ class RowChanges:
         if self._known is not None:
             self._known[sandbox.sandbox_id] = (sandbox.version, sandbox.state)
         self._rows.append(sandbox)
-        self._news.set()
+        self._added.set()
 
     def compare(self, rows: Sequence[SandboxRow]) -> None:
         """Queue the rows that are new or have changed state since the last call. ``rows`` are all that changed recently
@@ -45,8 +53,8 @@ class RowChanges:
 
     async def next(self) -> SandboxRow:
         while not self._rows:
-            self._news.clear()
-            await self._news.wait()
+            self._added.clear()
+            await self._added.wait()
         return self._rows.popleft()
 
 
@@ -64,7 +72,7 @@ class Bus:
     @contextlib.contextmanager
     def follow(self, owner_id: str) -> Iterator[RowChanges]:
         """Yields the state changes of this owner's sandboxes: those made by this process, and those that
-        :class:`~paddock.lifecycle.peer_changes.PeerChanges` finds."""
+        :class:`PeerChanges` finds."""
         changes = RowChanges()
         self._following.setdefault(owner_id, set()).add(changes)
         try:
@@ -102,3 +110,29 @@ class Bus:
             self._waiting[sandbox_id].discard(event)
             if not self._waiting[sandbox_id]:
                 del self._waiting[sandbox_id]
+
+
+class PeerChanges:
+    """State changes made by other servers on the same database, for followers of an owner's sandboxes on this server.
+    Only the rows show such changes, so they are polled while there are followers and other servers are alive."""
+
+    def __init__(self, clock: Clock, store: Store, bus: Bus, nodes: Nodes) -> None:
+        self._clock = clock
+        self._store = store
+        self._bus = bus
+        self._nodes = nodes
+
+    async def run(self, pace: Pace) -> None:
+        while await pace.rest(_POLL_INTERVAL_S):
+            with contextlib.suppress(StoreUnavailable):  # the next poll finds the same changes
+                await self.look()
+
+    async def look(self) -> None:
+        """Notify followers of what has changed since the last poll. New followers get changes from now on."""
+        owners = self._bus.followed
+        if not owners or self._nodes.alone:
+            return
+        async with self._store.read() as connection:
+            found = await sandboxes.changed_since(connection, owners, self._clock.now() - _CHANGED_WITHIN_S)
+        for owner_id in owners:
+            self._bus.compare(owner_id, [row for row in found if row.owner_id == owner_id])

@@ -12,8 +12,8 @@ from paddock.egress.records import EgressReport
 from paddock.errors import SandboxNotFound
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.controller import Controller
-from paddock.lifecycle.engine import Engine
-from paddock.lifecycle.planning import changed_egress
+from paddock.lifecycle.creation import changed_egress
+from paddock.lifecycle.provider_calls import ProviderCalls
 from paddock.lifecycle.states import SETTLED_ALIVE
 from paddock.lifecycle.transitions import Transitions, cannot
 from paddock.models import EgressRules, Isolation
@@ -38,7 +38,7 @@ class Confinement:
         store: Store,
         controller: Controller,
         transitions: Transitions,
-        engine: Engine,
+        calls: ProviderCalls,
         bus: Bus,
     ) -> None:
         self._settings = settings
@@ -46,17 +46,17 @@ class Confinement:
         self._store = store
         self._controller = controller
         self._transitions = transitions
-        self._engine = engine
+        self._calls = calls
         self._bus = bus
 
     async def isolation(self, who: Principal, sandbox_id: str) -> SandboxIsolation:
         sandbox, provider = await self._settled_alive(who, sandbox_id)
-        report = await self._engine.call(provider.isolation(sandbox_id), "isolation")
+        report = await self._calls.run(provider.isolation(sandbox_id), "isolation")
         return SandboxIsolation(report, sandbox.isolation)
 
     async def egress(self, who: Principal, sandbox_id: str) -> EgressReport:
         sandbox, provider = await self._settled_alive(who, sandbox_id)
-        report = await self._engine.call(provider.egress(sandbox_id), "egress")
+        report = await self._calls.run(provider.egress(sandbox_id), "egress")
         if report.policy.to_json() != sandbox.egress:
             # A crash interrupted a change: the rules that the provider enforces are authoritative.
             async with self._store.write() as connection:
@@ -72,7 +72,7 @@ class Confinement:
         """
         _, provider = await self._settled_alive(who, sandbox_id)
         await self._transitions.in_turn(sandbox_id, lambda sandbox: self._change(who, sandbox, rules, network))
-        return await self._engine.call(provider.egress(sandbox_id), "egress")
+        return await self._calls.run(provider.egress(sandbox_id), "egress")
 
     async def _change(
         self, who: Principal, sandbox: SandboxRow, rules: EgressRules, network: Mapping[str, Any] | None
@@ -81,10 +81,10 @@ class Confinement:
         rules are based on what the provider enforces, since a row may be older after an adoption or a crash."""
         if sandbox.state not in SETTLED_ALIVE:
             raise cannot(sandbox, "be asked about its confinement")
-        provider = self._engine.provider_of(sandbox)
-        before = (await self._engine.call(provider.egress(sandbox.sandbox_id), "egress")).policy
+        provider = self._calls.of(sandbox)
+        before = (await self._calls.run(provider.egress(sandbox.sandbox_id), "egress")).policy
         policy = changed_egress(who, before, rules, self._settings)
-        await self._engine.call(provider.set_egress(sandbox.sandbox_id, policy), "set egress")
+        await self._calls.run(provider.set_egress(sandbox.sandbox_id, policy), "set egress")
         kept = policy.to_json()
         lists = {name: entries for name, entries in kept.items() if name != "mode"}
         async with self._store.write() as connection:
@@ -98,4 +98,4 @@ class Confinement:
         sandbox = (await self._controller.get(who, sandbox_id)).sandbox
         if sandbox.state not in SETTLED_ALIVE:
             raise cannot(sandbox, "be asked about its confinement")
-        return sandbox, self._engine.provider_of(sandbox)
+        return sandbox, self._calls.of(sandbox)

@@ -5,38 +5,32 @@ It checks ownership and what the request may do; how a sandbox gets from one sta
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from paddock.accounts.accounts import Accounts, Principal
+from paddock.accounts.accounts import Principal
 from paddock.clock import Clock
-from paddock.errors import Asleep, Conflict, ProviderRefused, SandboxNotFound, StoreUnavailable
+from paddock.errors import Asleep, Conflict, SandboxNotFound
 from paddock.ids import is_sandbox_id, is_sandbox_key
-from paddock.lifecycle.activity import Activity
-from paddock.lifecycle.bus import Bus
-from paddock.lifecycle.capacity import Capacities
+from paddock.lifecycle.activity import Activity, RowCache
+from paddock.lifecycle.creation import NATIVE, CreateVariant, SandboxCreator, check_timeout
 from paddock.lifecycle.deadlines import due
-from paddock.lifecycle.disk_monitor import DiskMonitor
 from paddock.lifecycle.engine import Engine
-from paddock.lifecycle.idempotency import Idempotency, fingerprint
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.nodes import Nodes
-from paddock.lifecycle.planning import NATIVE, CreateTraits, check_timeout, plan, renamed
-from paddock.lifecycle.row_cache import RowCache
-from paddock.lifecycle.sandbox_names import check_name
+from paddock.lifecycle.provider_calls import ProviderCalls
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME
-from paddock.lifecycle.templates import TemplateCatalog
 from paddock.lifecycle.transitions import Transitions, cannot
 from paddock.machine.base import Machine
 from paddock.models import CreateSandbox, State, TimeoutAction, TimeoutFrom
 from paddock.settings import Settings
-from paddock.store import deadlines, mcp_servers, sandboxes
+from paddock.store import deadlines, listing, sandboxes
 from paddock.store.database import Store
+from paddock.store.listing import ListingFilter
 from paddock.store.records import Deadline, DeadlineKind, Page, SandboxRow
 
 _ATTACH_TRIES = 5
@@ -82,44 +76,34 @@ class Controller:
         clock: Clock,
         store: Store,
         *,
-        accounts: Accounts,
+        creator: SandboxCreator,
         engine: Engine,
+        calls: ProviderCalls,
         transitions: Transitions,
         journal: Journal,
         activity: Activity,
-        idempotency: Idempotency,
         row_cache: RowCache,
-        disk_monitor: DiskMonitor,
-        bus: Bus,
         nodes: Nodes,
-        providers: Collection[str],
-        default_provider: str,
-        server_id: str,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._store = store
-        self._accounts = accounts
+        self._creator = creator
         self._engine = engine
+        self._calls = calls
         self._transitions = transitions
         self._journal = journal
         self._activity = activity
-        self._idempotency = idempotency
         self._row_cache = row_cache
-        self._disk_monitor = disk_monitor
-        self._bus = bus
         self._nodes = nodes
-        self._default_provider = default_provider
-        self._server_id = server_id
-        self._templates = TemplateCatalog(clock, engine, providers, default_provider)
-        self.has_template = self._templates.has
+        self.templates, self.templates_by_provider = creator.templates.all, creator.templates.by_provider
+        self.has_template = creator.templates.has
         """Also for templates that no provider lists: a vendor account may have more than are known here."""
-        self._capacities = Capacities(settings, clock, engine)
 
     # Reading
 
     async def get(self, who: Principal, sandbox_id: str) -> SandboxView:
-        async with self._store.read(inline=True) as connection:
+        async with self._store.read() as connection:
             sandbox = await self._find(connection, who, sandbox_id)
             return await self._seen_in(connection, sandbox)
 
@@ -134,25 +118,25 @@ class Controller:
         here: bool = False,
     ) -> Page:
         """``here``: only sandboxes that this server can act on."""
+        wanted = ListingFilter(
+            owner_id=None if who.is_admin else who.user_id,
+            user_id=user_id,
+            states=states or None,
+            node_ids=self._nodes.ids if here else None,
+        )
+        return await self.page(wanted, cursor=cursor, limit=limit)
+
+    async def page(self, wanted: ListingFilter, *, cursor: str | None, limit: int) -> Page:
+        """For callers that limit the filter to what the user may see."""
         async with self._store.read() as connection:
-            found, next_cursor = await sandboxes.page(
-                connection,
-                owner_id=None if who.is_admin else who.user_id,
-                user_id=user_id,
-                states=states,
-                cursor=cursor,
-                limit=limit,
-                node_ids=self._nodes.ids if here else None,
-            )
+            found, next_cursor = await listing.page(connection, wanted, cursor=cursor, limit=limit)
             expires = await deadlines.next_of(connection, [sandbox.sandbox_id for sandbox in found])
         return Page(found, expires, next_cursor)
 
-    async def templates(self) -> Sequence[str]:
-        """Templates of all providers; the first is the default."""
-        return await self._templates.all()
-
-    async def templates_by_provider(self) -> Mapping[str, Sequence[str]]:
-        return await self._templates.by_provider()
+    async def count(self, wanted: ListingFilter) -> int:
+        """Over all pages."""
+        async with self._store.read() as connection:
+            return await listing.count(connection, wanted)
 
     # Changing
 
@@ -161,23 +145,10 @@ class Controller:
         who: Principal,
         request: CreateSandbox,
         idempotency_key: str | None = None,
-        traits: CreateTraits = NATIVE,
+        variant: CreateVariant = NATIVE,
     ) -> SandboxView:
-        plain = self._planned(who, request)
-        self._disk_monitor.admit()
-        provider, template_id = await self._templates.choose(request.provider, request.template_id)
-        plain = replace(plain, provider=provider, template_id=template_id, node_id=self._nodes.of(provider))
-        plain = await self._capacities.fit(plain, request.resources)
-        used_as = "" if idempotency_key is None else traits.fingerprint or fingerprint("create", request)
-        servers = {name: server.stored() for name, server in request.mcp_servers.items()}
-        while True:
-            try:
-                dressed = traits.dress(plain)
-                created, new = await self._create(who, dressed, servers, used_as, idempotency_key, request.git_url)
-                return self._seen_new(created) if new else await self._seen(created)
-            # the id is taken: a chance of one in four thousand million for a user's first sandbox
-            except IntegrityError:
-                plain = renamed(plain)
+        created, new = await self._creator.create(who, request, idempotency_key, variant)
+        return self._seen_new(created) if new else await self._seen(created)
 
     async def connect(self, who: Principal, sandbox_id: str, timeout: int | None = None) -> SandboxView:
         """Resume the sandbox if it is paused, and restart its timeout."""
@@ -231,6 +202,16 @@ class Controller:
             raise SandboxNotFound.by_id(key)
         return sandbox
 
+    async def by_name(self, who: Principal, name: str) -> SandboxRow | None:
+        """The caller's own sandbox with this name that is not deleted."""
+        async with self._store.read() as connection:
+            return await sandboxes.get_by_name(connection, who.user_id, name)
+
+    async def keys(self) -> Sequence[str]:
+        """DNS-safe keys of all sandboxes that are not deleted, for callers that are authorized otherwise."""
+        async with self._store.read() as connection:
+            return await sandboxes.keys(connection)
+
     @asynccontextmanager
     async def use_key(self, key: str, *, wake: bool) -> AsyncIterator[ActiveSandbox]:
         """Like ``use``, for callers that are authorized already. Raises SandboxNotFound for a sandbox that is deleted
@@ -249,7 +230,7 @@ class Controller:
                 f"Sandbox {sandbox_id!r} is {sandbox.state.value}; only a running one can be looked into.",
                 details={"sandbox_id": sandbox_id, "status": sandbox.state.value},
             )
-        return await self._engine.call(self._engine.provider_of(sandbox).attach(sandbox_id), "attach")
+        return await self._calls.attach(sandbox)
 
     async def expire_deadline(self, deadline: Deadline) -> bool:
         """Execute a due deadline, unless the sandbox is in use. False if the deadline was void."""
@@ -262,52 +243,6 @@ class Controller:
         return await self._transitions.expire_deadline(deadline)
 
     # Internal
-
-    def _planned(self, who: Principal, request: CreateSandbox) -> SandboxRow:
-        self._templates.check(request.provider)
-        provider = request.provider or self._default_provider
-        now = self._clock.now()
-        return plan(who, request, self._settings, provider=provider, server_id=self._server_id, now=now)
-
-    async def _create(
-        self,
-        who: Principal,
-        sandbox: SandboxRow,
-        servers: Mapping[str, Any],
-        used_as: str,
-        key: str | None,
-        git_url: str | None,
-    ) -> tuple[SandboxRow, bool]:
-        """Create the sandbox, or return the one that an earlier request with this idempotency key created. The flag
-        tells whether it is new."""
-        holder = sandbox.sandbox_id
-
-        async def write() -> bool:
-            nonlocal holder
-            async with self._store.write(inline=True) as connection:
-                if key is not None:
-                    claim = await self._idempotency.claim_in(connection, who, key, used_as, sandbox.sandbox_id, None)
-                    holder = claim.sandbox_id
-                if holder == sandbox.sandbox_id:
-                    await self._accounts.check_quota(connection, sandbox)
-                    await check_name(connection, sandbox)
-                    await self._engine.add(connection, sandbox, git_url)
-                    await mcp_servers.add(connection, sandbox.sandbox_id, servers)
-            self._bus.publish(holder)
-            return holder == sandbox.sandbox_id
-
-        try:
-            created = await self._transitions.create(sandbox, write, once=key is None)
-        except StoreUnavailable:
-            if key is None:  # with a key the caller may retry and get the sandbox then
-                self._engine.give_up(sandbox.sandbox_id)
-            raise
-        if created is not None:
-            return created, True
-        first = await self._transitions.settled(holder)
-        if first.state is State.DELETED and first.started_at is None:
-            raise ProviderRefused(first.reason or "The create that used this Idempotency-Key failed.")
-        return first, False
 
     async def _visible(self, who: Principal, sandbox_id: str) -> SandboxRow:
         return _may_see(who, sandbox_id, await self._row_cache.get(sandbox_id) if is_sandbox_id(sandbox_id) else None)
@@ -355,11 +290,10 @@ class Controller:
         """The machine. If the provider disagrees with the row (the host was restarted, or the sandbox was paused
         meanwhile), the row is corrected and the attach retried."""
         for left in reversed(range(_ATTACH_TRIES)):
-            provider = self._engine.provider_of(sandbox)
-            if (machine := provider.attached_machine(sandbox.sandbox_id)) is not None:
+            if (machine := self._calls.of(sandbox).attached_machine(sandbox.sandbox_id)) is not None:
                 return machine
             try:
-                return await self._engine.call(provider.attach(sandbox.sandbox_id), "attach")
+                return await self._calls.attach(sandbox)
             except (SandboxNotFound, Conflict):
                 if not left:
                     raise
@@ -373,7 +307,7 @@ class Controller:
     async def _retime(
         self, who: Principal, sandbox_id: str, timeout: int | None, action: TimeoutAction | None
     ) -> SandboxView:
-        async with self._store.write(inline=True) as connection:
+        async with self._store.write() as connection:
             sandbox = await sandboxes.get(connection, sandbox_id, lock=True)
             now = self._clock.now()  # read inside the write transaction: the clock may have been set before it
             if sandbox is None or sandbox.state in {State.DELETING, State.DELETED}:
@@ -398,7 +332,7 @@ class Controller:
         return SandboxView(sandbox, min(written, key=lambda deadline: deadline.due_at, default=None), new=True)
 
     async def _seen(self, sandbox: SandboxRow) -> SandboxView:
-        async with self._store.read(inline=True) as connection:
+        async with self._store.read() as connection:
             return await self._seen_in(connection, sandbox)
 
     async def _seen_in(self, connection: AsyncConnection, sandbox: SandboxRow) -> SandboxView:

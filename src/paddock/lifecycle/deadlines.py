@@ -1,4 +1,4 @@
-"""When a sandbox's deadlines expire, and when to warn of them."""
+"""When a sandbox's deadlines expire, when to warn of them, and how long a failed action waits for its next attempt."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from paddock.store.records import Deadline, DeadlineKind, SandboxRow
 _MIN_TIMEOUT_AFTER_RESUME_S = 300
 """Minimum seconds that a sandbox with a fixed end has after a resume, so that the caller has time to set another end.
 """
+
+
+_MAX_EXPONENT = 30
+"""With larger exponents every sensible limit is reached already, and a float would overflow at 1024."""
 
 
 def deadlines_of(settings: Settings, sandbox: SandboxRow, now: float, *, woken: bool = False) -> list[Deadline]:
@@ -42,3 +46,9 @@ def due(now: float, timeout: float) -> tuple[float, float | None]:
     """
     ahead = min(60.0, timeout / 10)
     return now + timeout, (now + timeout - ahead) if ahead >= 1 else None
+
+
+def backoff_seconds(attempts: int, longest: float) -> float:
+    """Exponential backoff: 0 before the first failure, then 2, 4, 8 … up to ``longest``. Safe for any number of
+    attempts read from a row."""
+    return min(longest, 2.0 ** min(attempts, _MAX_EXPONENT)) if attempts > 0 else 0.0

@@ -12,7 +12,7 @@ import structlog
 from paddock.clock import Pace
 from paddock.disk_space import shortage
 from paddock.errors import HostDiskFull, PaddockError
-from paddock.lifecycle.timeouts import with_timeout
+from paddock.lifecycle.provider_calls import with_timeout
 from paddock.providers.base import Provider
 from paddock.settings import Settings
 from paddock.store.database import Store

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -30,16 +29,14 @@ from paddock.errors import (
     TooManyRequests,
     Unsupported,
 )
-from paddock.lifecycle import git_clone, state_reasons, states
+from paddock.lifecycle import states
 from paddock.lifecycle.bus import Bus
 from paddock.lifecycle.deadlines import deadlines_of
 from paddock.lifecycle.nodes import Nodes
 from paddock.lifecycle.pool import Pool
-from paddock.lifecycle.sandbox_spec import spec_of
-from paddock.lifecycle.states import CREATE, DELETE, OPERATIONS, PAUSE, RESUME, Operation
-from paddock.lifecycle.timeouts import with_timeout
+from paddock.lifecycle.provider_calls import ProviderCalls, spec_of
+from paddock.lifecycle.states import CREATE, DELETE, OPERATIONS, PAUSE, Operation
 from paddock.models import State
-from paddock.providers.base import MachineInfo, Provider, SandboxSpec
 from paddock.redaction import has_credentials, without_credentials
 from paddock.settings import Settings
 from paddock.store import deadlines, events, idempotency, mcp_servers, sandboxes, services, usage
@@ -47,8 +44,6 @@ from paddock.store.database import OUTCOME_PATIENCE_S, Store
 from paddock.store.records import Deadline, EventRow, SandboxRow
 
 log = structlog.get_logger(__name__)
-
-T = TypeVar("T")
 
 Guard = Callable[[AsyncConnection, SandboxRow], Awaitable[None]]
 """Checks the row inside the transaction that is about to change it, and raises if it must not change."""
@@ -67,7 +62,7 @@ class Engine:
         settings: Settings,
         clock: Clock,
         store: Store,
-        providers: Mapping[str, Provider],
+        calls: ProviderCalls,
         pool: Pool,
         bus: Bus,
         nodes: Nodes,
@@ -76,7 +71,7 @@ class Engine:
         self._settings = settings
         self._clock = clock
         self._store = store
-        self._providers = providers
+        self._calls = calls
         self._pool = pool
         self._bus = bus
         self._nodes = nodes
@@ -97,42 +92,36 @@ class Engine:
     ) -> SandboxRow | None:
         """Write the intent, and ``values`` beside it. None if the row, or the deadline that asks for it, has changed
         since it was read."""
-        begin = partial(self._begin, sandbox, operation, cause, deadline, guard, values)
-        return await (self._store.write_freeing(begin) if operation in (PAUSE, DELETE) else begin())
-
-    async def _begin(
-        self,
-        sandbox: SandboxRow,
-        operation: Operation,
-        cause: str,
-        deadline: Deadline | None,
-        guard: Guard | None,
-        values: Mapping[str, Any],
-    ) -> SandboxRow | None:
         data: dict[str, Any] = {"cause": cause}
-        async with self._store.write(inline=True) as connection:
-            current = await sandboxes.get(connection, sandbox.sandbox_id, lock=True)
-            if current is None or current.version != sandbox.version:
-                return None
-            if deadline is not None:
-                if not await deadlines.consume(connection, deadline, self._clock.now()):
+
+        async def write() -> SandboxRow | None:
+            async with self._store.write() as connection:
+                current = await sandboxes.get(connection, sandbox.sandbox_id, lock=True)
+                if current is None or current.version != sandbox.version:
                     return None
-                data |= {"deadline": deadline.kind.value, "generation": deadline.generation}
-            if guard is not None:
-                await guard(connection, current)
-            if states.unfinished(current.state):
-                data["overrides"] = current.state.value
-            # No server here works on a transition that another node has to carry out.
-            lease = self._server_id if self._nodes.here(current) else None
-            begun = await self._enter(
-                connection, current, operation.via, data, lease_owner=lease, reason=state_reasons.why(cause), **values
-            )
-        self._bus.changed(begun)
+                if deadline is not None:
+                    if not await deadlines.consume(connection, deadline, self._clock.now()):
+                        return None
+                    data.update({"deadline": deadline.kind.value, "generation": deadline.generation})
+                if guard is not None:
+                    await guard(connection, current)
+                if states.unfinished(current.state):
+                    data["overrides"] = current.state.value
+                # No server here works on a transition that another node has to carry out.
+                lease = self._server_id if self._nodes.here(current) else None
+                reason = states.reason_of(cause)
+                return await self._enter(
+                    connection, current, operation.via, data, lease_owner=lease, reason=reason, **values
+                )
+
+        begun = await (self._store.write_freeing(write) if operation in (PAUSE, DELETE) else write())
+        if begun is not None:
+            self._bus.changed(begun)
         return begun
 
     async def take_over(self, sandbox: SandboxRow) -> SandboxRow | None:
         """Take the lease of a transition that no server works on. None if another server was faster."""
-        async with self._store.write(inline=True) as connection:
+        async with self._store.write() as connection:
             if await sandboxes.change(connection, sandbox, lease_owner=self._server_id) is None:
                 return None
         return replace(sandbox, lease_owner=self._server_id, version=sandbox.version + 1)
@@ -197,7 +186,7 @@ class Engine:
         self, sandbox: SandboxRow, state: State, reason: str, event: str | None = None
     ) -> SandboxRow | None:
         """Set the row to the state that the provider reports. None if the row has changed since it was read."""
-        async with self._store.write(inline=True) as connection:
+        async with self._store.write() as connection:
             current = await sandboxes.get(connection, sandbox.sandbox_id, lock=True)
             if current is None or current.version != sandbox.version:
                 return None
@@ -264,7 +253,7 @@ class Engine:
             raise TransitionLost(sandbox.sandbox_id)
         if state is State.DELETED:
             await mcp_servers.clear(connection, sandbox.sandbox_id)  # they may hold secrets
-            await services.forget(connection, [sandbox.sandbox_id])
+            await services.clear(connection, sandbox.sandbox_id)
         if sandbox.running_since is not None:
             await usage.add_running(connection, sandbox, sandbox.running_since, now)
         entered = replace(sandbox, version=sandbox.version + 1, event_seq=seq, **values)
@@ -279,10 +268,10 @@ class Engine:
     ) -> SandboxRow:
         """Write the outcome. If another server took this transition over meanwhile, returns its row instead."""
         if reason is None and state in {State.PAUSED, State.DELETED}:
-            reason = state_reasons.begun(sandbox)
+            reason = states.begun_because(sandbox)
 
         async def finish() -> SandboxRow:
-            async with self._store.write(inline=True) as connection:
+            async with self._store.write() as connection:
                 return await self._enter(connection, sandbox, state, {}, lease_owner=None, reason=reason, **values)
 
         try:
@@ -315,7 +304,7 @@ class Engine:
         """Delete the machine without changing the row, because another server has deleted it meanwhile or it cannot be
         written."""
         try:
-            await self.call(self.provider_of(sandbox).delete(sandbox.sandbox_id), "delete")
+            await self._calls.carry_out(DELETE, sandbox)
         except PaddockError as problem:
             log.warning(
                 "a deleted sandbox is left to the next sweep", sandbox_id=sandbox.sandbox_id, problem=str(problem)
@@ -331,7 +320,7 @@ class Engine:
         """Write the intent to delete. None if another intent was written meanwhile."""
         reason = reason[:_MAX_REASON]
         try:
-            async with self._store.write(inline=True) as connection:
+            async with self._store.write() as connection:
                 undoing = await self._enter(
                     connection, sandbox, State.DELETING, {"reason": reason}, lease_owner=lease_owner, reason=reason
                 )
@@ -355,61 +344,35 @@ class Engine:
     async def _release(self, sandbox: SandboxRow, error: BaseException, *, once: bool = False) -> None:
         """The outcome is unknown. Keep the intent for the reconciler, which retries with growing delays."""
         attempts = min(max(0, sandbox.attempts) + 1, _MAX_ATTEMPTS)
+        reason = f"{states.begun_because(sandbox) or ''} {states.unfinished_text(sandbox)}{error}".strip()[:_MAX_REASON]
         if once:
             await self._begin_undoing(sandbox, f"create failed: {error}", lease_owner=None)  # the reconciler continues
             return
         if sandbox.state is State.CREATING and attempts >= _CREATE_ATTEMPTS:
             await self._undo_create(sandbox, f"create failed {attempts} times: {error}")
             return
-        async with self._store.write(inline=True) as connection:
+        async with self._store.write() as connection:
             await sandboxes.change(
                 connection,
                 sandbox,
                 lease_owner=None,
                 attempts=attempts,
-                reason=f"{state_reasons.begun(sandbox) or ''} {state_reasons.unfinished(sandbox)}{error}".strip()[
-                    :_MAX_REASON
-                ],
+                reason=reason,
                 state_changed_at=self._clock.now(),
             )
         self._bus.publish(sandbox.sandbox_id)
 
     async def _act(self, operation: Operation, sandbox: SandboxRow) -> str | None:
-        provider = self.provider_of(sandbox)
-        if operation is CREATE:
-            found = await self._make(provider, spec_of(sandbox))
-            if sandbox.git_url:
-                machine = await self.call(provider.attach(sandbox.sandbox_id), "attach")
-                url = self._clone_urls.get(sandbox.sandbox_id, sandbox.git_url)
-                await self.call(git_clone.clone(machine, url), "git clone", git_clone.SECONDS)
-            return found.reference
-        if operation is PAUSE:
-            await self.call(provider.pause(sandbox.sandbox_id, keep_memory=sandbox.memory_kept), operation.name)
+        """Carry the operation out at the provider. Returns the reference of a machine that was made."""
+        if operation is not CREATE:
+            await self._calls.carry_out(operation, sandbox)
             return None
-        calls = {RESUME: provider.resume, DELETE: provider.delete}
-        await self.call(calls[operation](sandbox.sandbox_id), operation.name)
-        return None
-
-    async def _make(self, provider: Provider, spec: SandboxSpec) -> MachineInfo:
+        provider, spec = self._calls.of(sandbox), spec_of(sandbox)
         with self._pool.serving(provider, spec):
-            return await self.call(provider.create(spec), "create")
-
-    def provider_of(self, sandbox: SandboxRow) -> Provider:
-        """Raises if the sandbox lives on another node, so that a sandbox that is absent here is not taken for
-        deleted."""
-        self._nodes.require(sandbox)
-        return self.provider(sandbox.provider)
-
-    def provider(self, name: str) -> Provider:
-        try:
-            return self._providers[name]
-        except KeyError:
-            raise ProviderUnavailable(
-                f"This sandbox lives at the provider {name!r}, which this server is not configured for."
-            ) from None
-
-    async def call(self, awaitable: Awaitable[T], step: str, seconds: float | None = None) -> T:
-        return await with_timeout(seconds or self._settings.provider_timeout, awaitable, step)
+            made = await self._calls.run(provider.create(spec), "create")
+        if sandbox.git_url:
+            await self._calls.clone(sandbox, self._clone_urls.get(sandbox.sandbox_id, sandbox.git_url))
+        return made.reference
 
 
 def _unwritten(operation: Operation, error: StoreUnavailable) -> StoreUnavailable:
@@ -422,8 +385,9 @@ def _unwritten(operation: Operation, error: StoreUnavailable) -> StoreUnavailabl
 
 
 def _without_variables(sandbox: SandboxRow) -> dict[str, Any]:
-    """Clears environment variables; those that Daytona clients set later are in the ``daytona`` column."""
-    return {"env": {}} | ({} if sandbox.daytona is None else {"daytona": {**sandbox.daytona, "env": {}}})
+    """Clears environment variables, also those that a facade stores among its settings."""
+    settings = sandbox.facade_settings
+    return {"env": {}} | ({} if settings is None else {"facade_settings": {**settings, "env": {}}})
 
 
 class TransitionLost(Conflict):

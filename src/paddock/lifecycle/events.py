@@ -21,7 +21,7 @@ from paddock.store.records import EventRow
 log = structlog.get_logger(__name__)
 
 _BATCH = 500
-_LOOK_SECONDS = 1.0
+_POLL_INTERVAL_S = 1.0
 """How often to poll for events that other servers wrote; those of this server are signalled at once."""
 
 
@@ -68,11 +68,11 @@ class Events:
     async def stream(self, who: Principal, sandbox_id: str, after: int) -> AsyncIterator[EventRow | None]:
         """Every event after this number as it is written; None while there is nothing new. Ends when the sandbox is
         deleted."""
-        with self._bus.listen(sandbox_id) as news:
+        with self._bus.listen(sandbox_id) as changed:
             await self._controller.get(who, sandbox_id)
             await self._journal.settled(sandbox_id)
             while True:
-                news.clear()
+                changed.clear()
                 async with self._store.read() as connection:
                     batch = await events.after(connection, sandbox_id, after, _BATCH)
                 for event in batch:
@@ -83,7 +83,7 @@ class Events:
                 if not batch:
                     yield None
                     try:
-                        async with asyncio.timeout(_LOOK_SECONDS):
-                            await news.wait()
+                        async with asyncio.timeout(_POLL_INTERVAL_S):
+                            await changed.wait()
                     except TimeoutError:
                         continue

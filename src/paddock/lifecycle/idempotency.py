@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,11 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from paddock.accounts.accounts import Principal
 from paddock.clock import Clock
 from paddock.errors import IdempotencyMismatch
-from paddock.store import idempotency
+from paddock.store import idempotency, sandboxes
 from paddock.store.database import Store
-from paddock.store.idempotency import KeyClaim
+from paddock.store.records import KeyClaim, SandboxRow
 
-REMEMBERED_SECONDS = 86_400.0
+REMEMBERED_S = 86_400.0
 REMEMBERED_KEYS = 100_000
 """Per user, the most recent."""
 
@@ -46,6 +48,20 @@ class Idempotency:
         if claim.fingerprint != fingerprint:
             raise IdempotencyMismatch("This Idempotency-Key was used for a different request. Use a new key.")
         return claim
+
+    async def find(self, who: Principal, key: str) -> tuple[KeyClaim, SandboxRow | None] | None:
+        """The claim that holds the key, if it is not too old to count, and the sandbox that it created."""
+        async with self._store.read() as connection:
+            claim = await idempotency.find(connection, who.user_id, key)
+            if claim is None or claim.created_at < self._clock.now() - REMEMBERED_S:
+                return None
+            return claim, await sandboxes.get(connection, claim.sandbox_id)
+
+    async def keep_answer(self, who: Principal, key: str, fingerprint: str, answer: Mapping[str, Any]) -> None:
+        """Store the response to a request that created nothing."""
+        claim = KeyClaim(who.user_id, key, fingerprint, "", None, self._clock.now(), answer)
+        async with self._store.write() as connection:
+            await idempotency.keep_answer(connection, claim)
 
 
 def fingerprint(kind: str, request: BaseModel) -> str:

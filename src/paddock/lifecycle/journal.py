@@ -28,8 +28,8 @@ from paddock.store.records import SandboxRow
 
 log = structlog.get_logger(__name__)
 
-_RETRY_SECONDS = 1.0
-_GATHER_SECONDS = 0.25
+_RETRY_S = 1.0
+_GATHER_S = 0.25
 """How long the writer collects entries, unless a caller waits for one of them."""
 _MAX_WAITING_SANDBOXES = 10_000
 _WRITE_TIMEOUT_S = 30.0
@@ -76,8 +76,8 @@ class Journal:
         self._next = _Batch()
         self._writing = _Batch()
         self._one_at_a_time = asyncio.Lock()
-        self._news = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._pending = asyncio.Event()
+        self._flush_now = asyncio.Event()
         self._touched: dict[str, float] = {}
         self._written_at: dict[str, float] = {}
         self._noted = 0
@@ -139,7 +139,7 @@ class Journal:
         if not self._journal_file.note(note):
             await self._written(self._next)
         elif event is not None and self._bus.listened_to(sandbox.sandbox_id):
-            self._hurry.set()
+            self._flush_now.set()
 
     async def settled(self, sandbox_id: str) -> None:
         """Return when everything recorded of this sandbox so far is in the database, or known to wait."""
@@ -187,19 +187,19 @@ class Journal:
         self._running = True
         try:
             while not pace.stopped:
-                await self._news.wait()
+                await self._pending.wait()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_GATHER_SECONDS):
-                        await self._hurry.wait()
+                    async with asyncio.timeout(_GATHER_S):
+                        await self._flush_now.wait()
                 if not await self.flush():
-                    await pace.rest(_RETRY_SECONDS)
+                    await pace.rest(_RETRY_S)
         finally:
             self._running = False
 
     def wake(self) -> None:
         """Make the writer run again, even if nothing is new."""
-        self._news.set()
-        self._hurry.set()
+        self._pending.set()
+        self._flush_now.set()
 
     async def flush(self) -> bool:
         """Write all waiting entries in one transaction. False if the database is unavailable and they keep waiting."""
@@ -208,8 +208,8 @@ class Journal:
             return await self._flush()
 
     async def _flush(self) -> bool:
-        self._news.clear()
-        self._hurry.clear()
+        self._pending.clear()
+        self._flush_now.clear()
         number = self._journal_file.number
         # Ordered by id, so that two servers cannot deadlock on each other's rows.
         batch, self._next = self._next, _Batch()
@@ -245,10 +245,9 @@ class Journal:
         return True
 
     async def _write_all(self, taken: Mapping[str, _Entry], number: int) -> None:
-        async with self._store.write(inline=True) as connection:
+        async with self._store.write() as connection:
             for entry in taken.values():
                 await self._write(connection, entry)
-                await asyncio.sleep(0)  # let other tasks run between entries
             if number != self._noted:
                 await servers.note(connection, self._server_id, number)
 
@@ -258,7 +257,7 @@ class Journal:
         good = {}
         for sandbox_id, entry in taken.items():
             try:
-                async with self._store.write(inline=True) as connection:
+                async with self._store.write() as connection:
                     await self._write(connection, entry)
                     await connection.rollback()
                 good[sandbox_id] = entry
@@ -340,7 +339,7 @@ class Journal:
         elif sandbox.version >= entry.sandbox.version:
             entry.sandbox = sandbox
         entry.at = self._clock.now()
-        self._news.set()
+        self._pending.set()
         return entry
 
     async def _written(self, batch: _Batch) -> None:
@@ -350,8 +349,8 @@ class Journal:
         if not self._running:
             await self.flush()
             return
-        self._news.set()
-        self._hurry.set()
+        self._pending.set()
+        self._flush_now.set()
         try:
             async with asyncio.timeout(_WRITE_TIMEOUT_S):
                 await batch.done.wait()
@@ -370,7 +369,7 @@ class Journal:
                 entry.happened += newer.happened
                 entry.sandbox, entry.at = newer.sandbox, newer.at
             self._next.entries[sandbox_id] = entry
-        self._news.set()
+        self._pending.set()
 
 
 async def _counts(connection: AsyncConnection, once: str | None, at: float) -> bool:

@@ -24,10 +24,9 @@ from paddock.clock import Clock
 from paddock.errors import ProviderUnavailable, SandboxElsewhere, Unavailable
 from paddock.providers.base import Provider
 from paddock.settings import Settings
-from paddock.store import nodes, servers
+from paddock.store import servers
 from paddock.store.database import Store
-from paddock.store.nodes import Node
-from paddock.store.records import SandboxRow
+from paddock.store.records import Node, SandboxRow
 
 log = structlog.get_logger(__name__)
 
@@ -90,8 +89,8 @@ class Nodes:
         ours = [Node(each, name, url, self._boot_id, self._server_id, now) for each in sorted(self._ids.values())]
         async with self._store.write() as connection:
             await self._meet_others(connection)
-            await nodes.beat(connection, ours)
-            self._known = {node.node_id: node for node in await nodes.every(connection)}
+            await servers.beat_nodes(connection, ours)
+            self._known = {node.node_id: node for node in await servers.all_nodes(connection)}
             others = await servers.others_alive(connection, self._server_id, now, self._settings.server_ttl)
         self.alone = not others
         self.has_peers = not self._store.sqlite and any(map(self._is_peer, self._known.values()))
@@ -106,7 +105,7 @@ class Nodes:
     async def _meet_others(self, connection: AsyncConnection) -> None:
         """Servers of one node take turns in its row, so each finds the other there at its next heartbeat."""
         now, ttl = self._clock.now(), self._settings.server_ttl
-        for node in await nodes.every(connection):
+        for node in await servers.all_nodes(connection):
             if not self.is_ours(node.node_id) or node.server_id == self._server_id:
                 continue
             if await servers.alive(connection, node.server_id, now, ttl):
@@ -187,13 +186,14 @@ class Nodes:
         date from before a reboot: only one that advances proves a living server."""
         bound = {self._ids[name] for name, provider in self._providers.items() if provider.on_this_machine}
         async with self._store.read() as connection:
-            found = {node.node_id: node for node in await nodes.every(connection)}
+            found = {node.node_id: node for node in await servers.all_nodes(connection)}
         others = [found[each] for each in bound if each in found and found[each].boot_id != self._boot_id]
         for other in others:
             while self.alive(other):
                 await self._rest(_POLL_S)
                 async with self._store.read() as connection:
-                    now = next((one for one in await nodes.every(connection) if one.node_id == other.node_id), other)
+                    latest = {one.node_id: one for one in await servers.all_nodes(connection)}
+                now = latest.get(other.node_id, other)
                 if (now.server_id, now.boot_id) == (other.server_id, other.boot_id) and now.seen_at > other.seen_at:
                     raise NodeTaken(
                         f"A Paddock server on another machine ({other.name!r}) uses the same PADDOCK_HOME, or a copy "

@@ -11,20 +11,20 @@ target in its row of ``servers``, and none stops a machine that another living s
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import structlog
 
 from paddock.clock import Clock, Pace
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.errors import PaddockError, StoreUnavailable
-from paddock.lifecycle.demand import Demand
 from paddock.lifecycle.nodes import Nodes
-from paddock.lifecycle.timeouts import with_timeout
+from paddock.lifecycle.provider_calls import with_timeout
 from paddock.providers.base import Provider, Resources, SandboxSpec, Shape
 from paddock.settings import Settings
 from paddock.store import servers
@@ -38,6 +38,12 @@ _REFILL_DELAY_S = 0.02
 _UNHURRIED_REFILL_DELAY_S = 0.2
 _MAX_WAIT_FOR_CREATES_S = 0.5
 """How long a refill waits for running creates. Limited, or a busy server would never refill."""
+
+_DEMAND_DECAY_S = 120.0
+"""Time constant of the decay of demand: after this time a create counts for 1/e."""
+_MIN_DEMAND = 0.05
+
+K = TypeVar("K")
 
 Kind = tuple[str, Shape]
 """A provider's name, and a shape of its machines."""
@@ -53,6 +59,28 @@ class PoolStatus:
 class _Backoff:
     pause: float
     until: float
+
+
+class Demand(Generic[K]):
+    """Recent demand per kind: each request adds one, and the sum decays exponentially."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._demand: dict[K, tuple[float, float]] = {}
+
+    def note(self, kind: K) -> None:
+        self._demand[kind] = (self._now(kind) + 1, self._clock.now())
+
+    def expected(self) -> dict[K, int]:
+        """How many more requests of each kind to expect soon. A single request predicts nothing."""
+        for kind in [kind for kind in self._demand if self._now(kind) < _MIN_DEMAND]:
+            del self._demand[kind]
+        return {kind: max(0, math.ceil(self._now(kind)) - 1) for kind in self._demand}
+
+    def _now(self, kind: K) -> float:
+        demand, at = self._demand.get(kind, (0.0, 0.0))
+        # If the clock was set back, the value neither decays nor grows.
+        return demand * math.exp(-max(0.0, self._clock.now() - at) / _DEMAND_DECAY_S)
 
 
 class Pool:
@@ -82,7 +110,7 @@ class Pool:
         self._looking = asyncio.Lock()
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self._news = asyncio.Event()
+        self._woken = asyncio.Event()
 
     @property
     def on(self) -> bool:
@@ -108,10 +136,10 @@ class Pool:
             shape = provider.shape_of(spec) if self.on else None
             if shape is not None:
                 self._demand.note((provider.name, shape))
-                self._news.set()
+                self._woken.set()
 
     def wake(self) -> None:
-        self._news.set()
+        self._woken.set()
 
     async def run(self, pace: Pace) -> None:
         while True:
@@ -123,7 +151,7 @@ class Pool:
             if await self._can_wait():
                 await asyncio.sleep(_UNHURRIED_REFILL_DELAY_S)
             await self._wait_for_creates()
-            self._news.clear()
+            self._woken.clear()
 
     async def _can_wait(self) -> bool:
         """True while every shape has a ready machine: the refill then waits for the first commands of the sandbox just
@@ -174,15 +202,15 @@ class Pool:
         """Targets by demand; for default shapes at least the configured size; all together within the limit."""
         if not self.on:
             return {}
-        wishes = self._demand.expected()
+        targets = self._demand.expected()
         for kind in self._defaults.values():
-            wishes[kind] = max(self._settings.pool_size, wishes.get(kind, 0))
+            targets[kind] = max(self._settings.pool_size, targets.get(kind, 0))
         left = self._settings.pool_max
         defaults = set(self._defaults.values())
-        for kind in sorted(wishes, key=lambda kind: (kind not in defaults, -wishes[kind])):
-            wishes[kind] = min(wishes[kind], left)
-            left -= wishes[kind]
-        return {kind: count for kind, count in wishes.items() if count}
+        for kind in sorted(targets, key=lambda kind: (kind not in defaults, -targets[kind])):
+            targets[kind] = min(targets[kind], left)
+            left -= targets[kind]
+        return {kind: count for kind, count in targets.items() if count}
 
     async def _learn_defaults(self) -> None:
         """The default shape of each provider: that of a create without options."""
@@ -201,12 +229,12 @@ class Pool:
                     self._defaults[provider.name] = (provider.name, shape)
 
     async def _publish(self, *nothing: None) -> None:
-        wishes = None if nothing else _to_json(self._targets(), self._nodes) or None
+        targets = None if nothing else _to_json(self._targets(), self._nodes) or None
         # On SQLite there is no other server.
-        if wishes != self._published and not self._store.sqlite:
+        if targets != self._published and not self._store.sqlite:
             async with self._store.write() as connection:
-                await servers.want(connection, self._server_id, wishes)
-            self._published = wishes
+                await servers.want(connection, self._server_id, targets)
+            self._published = targets
 
     async def _wanted_by_others(self) -> dict[Kind, int]:
         if self._store.sqlite:
@@ -216,8 +244,8 @@ class Pool:
                 connection, self._server_id, self._clock.now(), self._settings.server_ttl
             )
         wanted: dict[Kind, int] = {}
-        for wishes in published:
-            for kind, count in _from_json(wishes, self._nodes).items():
+        for targets in published:
+            for kind, count in _from_json(targets, self._nodes).items():
                 wanted[kind] = max(count, wanted.get(kind, 0))
         return wanted
 
@@ -292,8 +320,8 @@ class Pool:
     async def _shrink(self) -> None:
         """Stop at most one machine of each shape per round, so that most are still there after a short drop
         in demand."""
-        wishes = self._targets()
-        surplus = [kind for kind, ready in self._ready.items() if ready > wishes.get(kind, 0)]
+        targets = self._targets()
+        surplus = [kind for kind, ready in self._ready.items() if ready > targets.get(kind, 0)]
         others = await self._wanted_by_others() if surplus else {}
         for kind in surplus:
             if self._ready[kind] > others.get(kind, 0):
@@ -310,7 +338,7 @@ class Pool:
 
     async def _rest(self, pace: Pace) -> bool:
         """Wait for news or the interval. False: this was the last round."""
-        waits = [asyncio.ensure_future(pace.rest(_CHECK_INTERVAL_S)), asyncio.ensure_future(self._news.wait())]
+        waits = [asyncio.ensure_future(pace.rest(_CHECK_INTERVAL_S)), asyncio.ensure_future(self._woken.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -320,20 +348,20 @@ class Pool:
         return not pace.stopped
 
 
-def _to_json(wishes: Mapping[Kind, int], nodes: Nodes) -> list[list[Any]]:
+def _to_json(targets: Mapping[Kind, int], nodes: Nodes) -> list[list[Any]]:
     """Keyed by node, since each node has its own warm machines."""
     return sorted(
-        [nodes.of(name) or name, shape.template_id, shape.disk_mb, count] for (name, shape), count in wishes.items()
+        [nodes.of(name) or name, shape.template_id, shape.disk_mb, count] for (name, shape), count in targets.items()
     )
 
 
-def _from_json(wishes: Any, nodes: Nodes) -> dict[Kind, int]:
+def _from_json(targets: Any, nodes: Nodes) -> dict[Kind, int]:
     """Another server's targets for this server's nodes; empty if they cannot be read, as from another version."""
     names = {nodes.of(name): name for name in nodes.providers}
     try:
         return {
-            (names[node], Shape(template, disk)): int(count) for node, template, disk, count in wishes if node in names
+            (names[node], Shape(template, disk)): int(count) for node, template, disk, count in targets if node in names
         }
     except (TypeError, ValueError):
-        log.warning("the wishes of another server cannot be read")
+        log.warning("the targets of another server cannot be read")
         return {}

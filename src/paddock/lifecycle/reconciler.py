@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import TypeVar
@@ -22,15 +21,15 @@ from paddock.clock import Clock, Pace
 from paddock.egress.policy import EgressPolicy
 from paddock.errors import PaddockError, StoreUnavailable, Unsupported
 from paddock.ids import is_sandbox_id
-from paddock.lifecycle.backoff import backoff_seconds
+from paddock.lifecycle.creation import NEVER, with_free_name
+from paddock.lifecycle.deadlines import backoff_seconds
 from paddock.lifecycle.engine import Engine
-from paddock.lifecycle.idempotency import REMEMBERED_KEYS, REMEMBERED_SECONDS
+from paddock.lifecycle.idempotency import REMEMBERED_KEYS, REMEMBERED_S
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.nodes import Nodes
-from paddock.lifecycle.planning import NEVER
-from paddock.lifecycle.sandbox_names import with_free_name
+from paddock.lifecycle.provider_calls import ProviderCalls
 from paddock.lifecycle.transitions import Transitions
-from paddock.models import Isolation, State, TimeoutAction, TimeoutFrom
+from paddock.models import State
 from paddock.providers.base import MachineInfo, MachineState, Mount, Provider
 from paddock.settings import Settings
 from paddock.store import deadlines, events, idempotency, mcp_servers, sandboxes, servers, services, usage
@@ -60,6 +59,7 @@ class Reconciler:
         store: Store,
         providers: Mapping[str, Provider],
         engine: Engine,
+        calls: ProviderCalls,
         transitions: Transitions,
         journal: Journal,
         nodes: Nodes,
@@ -70,6 +70,7 @@ class Reconciler:
         self._store = store
         self._providers = providers
         self._engine = engine
+        self._calls = calls
         self._transitions = transitions
         self._journal = journal
         self._nodes = nodes
@@ -140,7 +141,7 @@ class Reconciler:
     async def _compare_with(self, provider: Provider) -> None:
         """Raises if the provider cannot be listed; then nothing is concluded."""
         started = self._clock.now()
-        unknown = {each.sandbox_id: each for each in await self._engine.call(provider.list(), "list")}
+        unknown = {each.sandbox_id: each for each in await self._calls.run(provider.list(), "list")}
         doubtful: list[str] = []
         after = ""
         while True:
@@ -164,7 +165,7 @@ class Reconciler:
             await self._adopt(provider, machine)
         elif row.state is State.DELETED and (row.deleted_at or 0.0) < started:
             log.info("removing what was left of a deleted sandbox", sandbox_id=machine.sandbox_id)
-            await self._engine.call(provider.delete(machine.sandbox_id), "delete")
+            await self._calls.run(provider.delete(machine.sandbox_id), "delete")
         elif not self._nodes.reachable(row):
             log.info("a sandbox of a node that is no more is here", sandbox_id=machine.sandbox_id, node=row.node_id)
             await self._engine.place(row)
@@ -179,7 +180,7 @@ class Reconciler:
         sandbox = replace(sandbox, node_id=self._nodes.of(provider.name))
         try:
             # The labels date from the create; the egress rules may have been changed since.
-            report = await self._engine.call(provider.egress(sandbox.sandbox_id), "egress")
+            report = await self._calls.run(provider.egress(sandbox.sandbox_id), "egress")
             sandbox = replace(sandbox, egress=report.policy.to_json())
         except Unsupported:
             log.debug("adopted with the egress of its labels", sandbox_id=sandbox.sandbox_id)
@@ -251,7 +252,7 @@ class Reconciler:
                 await events.keep_latest(connection, kept, [owner_id])
             await services.forget(connection, gone)
             await mcp_servers.forget(connection, gone)
-            await idempotency.forget(connection, now - REMEMBERED_SECONDS, REMEMBERED_KEYS)
+            await idempotency.forget(connection, now - REMEMBERED_S, REMEMBERED_KEYS)
             await servers.forget_stale(connection, now - max(86_400.0, 10 * self._settings.server_ttl))
 
     async def _change_each(self, sandbox_ids: Collection[str], change: Change) -> None:
@@ -321,54 +322,25 @@ def _differs(state: State, machine: MachineInfo | None) -> bool:
 
 def _from_labels(provider: str, machine: MachineInfo, now: float, settings: Settings) -> SandboxRow | None:
     """Labels come from outside Paddock and are validated like any input."""
+    running = machine.state is MachineState.RUNNING
     try:
-        kept = json.loads(machine.labels["paddock.sandbox"])
-        running = machine.state is MachineState.RUNNING
-        sandbox = SandboxRow(
+        sandbox = sandboxes.from_labels(
+            machine.labels,
             sandbox_id=machine.sandbox_id,
-            key=str(kept["key"]),
-            owner_id=str(kept["owner_id"]),
-            user_id=str(kept["user_id"]),
             provider=provider,
             reference=machine.reference,
-            template_id=str(kept["template_id"]),
             state=State.RUNNING if running else State.PAUSED,
             reason="Adopted: the provider had it, the database did not.",
-            version=1,
-            lease_owner=None,
-            attempts=0,
-            timeout=NEVER if kept["timeout"] == NEVER else min(int(kept["timeout"]), settings.max_timeout),
-            on_timeout=TimeoutAction(kept["on_timeout"]),
-            max_lifetime=kept["max_lifetime"],
-            cpu=float(kept["cpu"]),
-            memory_mb=int(kept["memory_mb"]),
-            disk_mb=int(kept["disk_mb"]),
-            pids=int(kept["pids"]),
-            env=dict(kept["env"]),
-            metadata=dict(kept["metadata"]),
-            git_url=kept["git_url"],
-            egress=EgressPolicy.from_json(kept.get("egress", {})).to_json(),
-            isolation=Isolation(kept["isolation"]) if kept.get("isolation") else None,
-            mounts=[asdict(Mount(**mount)) for mount in kept.get("mounts", ())],
-            timeout_from=TimeoutFrom(kept.get("timeout_from", TimeoutFrom.ACTIVITY)),
-            auto_resume=bool(kept.get("auto_resume", True)),
-            public_ports=bool(kept.get("public_ports", False)),
-            host_mask=kept.get("host_mask"),
-            keep_memory=bool(kept.get("keep_memory", True)),
-            memory_kept=True,
-            alias=kept.get("alias"),
-            network=None,
-            created_at=float(kept["created_at"]),
             started_at=now if running else None,
             running_since=now if running else None,
             last_activity_at=now,
             state_changed_at=now,
-            deleted_at=None,
-            event_seq=0,
-            name=None if kept.get("name") is None else str(kept["name"]),
-            retention=None if kept.get("retention") is None else int(kept["retention"]),
-            ends_at=None if kept.get("ends_at") is None else float(kept["ends_at"]),
-            daytona=None if kept.get("daytona") is None else dict(kept["daytona"]),
+        )
+        sandbox = replace(
+            sandbox,
+            timeout=NEVER if sandbox.timeout == NEVER else min(sandbox.timeout, settings.max_timeout),
+            egress=EgressPolicy.from_json(sandbox.egress).to_json(),
+            mounts=[asdict(Mount(**mount)) for mount in sandbox.mounts],
         )
     except (KeyError, ValueError, TypeError, AttributeError, PaddockError):
         return None

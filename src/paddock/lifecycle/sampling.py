@@ -16,8 +16,8 @@ import structlog
 
 from paddock.clock import Clock, Pace
 from paddock.errors import PaddockError, ProviderUnavailable, StoreUnavailable
-from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.nodes import Nodes
+from paddock.lifecycle.provider_calls import ProviderCalls
 from paddock.machine.base import MachineStats
 from paddock.models import State
 from paddock.store import sandboxes
@@ -86,10 +86,10 @@ class UsageHistory:
 
 
 class UsageSampler:
-    def __init__(self, clock: Clock, store: Store, engine: Engine, nodes: Nodes) -> None:
+    def __init__(self, clock: Clock, store: Store, calls: ProviderCalls, nodes: Nodes) -> None:
         self._clock = clock
         self._store = store
-        self._engine = engine
+        self._calls = calls
         self._nodes = nodes
         self._histories: dict[str, UsageHistory] = {}
         self._unanswered: dict[str, int] = {}
@@ -143,8 +143,8 @@ class UsageSampler:
 
     async def _sample_one(self, sandbox_id: str, provider: str) -> None:
         try:
-            machine = await self._engine.call(self._engine.provider(provider).attach(sandbox_id), "attach")
-            stats = await self._engine.call(machine.stats(), "stats", _SAMPLE_TIMEOUT_S)
+            machine = await self._calls.run(self._calls.named(provider).attach(sandbox_id), "attach")
+            stats = await self._calls.run(machine.stats(), "stats", _SAMPLE_TIMEOUT_S)
         except ProviderUnavailable as problem:
             log.debug("no sample", sandbox_id=sandbox_id, problem=str(problem)[:200])
             await self._not_answered(sandbox_id)

@@ -13,14 +13,13 @@ import structlog
 
 from paddock.clock import Clock, Pace
 from paddock.errors import PaddockError, StoreUnavailable
-from paddock.lifecycle.backoff import backoff_seconds
 from paddock.lifecycle.bus import Bus
-from paddock.lifecycle.clock_jumps import ClockJumps
 from paddock.lifecycle.controller import Controller
+from paddock.lifecycle.deadlines import backoff_seconds
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.nodes import Nodes
 from paddock.settings import Settings
-from paddock.store import deadlines, events
+from paddock.store import deadlines, events, sandboxes
 from paddock.store.database import Store
 from paddock.store.records import Deadline
 
@@ -29,6 +28,8 @@ log = structlog.get_logger(__name__)
 _BATCH = 100
 _CLAIM_TTL_S = 30.0
 _MAX_DELAY_S = 300.0
+_CLOCK_JUMP_S = 1.0
+"""A smaller drift is normal clock adjustment and shifts nothing."""
 
 
 class SandboxQueueScheduler:
@@ -141,3 +142,39 @@ class SandboxQueueScheduler:
             return  # the claim expires by itself
         except Exception:
             log.exception("a deadline could not be put off", sandbox_id=deadline.sandbox_id)
+
+
+class ClockJumps:
+    """Corrects deadlines when the system clock is set: by hand, by the first NTP sync, or after a machine was copied or
+    suspended.
+
+    A sandbox belongs to a node, so a server moves those of its own nodes and no others: another machine's clock was not
+    set with its own. Where another server shares the node, each would move them: then only this server's idea of the
+    time is corrected, and their clocks must agree by themselves, as those of all machines that work together.
+    """
+
+    def __init__(self, clock: Clock, store: Store, journal: Journal, nodes: Nodes) -> None:
+        self._clock = clock
+        self._store = store
+        self._journal = journal
+        self._nodes = nodes
+
+    async def follow(self) -> None:
+        """Adopt the system clock's current time."""
+        drift = self._clock.drift()
+        if abs(drift) < _CLOCK_JUMP_S:
+            self._clock.follow(drift)
+            return
+        # Alone: what another transaction has begun to write by the old time would be moved by nobody.
+        async with self._store.write(alone=True) as connection:
+            mine = None if self._store.sqlite else await self._nodes.unshared(connection)
+            if mine is None or mine:
+                await sandboxes.shift(connection, drift, mine)
+                await deadlines.shift(connection, drift, mine)
+        self._clock.follow(drift)
+        self._journal.shift(drift)
+        self._nodes.shift(drift)
+        told = {} if mine is None else {"nodes": sorted(mine)}
+        log.warning(
+            "the system's clock was set", seconds=round(drift, 3), deadlines_moved=mine is None or bool(mine), **told
+        )

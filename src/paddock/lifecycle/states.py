@@ -1,4 +1,4 @@
-"""The state table, and the four operations that move a sandbox between states.
+"""The state table, the four operations that move a sandbox between states, and the texts that say why.
 
 An operation goes through its ``via`` state. A row in that state is the intent, written before the provider is called;
 with it any server can finish the operation after a crash.
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paddock.models import State
+from paddock.store.records import SandboxRow
 
 NEXT: Mapping[State, frozenset[State]] = {
     State.CREATING: frozenset({State.RUNNING, State.DELETING}),
@@ -67,3 +68,17 @@ def check(old: State, new: State) -> None:
     """An unknown transition is a bug; raise before it is written."""
     if new not in NEXT[old]:
         raise AssertionError(f"the state table has no way from {old} to {new}")
+
+
+def unfinished_text(sandbox: SandboxRow) -> str:
+    return f"{OPERATIONS[sandbox.state].name} has not finished: "
+
+
+def begun_because(sandbox: SandboxRow) -> str | None:
+    """Why its transition was begun, without the error of a failed attempt."""
+    return (sandbox.reason or "").partition(unfinished_text(sandbox))[0].strip() or None
+
+
+def reason_of(cause: str) -> str | None:
+    """The row's reason for an operation that this caused."""
+    return {"timeout": "Its timeout expired.", "request": None}.get(cause, cause)

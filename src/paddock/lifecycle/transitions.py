@@ -33,10 +33,10 @@ from paddock.errors import (
     Unsupported,
 )
 from paddock.lifecycle import states
-from paddock.lifecycle.admission_queue import AdmissionQueue
 from paddock.lifecycle.engine import Engine
-from paddock.lifecycle.keyed_lock import KeyedLock, busy
+from paddock.lifecycle.locks import AdmissionQueue, KeyedLock, busy
 from paddock.lifecycle.nodes import Nodes
+from paddock.lifecycle.provider_calls import ProviderCalls
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME, Operation
 from paddock.models import State, TimeoutAction
 from paddock.providers.base import MachineState
@@ -58,6 +58,7 @@ class Transitions:
         store: Store,
         accounts: Accounts,
         engine: Engine,
+        calls: ProviderCalls,
         nodes: Nodes,
         server_id: str,
     ) -> None:
@@ -66,6 +67,7 @@ class Transitions:
         self._store = store
         self._accounts = accounts
         self._engine = engine
+        self._calls = calls
         self._nodes = nodes
         self._admission = AdmissionQueue()
         self._server_id = server_id
@@ -239,7 +241,7 @@ class Transitions:
             await deadlines.consume(connection, deadline, self._clock.now())
 
     async def _row(self, sandbox_id: str) -> SandboxRow:
-        async with self._store.read(inline=True) as connection:
+        async with self._store.read() as connection:
             sandbox = await sandboxes.get(connection, sandbox_id)
         if sandbox is None:
             raise SandboxNotFound.by_id(sandbox_id)
@@ -260,7 +262,7 @@ class Transitions:
         pause = 0.01
         while True:
             now, ttl = self._clock.now(), self._settings.server_ttl
-            async with self._store.read(inline=True) as connection:
+            async with self._store.read() as connection:
                 sandbox = await sandboxes.get(connection, sandbox_id)
                 if sandbox is None:
                     raise SandboxNotFound.by_id(sandbox_id)
@@ -306,8 +308,8 @@ class Transitions:
     async def _agree(self, sandbox: SandboxRow, why: str) -> bool:
         if sandbox.state is State.DELETED or not self._nodes.here(sandbox):
             return True
-        provider = self._engine.provider_of(sandbox)
-        found = await self._engine.call(provider.inspect(sandbox.sandbox_id), "inspect")
+        provider = self._calls.of(sandbox)
+        found = await self._calls.run(provider.inspect(sandbox.sandbox_id), "inspect")
         correct = functools.partial(self._engine.correct, sandbox)
         if found is None and self._nodes.unplaced(sandbox):
             return True
@@ -322,7 +324,7 @@ class Transitions:
         if sandbox.state is State.RUNNING and found.state is MachineState.PAUSED:
             return await correct(State.PAUSED, why) is not None
         if sandbox.state is State.PAUSED and found.state is MachineState.RUNNING:
-            await self._engine.call(provider.pause(sandbox.sandbox_id, keep_memory=sandbox.memory_kept), "pause")
+            await self._calls.run(provider.pause(sandbox.sandbox_id, keep_memory=sandbox.memory_kept), "pause")
         return True
 
     async def _run_to_end(self, work: Coroutine[Any, Any, T]) -> T:

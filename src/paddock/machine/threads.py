@@ -13,7 +13,11 @@ Result = TypeVar("Result")
 async def in_thread(call: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
     """If cancelled, waits for the thread first, so that no descriptor is closed, and its number reused, while in
     use."""
-    work = asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs))
+    return await to_end(asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs)))
+
+
+async def to_end(work: asyncio.Future[Result]) -> Result:
+    """The result. If cancelled, waits for the end of the work first."""
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:

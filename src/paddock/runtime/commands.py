@@ -18,9 +18,9 @@ from paddock.accounts.accounts import Principal
 from paddock.accounts.byte_budget import SMALL, Reservation
 from paddock.clock import Clock
 from paddock.errors import PaddockError
-from paddock.lifecycle.admission_queue import AdmissionQueue
 from paddock.lifecycle.controller import ActiveSandbox, Controller, SandboxView
 from paddock.lifecycle.idempotency import Idempotency, fingerprint
+from paddock.lifecycle.locks import AdmissionQueue
 from paddock.machine.base import (
     DEFAULT_USER,
     WORKSPACE,
@@ -31,8 +31,7 @@ from paddock.machine.base import (
     TerminalSize,
 )
 from paddock.models import CommandResult, CommandStatus, RunCommand, StartProcess
-from paddock.runtime.attachment import ProcessAttachment
-from paddock.runtime.output import Output, OutputSlice, cut_tail, first_slice, read_slice
+from paddock.runtime.output import Output, OutputSlice, ProcessAttachment, cut_tail, first_slice, read_slice
 from paddock.runtime.shell_words import SHELL, words_of
 from paddock.settings import Settings
 

@@ -18,9 +18,9 @@ from paddock import errors
 from paddock.accounts.accounts import Accounts, Principal
 from paddock.accounts.byte_budget import ByteBudget
 from paddock.accounts.quotas import check_mcp_servers, most_mcp_servers
+from paddock.lifecycle.activity import RowCache
 from paddock.lifecycle.controller import Controller
-from paddock.lifecycle.engine import Engine
-from paddock.lifecycle.row_cache import RowCache
+from paddock.lifecycle.provider_calls import ProviderCalls
 from paddock.machine.base import Machine
 from paddock.mcp.relay.definitions import Definition
 from paddock.mcp.relay.relay import Relay
@@ -30,7 +30,7 @@ from paddock.models import McpServerStatus, State
 from paddock.models.mcp import McpServer
 from paddock.store import mcp_servers as stored
 from paddock.store.database import Store
-from paddock.store.records import SandboxRow
+from paddock.store.records import McpServerRow, SandboxRow
 from paddock.tools.argument_errors import unknown
 from paddock.tools.tool import Tool
 
@@ -64,14 +64,14 @@ class McpServers:
         controller: Controller,
         store: Store,
         row_cache: RowCache,
-        engine: Engine,
+        calls: ProviderCalls,
         accounts: Accounts,
         in_flight: ByteBudget,
     ) -> None:
         self._controller = controller
         self._store = store
         self._row_cache = row_cache
-        self._engine = engine
+        self._calls = calls
         self._accounts = accounts
         self._in_flight = in_flight
         self._relays: dict[str, Relays] = {}
@@ -95,7 +95,7 @@ class McpServers:
                 known = before.get(name)
                 same = known is not None and known.definition == server.stored()
                 tools = known.tools if known is not None and same else None
-                await stored.put(connection, stored.McpServerRow(sandbox_id, name, server.stored(), tools))
+                await stored.put(connection, McpServerRow(sandbox_id, name, server.stored(), tools))
         return await self._overview(sandbox)
 
     async def begin(self, who: Principal, sandbox_id: str) -> None:
@@ -161,7 +161,7 @@ class McpServers:
 
     # Internal
 
-    async def _registered(self, sandbox_id: str) -> builtins.list[stored.McpServerRow]:
+    async def _registered(self, sandbox_id: str) -> builtins.list[McpServerRow]:
         async with self._store.read() as connection:
             return await stored.of(connection, sandbox_id)
 
@@ -184,13 +184,11 @@ class McpServers:
         if row is None or row.state is not State.RUNNING:
             return None
         try:
-            return await self._engine.call(self._engine.provider_of(row).attach(sandbox_id), "attach")
+            return await self._calls.attach(row)
         except (errors.NotFound, errors.Conflict):
             return None
 
-    async def _synced(
-        self, sandbox: SandboxRow, machine: Machine, registered: Sequence[stored.McpServerRow]
-    ) -> Relays | None:
+    async def _synced(self, sandbox: SandboxRow, machine: Machine, registered: Sequence[McpServerRow]) -> Relays | None:
         """The relays, brought in line with the current registrations and the file. None if the sandbox has no
         servers."""
         relays = self._relays.get(sandbox.sandbox_id)
@@ -214,7 +212,7 @@ class McpServers:
             async with self._store.write() as connection:
                 await stored.learn(connection, sandbox_id, name, [tool.stored() for tool in tools])
 
-        provider = self._engine.provider_of(sandbox)
+        provider = self._calls.of(sandbox)
         return Relay(
             name,
             definition,
@@ -225,7 +223,7 @@ class McpServers:
             self._in_flight.of(sandbox.owner_id),
         )
 
-    def _remembered(self, sandbox: SandboxRow, registered: Sequence[stored.McpServerRow]) -> builtins.list[Tool]:
+    def _remembered(self, sandbox: SandboxRow, registered: Sequence[McpServerRow]) -> builtins.list[Tool]:
         """Tools as known from the servers' last run."""
         found: dict[str, Tool] = {}
         relays = self._relays.get(sandbox.sandbox_id)

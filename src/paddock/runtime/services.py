@@ -22,6 +22,7 @@ from paddock.runtime.service_launch import BuiltInService, ServiceLaunch, latest
 from paddock.runtime.shell_words import SHELL
 from paddock.store import services as stored
 from paddock.store.database import Store
+from paddock.store.records import ServiceRow
 
 MOST_SERVICES = 64
 MAX_SERVICES_CHARACTERS = 512 * 1024
@@ -32,7 +33,7 @@ MAX_SERVICES_CHARACTERS = 512 * 1024
 class ServiceView:
     """A service as registered, and its latest process if that is known."""
 
-    service: stored.ServiceRow
+    service: ServiceRow
     process: ProcessInfo | None
 
 
@@ -76,7 +77,7 @@ class Services:
     async def put(self, who: Principal, sandbox_id: str, name: str, request: PutService) -> ServiceView:
         """Add or replace the service of this name. A running process of an older definition is ended."""
         await self._controller.get(who, sandbox_id)
-        service = stored.ServiceRow(
+        service = ServiceRow(
             sandbox_id=sandbox_id,
             name=name,
             port=request.port,
@@ -127,11 +128,11 @@ class Services:
             await stored.remove(connection, sandbox_id, name)
         await self._end(who, service)
 
-    async def _stored(self, sandbox_id: str, name: str) -> stored.ServiceRow | None:
+    async def _stored(self, sandbox_id: str, name: str) -> ServiceRow | None:
         async with self._store.read() as connection:
             return await stored.named(connection, sandbox_id, name)
 
-    async def _seen(self, who: Principal, service: stored.ServiceRow) -> ProcessInfo | None:
+    async def _seen(self, who: Principal, service: ServiceRow) -> ProcessInfo | None:
         """The service's latest process, if the sandbox is running."""
         sandbox = (await self._controller.get(who, service.sandbox_id)).sandbox
         if sandbox.state is not State.RUNNING:
@@ -139,7 +140,7 @@ class Services:
         machine = await self._controller.peek(who, service.sandbox_id)
         return (await latest(machine, _launch(service)))[1]
 
-    async def _end(self, who: Principal, service: stored.ServiceRow) -> None:
+    async def _end(self, who: Principal, service: ServiceRow) -> None:
         process = await self._seen(who, service)
         if process is not None and process.running:
             machine = await self._controller.peek(who, service.sandbox_id)
@@ -158,7 +159,7 @@ class Services:
         built_in = self._built_in.get(port)
         return None if built_in is None else built_in.launch
 
-    async def _registered(self, sandbox_id: str, port: int) -> stored.ServiceRow | None:
+    async def _registered(self, sandbox_id: str, port: int) -> ServiceRow | None:
         async with self._store.read() as connection:
             return await stored.at_port(connection, sandbox_id, port)
 
@@ -171,7 +172,7 @@ class Services:
         await until_ready(use.machine, launch, process)
 
 
-def _launch(service: stored.ServiceRow) -> ServiceLaunch:
+def _launch(service: ServiceRow) -> ServiceLaunch:
     return ServiceLaunch(
         name=service.name,
         port=service.port,

@@ -125,3 +125,26 @@ class Tools:
         except errors.Conflict:  # the port is closed
             await self._services.reach(use, port)
             return await use.machine.dial(port)
+
+
+class SandboxToolHost:
+    """A sandbox's tools over MCP, for requests that are authorized already: listing does not resume the sandbox, a call
+    counts as use. Implements :class:`~paddock.mcp.tool_host.ToolHost`."""
+
+    def __init__(self, sandbox: SandboxRow, controller: Controller, tools: Tools) -> None:
+        self._sandbox = sandbox
+        self._controller = controller
+        self._tools = tools
+
+    @property
+    def usual(self) -> Selection:
+        return self._tools.usual
+
+    async def tools(self, selection: Selection) -> list[Tool]:
+        return await self._tools.shown(self._sandbox, selection)
+
+    async def call(self, name: str, arguments: Mapping[str, Any], progress: Progress) -> ToolOutcome:
+        self._tools.check(name)
+        async with self._controller.use_key(self._sandbox.key, wake=True) as use:
+            tool = await self._tools.find(use.sandbox, name)
+            return await self._tools.act(use, tool, arguments, progress)

@@ -39,7 +39,7 @@ class AddonInstallation:
         self.progress = AddonProgress(step=0, steps=steps, doing="", size=0)
         self.error: errors.PaddockError | None = None
         self.ended = False
-        self._news = asyncio.Event()
+        self._progressed = asyncio.Event()
 
     def hear(self, line: bytes) -> None:
         """Process one line of output. Programs that the installer runs may write there too: what is not JSON is shown
@@ -67,15 +67,15 @@ class AddonInstallation:
         """The current state, then the latest state after each change, until the end. Raises the error if the
         installation failed."""
         while not self.ended:
-            news = self._news
+            progressed = self._progressed
             yield self.progress
-            await news.wait()
+            await progressed.wait()
         if self.error is not None:
             raise self.error
 
     def _tell(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+        self._progressed.set()
+        self._progressed = asyncio.Event()
 
 
 class AddonInstalls:

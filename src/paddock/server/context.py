@@ -22,10 +22,11 @@ from paddock.errors import StoreUnavailable, Unavailable
 from paddock.fair_semaphore import FairSemaphore
 from paddock.ids import new_server_id
 from paddock.interpreter.installation import Installation
-from paddock.lifecycle.activity import Activity
-from paddock.lifecycle.bus import Bus
+from paddock.lifecycle.activity import Activity, RowCache
+from paddock.lifecycle.bus import Bus, PeerChanges
 from paddock.lifecycle.confinement import Confinement
 from paddock.lifecycle.controller import Controller
+from paddock.lifecycle.creation import SandboxCreator
 from paddock.lifecycle.disk_monitor import DiskMonitor
 from paddock.lifecycle.engine import Engine
 from paddock.lifecycle.events import Events
@@ -34,18 +35,16 @@ from paddock.lifecycle.idempotency import Idempotency
 from paddock.lifecycle.journal import Journal
 from paddock.lifecycle.journal_file import JournalFile
 from paddock.lifecycle.nodes import Nodes
-from paddock.lifecycle.peer_changes import PeerChanges
 from paddock.lifecycle.pool import Pool
+from paddock.lifecycle.provider_calls import ProviderCalls
 from paddock.lifecycle.reconciler import Reconciler
-from paddock.lifecycle.row_cache import RowCache
 from paddock.lifecycle.sampling import UsageSampler
-from paddock.lifecycle.sandbox_listing import SandboxListing
 from paddock.lifecycle.scheduler import SandboxQueueScheduler
 from paddock.lifecycle.transitions import Transitions
 from paddock.lifecycle.usage import UsageReport
 from paddock.providers.base import CRASHED, Provider
 from paddock.providers.registry import build_providers, default_provider
-from paddock.runtime.browser_service import BrowserService
+from paddock.runtime.built_in_services import BrowserService, VsCodeService
 from paddock.runtime.code import CodeRunner, InterpreterService
 from paddock.runtime.commands import Commands
 from paddock.runtime.files import SandboxFiles
@@ -54,12 +53,11 @@ from paddock.runtime.port_links import PortLinks
 from paddock.runtime.service_launch import BuiltInService
 from paddock.runtime.services import Services
 from paddock.runtime.tools import Tools
-from paddock.runtime.vscode_service import VsCodeService
 from paddock.server.addon_installs import AddonInstalls
 from paddock.server.heap_trimmer import HeapTrimmer
 from paddock.server.loop_watchdog import LoopWatchdog
 from paddock.settings import Settings
-from paddock.store import nodes, sandboxes, servers
+from paddock.store import sandboxes, servers
 from paddock.store.database import Store
 from paddock.tools.catalogue import usual_tools
 from paddock.workers import Workers
@@ -91,103 +89,125 @@ class ServerContext:
         self.default_provider = default
         self.server_id = new_server_id()
         self.store = Store(settings.database_url)
-        self.bus = Bus()
-        self.accounts = Accounts(settings, clock, self.store)
+        self._build_accounts()
+        self._build_lifecycle()
+        self._build_runtime()
+        self._build_background_work()
+        self._pace = Pace(clock)
+        self._loops: list[asyncio.Task[None]] = []
+        self._lock: int | None = None
+        self._health: asyncio.Task[bool] | None = None
+        self._health_until = 0.0
+
+    def _build_accounts(self) -> None:
+        settings = self.settings
+        self.accounts = Accounts(settings, self.clock, self.store)
+        self.tokens = Tokens(self.clock, self.store)
         self.streams = StreamQuota()
         self.in_flight = ByteBudget(settings.max_bytes_in_flight, settings.user_bytes_in_flight)
         self.listings = FairSemaphore(_MAX_LISTINGS, _MAX_USER_LISTINGS)
         self.bandwidths = Bandwidths(self.accounts.bytes_per_second)
-        self.tokens = Tokens(clock, self.store)
-        self.row_cache = RowCache(self.store)
-        self.idempotency = Idempotency(clock, self.store)
-        self.disk_monitor = DiskMonitor(settings, self.store, providers)
-        self.nodes = Nodes(settings, clock, self.store, providers, self.server_id)
-        self.pool = Pool(settings, clock, self.store, providers, self.nodes, self.server_id)
-        self.peer_changes = PeerChanges(clock, self.store, self.bus, self.nodes)
-        self.engine = Engine(settings, clock, self.store, providers, self.pool, self.bus, self.nodes, self.server_id)
-        self.journal_file = JournalFile(settings.home / "notes", self.server_id)
-        self.journal = Journal(clock, self.store, self.bus, self.journal_file, self.server_id)
+
+    def _build_lifecycle(self) -> None:
+        settings, clock, store, server_id = self.settings, self.clock, self.store, self.server_id
+        self.bus = Bus()
+        self.row_cache = RowCache(store)
+        self.idempotency = Idempotency(clock, store)
+        self.disk_monitor = DiskMonitor(settings, store, self.providers)
+        self.nodes = Nodes(settings, clock, store, self.providers, server_id)
+        self.calls = ProviderCalls(settings, self.providers, self.nodes)
+        self.pool = Pool(settings, clock, store, self.providers, self.nodes, server_id)
+        self.engine = Engine(settings, clock, store, self.calls, self.pool, self.bus, self.nodes, server_id)
+        self.journal_file = JournalFile(settings.home / "notes", server_id)
+        self.journal = Journal(clock, store, self.bus, self.journal_file, server_id)
         self.activity = Activity(self.journal)
         self.transitions = Transitions(
-            settings, clock, self.store, self.accounts, self.engine, self.nodes, self.server_id
+            settings, clock, store, self.accounts, self.engine, self.calls, self.nodes, server_id
+        )
+        creator = SandboxCreator(
+            settings,
+            clock,
+            store,
+            accounts=self.accounts,
+            engine=self.engine,
+            calls=self.calls,
+            transitions=self.transitions,
+            idempotency=self.idempotency,
+            disk_monitor=self.disk_monitor,
+            bus=self.bus,
+            nodes=self.nodes,
+            providers=self.providers.keys(),
+            default_provider=self.default_provider,
+            server_id=server_id,
         )
         self.controller = Controller(
             settings,
             clock,
-            self.store,
-            accounts=self.accounts,
+            store,
+            creator=creator,
             engine=self.engine,
+            calls=self.calls,
             transitions=self.transitions,
             journal=self.journal,
             activity=self.activity,
-            idempotency=self.idempotency,
             row_cache=self.row_cache,
-            disk_monitor=self.disk_monitor,
-            bus=self.bus,
             nodes=self.nodes,
-            providers=providers.keys(),
-            default_provider=default,
-            server_id=self.server_id,
         )
-        self._parts = LifecycleParts(
-            settings, clock, self.store, self.controller, self.transitions, self.engine, self.journal
-        )
-        self._extensions: dict[type[LifecycleExtension], LifecycleExtension] = {}
-        self.sandbox_listing = SandboxListing(self.store)
-        self.usage_sampler = UsageSampler(clock, self.store, self.engine, self.nodes)
-        self.port_links = PortLinks(settings, clock, self.controller, self.tokens)
-        self.confinement = Confinement(
-            settings, clock, self.store, self.controller, self.transitions, self.engine, self.bus
-        )
-        self.commands = Commands(self.controller, self.idempotency, settings, clock)
-        self.files = SandboxFiles(self.controller, settings)
+        self.confinement = Confinement(settings, clock, store, self.controller, self.transitions, self.calls, self.bus)
+        self.events = Events(clock, store, self.controller, self.journal, self.bus)
+        self.usage = UsageReport(clock, store, self.controller, self.journal)
+
+    def _build_runtime(self) -> None:
+        settings, controller, in_flight = self.settings, self.controller, self.in_flight
         interpreter = Installation(settings.home / "interpreter")
         built_in: list[BuiltInService] = [
             InterpreterService(interpreter),
             BrowserService(),
             VsCodeService(settings.vscode_port),
         ]
-        self.services = Services(self.controller, self.store, built_in)
+        self.commands = Commands(controller, self.idempotency, settings, self.clock)
+        self.files = SandboxFiles(controller, settings)
+        self.services = Services(controller, self.store, built_in)
         self.workers = Workers()
-        self.code = CodeRunner(
-            self.controller, self.services, interpreter, self.workers, self.in_flight, settings, clock
-        )
-        self.mcp_servers = McpServers(
-            self.controller, self.store, self.row_cache, self.engine, self.accounts, self.in_flight
-        )
-        self.addons = AddonInstalls(settings, providers.keys())
+        self.port_links = PortLinks(settings, self.clock, controller, self.tokens)
+        self.code = CodeRunner(controller, self.services, interpreter, self.workers, in_flight, settings, self.clock)
+        self.mcp_servers = McpServers(controller, self.store, self.row_cache, self.calls, self.accounts, in_flight)
+        self.addons = AddonInstalls(settings, self.providers.keys())
         self.tools = Tools(
-            self.controller,
+            controller,
             self.services,
             self.port_links,
             self.mcp_servers,
             self.workers,
-            self.in_flight,
+            in_flight,
             usual_tools(settings.mcp_tools),
             settings.mcp_port,
         )
-        self.events = Events(clock, self.store, self.controller, self.journal, self.bus)
-        self.usage = UsageReport(clock, self.store, self.controller, self.journal)
+
+    def _build_background_work(self) -> None:
+        settings, clock, store, server_id = self.settings, self.clock, self.store, self.server_id
+        self.peer_changes = PeerChanges(clock, store, self.bus, self.nodes)
+        self.usage_sampler = UsageSampler(clock, store, self.calls, self.nodes)
         self.scheduler = SandboxQueueScheduler(
-            settings, clock, self.store, self.controller, self.bus, self.journal, self.nodes, self.server_id
+            settings, clock, store, self.controller, self.bus, self.journal, self.nodes, server_id
         )
         self.reconciler = Reconciler(
             settings,
             clock,
-            self.store,
-            providers,
+            store,
+            self.providers,
             self.engine,
+            self.calls,
             self.transitions,
             self.journal,
             self.nodes,
-            self.server_id,
+            server_id,
         )
         self.watchdog = LoopWatchdog(settings.loop_stall_ms / 1000)
-        self._pace = Pace(clock)
-        self._loops: list[asyncio.Task[None]] = []
-        self._lock: int | None = None
-        self._health: asyncio.Task[bool] | None = None
-        self._health_until = 0.0
+        self._parts = LifecycleParts(
+            settings, clock, store, self.controller, self.transitions, self.engine, self.calls, self.journal
+        )
+        self._extensions: dict[type[LifecycleExtension], LifecycleExtension] = {}
 
     def extension(self, kind: type[Extension]) -> Extension:
         """The vendor's lifecycle extension of this class; created at first use."""
@@ -254,7 +274,7 @@ class ServerContext:
         with contextlib.suppress(StoreUnavailable):
             async with self.store.write() as connection:
                 await servers.leave(connection, self.server_id)
-                await nodes.leave(connection, self.server_id)
+                await servers.leave_nodes(connection, self.server_id)
                 if all_written:
                     await servers.forget_notes(connection, [self.server_id])
         for provider in self.providers.values():
@@ -281,7 +301,7 @@ class ServerContext:
 
     async def _can_write(self) -> bool:
         try:
-            async with self.store.write(inline=True) as connection:
+            async with self.store.write() as connection:
                 await servers.beat(connection, self.server_id, self.clock.now())
             return await self.store.intact()
         except StoreUnavailable:

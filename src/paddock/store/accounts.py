@@ -1,4 +1,5 @@
-"""Users and their API keys. Only the digest of a key is stored."""
+"""Users and their API keys, tickets, and the values that an installation creates once. Only digests of keys and tickets
+are stored."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.models import Role
-from paddock.store.inline_sqlite import prepared
 from paddock.store.records import ApiKey, UserRow
-from paddock.store.tables import api_keys, users
+from paddock.store.statements import keeping, prepared
+from paddock.store.tables import api_keys, installation, tickets, users
 
 _KEY_COLUMNS = [api_keys.c[name] for name in ("key_id", "name", "user_id", "prefix", "created_at", "last_used_at")]
 
@@ -21,6 +22,9 @@ _USER_COLUMNS = [users.c[name] for name in _USER_FIELDS if name not in ("user_id
 
 _USER = prepared(select(users).where(users.c.user_id == bindparam("id")))
 _USER_AND_LOCK = _USER.with_for_update()
+_ADD_TICKET = prepared(insert(tickets))
+_TAKE_TICKET = prepared(delete(tickets).where(tickets.c.digest == bindparam("id")).returning(tickets))
+_KEEP_VALUE = keeping(installation, "name")
 
 
 async def user(connection: AsyncConnection, user_id: str, *, lock: bool = False) -> UserRow | None:
@@ -88,3 +92,26 @@ async def note_use(connection: AsyncConnection, key_id: int, at: float) -> None:
 def _user(row: RowMapping | dict[str, Any]) -> UserRow:
     values = {name: row[name] for name in _USER_FIELDS}
     return UserRow(**{**values, "role": Role(row["role"]), "disabled": bool(row["disabled"])})
+
+
+async def add_ticket(
+    connection: AsyncConnection, *, digest: str, sandbox_id: str, user_id: str, port: int | None, expires_at: float
+) -> None:
+    values = {"digest": digest, "sandbox_id": sandbox_id, "user_id": user_id, "port": port, "expires_at": expires_at}
+    await connection.execute(_ADD_TICKET, values)
+
+
+async def take_ticket(connection: AsyncConnection, digest: str) -> RowMapping | None:
+    """Delete the ticket and return its row; of several concurrent callers only one gets it."""
+    return (await connection.execute(_TAKE_TICKET, {"id": digest})).mappings().first()
+
+
+async def forget_tickets(connection: AsyncConnection, before: float) -> None:
+    await connection.execute(delete(tickets).where(tickets.c.expires_at < before))
+
+
+async def installation_value(connection: AsyncConnection, name: str, value: str) -> str:
+    """The value stored under this name; ``value`` is stored if there is none."""
+    await connection.execute(_KEEP_VALUE.on(connection), {"name": name, "value": value})
+    query = select(installation.c.value).where(installation.c.name == name)
+    return str((await connection.execute(query)).scalar_one())

@@ -1,7 +1,8 @@
-"""The database: connections, transactions, and errors when it is locked, full or unavailable.
+"""The database: transactions, and errors when it is locked, full or unavailable.
 
 A transaction is either read or write. On SQLite the writes of a process are serialized, and each begins IMMEDIATE, so a
-writer waits instead of failing in the middle. Every driver error for an unusable database becomes
+writer waits instead of failing in the middle; where a statement runs, on the event loop or in a thread, the statement
+tells (:mod:`paddock.store.sqlite`). Every driver error for an unusable database becomes
 :class:`~paddock.errors.StoreUnavailable`; the next transaction opens afresh, so recovery needs no restart.
 """
 
@@ -11,30 +12,23 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import structlog
-from sqlalchemy import event, inspect, text
-from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.exc import (
-    DisconnectionError,
-    SQLAlchemyError,
-)
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import AsyncAdaptedQueuePool
+from sqlalchemy import inspect, text
+from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy.exc import DBAPIError, DisconnectionError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from paddock.disk_space import ReserveFile
 from paddock.errors import StoreFull, StoreUnavailable
-from paddock.store import migrations, sqlite
-from paddock.store.driver_errors import StoreDamaged, translate_driver_errors
-from paddock.store.inline_sqlite import InlineConnection, InlineSqlite
-from paddock.store.invalid_rows import loads
-from paddock.store.shared_lock import SharedLock
+from paddock.store import migrations, postgres, sqlite
+from paddock.store.sqlite import SqliteDatabase
 from paddock.store.write_ahead_log import WriteAheadLog
 
 log = structlog.get_logger(__name__)
@@ -46,7 +40,8 @@ CHANGED = "paddock.changed"
 _WIPED = "paddock.wiped"
 """Key under which it collects the tables from which it removes secrets."""
 _MIGRATION_LOCK = 0x70616464  # any constant unique to Paddock
-_BUSY_SECONDS = 5.0
+_BUSY_TIMEOUT_S = 5.0
+_POSTGRES_DISK_FULL = "53100"
 _POOL_TIMEOUT_S = 10.0
 INTENT_PATIENCE_S, OUTCOME_PATIENCE_S = 3.0, 15.0
 """How long a change that frees room is retried on a full disk: before anything was done, when refusing is the better
@@ -54,6 +49,10 @@ answer; and after it was done, when only the database does not know it yet."""
 _FREEING_RETRY_S = 0.1
 _RESERVE_SUFFIX = ".reserve"
 """Suffix of the file beside a SQLite database that reserves disk space for when the disk is full."""
+
+
+class StoreDamaged(StoreUnavailable):
+    """SQLite reports that the file is damaged."""
 
 
 def wipes(connection: AsyncConnection, table: str) -> None:
@@ -66,11 +65,10 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self.url = _normalized(url)
-        self._reader: AsyncEngine | None = None
-        self._writer: AsyncEngine | None = None
-        self._inline: InlineSqlite | None = None
+        self._engine: AsyncEngine | None = None
+        self._sqlite: SqliteDatabase | None = None
         self._turn = asyncio.Lock()
-        self._writes = SharedLock()
+        self._writes = postgres.SharedLock()
         self._log = WriteAheadLog(self.file, self._write_lock) if self.file else None
         self._inode = 0
         self._listeners: list[Callable[[Collection[str]], None]] = []
@@ -104,66 +102,60 @@ class Store:
         return self._log.size if self._log else None
 
     async def open(self) -> None:
-        """Migrate the schema to the current version and open the connections."""
+        """Open the connections and migrate the schema to the current version."""
         with self._translated_errors():
             if self.file:
                 self._make_private(self.file)
+                self._sqlite = SqliteDatabase(self.file, _BUSY_TIMEOUT_S)
+            else:
+                self._engine = postgres.engine(self.url, _POOL_TIMEOUT_S)
             if self._reserve is not None:
                 await asyncio.to_thread(self._reserve.hold)
-            migrator = self._engine(create=True, writes=True, pool_size=1)
-            try:
-                async with migrator.begin() as connection:
-                    if not self.sqlite:
-                        await connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
-                    await connection.run_sync(_migrate)
-            finally:
-                await migrator.dispose()
+        try:
+            async with self._transaction(writes=True) as connection:
+                if not self.sqlite:
+                    await connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
+                await connection.run_sync(_migrate)
+        except BaseException:
+            await self._disconnect()
+            raise
         self._inode = self.file.stat().st_ino if self.file else 0
-        self._reader = self._engine(create=False, writes=False, pool_size=8)
-        self._writer = self._engine(create=False, writes=True, pool_size=1) if self.sqlite else self._reader
-        self._inline = InlineSqlite(self.file, _BUSY_SECONDS) if self.file else None
         if self._log is not None:
             self._log.open()
 
     async def close(self) -> None:
         if self._log is not None:
             await self._log.close()
-        for engine in {self._reader, self._writer}:
-            if engine is not None:
-                await engine.dispose()
-        if self._inline is not None:
-            self._inline.close()
-        self._reader = self._writer = self._inline = None
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        if self._engine is not None:
+            await self._engine.dispose()
+        if self._sqlite is not None:
+            await self._sqlite.close()
+        self._engine = self._sqlite = None
 
     @asynccontextmanager
-    async def read(self, *, inline: bool = False) -> AsyncIterator[AsyncConnection]:
-        """A read transaction. ``inline``: for a row or two by key, during a request; SQLite runs it without a
-        thread."""
-        if inline and self._inline is not None:
-            with self._translated_errors():
-                yield cast(AsyncConnection, self._inline.read())  # only the methods that the repositories use
-            return
-        async with self._transaction(self._reader) as connection:
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """A read transaction; on SQLite each statement has its own."""
+        async with self._transaction(writes=False) as connection:
             yield connection
 
     @asynccontextmanager
-    async def write(self, *, inline: bool = False, alone: bool = False) -> AsyncIterator[AsyncConnection]:
+    async def write(self, *, alone: bool = False) -> AsyncIterator[AsyncConnection]:
         """A write transaction: committed when the block ends, rolled back when it raises. ``alone``: no other write
-        transaction of this process is open meanwhile, on PostgreSQL too.
-
-        ``inline``: for a few statements on a few rows, during a request; SQLite runs them without a thread.
-        """
+        transaction of this process is open meanwhile, on PostgreSQL too."""
         changed: set[str] = set()
         wiped: set[str] = set()
         if self._log is not None:
             await self._log.let_catch_up()
         try:
-            async with self._write_lock(alone), self._writing(inline) as connection:
+            async with self._write_lock(alone), self._transaction(writes=True) as connection:
                 connection.info[CHANGED], connection.info[_WIPED] = changed, wiped
-                before = await self._row_changes(connection)
+                before = getattr(connection, "total_changes", 0)
                 yield connection
                 await connection.commit()
-                after = await self._row_changes(connection)
+                after = getattr(connection, "total_changes", 0)
             if self._log is not None:
                 self._log.committed(changed_rows=after != before)
         finally:
@@ -195,7 +187,7 @@ class Store:
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
         try:
-            with translate_driver_errors():
+            with _translate_driver_errors():
                 yield
         except StoreDamaged:
             self._damaged = True
@@ -235,91 +227,26 @@ class Store:
             lock.release()
 
     @asynccontextmanager
-    async def _writing(self, inline: bool) -> AsyncIterator[AsyncConnection]:
-        if not inline or self._inline is None:
-            async with self._transaction(self._writer) as usual:
-                yield usual
-            return
+    async def _transaction(self, *, writes: bool) -> AsyncIterator[AsyncConnection]:
         with self._translated_errors():
-            async with self._inline.write() as connection:
-                yield cast(AsyncConnection, connection)
-
-    async def _row_changes(self, connection: AsyncConnection | InlineConnection) -> int:
-        """How many rows this connection to SQLite has changed since it was opened."""
-        if isinstance(connection, InlineConnection):
-            return connection.total_changes
-        if self._log is None:
-            return 0
-        driver = (await connection.get_raw_connection()).driver_connection
-        return driver.raw.total_changes if driver is not None else 0
-
-    @asynccontextmanager
-    async def _transaction(self, engine: AsyncEngine | None) -> AsyncIterator[AsyncConnection]:
-        if engine is None:
-            raise StoreUnavailable("The database is not open.")
-        with self._translated_errors():
-            async with engine.connect() as connection:
-                # If the block is cancelled during a statement, SQLAlchemy discards the connection.
-                yield connection
-                await connection.commit()
-
-    def _engine(self, *, create: bool, writes: bool, pool_size: int) -> AsyncEngine:
-        if not self.sqlite:
-            return create_async_engine(
-                self.url.difference_update_query(_TLS_PARAMETERS),
-                connect_args={"timeout": 10, "command_timeout": 30, **_tls(self.url)},
-                pool_size=pool_size,
-                max_overflow=16,
-                pool_timeout=_POOL_TIMEOUT_S,
-                pool_pre_ping=True,
-                json_deserializer=loads,
-            )
-        file = self.file or Path()
-        # "rw": a missing database is an error. SQLite would otherwise create an empty one.
-        engine = create_async_engine(
-            "sqlite+aiosqlite://",
-            async_creator=sqlite.connector(file, "rwc" if create else "rw", _BUSY_SECONDS),
-            poolclass=AsyncAdaptedQueuePool,
-            pool_size=pool_size,
-            max_overflow=0,
-            pool_timeout=_POOL_TIMEOUT_S,
-            json_deserializer=loads,
-        )
-        _prepare_sqlite(engine.sync_engine, file, writes)
-        return engine
+            if self._sqlite is not None and writes:
+                async with self._sqlite.write() as writer:
+                    yield cast(AsyncConnection, writer)  # only the methods that the repositories use
+            elif self._sqlite is not None:
+                yield cast(AsyncConnection, self._sqlite.read())
+            elif self._engine is not None:
+                async with self._engine.connect() as connection:
+                    # If the block is cancelled during a statement, SQLAlchemy discards the connection.
+                    yield connection
+                    await connection.commit()
+            else:
+                raise StoreUnavailable("The database is not open.")
 
     @staticmethod
     def _make_private(file: Path) -> None:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not file.exists():
             os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
-
-
-def _prepare_sqlite(engine: Engine, file: Path, writes: bool) -> None:
-    @event.listens_for(engine, "connect")
-    def on_connect(connection: Any, record: Any) -> None:
-        cursor = connection.cursor()
-        for pragma in sqlite.PRAGMAS:
-            cursor.execute(pragma)
-        cursor.close()
-        record.info["inode"] = file.stat().st_ino
-
-    @event.listens_for(engine, "checkout")
-    def on_checkout(_connection: Any, record: Any, _proxy: Any) -> None:
-        # SQLite keeps writing to a file that was deleted or replaced.
-        try:
-            same = file.stat().st_ino == record.info["inode"]
-        except FileNotFoundError:
-            same = False
-        if not same:
-            raise DisconnectionError(f"the database file {file.name} was moved away")
-
-    if not writes:
-        return  # each SELECT is a snapshot, which is enough for readers
-
-    @event.listens_for(engine, "begin")
-    def on_begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _migrate(connection: Connection) -> None:
@@ -342,11 +269,10 @@ def _revision(connection: Connection) -> str | None:
 
 
 _DRIVERS = {
-    "sqlite": "sqlite+aiosqlite",
+    "sqlite": "sqlite",
     "postgres": "postgresql+asyncpg",
     "postgresql": "postgresql+asyncpg",
 }
-_TLS_PARAMETERS = ["sslmode", "sslrootcert", "channel_binding", "ssl"]
 
 
 def _normalized(url: str) -> URL:
@@ -368,12 +294,43 @@ def _normalized(url: str) -> URL:
     return parsed.set(drivername=driver)
 
 
-def _tls(url: URL) -> dict[str, Any]:
-    """libpq's ``sslmode``, except that the certificate is verified whenever TLS is required."""
-    mode = url.query.get("sslmode") or url.query.get("ssl")
-    if mode in {None, "disable", "allow", "prefer"}:
-        return {"ssl": mode} if mode else {}
-    root = url.query.get("sslrootcert")
-    context = ssl.create_default_context(cafile=str(root) if root else None)
-    context.check_hostname = mode != "verify-ca"
-    return {"ssl": context}
+@contextlib.contextmanager
+def _translate_driver_errors() -> Iterator[None]:
+    """Translate driver errors, except those that callers handle, such as IntegrityError."""
+    try:
+        yield
+    except (IntegrityError, StoreUnavailable):
+        raise
+    except (DBAPIError, PoolTimeout, DisconnectionError) as error:
+        cause = getattr(error, "orig", None) or error
+        log.warning("database unavailable", problem=str(cause)[:300])
+        raise _kind(cause)(
+            f"The database cannot be used right now ({str(cause)[:200]}). Nothing was changed; try again.",
+            retry_after=1,
+        ) from error
+    except (OSError, TimeoutError) as error:
+        # asyncpg passes on socket errors when it cannot connect.
+        if not _from_driver(error):
+            raise
+        log.warning("database unreachable", problem=str(error)[:300])
+        raise StoreUnavailable(
+            "The database cannot be reached right now. Nothing was changed; try again.", retry_after=1
+        ) from error
+
+
+def _kind(cause: BaseException) -> type[StoreUnavailable]:
+    code = getattr(cause, "sqlite_errorcode", None)
+    if code == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) == _POSTGRES_DISK_FULL:
+        return StoreFull
+    if code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreDamaged
+    return StoreUnavailable
+
+
+def _from_driver(error: BaseException) -> bool:
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__", "").startswith(("asyncpg", "sqlalchemy")):
+            return True
+        trace = trace.tb_next
+    return False

@@ -11,12 +11,11 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.models import State, TimeoutAction, TimeoutFrom
-from paddock.store.inline_sqlite import prepared
 from paddock.store.invalid_rows import say_once
 from paddock.store.records import Deadline, DeadlineKind
 from paddock.store.servers import lives
+from paddock.store.statements import Upsert, prepared
 from paddock.store.tables import ALIVE, deadlines, sandboxes, servers
-from paddock.store.upserts import Upsert
 
 _COLUMNS = [
     deadlines.c[name] for name in ("sandbox_id", "kind", "action", "due_at", "warn_at", "generation", "attempts")
@@ -40,6 +39,25 @@ _PUSH_OUT = prepared(
     .values(generation=deadlines.c.generation + 1)
 )
 _REMOVE = prepared(delete(deadlines).where(deadlines.c.sandbox_id == bindparam("id")))
+_SAME_KIND = (deadlines.c.sandbox_id == bindparam("id"), deadlines.c.kind == bindparam("which"))
+_SAME = (*_SAME_KIND, deadlines.c.generation == bindparam("seen"))
+_GET = prepared(select(*_COLUMNS).where(*_SAME_KIND))
+_REMOVE_KIND = prepared(delete(deadlines).where(*_SAME_KIND))
+_CONSUME = prepared(delete(deadlines).where(*_SAME, deadlines.c.due_at <= bindparam("now")))
+_UNCLAIMED: Any = {"claimed_by": None, "claimed_until": None}
+_MARK_WARNED = prepared(
+    update(deadlines)
+    .where(*_SAME, deadlines.c.warn_at.is_not(None))
+    .values(warn_at=None, wake_at=deadlines.c.due_at, **_UNCLAIMED)
+)
+_PUT_OFF = prepared(
+    update(deadlines)
+    .where(*_SAME)
+    .values(
+        attempts=case((deadlines.c.attempts < _MAX_ATTEMPTS, deadlines.c.attempts + 1), else_=_MAX_ATTEMPTS),
+        **_UNCLAIMED,
+    )
+)
 _NEXT = (
     select(*_COLUMNS)
     .where(deadlines.c.sandbox_id.in_(bindparam("ids", expanding=True)))
@@ -70,8 +88,7 @@ async def push_out(connection: AsyncConnection, sandbox_id: str, due_at: float, 
 
 
 async def get(connection: AsyncConnection, sandbox_id: str, kind: DeadlineKind) -> Deadline | None:
-    query = select(*_COLUMNS).where(deadlines.c.sandbox_id == sandbox_id, deadlines.c.kind == kind)
-    return _first((await connection.execute(query)).mappings().first())
+    return _first((await connection.execute(_GET, {"id": sandbox_id, "which": kind})).mappings().first())
 
 
 async def remove(connection: AsyncConnection, sandbox_id: str, kind: DeadlineKind | None = None) -> None:
@@ -79,9 +96,7 @@ async def remove(connection: AsyncConnection, sandbox_id: str, kind: DeadlineKin
     if kind is None:
         await connection.execute(_REMOVE, {"id": sandbox_id})
     else:
-        await connection.execute(
-            delete(deadlines).where(deadlines.c.sandbox_id == sandbox_id, deadlines.c.kind == kind)
-        )
+        await connection.execute(_REMOVE_KIND, {"id": sandbox_id, "which": kind})
 
 
 async def claim(
@@ -131,32 +146,16 @@ async def claim(
 
 async def consume(connection: AsyncConnection, deadline: Deadline, now: float) -> bool:
     """Delete the row if it is unchanged since it was claimed, and still due."""
-    statement = delete(deadlines).where(*_same(deadline), deadlines.c.due_at <= now)
-    return (await connection.execute(statement)).rowcount == 1
+    return (await connection.execute(_CONSUME, {**_same(deadline), "now": now})).rowcount == 1
 
 
 async def mark_warned(connection: AsyncConnection, deadline: Deadline) -> bool:
-    statement = (
-        update(deadlines)
-        .where(*_same(deadline), deadlines.c.warn_at.is_not(None))
-        .values(warn_at=None, wake_at=deadlines.c.due_at, claimed_by=None, claimed_until=None)
-    )
-    return (await connection.execute(statement)).rowcount == 1
+    return (await connection.execute(_MARK_WARNED, _same(deadline))).rowcount == 1
 
 
 async def put_off(connection: AsyncConnection, deadline: Deadline, until: float) -> bool:
     """The action failed: keep the deadline and retry it later."""
-    statement = (
-        update(deadlines)
-        .where(*_same(deadline))
-        .values(
-            wake_at=until,
-            claimed_by=None,
-            claimed_until=None,
-            attempts=case((deadlines.c.attempts < _MAX_ATTEMPTS, deadlines.c.attempts + 1), else_=_MAX_ATTEMPTS),
-        )
-    )
-    return (await connection.execute(statement)).rowcount == 1
+    return (await connection.execute(_PUT_OFF, {**_same(deadline), "wake_at": until})).rowcount == 1
 
 
 async def shift(connection: AsyncConnection, seconds: float, node_ids: Collection[str] | None = None) -> None:
@@ -226,12 +225,8 @@ def _fresh(due_at: float, warn_at: float | None) -> dict[str, Any]:
     }
 
 
-def _same(deadline: Deadline) -> list[Any]:
-    return [
-        deadlines.c.sandbox_id == deadline.sandbox_id,
-        deadlines.c.kind == deadline.kind,
-        deadlines.c.generation == deadline.generation,
-    ]
+def _same(deadline: Deadline) -> dict[str, Any]:
+    return {"id": deadline.sandbox_id, "which": deadline.kind, "seen": deadline.generation}
 
 
 def _first(row: RowMapping | None) -> Deadline | None:

@@ -14,8 +14,8 @@ from sqlalchemy import Integer, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.redaction import redact_all
-from paddock.store.inline_sqlite import prepared
 from paddock.store.records import EventRow
+from paddock.store.statements import prepared
 from paddock.store.tables import events, sandboxes
 
 _NUMBER = prepared(

@@ -2,48 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paddock.store.records import KeyClaim
+from paddock.store.statements import keeping, prepared
 from paddock.store.tables import counted_commands, idempotency
-from paddock.store.upserts import Upsert, insert_for
 
-_COUNT = Upsert(counted_commands, lambda insert: insert.on_conflict_do_nothing(index_elements=["process_id"]))
+_COUNT = keeping(counted_commands, "process_id")
+_CLAIM = keeping(idempotency, "owner_id", "key")
+_FIND = prepared(
+    select(idempotency).where(idempotency.c.owner_id == bindparam("owner"), idempotency.c.key == bindparam("used"))
+)
 
 MAX_COUNTED = 1_000_000
 """Number of commands, the latest, whose count is remembered."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyClaim:
-    owner_id: str
-    key: str
-    fingerprint: str
-    sandbox_id: str
-    process_id: str | None
-    created_at: float
-    answer: Mapping[str, Any] | None = None
-    """Status and body to repeat, if what was created does not tell: an error response."""
-
-
 async def claim(connection: AsyncConnection, new: KeyClaim) -> KeyClaim:
     """The claim that holds the key: the new one, or an earlier one."""
-    statement = insert_for(connection, idempotency).values(
-        owner_id=new.owner_id,
-        key=new.key,
-        fingerprint=new.fingerprint,
-        sandbox_id=new.sandbox_id,
-        process_id=new.process_id,
-        created_at=new.created_at,
-        answer=new.answer,
-    )
-    await connection.execute(statement.on_conflict_do_nothing(index_elements=["owner_id", "key"]))
-    query = select(idempotency).where(idempotency.c.owner_id == new.owner_id, idempotency.c.key == new.key)
-    return KeyClaim(**(await connection.execute(query)).mappings().one())
+    await connection.execute(_CLAIM.on(connection), asdict(new))
+    held = await connection.execute(_FIND, {"owner": new.owner_id, "used": new.key})
+    return KeyClaim(**held.mappings().one())
 
 
 async def keep_answer(connection: AsyncConnection, new: KeyClaim) -> None:
@@ -55,8 +37,7 @@ async def keep_answer(connection: AsyncConnection, new: KeyClaim) -> None:
 
 
 async def find(connection: AsyncConnection, owner_id: str, key: str) -> KeyClaim | None:
-    query = select(idempotency).where(idempotency.c.owner_id == owner_id, idempotency.c.key == key)
-    row = (await connection.execute(query)).mappings().first()
+    row = (await connection.execute(_FIND, {"owner": owner_id, "used": key})).mappings().first()
     return KeyClaim(**row) if row else None
 
 

@@ -9,37 +9,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 
-from paddock.models import Isolation, State, TimeoutAction, TimeoutFrom
+from paddock.store.columns import Mark, StoredField, fields_of
+from paddock.store.records import SandboxRow
 
 log = structlog.get_logger(__name__)
 
-E = TypeVar("E", bound=StrEnum)
-
 _LATEST = 253_402_300_799.0
 """The last second of the year 9999: the maximum of dates in responses."""
-_TIMES = (
-    "created_at",
-    "started_at",
-    "running_since",
-    "last_activity_at",
-    "state_changed_at",
-    "deleted_at",
-    "ends_at",
-)
-_SAFE: Mapping[str, Any] = {
-    "env": {},
-    "metadata": {},
-    "egress": {"mode": "none", "allow": [], "deny": []},
-    "mounts": [],
-    "network": None,
-    "daytona": None,
-}
-"""Replacements for invalid JSON columns."""
+_MOMENTS = tuple(field.name for field in fields_of(SandboxRow) if Mark.MOMENT in field.marks)
+_JSON = tuple(field for field in fields_of(SandboxRow) if field.json)
+_ENUMS = tuple(field for field in fields_of(SandboxRow) if field.enum)
 _MAX_LOGGED = 1000
 _logged: set[tuple[str, str]] = set()
 
@@ -68,32 +51,34 @@ def say_once(event: str, *, sandbox_id: str, problem: str) -> None:
 
 def mend(values: dict[str, Any]) -> None:
     """Replace invalid columns of a sandbox's row, in place."""
-    bad = [name for name in _SAFE if not _has_shape(name, values[name])]
-    for name in bad:
-        values[name] = _SAFE[name]
+    bad = [field.name for field in _JSON if not _has_shape(field, values[field.name])]
+    for field in _JSON:
+        if field.name in bad:
+            values[field.name] = field.fallback
     bad += _mend_times(values)
-    values["state"] = _one_of(State, "state", State.FAILED, values, bad)
-    values["on_timeout"] = _one_of(TimeoutAction, "on_timeout", TimeoutAction.PAUSE, values, bad)
-    values["timeout_from"] = _one_of(TimeoutFrom, "timeout_from", TimeoutFrom.ACTIVITY, values, bad)
-    if values["isolation"] is not None:
-        values["isolation"] = _one_of(Isolation, "isolation", Isolation.HARDENED, values, bad)
+    for field in _ENUMS:
+        try:
+            values[field.name] = field.read(values[field.name])
+        except ValueError:
+            bad.append(field.name)
+            values[field.name] = field.fallback
     if bad:
         problem = f"Its row cannot be read in full ({', '.join(sorted(bad))})."
         values["reason"] = f"{problem} {values['reason'] or ''}".strip()
-        say_once("a sandbox's row is spoiled", sandbox_id=str(values["sandbox_id"]), problem=problem)
+        say_once("a sandbox's row cannot be read in full", sandbox_id=str(values["sandbox_id"]), problem=problem)
 
 
-def _has_shape(name: str, value: Any) -> bool:
+def _has_shape(field: StoredField, value: Any) -> bool:
     if isinstance(value, InvalidRow):
         return False
-    if name == "mounts":
-        return isinstance(value, list)
-    return isinstance(value, dict) or (value is None and _SAFE[name] is None)
+    if value is None:
+        return field.optional
+    return isinstance(value, dict if field.kind is Mapping else list)
 
 
 def _mend_times(values: dict[str, Any]) -> list[str]:
     bad = []
-    for name in _TIMES:
+    for name in _MOMENTS:
         value = values[name]
         if value is not None and not (isinstance(value, int | float) and 0 <= value <= _LATEST):
             bad.append(name)
@@ -103,11 +88,3 @@ def _mend_times(values: dict[str, Any]) -> list[str]:
     if since is not None and since < values["created_at"]:
         values["running_since"] = values["created_at"]  # else every day since 1970 would be billed
     return bad
-
-
-def _one_of(kind: type[E], name: str, otherwise: E, values: Mapping[str, Any], bad: list[str]) -> E:
-    try:
-        return kind(values[name])
-    except ValueError:
-        bad.append(name)
-        return otherwise

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.store.database import wipes
-from paddock.store.inline_sqlite import prepared
+from paddock.store.records import McpServerRow
+from paddock.store.statements import prepared, replacing
 from paddock.store.tables import mcp_servers
-from paddock.store.upserts import insert_for
 
+_PUT = replacing(mcp_servers, "sandbox_id", "name")
 _ADD = prepared(insert(mcp_servers))
 _CLEAR = prepared(delete(mcp_servers).where(mcp_servers.c.sandbox_id == bindparam("id")))
-
-
-@dataclass(frozen=True, slots=True)
-class McpServerRow:
-    sandbox_id: str
-    name: str
-    definition: Mapping[str, Any]
-    """Holds secrets: must not be shown or logged."""
-    tools: Sequence[Mapping[str, Any]] | None = None
 
 
 async def add(connection: AsyncConnection, sandbox_id: str, definitions: Mapping[str, Mapping[str, Any]]) -> None:
@@ -37,9 +29,7 @@ async def add(connection: AsyncConnection, sandbox_id: str, definitions: Mapping
 async def put(connection: AsyncConnection, server: McpServerRow) -> None:
     """Add or replace the server of this name."""
     wipes(connection, mcp_servers.name)
-    statement = insert_for(connection, mcp_servers).values(asdict(server))
-    changed = {"definition": server.definition, "tools": server.tools}
-    await connection.execute(statement.on_conflict_do_update(index_elements=["sandbox_id", "name"], set_=changed))
+    await connection.execute(_PUT.on(connection), asdict(server))
 
 
 async def of(connection: AsyncConnection, sandbox_id: str) -> list[McpServerRow]:

@@ -1,13 +1,10 @@
-"""Rows of sandboxes: reads, listings, and changes guarded by a version number."""
+"""Rows of sandboxes: reads, and changes guarded by a version number. Lists are in :mod:`paddock.store.listing`."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
-import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
@@ -22,31 +19,33 @@ from sqlalchemy import (
     select,
     text,
     true,
-    tuple_,
     update,
 )
-from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from paddock.errors import Invalid
 from paddock.models import State
 from paddock.redaction import has_credentials, redact, without_credentials
+from paddock.store.columns import Mark, fields_of
 from paddock.store.database import CHANGED, wipes
-from paddock.store.inline_sqlite import prepared
 from paddock.store.invalid_rows import mend
 from paddock.store.records import SandboxRow
 from paddock.store.servers import lives
+from paddock.store.statements import prepared
 from paddock.store.tables import ALIVE, LIVE, NAMED, UNFINISHED, sandboxes, servers
 
-_FIELDS = tuple(field.name for field in fields(SandboxRow))
-_SECRET = frozenset({"env", "daytona", "git_url"})
-"""Columns that may hold secrets."""
-COLUMNS = [sandboxes.c[name] for name in _FIELDS]
+_FIELDS = fields_of(SandboxRow)
+_SECRET = frozenset(field.name for field in _FIELDS if Mark.SECRET in field.marks)
+_LABELS = [field for field in _FIELDS if Mark.LABEL in field.marks]
+_MOMENTS = [field.name for field in _FIELDS if Mark.MOMENT in field.marks]
+COLUMNS = [sandboxes.c[field.name].label(field.name) for field in _FIELDS]
 
 # Statements needed by every request are built once: building them costs more than running them.
 _GET = prepared(select(*COLUMNS).where(sandboxes.c.sandbox_id == bindparam("id")))
 _GET_AND_LOCK = _GET.with_for_update()
 _GET_BY_KEY = prepared(select(*COLUMNS).where(sandboxes.c.key == bindparam("wanted")))
+_GET_BY_NAME = prepared(
+    select(*COLUMNS).where(NAMED, sandboxes.c.name == bindparam("wanted"), sandboxes.c.owner_id == bindparam("owner"))
+)
 _ADD = prepared(insert(sandboxes))
 _CHANGE = prepared(
     update(sandboxes)
@@ -78,6 +77,7 @@ _TOTAL_MEMORY = prepared(
 )
 _ADVISORY_LOCK = text("SELECT pg_advisory_xact_lock(:number)")
 _TOTAL_LOCK = 0x70616465  # any constant unique to Paddock
+_LABEL = "paddock.sandbox"
 _CHANGE_WITH_EVENT = _CHANGE.values(event_seq=sandboxes.c.event_seq + 1)
 
 
@@ -110,8 +110,7 @@ async def get_by_key(connection: AsyncConnection, key: str) -> SandboxRow | None
 
 async def get_by_name(connection: AsyncConnection, owner_id: str, name: str) -> SandboxRow | None:
     """Among sandboxes that are not deleted."""
-    query = select(*COLUMNS).where(NAMED, sandboxes.c.name == name, sandboxes.c.owner_id == owner_id)
-    row = (await connection.execute(query)).mappings().first()
+    row = (await connection.execute(_GET_BY_NAME, {"wanted": name, "owner": owner_id})).mappings().first()
     return record(row) if row else None
 
 
@@ -121,7 +120,7 @@ async def keys(connection: AsyncConnection) -> list[str]:
 
 
 async def add(connection: AsyncConnection, sandbox: SandboxRow) -> None:
-    await connection.execute(_ADD, {name: getattr(sandbox, name) for name in _FIELDS})
+    await connection.execute(_ADD, {field.name: getattr(sandbox, field.name) for field in _FIELDS})
 
 
 async def change(
@@ -174,38 +173,6 @@ async def total_memory(connection: AsyncConnection, *, other_than: str = "") -> 
     if connection.dialect.name != "sqlite":  # SQLite's write transactions exclude each other anyway
         await connection.execute(_ADVISORY_LOCK, {"number": _TOTAL_LOCK})
     return int((await connection.execute(_TOTAL_MEMORY, {"other": other_than})).scalar_one())
-
-
-async def page(
-    connection: AsyncConnection,
-    *,
-    owner_id: str | None,
-    user_id: str | None,
-    states: Sequence[State] | None,
-    cursor: str | None,
-    limit: int,
-    node_ids: Collection[str] | None = None,
-) -> tuple[list[SandboxRow], str | None]:
-    """Newest first, with keyset pagination: the hundredth page costs as much as the first. Deleted ones only on
-    request.
-
-    ``node_ids``: only sandboxes recorded on one of these nodes.
-    """
-    query = select(*COLUMNS)
-    query = query.where(sandboxes.c.state.in_(states) if states else ALIVE)
-    if owner_id is not None:
-        query = query.where(sandboxes.c.owner_id == owner_id)
-    if user_id is not None:
-        query = query.where(sandboxes.c.user_id == user_id)
-    if node_ids is not None:
-        query = query.where(sandboxes.c.node_id.in_(sorted(node_ids)))
-    if cursor is not None:
-        created_at, sandbox_id = _read_cursor(cursor)
-        query = query.where(tuple_(sandboxes.c.created_at, sandboxes.c.sandbox_id) < tuple_(created_at, sandbox_id))
-    query = query.order_by(sandboxes.c.created_at.desc(), sandboxes.c.sandbox_id.desc()).limit(limit + 1)
-    found = [record(row) for row in (await connection.execute(query)).mappings()]
-    more = len(found) > limit
-    return found[:limit], _make_cursor(found[limit - 1]) if more else None
 
 
 def _on(node_ids: Collection[str] | None) -> Any:
@@ -295,14 +262,13 @@ async def changed_since(connection: AsyncConnection, owner_ids: Sequence[str], s
 
 
 async def shift(connection: AsyncConnection, seconds: float, node_ids: Collection[str] | None = None) -> None:
-    """Every moment of those that are still there, by as much as the clock was set: they are as old as they were, and
-    what is counted from these moments or until them stays what it was. Null stays null. ``node_ids``: only there."""
+    """Move every moment of the sandboxes that are not deleted by as much as the clock was set, so that their ages and
+    the time until their ends stay what they were. Null stays null. ``node_ids``: only sandboxes on these nodes."""
     here = true() if node_ids is None else sandboxes.c.node_id.in_(sorted(node_ids))
-    moved = ("created_at", "started_at", "running_since", "last_activity_at", "state_changed_at", "ends_at")
     statement = (
         update(sandboxes)
         .where(sandboxes.c.state != State.DELETED, here)
-        .values({name: sandboxes.c[name] + seconds for name in moved})
+        .values({name: sandboxes.c[name] + seconds for name in _MOMENTS})
         .returning(sandboxes.c.sandbox_id)
     )
     for sandbox_id in (await connection.execute(statement)).scalars():
@@ -332,60 +298,23 @@ def _mark_changed(connection: AsyncConnection, sandbox_id: str) -> None:
     connection.info.setdefault(CHANGED, set()).add(sandbox_id)
 
 
-def record(row: RowMapping) -> SandboxRow:
+def record(row: Mapping[Any, Any]) -> SandboxRow:
     values: dict[str, Any] = dict(row)
     mend(values)
     return SandboxRow(**values)
 
 
-def _make_cursor(sandbox: SandboxRow) -> str:
-    text = json.dumps([sandbox.created_at, sandbox.sandbox_id])
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-
-def _read_cursor(cursor: str) -> tuple[float, str]:
-    try:
-        raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-        created_at, sandbox_id = json.loads(raw)
-        if not isinstance(created_at, float) or not math.isfinite(created_at):
-            raise ValueError
-        if not isinstance(sandbox_id, str) or "\0" in sandbox_id or not sandbox_id.isascii():
-            raise ValueError
-    except (ValueError, TypeError, binascii.Error, RecursionError):
-        raise Invalid("The cursor is not one that this server gave out. Start again without it.") from None
-    return created_at, sandbox_id
-
-
 def labels_of(sandbox: SandboxRow) -> Mapping[str, str]:
     """Labels stored beside the machine: enough to restore the row if the database is lost."""
-    kept = {
-        "key": sandbox.key,
-        "owner_id": sandbox.owner_id,
-        "user_id": sandbox.user_id,
-        "template_id": sandbox.template_id,
-        "timeout": sandbox.timeout,
-        "on_timeout": sandbox.on_timeout.value,
-        "max_lifetime": sandbox.max_lifetime,
-        "cpu": sandbox.cpu,
-        "memory_mb": sandbox.memory_mb,
-        "disk_mb": sandbox.disk_mb,
-        "pids": sandbox.pids,
-        "metadata": sandbox.metadata,
-        "env": sandbox.env,
-        "git_url": sandbox.git_url and without_credentials(sandbox.git_url),
-        "egress": sandbox.egress,
-        "isolation": sandbox.isolation,
-        "mounts": list(sandbox.mounts),
-        "timeout_from": sandbox.timeout_from.value,
-        "auto_resume": sandbox.auto_resume,
-        "public_ports": sandbox.public_ports,
-        "host_mask": sandbox.host_mask,
-        "keep_memory": sandbox.keep_memory,
-        "alias": sandbox.alias,
-        "created_at": sandbox.created_at,
-        "name": sandbox.name,
-        "retention": sandbox.retention,
-        "ends_at": sandbox.ends_at,
-        "daytona": sandbox.daytona,
-    }
-    return {"paddock.sandbox": json.dumps(kept)}
+    kept = {field.column: getattr(sandbox, field.name) for field in _LABELS}
+    kept["git_url"] = sandbox.git_url and without_credentials(sandbox.git_url)
+    return {_LABEL: json.dumps(kept)}
+
+
+def from_labels(labels: Mapping[str, str], **known: Any) -> SandboxRow:
+    """The row, with what is ``known`` beside the labels. Raises KeyError, TypeError or ValueError for labels that are
+    none of a sandbox."""
+    kept = json.loads(labels[_LABEL])
+    return SandboxRow(
+        **{field.name: field.read(kept[field.column]) for field in _LABELS if field.column in kept} | known
+    )

@@ -1,28 +1,36 @@
-"""Which server processes are alive, according to their heartbeats."""
+"""Which server processes are alive, according to their heartbeats, and on which nodes.
+
+A node is a group of machines on which one server, or several with the same home, can act. Its row outlives its servers,
+so that a sandbox's location is always known."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import ColumnElement, delete, null, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from paddock.store.tables import notes, servers
-from paddock.store.upserts import Upsert, insert_for
+from paddock.store.records import Node
+from paddock.store.statements import Upsert, replacing
+from paddock.store.tables import nodes, notes, servers
 
 
-def _upsert(statement: Any) -> Any:
-    numbered = {"number": statement.excluded["number"]}
-    return statement.on_conflict_do_update(index_elements=["server_id"], set_=numbered)
+def _beat(insert: Any) -> Any:
+    return insert.on_conflict_do_update(
+        index_elements=["server_id"], set_={"heartbeat_at": insert.excluded["heartbeat_at"]}
+    )
 
 
-_NOTE = Upsert(notes, _upsert)
+_BEAT = Upsert(servers, _beat)
+_BEAT_NODE = replacing(nodes, "node_id")
+_NOTE = replacing(notes, "server_id")
 
 
 async def beat(connection: AsyncConnection, server_id: str, now: float) -> None:
-    statement = insert_for(connection, servers).values(server_id=server_id, started_at=now, heartbeat_at=now)
-    await connection.execute(statement.on_conflict_do_update(index_elements=["server_id"], set_={"heartbeat_at": now}))
+    values = {"server_id": server_id, "started_at": now, "heartbeat_at": now}
+    await connection.execute(_BEAT.on(connection), values)
 
 
 async def want(connection: AsyncConnection, server_id: str, pool: Any) -> None:
@@ -55,6 +63,20 @@ async def others_alive(connection: AsyncConnection, server_id: str, now: float, 
 
 async def leave(connection: AsyncConnection, server_id: str) -> None:
     await connection.execute(delete(servers).where(servers.c.server_id == server_id))
+
+
+async def beat_nodes(connection: AsyncConnection, seen: Collection[Node]) -> None:
+    for node in seen:
+        await connection.execute(_BEAT_NODE.on(connection), asdict(node))
+
+
+async def leave_nodes(connection: AsyncConnection, server_id: str) -> None:
+    """Clear the heartbeat. Another server with the same home sets it again at its next one."""
+    await connection.execute(update(nodes).where(nodes.c.server_id == server_id).values(seen_at=0.0))
+
+
+async def all_nodes(connection: AsyncConnection) -> list[Node]:
+    return [Node(**row) for row in (await connection.execute(select(nodes))).mappings()]
 
 
 async def forget_others(connection: AsyncConnection, server_id: str) -> None:

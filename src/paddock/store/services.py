@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection
+from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Text, cast, delete, func, select
+from sqlalchemy import Text, bindparam, cast, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.store.database import wipes
+from paddock.store.records import ServiceRow
+from paddock.store.statements import prepared, replacing
 from paddock.store.tables import services
-from paddock.store.upserts import insert_for
 
-
-@dataclass(frozen=True, slots=True)
-class ServiceRow:
-    sandbox_id: str
-    name: str
-    port: int
-    command: str
-    env: Mapping[str, str]
-    cwd: str
-    user: str
-    ready_path: str | None
-    """HTTP path that answers when the service is ready. None: an open port is enough."""
-    ready_timeout: float
+_PUT = replacing(services, "sandbox_id", "name")
+_CLEAR = prepared(delete(services).where(services.c.sandbox_id == bindparam("id")))
 
 
 async def put(connection: AsyncConnection, service: ServiceRow) -> None:
     """Add or replace the service of this name. Raises ``IntegrityError`` if another service has the port."""
     wipes(connection, services.name)
-    values = asdict(service)
-    statement = insert_for(connection, services).values(values)
-    changed = {name: value for name, value in values.items() if name not in ("sandbox_id", "name")}
-    await connection.execute(statement.on_conflict_do_update(index_elements=["sandbox_id", "name"], set_=changed))
+    await connection.execute(_PUT.on(connection), asdict(service))
 
 
 async def of(connection: AsyncConnection, sandbox_id: str) -> list[ServiceRow]:
@@ -70,6 +57,11 @@ async def _one(connection: AsyncConnection, *conditions: Any) -> ServiceRow | No
 async def remove(connection: AsyncConnection, sandbox_id: str, name: str) -> None:
     wipes(connection, services.name)
     await connection.execute(delete(services).where(services.c.sandbox_id == sandbox_id, services.c.name == name))
+
+
+async def clear(connection: AsyncConnection, sandbox_id: str) -> None:
+    wipes(connection, services.name)
+    await connection.execute(_CLEAR, {"id": sandbox_id})
 
 
 async def forget(connection: AsyncConnection, sandbox_ids: Collection[str]) -> None:

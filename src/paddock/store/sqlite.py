@@ -1,25 +1,38 @@
-"""SQLite connections for SQLAlchemy: one thread per connection, one thread switch per statement, closed exactly once.
+"""SQLite: one connection that writes, some that read, and where each statement runs.
 
-The aiosqlite driver switches threads four times for one SELECT (open, execute, fetch, close), and each switch costs
-more than the statement; and a task cancelled during a query can leave its connection waiting for ever. This module
-offers the same interface to SQLAlchemy's aiosqlite dialect without either problem.
-
-Short transactions during a request do not use it: see :mod:`paddock.store.inline_sqlite`.
+A prepared statement (:func:`paddock.store.statements.prepared`) runs on the event loop: a change to a thread and back
+costs many times the statement. Everything else, lists and sweeps, runs in a thread. Blocking of the loop is short: a
+lock held by another process is awaited in a thread before the transaction begins; once it has begun there is no other
+writer; readers do not wait; and no commit waits for the disk, because checkpoints are run on a separate connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
-PRAGMAS = (
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy.pool import QueuePool
+
+from paddock.machine.threads import to_end
+from paddock.store import statements
+from paddock.store.invalid_rows import loads
+from paddock.store.statements import DIALECT, Rows, is_prepared, sqlalchemy_errors
+
+MAX_WAL_BYTES = 128 << 20
+"""A write-ahead log beyond this size is out of control: it is several times the size at which writers are slowed
+down."""
+_PRAGMAS = (
     "PRAGMA journal_mode=WAL",
     # NORMAL loses nothing when the process dies. After a power failure the last transactions may be missing; the
     # reconciler recovers those sandboxes from the providers.
@@ -28,171 +41,240 @@ PRAGMAS = (
     "PRAGMA secure_delete=ON",  # overwrite the rows of deleted sandboxes instead of leaving them in free pages
     "PRAGMA wal_autocheckpoint=0",  # checkpoints are run by store.write_ahead_log
 )
-"""Run on every new connection."""
-MAX_WAL_BYTES = 128 << 20
-"""A write-ahead log beyond this size is out of control: it is several times the size at which writers are slowed
-down."""
+_READERS = 8
+_INLINE_AT_ONCE = 16
+"""After so many statements of a transaction on the event loop other tasks have a turn."""
+_BEGIN = "BEGIN IMMEDIATE"
 _BUSY_RETRY_S = 0.005
 _TRUNCATE_WAIT_S = 0.25
 """How long to wait for readers while writers are blocked. A read takes milliseconds."""
-_Job = tuple["asyncio.Future[Any]", Callable[[], Any]]
+
+T = TypeVar("T")
 
 
-def connector(file: Path, mode: str, busy_seconds: float) -> Callable[[], Awaitable[Any]]:
-    """The connection factory for SQLAlchemy. ``mode`` is SQLite's: rw, or rwc to create the file."""
-    return lambda: _Connection(lambda: open_file(file, mode), busy_seconds)
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A connection that is kept, and the file that it was opened on."""
+
+    connection: Connection
+    raw: sqlite3.Connection
+    inode: int
 
 
-def open_file(file: Path, mode: str) -> sqlite3.Connection:
-    # Paddock begins transactions itself, hence no isolation level, and retries busy locks itself, hence no timeout. Two
-    # threads use the connection, but never at the same time.
-    return sqlite3.connect(
-        f"{file.as_uri()}?mode={mode}", uri=True, timeout=0, isolation_level=None, check_same_thread=False
-    )
+class SqliteDatabase:
+    """The connections to one file. Threads use a connection by turns, never at the same time."""
 
-
-class _Connection:
-    """Jobs run in order of arrival, so what follows a cancelled statement runs after it."""
-
-    def __init__(self, open_file: Callable[[], sqlite3.Connection], busy_seconds: float) -> None:
-        self._open_file = open_file
-        self._busy_seconds = busy_seconds
-        self._connection: sqlite3.Connection | None = None  # SQLAlchemy checks this attribute
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._closed: asyncio.Future[Any] | None = None
-
-    def __await__(self) -> Generator[Any, None, _Connection]:
-        return self._open().__await__()
-
-    async def _open(self) -> _Connection:
-        Thread(target=self._work, name="sqlite", daemon=True).start()
-        try:
-            await self.cross(self._connect)
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def cursor(self) -> _Cursor:
-        return _Cursor(self)
-
-    async def commit(self) -> None:
-        if self._connection is not None and self._connection.in_transaction:
-            await self.cross(self._connection.commit)
-
-    async def rollback(self) -> None:
-        if self._connection is not None and self._connection.in_transaction:
-            await self.cross(self._connection.rollback)
-
-    async def create_function(self, *words: Any, **named: Any) -> None:
-        await self.cross(lambda: self.raw.create_function(*words, **named))
+    def __init__(self, file: Path, busy_timeout_s: float) -> None:
+        self._file = file
+        self._busy_seconds = busy_timeout_s
+        self._pool = _pool(file, busy_timeout_s)
+        self._read_threads = ThreadPoolExecutor(_READERS, "sqlite-read")
+        self._write_thread = ThreadPoolExecutor(1, "sqlite-write")
+        self._writer: _Opened | None = None
+        self._reader: _Opened | None = None
+        self.closed = False
 
     async def close(self) -> None:
-        await asyncio.shield(self.stop())
+        self.closed = True
+        for threads in (self._read_threads, self._write_thread):
+            await asyncio.to_thread(threads.shutdown)  # SQLite crashes if a connection in use is closed
+        for opened in (self._writer, self._reader):
+            if opened is not None:
+                opened.connection.close()
+        self._writer = self._reader = None
+        self._pool.dispose()
 
-    def stop(self) -> asyncio.Future[Any]:
-        """Close after pending jobs. Returns the same future every time, since it is closed once."""
-        if self._closed is None:
-            self._closed = asyncio.get_running_loop().create_future()
-            self._jobs.put((self._closed, self._disconnect))
-            self._jobs.put(None)
-        return self._closed
+    def read(self) -> SqliteReader:
+        """Each statement sees its own snapshot."""
+        return SqliteReader(self)
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[SqliteWriter]:
+        """A write transaction. The caller ensures that no other transaction of this process writes meanwhile."""
+        self._writer = opened = self._current(self._writer)
+        with sqlalchemy_errors(_BEGIN):
+            if not _try_begin(opened.raw):
+                await self.in_write_thread(functools.partial(self._begin_with_retries, opened.raw))
+        connection = SqliteWriter(self, opened)
+        try:
+            yield connection
+            await connection.commit()
+        finally:
+            await connection.rollback()
+
+    def inline_reader(self) -> sqlite3.Connection:
+        self._reader = opened = self._current(self._reader)
+        return opened.raw
+
+    async def in_read_thread(self, call: Callable[[Connection], T]) -> T:
+        """Run with a connection of its own, which waits a moment for locks."""
+
+        def run() -> T:
+            with self._pool.connect() as connection:
+                return call(connection)
+
+        return await self._submit(self._read_threads, run)
+
+    async def in_write_thread(self, call: Callable[[], T]) -> T:
+        """If cancelled, ends only when the thread no longer uses the connection."""
+        return await to_end(self._submit(self._write_thread, call))
+
+    def _submit(self, threads: ThreadPoolExecutor, call: Callable[[], T]) -> asyncio.Future[T]:
+        self._require_open()
+        return asyncio.get_running_loop().run_in_executor(threads, call)
+
+    def _current(self, opened: _Opened | None) -> _Opened:
+        """The open connection if the file is still the same, else a new one: SQLite would keep using a file that was
+        moved or replaced."""
+        self._require_open()
+        inode = _inode(self._file)
+        if opened is not None and opened.inode == inode:
+            return opened
+        if opened is not None:
+            opened.connection.invalidate()
+            opened.connection.close()
+        connection = self._pool.connect()
+        raw = connection.connection.driver_connection
+        assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - for the type checker
+        raw.execute("PRAGMA busy_timeout=0")  # nothing waits on the event loop
+        return _Opened(connection, raw, inode)
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise DisconnectionError("the database was closed")
+
+    def _begin_with_retries(self, raw: sqlite3.Connection) -> None:
+        until = time.monotonic() + self._busy_seconds
+        while time.monotonic() < until:
+            time.sleep(_BUSY_RETRY_S)
+            if _try_begin(raw):
+                return
+        raw.execute(_BEGIN)
+
+
+class SqliteReader:
+    """The part of SQLAlchemy's AsyncConnection that the repositories use."""
+
+    dialect = DIALECT
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self.info: dict[str, Any] = {}
+        self._database = database
+
+    async def execute(self, statement: Any, parameters: Mapping[str, Any] | list[Any] | None = None) -> Rows:
+        if is_prepared(statement):
+            try:
+                return statements.run(self._database.inline_reader(), statement, parameters or {})
+            except DBAPIError as error:
+                if not _is_busy(error.orig):
+                    raise  # otherwise a thread waits for the lock
+        return await self.run_sync(lambda connection: _detached(connection.execute(statement, parameters)))
+
+    async def exec_driver_sql(self, sql: str, parameters: Any = None) -> Rows:
+        return await self.run_sync(lambda connection: _detached(connection.exec_driver_sql(sql, parameters)))
+
+    async def run_sync(self, call: Callable[[Connection], T]) -> T:
+        return await self._database.in_read_thread(call)
+
+
+class SqliteWriter(SqliteReader):
+    """The same, in a write transaction."""
+
+    def __init__(self, database: SqliteDatabase, opened: _Opened) -> None:
+        super().__init__(database)
+        self._connection = opened.connection
+        self._raw = opened.raw
+        self._inline = 0
 
     @property
-    def raw(self) -> sqlite3.Connection:
-        if self._connection is None:
-            raise sqlite3.OperationalError("the connection is closed")
-        return self._connection
+    def total_changes(self) -> int:
+        """How many rows this connection has changed since it was opened."""
+        return self._raw.total_changes
 
-    async def cross(self, call: Callable[[], Any]) -> Any:
-        """Run ``call`` in the connection's thread."""
-        if self._closed is not None:
-            raise sqlite3.OperationalError("the connection is closed")
-        done = asyncio.get_running_loop().create_future()
-        self._jobs.put((done, lambda: self._with_retries(call)))
-        return await done
+    async def execute(self, statement: Any, parameters: Mapping[str, Any] | list[Any] | None = None) -> Rows:
+        if is_prepared(statement):
+            self._inline += 1
+            if not self._inline % _INLINE_AT_ONCE:
+                await asyncio.sleep(0)
+            return statements.run(self._raw, statement, parameters or {})
+        return await self.run_sync(lambda connection: _detached(connection.execute(statement, parameters)))
 
-    def _with_retries(self, call: Callable[[], Any]) -> Any:
-        """Retry while other connections hold the lock, up to the busy timeout."""
-        until = time.monotonic() + self._busy_seconds
-        while True:
-            try:
-                return call()
-            except sqlite3.OperationalError as error:
-                if not is_busy(error) or time.monotonic() > until:
-                    raise
-            time.sleep(_BUSY_RETRY_S)
+    async def run_sync(self, call: Callable[[Connection], T]) -> T:
+        return await self._database.in_write_thread(functools.partial(call, self._connection))
 
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            done, call = job
-            answer: Any = None
-            error: BaseException | None = None
-            try:
-                answer = call()
-            except BaseException as problem:  # noqa: BLE001 - any error belongs to the awaiting caller
-                error = problem
-            with contextlib.suppress(RuntimeError):  # the event loop is closed, and its waiters with it
-                done.get_loop().call_soon_threadsafe(self._settle, done, answer, error)
-
-    def _settle(self, done: asyncio.Future[Any], answer: Any, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(answer)
+    async def commit(self) -> None:
+        if self._connection.in_transaction():  # a thread took part: the transaction may be large
+            await self._database.in_write_thread(self._connection.commit)
         else:
-            done.set_exception(error)
+            with sqlalchemy_errors("COMMIT"):
+                self._raw.commit()
 
-    def _connect(self) -> None:
-        self._connection = self._open_file()
-
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-
-class _Cursor:
-    arraysize = 1
-
-    def __init__(self, connection: _Connection) -> None:
-        self._connection = connection
-        self._rows: list[Any] = []
-        self.description: Any = None
-        self.rowcount = -1
-        self.lastrowid: int | None = None
-
-    async def __aenter__(self) -> _Cursor:
-        return self
-
-    async def execute(self, statement: str, parameters: Iterable[Any] = ()) -> _Cursor:
-        await self._connection.cross(lambda: self._run(sqlite3.Cursor.execute, statement, parameters))
-        return self
-
-    async def executemany(self, statement: str, parameters: Iterable[Iterable[Any]]) -> _Cursor:
-        await self._connection.cross(lambda: self._run(sqlite3.Cursor.executemany, statement, parameters))
-        return self
-
-    async def fetchall(self) -> list[Any]:
-        return self._rows
-
-    async def close(self) -> None:
-        """Does nothing: the cursor was closed in the connection's thread."""
-
-    def _run(self, call: Callable[..., Any], statement: str, parameters: Any) -> None:
-        cursor = self._connection.raw.cursor()
-        try:
-            call(cursor, statement, parameters)
-            self.description = cursor.description
-            self._rows = cursor.fetchall() if cursor.description else []
-            self.rowcount = cursor.rowcount
-            self.lastrowid = cursor.lastrowid
-        finally:
-            cursor.close()
+    async def rollback(self) -> None:
+        if self._database.closed:
+            return  # it was rolled back by closing the connection
+        if self._connection.get_transaction() is not None:  # also one that a failed commit left
+            await self._database.in_write_thread(self._connection.rollback)
+        if self._raw.in_transaction:
+            self._raw.rollback()
 
 
-def is_busy(error: sqlite3.OperationalError) -> bool:
-    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+def _detached(result: Any) -> Rows:
+    if not result.returns_rows:
+        return Rows((), [], result.rowcount)
+    return Rows(tuple(result.keys()), [tuple(row) for row in result], result.rowcount)
+
+
+def _pool(file: Path, busy_timeout_s: float) -> Engine:
+    # Paddock begins transactions itself, hence no isolation level. "rw": a missing database is an error; SQLite would
+    # otherwise create an empty one.
+    uri = f"{file.as_uri()}?mode=rw"
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
+
+    pool = create_engine(
+        "sqlite://",
+        creator=connect,
+        poolclass=QueuePool,
+        pool_size=_READERS + 2,
+        max_overflow=0,
+        json_deserializer=loads,
+    )
+
+    @event.listens_for(pool, "connect")
+    def on_connect(connection: sqlite3.Connection, record: Any) -> None:
+        for pragma in _PRAGMAS:
+            connection.execute(pragma)
+        record.info["inode"] = _inode(file)
+
+    @event.listens_for(pool, "checkout")
+    def on_checkout(_connection: Any, record: Any, _proxy: Any) -> None:
+        if record.info["inode"] != _inode(file):
+            raise DisconnectionError(f"the database file {file.name} was replaced")
+
+    return pool
+
+
+def _inode(file: Path) -> int:
+    try:
+        return file.stat().st_ino
+    except FileNotFoundError:
+        raise DisconnectionError(f"the database file {file.name} was moved away") from None
+
+
+def _try_begin(raw: sqlite3.Connection) -> bool:
+    """Begin a write transaction. False if another connection holds the lock."""
+    try:
+        raw.execute(_BEGIN)
+    except sqlite3.OperationalError as error:
+        if _is_busy(error):
+            return False
+        raise
+    return True
+
+
+def _is_busy(error: BaseException | None) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def is_intact(file: Path) -> bool:

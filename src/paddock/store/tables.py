@@ -5,23 +5,10 @@ Listing and claiming must not slow down as deleted rows accumulate, so their ind
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    JSON,
-    Boolean,
-    Column,
-    Double,
-    Float,
-    Index,
-    Integer,
-    MetaData,
-    PrimaryKeyConstraint,
-    Table,
-    Text,
-    false,
-    text,
-    true,
-)
-from sqlalchemy.types import BigInteger
+from sqlalchemy import JSON, Column, Double, Index, Integer, MetaData, PrimaryKeyConstraint, Table, Text, text
+
+from paddock.store.columns import BigInt, columns_of
+from paddock.store.records import EventRow, KeyClaim, McpServerRow, Node, SandboxRow, ServiceRow, UserRow
 
 metadata = MetaData(
     naming_convention={
@@ -32,7 +19,6 @@ metadata = MetaData(
 )
 
 Time = Double
-BigInt = BigInteger().with_variant(Integer, "sqlite")
 
 # Used in indexes and queries alike: a partial index is only used if the query contains the same condition, literally.
 ALIVE = text("state != 'deleted'")
@@ -40,55 +26,7 @@ LIVE = text("state IN ('creating', 'running', 'pausing', 'resuming')")
 NAMED = text("state != 'deleted' AND name IS NOT NULL")
 UNFINISHED = text("state IN ('creating', 'pausing', 'resuming', 'deleting')")
 
-sandboxes = Table(
-    "sandboxes",
-    metadata,
-    Column("sandbox_id", Text, primary_key=True),
-    Column("key", Text, nullable=False, unique=True),
-    Column("owner_id", Text, nullable=False),
-    Column("user_id", Text, nullable=False),
-    Column("provider", Text, nullable=False),
-    Column("reference", Text),
-    Column("template_id", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("reason", Text),
-    Column("version", Integer, nullable=False),
-    Column("lease_owner", Text),
-    Column("attempts", Integer, nullable=False),
-    Column("timeout", Integer, nullable=False),
-    Column("on_timeout", Text, nullable=False),
-    Column("max_lifetime", Integer),
-    Column("cpu", Float, nullable=False),
-    Column("memory_mb", BigInt, nullable=False),
-    Column("disk_mb", BigInt, nullable=False),
-    Column("pids", Integer, nullable=False),
-    Column("env", JSON, nullable=False),
-    Column("metadata", JSON, nullable=False),
-    Column("git_url", Text),
-    Column("egress", JSON, nullable=False, server_default='{"mode": "proxy", "allow": [], "deny": []}'),
-    Column("isolation", Text),
-    Column("mounts", JSON, nullable=False, server_default="[]"),
-    Column("timeout_from", Text, nullable=False, server_default="activity"),
-    Column("auto_resume", Boolean, nullable=False, server_default=true()),
-    Column("public_ports", Boolean, nullable=False, server_default=false()),
-    Column("host_mask", Text),
-    Column("keep_memory", Boolean, nullable=False, server_default=true()),
-    Column("memory_kept", Boolean, nullable=False, server_default=true()),
-    Column("alias", Text),
-    Column("network", JSON(none_as_null=True)),
-    Column("created_at", Time, nullable=False),
-    Column("started_at", Time),
-    Column("running_since", Time),
-    Column("last_activity_at", Time, nullable=False),
-    Column("state_changed_at", Time, nullable=False),
-    Column("deleted_at", Time),
-    Column("event_seq", Integer, nullable=False),
-    Column("name", Text),
-    Column("retention", Integer),
-    Column("ends_at", Time),
-    Column("daytona", JSON(none_as_null=True)),
-    Column("node_id", Text, doc="whose provider has it; None in rows of before this was written down"),
-)
+sandboxes = Table("sandboxes", metadata, *columns_of(SandboxRow, "sandbox_id"))
 
 # One index per listing: newest first, over all, by owner, by user label; deleted ones only by state. `sqlite_where`
 # stands for both databases: the migrations, which create the indexes, set it for PostgreSQL too. To set that here would
@@ -150,16 +88,7 @@ deadlines = Table(
     PrimaryKeyConstraint("sandbox_id", "kind"),
 )
 
-events = Table(
-    "events",
-    metadata,
-    Column("sandbox_id", Text, nullable=False),
-    Column("seq", Integer, nullable=False),
-    Column("type", Text, nullable=False),
-    Column("at", Time, nullable=False),
-    Column("data", JSON, nullable=False),
-    PrimaryKeyConstraint("sandbox_id", "seq"),
-)
+events = Table("events", metadata, *columns_of(EventRow, "sandbox_id", "seq"))
 
 usage = Table(
     "usage",
@@ -177,24 +106,7 @@ usage = Table(
     Index("ix_usage_user_id_day", "user_id", "day"),
 )
 
-users = Table(
-    "users",
-    metadata,
-    Column("user_id", Text, primary_key=True),
-    Column("role", Text, nullable=False),
-    Column("disabled", Boolean, nullable=False),
-    Column("max_live", Integer),
-    Column("max_cpu", Float),
-    Column("max_memory_mb", BigInt),
-    Column("requests_per_second", Float),
-    Column("created_at", Time, nullable=False),
-    Column("max_sandboxes", Integer),
-    Column("max_disk_mb", BigInt),
-    Column("max_processes", BigInt),
-    Column("max_mcp_servers", Integer),
-    Column("max_streams", Integer),
-    Column("max_bandwidth_mbit", Float),
-)
+users = Table("users", metadata, *columns_of(UserRow, "user_id"))
 
 api_keys = Table(
     "api_keys",
@@ -211,14 +123,8 @@ api_keys = Table(
 idempotency = Table(
     "idempotency",
     metadata,
-    Column("owner_id", Text, nullable=False),
-    Column("key", Text, nullable=False),
-    Column("fingerprint", Text, nullable=False),
-    Column("sandbox_id", Text, nullable=False),
-    Column("process_id", Text),
-    Column("answer", JSON(none_as_null=True), doc="status and body to give again, where the sandbox does not tell"),
-    Column("created_at", Time, nullable=False, index=True),
-    PrimaryKeyConstraint("owner_id", "key"),
+    *columns_of(KeyClaim, "owner_id", "key"),
+    Index("ix_idempotency_created_at", "created_at"),
 )
 
 counted_commands = Table(
@@ -237,16 +143,7 @@ servers = Table(
     Column("pool", JSON, doc="how many machines it wants to stand ready, for each shape"),
 )
 
-nodes = Table(
-    "nodes",
-    metadata,
-    Column("node_id", Text, primary_key=True),
-    Column("name", Text, nullable=False, doc="the host name of the machine whose server was there last"),
-    Column("url", Text, doc="how other servers reach it"),
-    Column("boot_id", Text, nullable=False),
-    Column("server_id", Text, nullable=False),
-    Column("seen_at", Time, nullable=False),
-)
+nodes = Table("nodes", metadata, *columns_of(Node, "node_id"))
 
 notes = Table(
     "notes",
@@ -275,25 +172,8 @@ tickets = Table(
 services = Table(
     "services",
     metadata,
-    Column("sandbox_id", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("port", Integer, nullable=False),
-    Column("command", Text, nullable=False),
-    Column("env", JSON, nullable=False),
-    Column("cwd", Text, nullable=False),
-    Column("user", Text, nullable=False),
-    Column("ready_path", Text),
-    Column("ready_timeout", Float, nullable=False),
-    PrimaryKeyConstraint("sandbox_id", "name"),
+    *columns_of(ServiceRow, "sandbox_id", "name"),
     Index("ix_services_sandbox_id_port", "sandbox_id", "port", unique=True),
 )
 
-mcp_servers = Table(
-    "mcp_servers",
-    metadata,
-    Column("sandbox_id", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("definition", JSON, nullable=False, doc="as it was given, with variables and secrets"),
-    Column("tools", JSON(none_as_null=True), doc="what it said of its tools last"),
-    PrimaryKeyConstraint("sandbox_id", "name"),
-)
+mcp_servers = Table("mcp_servers", metadata, *columns_of(McpServerRow, "sandbox_id", "name"))

@@ -10,8 +10,8 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paddock.store.records import SandboxRow, UsageRow
+from paddock.store.statements import Upsert
 from paddock.store.tables import sandboxes, usage
-from paddock.store.upserts import Upsert
 
 _SUMS = [func.sum(usage.c[name]).label(name) for name in ("seconds", "commands", "bytes_in", "bytes_out")]
 
@@ -51,15 +51,7 @@ async def add_running(connection: AsyncConnection, sandbox: SandboxRow, since: f
 async def per_day(connection: AsyncConnection, sandbox_id: str) -> list[UsageRow]:
     query = select(usage).where(usage.c.sandbox_id == sandbox_id).order_by(usage.c.day)
     return [
-        UsageRow(
-            user_id=row["user_id"],
-            sandbox_id=row["sandbox_id"],
-            day=row["day"],
-            seconds=row["seconds"],
-            commands=row["commands"],
-            bytes_in=row["bytes_in"],
-            bytes_out=row["bytes_out"],
-        )
+        UsageRow(**{name: row[name] for name in UsageRow.__slots__})
         for row in (await connection.execute(query)).mappings()
     ]
 

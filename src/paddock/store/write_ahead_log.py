@@ -27,7 +27,7 @@ checkpoint comes on top."""
 _CATCH_UP_COMMITS = 16
 _CATCH_UP_S = 2.0
 """How often to check whether the log is four times too large, and how long a writer then waits."""
-_LOOK_INTERVAL_S = 5.0
+_IDLE_CHECK_INTERVAL_S = 5.0
 """How often to check whether the database is idle. If it is, the log is checkpointed and emptied."""
 _IDLE_COMMITS, _IDLE_BYTES = 16, 1 << 20
 """So few commits that changed a row are a server's own heartbeats; they shall not keep a log that is larger than this.
@@ -93,7 +93,8 @@ class WriteAheadLog:
     def _schedule_check(self) -> None:
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(_LOOK_INTERVAL_S * self._patience, self._check, self._commits, self._changes)
+            interval = _IDLE_CHECK_INTERVAL_S * self._patience
+            self._timer = loop.call_later(interval, self._check, self._commits, self._changes)
 
     def _check(self, commits: int, changes: int) -> None:
         """Checkpoint if little was written since, so that hardly any writer waits; else check again later."""

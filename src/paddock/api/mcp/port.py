@@ -17,7 +17,7 @@ from paddock.gateway.asgi_extensions import prove
 from paddock.mcp.app import AdmittedClient, McpApp, bearer
 from paddock.mcp.endpoint import Endpoint
 from paddock.models import State
-from paddock.runtime.tool_host import SandboxToolHost
+from paddock.runtime.tools import SandboxToolHost
 from paddock.server.context import ServerContext
 from paddock.store.records import SandboxRow
 

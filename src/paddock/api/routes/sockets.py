@@ -25,7 +25,7 @@ from paddock.api.params import Offset, check_process_id
 from paddock.api.sockets import run_both
 from paddock.machine.base import ProcessInfo
 from paddock.models import Command, SandboxPath, StartProcess, Terminal, UserName
-from paddock.runtime.attachment import ProcessAttachment
+from paddock.runtime.output import ProcessAttachment
 
 router = APIRouter()
 

@@ -1,8 +1,9 @@
-"""A create in Daytona's words, and what it is in ours."""
+"""Converts Daytona's create request to a native one."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from paddock.api.auth import Authenticated
 from paddock.api.compat.daytona.control import network
@@ -10,7 +11,7 @@ from paddock.api.compat.daytona.control.lifecycle import Intervals
 from paddock.api.compat.daytona.control.requests import DaytonaCreate
 from paddock.api.compat.daytona.control.shapes import DAYTONA_USER
 from paddock.api.compat.daytona.errors import DaytonaError, not_available
-from paddock.lifecycle.planning import CreateTraits
+from paddock.lifecycle.creation import CreateVariant
 from paddock.machine.base import DEFAULT_USER
 from paddock.models import CreateSandbox, ResourceRequest
 from paddock.models.values import MAX_METADATA
@@ -22,7 +23,7 @@ _FROM = re.compile(r"\s*FROM\s+(\S+)\s*", re.IGNORECASE)
 
 
 async def create(caller: Authenticated, body: DaytonaCreate) -> SandboxRow:
-    _check_wishes(body)
+    _check_unsupported(body)
     template = await _template(caller, body)
     kept = _intervals(body, template).checked(caller.context.settings)
     columns = kept.columns()
@@ -47,17 +48,12 @@ async def create(caller: Authenticated, body: DaytonaCreate) -> SandboxRow:
         ),
     )
     ends_at = caller.context.clock.now() + 60 * body.ttl_minutes if body.ttl_minutes else None
-    traits = CreateTraits(
-        timeout=columns["timeout"],
-        keep_memory=columns["keep_memory"],
-        retention=columns["retention"],
-        name=body.name or None,
-        ends_at=ends_at,
-        network=said,
-        daytona=columns["daytona"],
-        env=lambda sandbox: {"DAYTONA_SANDBOX_ID": sandbox.key},
-    )
-    return (await caller.context.controller.create(caller.who, request, None, traits)).sandbox
+
+    def as_daytona(plain: SandboxRow) -> SandboxRow:
+        env = {"DAYTONA_SANDBOX_ID": plain.key, **plain.env}
+        return replace(plain, name=body.name or None, ends_at=ends_at, network=said, env=env, **columns)
+
+    return (await caller.context.controller.create(caller.who, request, None, CreateVariant(as_daytona))).sandbox
 
 
 def _intervals(body: DaytonaCreate, template: str | None) -> Intervals:
@@ -79,7 +75,7 @@ def _intervals(body: DaytonaCreate, template: str | None) -> Intervals:
 
 
 async def _template(caller: Authenticated, body: DaytonaCreate) -> str | None:
-    """A snapshot is a template here. An image is taken where a template has its name; nothing is built."""
+    """A Daytona snapshot is a template here. An image is accepted if a template has its name; nothing is built."""
     known = await caller.context.controller.templates()
     if body.build_info is not None:
         image = _FROM.fullmatch(body.build_info.dockerfile_content or "")
@@ -94,9 +90,9 @@ async def _template(caller: Authenticated, body: DaytonaCreate) -> str | None:
     raise DaytonaError(404, f"Snapshot {body.snapshot[:200]} not found. This server has: {', '.join(known)}")
 
 
-def _check_wishes(body: DaytonaCreate) -> None:
-    """Each is given or refused: nobody believes that he has what he has not."""
-    wishes = {
+def _check_unsupported(body: DaytonaCreate) -> None:
+    """Each option is supported or refused, never ignored."""
+    unsupported = {
         "GPUs are": body.gpu or body.gpu_type or body.spot,
         "KVM inside sandboxes is": body.kvm,
         "Volumes are": body.volumes,
@@ -105,7 +101,7 @@ def _check_wishes(body: DaytonaCreate) -> None:
         "An outbound proxy of your own is": body.outbound_proxy_url,
         "An OTel endpoint of your own is": body.otel_endpoint_override,
     }
-    for what, wanted in wishes.items():
+    for what, wanted in unsupported.items():
         if wanted:
             raise not_available(what)
     if body.user and body.user not in _USERS:

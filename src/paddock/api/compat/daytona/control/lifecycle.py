@@ -17,24 +17,23 @@ from typing import Any
 
 from paddock.accounts.accounts import Principal
 from paddock.errors import Conflict, Invalid, SandboxNotFound
+from paddock.lifecycle.creation import NEVER
 from paddock.lifecycle.extension import LifecycleExtension
-from paddock.lifecycle.planning import NEVER
 from paddock.lifecycle.states import DELETE, PAUSE, RESUME
 from paddock.models import State, TimeoutAction
 from paddock.server.context import ServerContext
 from paddock.settings import Settings
-from paddock.store import deadlines, sandboxes, search
 from paddock.store.records import DeadlineKind, SandboxRow
 
 MAX_AUTO_ARCHIVE = 30 * 24 * 60
 _MINUTE = 60
-_MOST_MINUTES = NEVER // _MINUTE
+_MAX_MINUTES = NEVER // _MINUTE
 _GONE = frozenset({State.DELETING, State.DELETED})
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """What a client set, in its own words, as it is kept with the row."""
+    """What a Daytona client has set, as stored with the row."""
 
     auto_stop: int = 15
     auto_pause: int = 0
@@ -57,7 +56,7 @@ class Intervals:
         return asdict(self)
 
     def columns(self) -> dict[str, Any]:
-        """What they come to for the lifecycle."""
+        """The lifecycle's columns that these intervals lead to."""
         minutes = self.auto_pause or self.auto_stop
         ephemeral = self.auto_delete == 0 and not self.auto_pause
         return {
@@ -65,7 +64,7 @@ class Intervals:
             "on_timeout": TimeoutAction.DELETE if ephemeral else TimeoutAction.PAUSE,
             "keep_memory": self.auto_pause > 0,
             "retention": NEVER if self.auto_delete < 0 else self.auto_delete * _MINUTE,
-            "daytona": self.to_json(),
+            "facade_settings": self.to_json(),
         }
 
     def checked(self, settings: Settings) -> Intervals:
@@ -82,16 +81,16 @@ class Intervals:
             raise Invalid("Auto-stop and auto-pause exclude each other: set at most one of them to more than 0.")
         if self.auto_pause and self.auto_delete == 0:
             raise Invalid("Ephemeral sandboxes cannot have auto-pause enabled. Set the auto-pause interval to 0.")
-        if max(self.auto_archive, self.auto_delete) > _MOST_MINUTES:
-            raise Invalid(f"An interval may be at most {_MOST_MINUTES} minutes.")
+        if max(self.auto_archive, self.auto_delete) > _MAX_MINUTES:
+            raise Invalid(f"An interval may be at most {_MAX_MINUTES} minutes.")
         return self
 
 
 def intervals_of(sandbox: SandboxRow) -> Intervals:
-    """As they were set, or what those of a sandbox that was made otherwise come to."""
-    if sandbox.daytona is not None:
+    """The stored intervals; for a sandbox created otherwise, those that its timeout corresponds to."""
+    if sandbox.facade_settings is not None:
         known = {each.name for each in fields(Intervals)}
-        kept = {name: value for name, value in sandbox.daytona.items() if name in known}
+        kept = {name: value for name, value in sandbox.facade_settings.items() if name in known}
         return Intervals(**{**kept, "unset": tuple(kept.get("unset", ()))})
     minutes = 0 if sandbox.timeout >= NEVER else max(1, round(sandbox.timeout / _MINUTE))
     pauses = sandbox.on_timeout is TimeoutAction.PAUSE and sandbox.keep_memory
@@ -103,26 +102,22 @@ def intervals_of(sandbox: SandboxRow) -> Intervals:
 
 
 class DaytonaLifecycle(LifecycleExtension):
-    """Stop, start, archive, and the intervals after which that happens by itself."""
+    """Stop, start and archive, on request and after intervals."""
 
     async def find(self, who: Principal, id_or_name: str) -> SandboxRow:
-        """By its key, or by the name that the caller gave it. One that is gone has neither any more."""
+        """By key, or by the name that the caller gave it. A deleted sandbox has neither."""
         try:
             found: SandboxRow | None = await self._controller.by_key(id_or_name)
         except SandboxNotFound:
             found = None
         if found is None and "\0" not in id_or_name:
-            async with self._store.read() as connection:
-                found = await sandboxes.get_by_name(connection, who.user_id, id_or_name)
+            found = await self._controller.by_name(who, id_or_name)
         if found is None or found.state is State.DELETED or not (who.is_admin or found.owner_id == who.user_id):
             raise SandboxNotFound(f"Sandbox with ID or name {id_or_name[:200]} not found")
         return found
 
-    async def page(self, wanted: search.SearchFilter) -> tuple[list[SandboxRow], str | None]:
-        return await search.page(self._store, wanted)
-
     async def stop(self, who: Principal, sandbox_id: str) -> SandboxRow:
-        """Its files stay; an ephemeral one is deleted."""
+        """Keeps files, drops memory; an ephemeral sandbox is deleted."""
         sandbox = await self._alive(who, sandbox_id)
         await self._journal.settled(sandbox_id)
         if sandbox.retention == 0:
@@ -133,7 +128,7 @@ class DaytonaLifecycle(LifecycleExtension):
         return await self._transitions.reach(sandbox_id, PAUSE, memory_kept=False)
 
     async def pause(self, who: Principal, sandbox_id: str) -> SandboxRow:
-        """Its memory stays, too."""
+        """Keeps files and memory."""
         await self._alive(who, sandbox_id)
         await self._journal.settled(sandbox_id)
         return await self._transitions.reach(sandbox_id, PAUSE, memory_kept=True)
@@ -163,14 +158,14 @@ class DaytonaLifecycle(LifecycleExtension):
         return deleted
 
     async def touch(self, who: Principal, sandbox_id: str) -> None:
-        """Somebody says that it is in use: its auto-stop interval begins anew. Wakes nobody."""
+        """Restart the auto-stop interval, as by use. Does not resume the sandbox."""
         sandbox = await self._alive(who, sandbox_id)
         if sandbox.state is State.RUNNING:
             await self._journal.touch(sandbox, now=True)
 
     async def set_ttl(self, who: Principal, sandbox_id: str, minutes: int) -> SandboxRow:
-        """Counted from its creation; 0 turns it off."""
-        if not 0 <= minutes <= _MOST_MINUTES:
+        """Counted from the create; 0 turns it off."""
+        if not 0 <= minutes <= _MAX_MINUTES:
             raise Invalid("The time to live must be a non-negative integer, in minutes.")
         sandbox = await self._alive(who, sandbox_id)
         ends_at = sandbox.created_at + minutes * _MINUTE if minutes else None
@@ -185,39 +180,37 @@ class DaytonaLifecycle(LifecycleExtension):
         return await self._write(sandbox_id, lambda _: {"public_ports": public})
 
     async def change(self, who: Principal, sandbox_id: str, how: Callable[[Intervals], Intervals]) -> SandboxRow:
-        """Set intervals, or what else is kept with them. They count from the last use, or from the stop."""
+        """Set intervals or other stored settings. Intervals count from the last use, or from the stop."""
         await self._alive(who, sandbox_id)
 
         def columns(sandbox: SandboxRow) -> dict[str, Any]:
             before = intervals_of(sandbox)
             after = how(before).checked(self._settings)
             changed = after.columns()
-            if sandbox.daytona is None and _same_times(before, after):
+            if sandbox.facade_settings is None and _same_times(before, after):
                 # Made otherwise, with a timeout that no number of minutes says: only what was asked for changes.
-                return {"daytona": changed["daytona"]}
+                return {"facade_settings": changed["facade_settings"]}
             return changed
 
         return await self._write(sandbox_id, columns)
 
     async def _write(self, sandbox_id: str, columns: Callable[[SandboxRow], Mapping[str, Any]]) -> SandboxRow:
-        """The row, and the deadlines that follow from it, in one transaction."""
-        async with self._store.write() as connection:
-            before = await sandboxes.get(connection, sandbox_id, lock=True)
-            if before is None or before.state in _GONE:
+        """Write the row and the deadlines that follow from it, in one transaction."""
+        async with self._edit(sandbox_id) as row:
+            before = row.sandbox
+            if before.state in _GONE:
                 raise SandboxNotFound.by_id(sandbox_id)
-            values = dict(columns(before))
-            after = replace(before, **values)
-            await sandboxes.patch(connection, sandbox_id, **values)
+            await row.set(**columns(before))
             since = before.state_changed_at
             if before.state is State.RUNNING:
                 since = max(since, before.last_activity_at, self._journal.last_written(sandbox_id))
-            for each in self._engine.deadlines_of(after, since):
-                known = await deadlines.get(connection, sandbox_id, each.kind)
+            for each in self._engine.deadlines_of(row.sandbox, since):
+                known = await row.deadline(each.kind)
                 if known is None or (known.due_at, known.action) != (each.due_at, each.action):
-                    await deadlines.put(connection, sandbox_id, each.kind, each.action, each.due_at, each.warn_at)
-            if after.ends_at is None and before.ends_at is not None:
-                await deadlines.remove(connection, sandbox_id, DeadlineKind.END)
-            return after
+                    await row.put_deadline(each.kind, each.action, each.due_at, each.warn_at)
+            if row.sandbox.ends_at is None and before.ends_at is not None:
+                await row.remove_deadline(DeadlineKind.END)
+            return row.sandbox
 
     async def _alive(self, who: Principal, sandbox_id: str) -> SandboxRow:
         sandbox = (await self._controller.get(who, sandbox_id)).sandbox

@@ -11,27 +11,35 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request
 
 from paddock.api.auth import Calling
-from paddock.api.compat.daytona.control.lifecycle import intervals_of, lifecycle_of
+from paddock.api.compat.daytona.control.lifecycle import intervals_of
 from paddock.api.compat.daytona.control.shapes import listed, name_of, state_of, target_of
 from paddock.api.compat.daytona.errors import DaytonaError
 from paddock.api.compat.daytona.route import DaytonaRoute
 from paddock.models.values import is_valid_unicode
+from paddock.store.listing import ListingFilter
 from paddock.store.records import SandboxRow
-from paddock.store.search import SearchFilter
 
 router = APIRouter(route_class=DaytonaRoute)
 
-_MOST = 200
-_MOST_LABELS = 100
+_MAX_PAGE = 200
+_MAX_LABELS = 100
 """Each is a condition of the query."""
 _MANY = Annotated[list[str] | None, Query(max_length=64)]
 Least = Annotated[int | None, Query(ge=0, le=1 << 30)]
 Sort = Literal["name", "cpu", "memoryGib", "diskGib", "lastActivityAt", "createdAt"]
+_ORDERS: dict[Sort, str] = {
+    "name": "name",
+    "cpu": "cpu",
+    "memoryGib": "memory_mb",
+    "diskGib": "disk_mb",
+    "lastActivityAt": "last_activity_at",
+    "createdAt": "created_at",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """From and to, for each number and moment that a sandbox has."""
+    """Ranges for each number and time of a sandbox."""
 
     numbers: tuple[tuple[str, int | None, int | None], ...]
     moments: tuple[tuple[str, float | None, float | None], ...]
@@ -90,7 +98,7 @@ async def list_sandboxes(
     request: Request,
     within: Annotated[Spans, Depends(spans)],
     cursor: Annotated[str | None, Query(max_length=1000)] = None,
-    limit: Annotated[int, Query(ge=1, le=_MOST)] = 100,
+    limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 100,
     key: Annotated[str, Query(alias="id", max_length=200)] = "",
     name: Annotated[str, Query(max_length=200)] = "",
     labels: Annotated[str | None, Query(max_length=20_000)] = None,
@@ -118,17 +126,16 @@ async def list_sandboxes(
             and within.hold(sandbox)
         )
 
-    wanted = SearchFilter(
-        caller.who.user_id,
+    wanted = ListingFilter(
+        owner_id=caller.who.user_id,
         metadata=_labels(labels),
         matches=matches,
-        order=sort,
+        order=_ORDERS[sort],
         descending=order == "desc",
-        cursor=cursor or None,
-        limit=limit,
     )
-    found, following = await lifecycle_of(caller.context).page(wanted)
-    return {"items": [listed(sandbox, caller, request) for sandbox in found], "nextCursor": following}
+    found = await caller.context.controller.page(wanted, cursor=cursor or None, limit=limit)
+    items = [listed(sandbox, caller, request) for sandbox in found.sandboxes]
+    return {"items": items, "nextCursor": found.next_cursor}
 
 
 def _labels(text: str | None) -> dict[str, str]:
@@ -140,8 +147,8 @@ def _labels(text: str | None) -> dict[str, str]:
         found = None
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise DaytonaError(400, "labels must be a JSON object of texts")
-    if len(found) > _MOST_LABELS:
-        raise DaytonaError(400, f"at most {_MOST_LABELS} labels can be asked for at once")
+    if len(found) > _MAX_LABELS:
+        raise DaytonaError(400, f"at most {_MAX_LABELS} labels can be asked for at once")
     if any("\0" in word for pair in found.items() for word in pair):
         raise DaytonaError(400, "A NUL character cannot be part of a label")
     if not all(is_valid_unicode(word) for pair in found.items() for word in pair):

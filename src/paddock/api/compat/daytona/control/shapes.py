@@ -1,4 +1,4 @@
-"""Sandboxes as Daytona's clients read them. Every field that they require is there, whatever the state."""
+"""Sandboxes in Daytona's response format. Every field that its clients require is present in every state."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ _DESIRED = {
 
 
 def state_of(sandbox: SandboxRow, now: float) -> str:
-    """Stopped is what keeps its files alone, paused what keeps its memory; archived is what was stopped for long."""
+    """`stopped` keeps files only, `paused` also memory; `archived` was requested, or the sandbox was stopped for
+    long."""
     if sandbox.state is State.PAUSING:
         return "pausing" if sandbox.memory_kept else "stopping"
     if sandbox.state is not State.PAUSED:
@@ -48,7 +49,7 @@ def state_of(sandbox: SandboxRow, now: float) -> str:
         return "paused"
     kept = intervals_of(sandbox)
     minutes = kept.auto_archive or MAX_AUTO_ARCHIVE
-    long_ago = sandbox.daytona is not None and now >= sandbox.state_changed_at + 60 * minutes
+    long_ago = sandbox.facade_settings is not None and now >= sandbox.state_changed_at + 60 * minutes
     return "archived" if kept.archived_at is not None or long_ago else "stopped"
 
 
@@ -61,12 +62,12 @@ def target_of(sandbox: SandboxRow) -> str:
 
 
 def labels_of(sandbox: SandboxRow) -> dict[str, str]:
-    """Daytona's labels are texts; our metadata may be any JSON."""
+    """Daytona's labels are strings; native metadata may be any JSON."""
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in sandbox.metadata.items()}
 
 
 def toolbox_url(caller: Authenticated, request: Request) -> str:
-    """On the host that the client came to, so that it finds its way back however it got here."""
+    """On the host that the client used, so that it can reach it."""
     settings = caller.context.settings
     host = request.headers.get("host") or f"{settings.host}:{settings.port}"
     return f"{settings.public_scheme}://{host}/daytona/toolbox"

@@ -27,8 +27,7 @@ from paddock.api.sockets import run_both
 from paddock.clock import iso
 from paddock.machine.base import ProcessInfo, ProcessStatus, TerminalSize
 from paddock.models import Env, Text
-from paddock.runtime.attachment import ProcessAttachment
-from paddock.runtime.output import gap_note
+from paddock.runtime.output import ProcessAttachment, gap_note
 
 router = APIRouter(prefix="/{sandbox_id}/process/pty", route_class=ToolboxRoute)
 

@@ -1,17 +1,18 @@
-"""A create in E2B's words, and what it is in ours."""
+"""Converts E2B's create request to a native one."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 from paddock.api.auth import Authenticated
 from paddock.api.compat.e2b.control import network, templates
 from paddock.api.compat.e2b.control.replay import Replay, stored_key
 from paddock.api.compat.e2b.control.requests import E2BCreate
 from paddock.api.compat.e2b.errors import E2BError
-from paddock.lifecycle.planning import CreateTraits
+from paddock.lifecycle.creation import CreateVariant
 from paddock.models import CreateSandbox, TimeoutAction, TimeoutFrom
 from paddock.settings import Settings
 from paddock.store.records import SandboxRow
@@ -33,7 +34,7 @@ async def _create(
     if timeout <= 0:
         raise E2BError(400, "Timeout must be greater than 0")
     check_timeout(caller.context.settings, timeout)
-    _check_wishes(body)
+    _check_unsupported(body)
     lists = network.lists_of(body.network, body.allow_internet_access)
     mask = network.host_mask_of(body.network)
     found = await templates.find(caller, body.template_id)
@@ -49,17 +50,20 @@ async def _create(
         public_ports=public,
         auto_resume=body.auto_resume is not None and body.auto_resume.enabled,
     )
-    traits = CreateTraits(
-        timeout_from=TimeoutFrom.START,
-        host_mask=mask,
-        keep_memory=body.auto_pause_memory is not False,
-        alias=found.alias,
-        network=lists.to_json(),
-        env=_who_am_i,
-        fingerprint=fingerprint,
-    )
-    stored = None if key is None else stored_key(key)
-    sandbox = (await caller.context.controller.create(caller.who, request, stored, traits)).sandbox
+
+    def as_e2b(plain: SandboxRow) -> SandboxRow:
+        return replace(
+            plain,
+            timeout_from=TimeoutFrom.START,
+            host_mask=mask,
+            keep_memory=body.auto_pause_memory is not False,
+            alias=found.alias,
+            network=lists.to_json(),
+            env={**_identity_env(plain), **plain.env},
+        )
+
+    stored, variant = None if key is None else stored_key(key), CreateVariant(as_e2b, fingerprint)
+    sandbox = (await caller.context.controller.create(caller.who, request, stored, variant)).sandbox
     if found.alias == templates.INTERPRETER:
         # Whoever asks for this template is about to run code, and may look for the interpreter from inside at once.
         caller.context.code.warm_up(sandbox.key)
@@ -71,7 +75,7 @@ def check_timeout(settings: Settings, timeout: int) -> None:
         raise E2BError(400, f"Timeout cannot be greater than {settings.max_timeout / 3600:g} hours")
 
 
-def _check_wishes(body: E2BCreate) -> None:
+def _check_unsupported(body: E2BCreate) -> None:
     resumes = body.auto_resume is not None and body.auto_resume.enabled
     if body.auto_pause_memory is False and not body.auto_pause:
         raise E2BError(400, "autoPauseMemory: false needs autoPause: true")
@@ -85,8 +89,8 @@ def _check_wishes(body: E2BCreate) -> None:
         raise E2BError(400, "Volume mounts are not available on this server")
 
 
-def _who_am_i(sandbox: SandboxRow) -> Mapping[str, str]:
-    """What every process of an E2B sandbox finds in its environment."""
+def _identity_env(sandbox: SandboxRow) -> Mapping[str, str]:
+    """Variables that E2B sets for every process of a sandbox."""
     return {"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": sandbox.key, "E2B_TEMPLATE_ID": sandbox.template_id}
 
 

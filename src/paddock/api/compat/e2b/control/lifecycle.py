@@ -6,8 +6,6 @@ paused, woke or ended the sandbox; and a timeout is a moment that is set, not a 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from paddock.accounts.accounts import Principal
 from paddock.errors import SandboxFailed, SandboxGone, SandboxNotFound
 from paddock.lifecycle.controller import SandboxView
@@ -17,7 +15,6 @@ from paddock.lifecycle.states import DELETE, PAUSE, RESUME
 from paddock.lifecycle.transitions import cannot
 from paddock.models import State, TimeoutAction, TimeoutFrom
 from paddock.server.context import ServerContext
-from paddock.store import deadlines, sandboxes
 from paddock.store.records import DeadlineKind, SandboxRow
 
 _TRIES = 3
@@ -33,9 +30,9 @@ class E2BLifecycle(LifecycleExtension):
         keep_memory: bool = True,
         on_timeout: TimeoutAction | None = None,
     ) -> tuple[SandboxView, bool]:
-        """Wake it, with an end ``seconds`` from now; or, where it runs already, put its end off but never forward.
+        """Resume the sandbox with an end ``seconds`` from now; if it is running, extend its end, but never shorten it.
 
-        Also whether it was this call that woke it. ``keep_memory=False`` wakes it from its files alone.
+        Also tells whether this call resumed it. ``keep_memory=False`` resumes it from its files only.
         """
         if (sandbox := await self._alive(who, sandbox_id)).state is State.DELETING:
             raise cannot(sandbox, RESUME.name)  # at once: there is nothing to wait for
@@ -54,13 +51,13 @@ class E2BLifecycle(LifecycleExtension):
         raise SandboxNotFound.by_id(sandbox_id)
 
     async def extend(self, who: Principal, sandbox_id: str, seconds: int) -> None:
-        """Put the end of a running sandbox off, never forward."""
+        """Extend the end of a running sandbox; never shorten it."""
         await self._alive(who, sandbox_id)
         if await self._put_end(sandbox_id, seconds, only_later=True) is None:
             raise SandboxNotFound.by_id(sandbox_id)
 
     async def set_end(self, who: Principal, sandbox_id: str, seconds: int) -> None:
-        """Its end is so many seconds from now; with 0 it has come when this returns."""
+        """Set the end to so many seconds from now; with 0 the sandbox has ended when this returns."""
         await self._alive(who, sandbox_id)
         seen = await self._put_end(sandbox_id, seconds, only_later=False)
         if seen is None:
@@ -69,7 +66,7 @@ class E2BLifecycle(LifecycleExtension):
             await self._controller.expire_deadline(seen.expires)
 
     async def pause(self, who: Principal, sandbox_id: str, *, keep_memory: bool = True) -> bool:
-        """False: it was paused already."""
+        """False if it was paused already."""
         await self._alive(who, sandbox_id)
         await self._journal.settled(sandbox_id)
         try:
@@ -78,7 +75,7 @@ class E2BLifecycle(LifecycleExtension):
             raise SandboxNotFound.by_id(sandbox_id) from error
 
     async def kill(self, who: Principal, sandbox_id: str) -> bool:
-        """False: there was nothing to end any more."""
+        """False if it was deleted already."""
         await self._controller.get(who, sandbox_id)
         await self._journal.settled(sandbox_id)
         _, ended = await self._transitions.move(sandbox_id, DELETE)
@@ -94,26 +91,22 @@ class E2BLifecycle(LifecycleExtension):
     async def _put_end(
         self, sandbox_id: str, seconds: int, *, only_later: bool, on_timeout: TimeoutAction | None = None
     ) -> SandboxView | None:
-        """None where it does not run: then it has no end to put anywhere."""
-        async with self._store.write() as connection:
-            sandbox = await sandboxes.get(connection, sandbox_id, lock=True)
-            now = self._clock.now()  # while nobody else writes: before it, the clock may have been set
-            if sandbox is None or sandbox.state is not State.RUNNING:
+        """None if the sandbox is not running, and so has no end."""
+        async with self._edit(sandbox_id) as row:
+            if row.sandbox.state is not State.RUNNING:
                 return None
-            found = await deadlines.get(connection, sandbox_id, DeadlineKind.IDLE)
-            action = on_timeout or sandbox.on_timeout
-            due_at, warn_at = due(now, max(0, seconds))
+            found = await row.deadline(DeadlineKind.IDLE)
+            action = on_timeout or row.sandbox.on_timeout
+            due_at, warn_at = due(row.now, max(0, seconds))
             if only_later and found is not None and found.due_at >= due_at:
-                return SandboxView(sandbox, found)
-            await deadlines.put(connection, sandbox_id, DeadlineKind.IDLE, action, due_at, warn_at)
-            changed = replace(sandbox, on_timeout=action)
-            if sandbox.timeout_from is TimeoutFrom.ACTIVITY:
+                return SandboxView(row.sandbox, found)
+            await row.put_deadline(DeadlineKind.IDLE, action, due_at, warn_at)
+            if row.sandbox.timeout_from is TimeoutFrom.ACTIVITY:
                 # Its end moves with every use: the span is what has to be remembered.
-                changed = replace(changed, timeout=max(1, seconds), last_activity_at=now)
-            if changed != sandbox:
-                names = ("on_timeout", "timeout", "last_activity_at")
-                await sandboxes.patch(connection, sandbox_id, **{name: getattr(changed, name) for name in names})
-            return SandboxView(changed, await deadlines.get(connection, sandbox_id, DeadlineKind.IDLE))
+                await row.set(on_timeout=action, timeout=max(1, seconds), last_activity_at=row.now)
+            elif action is not row.sandbox.on_timeout:
+                await row.set(on_timeout=action)
+            return SandboxView(row.sandbox, await row.deadline(DeadlineKind.IDLE))
 
 
 def lifecycle_of(context: ServerContext) -> E2BLifecycle:

@@ -1,7 +1,8 @@
-"""Lists of sandboxes, with E2B's filters and its way of turning pages."""
+"""Lists of sandboxes, with E2B's filters and pagination."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, unquote
@@ -19,7 +20,7 @@ from paddock.store.listing import ListingFilter
 router = APIRouter(route_class=E2BRoute)
 
 _STATES: dict[str, tuple[State, ...]] = {"running": RUNNING, "paused": PAUSED}
-_MOST = 100
+_MAX_PAGE = 100
 
 Page = Annotated[str | None, Query(alias="nextToken", max_length=500)]
 
@@ -33,20 +34,20 @@ async def list_v2(
     order: Annotated[str, Query(pattern="^(asc|desc)$")] = "desc",
     started_after: Annotated[datetime | None, Query(alias="startedAfter")] = None,
     template: Annotated[str | None, Query(max_length=400)] = None,
-    limit: Annotated[int, Query(ge=1, le=_MOST)] = _MOST,
+    limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = _MAX_PAGE,
     token: Page = None,
 ) -> list[dict[str, Any]]:
-    """Running and paused ones in one order, by when they started."""
+    """Running and paused sandboxes, ordered by start time."""
     names = _state_names(state)
     wanted = await _wanted(caller, names, metadata, started_after, template)
     if wanted is None:
         if "running" in names:
             response.headers["X-Total-Running"] = "0"
         return []
-    sandbox_listing = caller.context.sandbox_listing
-    found = await sandbox_listing.page(wanted, newest_first=order == "desc", cursor=token or None, limit=limit)
+    controller = caller.context.controller
+    found = await controller.page(replace(wanted, descending=order == "desc"), cursor=token or None, limit=limit)
     if "running" in names:
-        response.headers["X-Total-Running"] = str(await sandbox_listing.running(wanted))
+        response.headers["X-Total-Running"] = str(await controller.count(replace(wanted, states=RUNNING)))
     if found.next_cursor is not None:
         response.headers["X-Next-Token"] = found.next_cursor
     return [listed(sandbox, found.expires.get(sandbox.sandbox_id)) for sandbox in found.sandboxes]
@@ -56,12 +57,12 @@ async def list_v2(
 async def list_v1(
     caller: Calling, metadata: Annotated[str | None, Query(max_length=20_000)] = None
 ) -> list[dict[str, Any]]:
-    """All that run; the first generation has no pages."""
+    """All running sandboxes; version 1 has no pages."""
     wanted = await _wanted(caller, ["running"], metadata, None, None)
     answer: list[dict[str, Any]] = []
     cursor = None
     while wanted is not None:
-        found = await caller.context.sandbox_listing.page(wanted, newest_first=True, cursor=cursor, limit=1000)
+        found = await caller.context.controller.page(wanted, cursor=cursor, limit=1000)
         answer += [listed(sandbox, found.expires.get(sandbox.sandbox_id)) for sandbox in found.sandboxes]
         cursor = found.next_cursor
         if cursor is None:
@@ -70,7 +71,7 @@ async def list_v1(
 
 
 def metadata_of(text: str | None) -> dict[str, str]:
-    """Names and values are percent-encoded each, and then once more as a query string."""
+    """Names and values are percent-encoded twice: each by itself, and as a query string."""
     if not text:
         return {}
     try:
@@ -86,7 +87,7 @@ def metadata_of(text: str | None) -> dict[str, str]:
 async def _wanted(
     caller: Authenticated, states: list[str], metadata: str | None, started_after: datetime | None, template: str | None
 ) -> ListingFilter | None:
-    """None: nothing can be in this list."""
+    """None if no sandbox can match."""
     made_from = await templates.for_filter(caller, template) if template else None
     if template and made_from is None:
         return None
@@ -98,11 +99,12 @@ async def _wanted(
         metadata=metadata_of(metadata),
         started_after=None if started_after is None else started_after.timestamp(),
         template=made_from,
+        order="started_at",
     )
 
 
 def _state_names(given: list[str] | None) -> list[str]:
-    """A list with commas, or one given several times."""
+    """Comma-separated, or given several times."""
     names = [name for text in given or () for name in text.split(",") if name]
     for name in names:
         if name not in _STATES:

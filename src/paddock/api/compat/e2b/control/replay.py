@@ -10,22 +10,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from paddock import errors
 from paddock.api.auth import Authenticated
 from paddock.api.compat.e2b.errors import E2BError, as_e2b
-from paddock.lifecycle.idempotency import REMEMBERED_SECONDS
 from paddock.models import State
-from paddock.store import idempotency, sandboxes
-from paddock.store.idempotency import KeyClaim
 from paddock.store.records import SandboxRow
 
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,255}", re.ASCII)
 
 
 def stored_key(key: str) -> str:
-    """Keys of the native API are another matter."""
+    """Prefixed, so that it never equals a key of the native API."""
     return f"e2b:{key}"
 
 
@@ -36,7 +32,7 @@ class Replay:
     async def once(
         self, caller: Authenticated, key: str, fingerprint: str, make: Callable[[], Awaitable[SandboxRow]]
     ) -> SandboxRow:
-        """What ``make`` makes, or made when this key was used before."""
+        """The result of ``make``, or that of the first request with this key."""
         if not _KEY.fullmatch(key):
             raise E2BError(400, "Idempotency-Key must be 1 to 255 letters, digits, hyphens or underscores")
         place = (caller.who.user_id, key)
@@ -49,16 +45,14 @@ class Replay:
             del self._running[place]
 
     async def _known(self, caller: Authenticated, key: str, fingerprint: str) -> SandboxRow | None:
-        context = caller.context
-        async with context.store.read() as connection:
-            claim = await idempotency.find(connection, caller.who.user_id, stored_key(key))
-            if claim is None or claim.created_at < context.clock.now() - REMEMBERED_SECONDS:
-                return None
-            if claim.fingerprint != fingerprint:
-                raise _mismatch()
-            if claim.answer is not None:
-                raise E2BError(claim.answer["status"], claim.answer["message"])
-            sandbox = await sandboxes.get(connection, claim.sandbox_id)
+        found = await caller.context.idempotency.find(caller.who, stored_key(key))
+        if found is None:
+            return None
+        claim, sandbox = found
+        if claim.fingerprint != fingerprint:
+            raise _mismatch()
+        if claim.answer is not None:
+            raise E2BError(claim.answer["status"], claim.answer["message"])
         if sandbox is not None and sandbox.state is State.CREATING:
             raise _in_progress()
         if sandbox is None or sandbox.started_at is None:
@@ -74,14 +68,9 @@ class Replay:
         except (E2BError, errors.PaddockError) as problem:
             answer = as_e2b(problem)
             if 400 <= answer.status < 500 and answer.status != 429 and answer.error_code is None:
-                await self._keep(caller, key, fingerprint, {"status": answer.status, "message": answer.message})
+                kept = {"status": answer.status, "message": answer.message}
+                await caller.context.idempotency.keep_answer(caller.who, stored_key(key), fingerprint, kept)
             raise
-
-    async def _keep(self, caller: Authenticated, key: str, fingerprint: str, answer: dict[str, Any]) -> None:
-        context = caller.context
-        claim = KeyClaim(caller.who.user_id, stored_key(key), fingerprint, "", None, context.clock.now(), answer)
-        async with context.store.write() as connection:
-            await idempotency.keep_answer(connection, claim)
 
 
 def _mismatch() -> E2BError:

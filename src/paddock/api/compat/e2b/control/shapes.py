@@ -1,4 +1,4 @@
-"""Sandboxes as E2B's clients read them. Every field that they require is there, whatever the state."""
+"""Sandboxes in E2B's response format. Every field that its clients require is present in every state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEVELS = {"sandbox.failed": "error", "sandbox.timeout_warning": "warn"}
 
 
 def sandbox_answer(context: ServerContext, sandbox: SandboxRow) -> dict[str, Any]:
-    """What create and connect answer. It follows from the row alone, so that it can be said again."""
+    """Response of create and connect. Derived from the row alone, so that it can be repeated."""
     traffic = None if sandbox.public_ports else context.tokens.traffic(sandbox.key)
     return {
         **_names(sandbox),
@@ -70,7 +70,7 @@ def detail(context: ServerContext, sandbox: SandboxRow, expires: Deadline | None
 
 
 def lists_of(sandbox: SandboxRow) -> NetworkLists:
-    """As they were set through this interface, or what those that were set elsewhere come to."""
+    """The stored lists; for a sandbox configured otherwise, those that its egress rules correspond to."""
     if sandbox.network is not None:
         return NetworkLists.from_json(sandbox.network)
     allow, deny = tuple(sandbox.egress["allow"]), tuple(sandbox.egress["deny"])
@@ -119,5 +119,5 @@ def _cores(sandbox: SandboxRow) -> int:
 
 
 def _text(value: Any) -> str:
-    """E2B's metadata are texts; ours may be any JSON."""
+    """E2B's metadata are strings; native metadata may be any JSON."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from paddock.server.context import ServerContext
-from paddock.store import sandboxes
 
 READ, WRITE = "read", "write"
 _VERSION = "v1_"
@@ -116,8 +115,7 @@ class Signers:
         if earlier is not None:
             await asyncio.wait({earlier})
         self._current, self._next = self._next, None
-        async with self._context.store.read() as connection:
-            keys = await sandboxes.keys(connection)
+        keys = await self._context.controller.keys()
         # A new table each time, because other tasks may be iterating over the old one.
         tokens = self._context.tokens
         self._tokens = {key: self._tokens.get(key) or tokens.access(key) for key in keys}

@@ -1,12 +1,10 @@
-"""VS Code as a service built into every sandbox: code-server, opened on the workspace.
-
-It has no password of its own: it is reachable only through the gateway, which authenticates.
-"""
+"""Services built into every sandbox: the browser, and VS Code."""
 
 from __future__ import annotations
 
 from paddock import errors
 from paddock.addons import FOLDER
+from paddock.browser import PORT, installation
 from paddock.ids import new_process_id
 from paddock.machine.base import DEFAULT_USER, WORKSPACE, Machine, ProcessSpec
 from paddock.runtime.service_launch import ServiceLaunch
@@ -26,7 +24,26 @@ _OPTIONS = (
 )
 
 
+class BrowserService:
+    title = "The browser"
+    port = PORT
+
+    async def launch(self, machine: Machine) -> ServiceLaunch:
+        program = await installation.install(machine)
+        return ServiceLaunch(
+            name="browser",
+            port=PORT,
+            argv=program.argv,
+            env=program.env,
+            ready_path="/health",
+            ready_timeout=60.0,
+        )
+
+
 class VsCodeService:
+    """code-server, opened on the workspace. It has no password of its own: it is reachable only through the gateway,
+    which authenticates."""
+
     title = "VS Code"
 
     def __init__(self, port: int) -> None:

@@ -1,23 +1,37 @@
-"""Chooses provider and template for a create: those requested, or the defaults."""
+"""What providers offer, asked now and then: templates to create from, and the capacity that limits a sandbox."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
 
 from paddock.clock import Clock
 from paddock.errors import Invalid, ProviderUnavailable, TemplateNotFound
-from paddock.lifecycle.engine import Engine
+from paddock.lifecycle.provider_calls import ProviderCalls
+from paddock.models import ResourceRequest
+from paddock.providers.base import Capacity
+from paddock.settings import Settings
+from paddock.store.records import SandboxRow
 
 _IMAGE = "image:"
 """Prefix by which a create names a container image. Each provider translates it to a template name of its own."""
-_CACHE_TTL_S = 5.0
+_TEMPLATES_TTL_S = 5.0
 """How long a provider's list is cached. A template that is not in it may be new, so the provider is asked."""
+_CAPACITY_TTL_S = 60.0
+"""How long a provider's reported capacity is cached: machines and file systems rarely grow."""
+_FIELDS = {
+    "cpu": ("cores", "PADDOCK_MAX_CPU"),
+    "memory_mb": ("MB of memory", "PADDOCK_MAX_MEMORY_MB"),
+    "disk_mb": ("MB of disk", "PADDOCK_MAX_DISK_MB"),
+    "pids": ("processes", "PADDOCK_MAX_PIDS"),
+}
 
 
 class TemplateCatalog:
-    def __init__(self, clock: Clock, engine: Engine, providers: Collection[str], default: str) -> None:
+    def __init__(self, clock: Clock, calls: ProviderCalls, providers: Collection[str], default: str) -> None:
         self._clock = clock
-        self._engine = engine
+        self._calls = calls
         self._default = default
         self._providers = [default, *(name for name in providers if name != default)]
         self._known: dict[str, tuple[float, list[str]]] = {}
@@ -71,11 +85,11 @@ class TemplateCatalog:
         own = self._own_name(name, template)
         if own in await self._of(name):
             return True
-        return await self._engine.call(self._engine.provider(name).has_template(own), "has_template")
+        return await self._calls.run(self._calls.named(name).has_template(own), "has_template")
 
     def _own_name(self, provider: str, template: str) -> str:
         image = template.removeprefix(_IMAGE)
-        return template if image == template else self._engine.provider(provider).template_of_image(image)
+        return template if image == template else self._calls.named(provider).template_of_image(image)
 
     async def _has_if_available(self, name: str, template: str) -> bool:
         """A provider that does not answer must not block the others."""
@@ -92,7 +106,47 @@ class TemplateCatalog:
 
     async def _of(self, name: str) -> Sequence[str]:
         asked_at, known = self._known.get(name, (0.0, []))
-        if not 0 <= self._clock.now() - asked_at < _CACHE_TTL_S:
-            known = await self._engine.call(self._engine.provider(name).templates(), "templates")
+        if not 0 <= self._clock.now() - asked_at < _TEMPLATES_TTL_S:
+            known = await self._calls.run(self._calls.named(name).templates(), "templates")
             self._known[name] = (self._clock.now(), known)
         return known
+
+
+class Capacities:
+    """Maximum resources of one sandbox: the operator's limit, and never more than the provider's machine has."""
+
+    def __init__(self, settings: Settings, clock: Clock, calls: ProviderCalls) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._calls = calls
+        self._known: dict[str, tuple[float, Capacity]] = {}
+
+    async def fit(self, sandbox: SandboxRow, asked: ResourceRequest) -> SandboxRow:
+        """Refuse explicit requests above the maximum, and lower defaults to it."""
+        has = await self._of(sandbox.provider)
+        fitted: dict[str, Any] = {}
+        for name, (what, setting) in _FIELDS.items():
+            allowed, machine = getattr(self._settings, f"max_{name}"), getattr(has, name)
+            most = min((limit for limit in (allowed, machine) if limit), default=None)
+            if most is None or getattr(sandbox, name) <= most:
+                continue
+            wanted = getattr(asked, name)
+            if wanted is not None:
+                why = f"what its machine has (provider {sandbox.provider!r})" if most == machine else setting
+                raise Invalid(
+                    f"A sandbox may have at most {_plain(most)} {what} here, {why}; {_plain(wanted)} was asked for.",
+                    details={"field": f"resources.{name}", "max": most},
+                )
+            fitted[name] = most
+        return replace(sandbox, **fitted) if fitted else sandbox
+
+    async def _of(self, provider: str) -> Capacity:
+        asked_at, known = self._known.get(provider, (0.0, Capacity()))
+        if not 0 <= self._clock.now() - asked_at < _CAPACITY_TTL_S:
+            known = await self._calls.run(self._calls.named(provider).capacity(), "capacity")
+            self._known[provider] = (self._clock.now(), known)
+        return known
+
+
+def _plain(amount: float) -> str:
+    return f"{amount:g}" if isinstance(amount, float) else str(amount)

@@ -184,7 +184,9 @@ async def test_a_live_update_cuts_what_is_no_longer_allowed_and_leaves_the_rest(
     assert await good.read(10) == b"still here"
     [record] = await sandbox.recorded(1)
     assert record.host == "b.bad.test" and record.reason.startswith("cut by a change of the policy")
-    assert (await sandbox.connect(f"b.bad.test:{server.port}"))[0].startswith("HTTP/1.1 403 ")
+    refused = (await sandbox.connect(f"b.bad.test:{server.port}"))[0]
+    why = f"Paddock did not connect this sandbox to b.bad.test port {server.port}: "
+    assert refused.startswith(f"HTTP/1.1 403 Forbidden: {why}"), "pip shows nothing else of it"
     assert sandbox.gate.open_connections == 1
 
     sandbox.proxy.update(EgressPolicy(EgressMode.NONE))

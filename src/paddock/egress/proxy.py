@@ -23,6 +23,7 @@ from paddock.http1.hosts import Host
 from paddock.http1.stream_socket import StreamSocket
 
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_MAX_PHRASE = 400
 _DIRECT = "localhost,127.0.0.1,0.0.0.0,::1,.localhost"
 
 
@@ -207,6 +208,9 @@ def _forwarded(request: RequestHead, body: Body, host: Host, port: int, path: by
 
 
 def _answer(status: HTTPStatus, mark: str, text: str) -> bytes:
+    """The first line of the text is in the status line, too: all that pip and others show of a refused CONNECT."""
+    phrase = f"{status.phrase}: {text.partition(chr(10))[0]}"[:_MAX_PHRASE]
+    phrase = "".join(each if each.isascii() and each.isprintable() else "?" for each in phrase)
     body = f"{text}\n".encode()
     headers = (
         (b"Content-Type", b"text/plain; charset=utf-8"),
@@ -214,7 +218,7 @@ def _answer(status: HTTPStatus, mark: str, text: str) -> bytes:
         (b"X-Paddock-Egress", mark.encode()),
         (b"Connection", b"close"),
     )
-    return write_head(f"HTTP/1.1 {status.value} {status.phrase}".encode(), headers) + body
+    return write_head(f"HTTP/1.1 {status.value} {phrase}".encode(), headers) + body
 
 
 def denied(host: str, port: int, why: str) -> bytes:

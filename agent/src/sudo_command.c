@@ -13,7 +13,8 @@ enum { MAX_COMMAND_TEXT = 4096, SET_VARIABLES = 9 };
 
 static const char *const kept[] = {
     "TERM", "COLORTERM", "LANG", "LANGUAGE", "DISPLAY", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY",
-    "NO_PROXY", "http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy", "UV_BREAK_SYSTEM_PACKAGES", NULL,
+    "NO_PROXY", "http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy", "UV_BREAK_SYSTEM_PACKAGES",
+    "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", NULL,
 };
 
 /* One letter; `value` is what follows it, for those that take one. Answers false for an unknown one. */

@@ -88,6 +88,8 @@ class Settings(BaseSettings):
     )
     """Networks of the host or its neighbourhood that sandboxes may reach all the same, and names that may lead there,
     separated by commas."""
+    extra_ca: Path | None = Field(default=None, validation_alias="PADDOCK_EXTRA_CA")
+    """A PEM file of certificate authorities that programs in sandboxes trust besides those of this machine."""
     pool_size: int = Field(default=2, ge=0, le=1000, validation_alias="PADDOCK_POOL_SIZE")
     """Machines of the default template and size that stand ready for a create. 0 turns the pool off."""
     pool_max: int = Field(default=16, ge=0, le=1000, validation_alias="PADDOCK_POOL_MAX")

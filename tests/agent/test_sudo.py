@@ -73,6 +73,7 @@ def test_a_command_runs_with_the_callers_streams_and_directory(sudo: Sudo, tmp_p
 def test_its_environment_is_made_new_but_for_a_few(sudo: Sudo) -> None:
     sudo.env |= {"SECRET": "x", "LC_ALL": "C", "http_proxy": "http://p", "HTTPS_PROXY": "http://q", "DISPLAY": ":0"}
     sudo.env |= {"PIP_INDEX_URL": "http://i", "UV_BREAK_SYSTEM_PACKAGES": "1"}
+    sudo.env |= {"SSL_CERT_FILE": "/ca.pem", "NODE_EXTRA_CA_CERTS": "/ca.pem"}
     done = sudo.run("-n", "MINE=1", "env")
     variables = dict(line.split("=", 1) for line in done.stdout.decode().splitlines())
     assert (variables["HOME"], variables["USER"], variables["LOGNAME"]) == ("/root", "root", "root")
@@ -82,6 +83,7 @@ def test_its_environment_is_made_new_but_for_a_few(sudo: Sudo) -> None:
     assert variables["SUDO_COMMAND"] == "env" and variables["SUDO_USER"]
     assert variables["PATH"].startswith("/usr/local/sbin:")
     assert (variables["PIP_INDEX_URL"], variables["UV_BREAK_SYSTEM_PACKAGES"]) == ("http://i", "1")
+    assert (variables["SSL_CERT_FILE"], variables["NODE_EXTRA_CA_CERTS"]) == ("/ca.pem", "/ca.pem")
     assert "SECRET" not in variables and "PADDOCK_SUDO_SOCKET" not in variables
     kept = sudo.run("-E", "env").stdout.decode()
     assert "SECRET=x" in kept and "HOME=/home/me" in kept

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from paddock.providers.docker.address import Address
 
 DEBIAN = "paddock-test-debian:2"
 SCRATCH = "paddock-test-scratch:1"
+PACKAGES = "paddock-test-packages:1"
+"""With pip, and with this machine's Node.js where it has one; made for those who ``require`` it."""
 RUNTIME = os.environ.get("PADDOCK_TEST_DOCKER_RUNTIME", "")
 """For those who are reached through the engine alone."""
 _PACKAGES = "ca-certificates,procps,python3"
@@ -40,6 +43,14 @@ def address() -> Address:
     if reason is not None:
         pytest.skip(reason)
     return Address.parse(os.environ.get("DOCKER_HOST", ""))
+
+
+def require(image: str) -> None:
+    """One that not every test needs. Skips where it cannot be made."""
+    with connection(Address.parse(os.environ.get("DOCKER_HOST", ""))) as client:
+        reason = _without_images(client, {image: _packages})
+    if reason is not None:
+        pytest.skip(reason)
 
 
 def far_address() -> Address:
@@ -76,7 +87,7 @@ def _missing() -> str | None:
         place = Address.parse(os.environ.get("DOCKER_HOST", ""))
         with connection(place) as client:
             client.get("/_ping", timeout=0.5).raise_for_status()
-            return _without_images(client)
+            return _without_images(client, {DEBIAN: _debian, SCRATCH: _scratch})
     except (errors.PaddockError, httpx.HTTPError, OSError) as error:
         return f"no Docker engine answers here: {error}"
 
@@ -86,11 +97,11 @@ def connection(place: Address) -> httpx.Client:
     return httpx.Client(transport=transport, base_url=place.url, timeout=120, trust_env=False)
 
 
-def _without_images(client: httpx.Client) -> str | None:
-    """One builder at a time, and each image once for an engine."""
+def _without_images(client: httpx.Client, images: Mapping[str, Callable[[], bytes | str]]) -> str | None:
+    """Why one cannot be made. One builder at a time, and each image once for an engine."""
     with Path(tempfile.gettempdir(), f"paddock-test-images-{os.getuid()}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for name, make in ((DEBIAN, _debian), (SCRATCH, _scratch)):
+        for name, make in images.items():
             if client.get(f"/images/{name}/json").status_code == 200:
                 continue
             made = make()
@@ -102,13 +113,29 @@ def _without_images(client: httpx.Client) -> str | None:
     return None
 
 
-def _debian() -> bytes | str:
+def _debian(packages: str = _PACKAGES) -> bytes | str:
     tool = shutil.which("mmdebstrap")
     if tool is None:
         return "an image for the tests is made by mmdebstrap, which is not here"
-    command = [tool, "--quiet", "--variant=minbase", f"--include={_PACKAGES}", "--format=tar", "bookworm", "-"]
+    command = [tool, "--quiet", "--variant=minbase", f"--include={packages}", "--format=tar", "bookworm", "-"]
     done = subprocess.run(command, capture_output=True, timeout=600, check=False)
     return done.stdout if done.returncode == 0 else f"mmdebstrap did not succeed: {done.stderr[-300:]!r}"
+
+
+def _packages() -> bytes | str:
+    made = _debian(f"{_PACKAGES},libstdc++6,python3-pip")
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if isinstance(made, str) or node is None or npm is None:
+        return made
+    packed = io.BytesIO(made)
+    with tarfile.open(fileobj=packed, mode="a") as archive:
+        archive.add(Path(node).resolve(), "./usr/bin/node")
+        archive.add(Path(npm).resolve().parents[1], "./usr/lib/npm")
+        for name in ("npm", "npx"):
+            link = tarfile.TarInfo(f"./usr/bin/{name}")
+            link.type, link.linkname = tarfile.SYMTYPE, f"../lib/npm/bin/{name}-cli.js"
+            archive.addfile(link)
+    return packed.getvalue()
 
 
 def _scratch() -> bytes | str:

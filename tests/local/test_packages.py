@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import shutil
 import subprocess
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from tests.local.place import PRIVILEGED, Inside, Place, as_root
-
-NAME = "paddock_test_parcel"
-
-
-def wheel() -> bytes:
-    """The smallest that pip takes: one module with one number in it, and a script."""
-    info = f"{NAME}-1.0.dist-info"
-    files = {
-        f"{NAME}.py": "NUMBER = 4711\n\ndef main():\n    print('ran', NUMBER)\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 1.0\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/entry_points.txt": f"[console_scripts]\nparcel = {NAME}:main\n",
-    }
-    files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, text in files.items():
-            archive.writestr(name, text)
-    return buffer.getvalue()
+from tests.support.package_index import NAME, wheel
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 from paddock.client import SyncSandboxClient
 from tests.e2b.server import PaddockServer
-from tests.local.test_packages import NAME, wheel
 from tests.support.debian_template import put_debian_into
+from tests.support.package_index import NAME, wheel
 from tests.support.serving import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # the template debian is made once, which takes minutes

@@ -1,8 +1,8 @@
 """What a container needs of ours where it can share no directory with us: in a volume of the engine's, read-only there.
 
-It is the same for all sandboxes and named after what is in it, so it is brought once for each version of the agent.
-The token only tells that both ends are of the same build. What guards the agent's socket is that it is root's: whoever
-is the sandbox's root may do everything that the agent may.
+It is the same for all sandboxes and named after what is in it, so it is brought once for each version of the agent and
+of the certificate authorities that the operator added. The token only tells that both ends are of the same build. What
+guards the agent's socket is that it is root's: whoever is the sandbox's root may do everything that the agent may.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import tarfile
 from pathlib import Path
 
 from paddock import errors
+from paddock.providers.common import certificates
 from paddock.providers.common.programs import Programs
 from paddock.providers.common.seccomp.compiler import program
 from paddock.providers.docker.container import AGENT_FILE, FILTERS_FILE, INSTALLATION, KIT, SUDO_FILE, TOKEN_FILE
@@ -25,14 +26,15 @@ _INSIDE = "/kit"
 
 
 class AgentVolume:
-    def __init__(self, engine: DockerEngine, installation: str, architecture: str) -> None:
+    def __init__(self, engine: DockerEngine, installation: str, architecture: str, authorities: Path | None) -> None:
         """Raises where there is no agent for the engine's machine."""
         machine = _NAMES.get(architecture, architecture)
         self._engine = engine
         self._installation = installation
         self._agent = _agent_for(machine)
         self._filters = program(machine)
-        digest = hashlib.sha256(self._agent + self._filters).hexdigest()
+        self._authorities = b"" if authorities is None else authorities.read_bytes()
+        digest = hashlib.sha256(self._agent + self._filters + self._authorities).hexdigest()
         self.volume = f"paddock-kit-{digest[:20]}"
         self.token = digest[20:]
         self._filled = False
@@ -73,6 +75,8 @@ class AgentVolume:
             sudo.type, sudo.linkname, sudo.mode = tarfile.LNKTYPE, AGENT_FILE, 0o755
             archive.addfile(sudo)
             _add(archive, FILTERS_FILE, self._filters, 0o444)
+            if self._authorities:
+                _add(archive, certificates.FILE, self._authorities, 0o444)
             _add(archive, TOKEN_FILE, self.token.encode(), 0o400)
         return packed.getvalue()
 

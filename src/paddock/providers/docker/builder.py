@@ -18,7 +18,7 @@ import structlog
 from paddock import errors
 from paddock.egress.policy import EgressMode
 from paddock.providers.base import MachineState, SandboxSpec
-from paddock.providers.common import removal
+from paddock.providers.common import certificates, removal
 from paddock.providers.common.programs import Programs
 from paddock.providers.common.record import SandboxRecord
 from paddock.providers.common.sandbox_dirs import SandboxDirs
@@ -57,13 +57,21 @@ class ContainerBuilder:
     _agent_starter: AgentStarter
 
     def __init__(
-        self, dirs: SandboxDirs, engine: DockerEngine, *, runtime: str, read_only: bool, way: str = AUTO
+        self,
+        dirs: SandboxDirs,
+        engine: DockerEngine,
+        *,
+        runtime: str,
+        read_only: bool,
+        way: str = AUTO,
+        extra_ca: Path | None = None,
     ) -> None:
         self._dirs = dirs
         self._engine = engine
         self._runtime = runtime
         self._read_only = read_only
         self._transport = way
+        self._extra_ca = extra_ca
         self._births = dirs.root / "births"
         self._suspects: set[str] = set()
         self._sweeping = asyncio.Lock()
@@ -116,7 +124,8 @@ class ContainerBuilder:
         """The container, started, with its agent listening. The record is there first: what a crash leaves is known."""
         await self._find_out(record.spec.template_id)
         birth = None if self.host.far else self._births / record.reference
-        (draft / ENVIRONMENT).write_text(json.dumps(list(environment)))
+        trusted = {} if self.site.authorities is None else certificates.variables(container.AUTHORITIES)
+        (draft / ENVIRONMENT).write_text(json.dumps([*environment, *(f"{name}={at}" for name, at in trusted.items())]))
         if birth is None:
             (draft / FAR_MARK).write_text(self.kit.token)
             await self.kit.ready(record.spec.template_id)
@@ -229,15 +238,25 @@ class ContainerBuilder:
         self._dirs.create_layout()
         self._births.mkdir(mode=0o700, exist_ok=True)
         installation = _installation(self._dirs.root / "installation")
-        self.kit = AgentVolume(self._engine, installation, architecture)
+        authorities = self._authorities()
+        self.kit = AgentVolume(self._engine, installation, architecture, authorities)
         self.site = container.ContainerSettings(
             installation,
             _copied(programs.agent, self._dirs.root / "bin"),
             self._runtime,
             self._read_only,
             self.kit.volume,
+            authorities,
             here=self._engine.address.socket is not None or not self.host.far,
         )
+
+    def _authorities(self) -> Path | None:
+        """The file stays when the setting goes: a container that was made with it needs it whenever it starts."""
+        if self._extra_ca is None:
+            return None
+        path = self._dirs.root / "bin" / certificates.FILE
+        certificates.write(self._extra_ca, path)
+        return path
 
     async def _create(self, record: SandboxRecord, birth: Path | None) -> None:
         """With a hard disk limit where the storage driver has such a thing, which only trying tells."""

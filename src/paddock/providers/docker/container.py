@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.providers.base import Resources, SandboxSpec
+from paddock.providers.common import certificates
 
 INSIDE = "/run/paddock"
 AGENT = f"{INSIDE}/agent"
@@ -17,6 +18,8 @@ BIRTH = f"{INSIDE}/birth"
 BIRTH_SOCKET = "server.sock"
 AGENT_FILE, SUDO_FILE, FILTERS_FILE, TOKEN_FILE = "paddock-agent", "sudo", "filters", "token"
 BRIDGE = f"{INSIDE}/bridge.sock"
+AUTHORITIES = f"{PROGRAMS}/{certificates.FILE}"
+"""The certificate authorities, where the operator added some; with the programs, so that both ways bring them."""
 FAR_COMMAND = (f"{PROGRAMS}/{AGENT_FILE}", "trunk", BRIDGE, f"{PROGRAMS}/{FILTERS_FILE}", "45")
 """What the engine runs inside where there is no other way to the agent."""
 KEEP = "/var/lib/paddock"
@@ -92,6 +95,8 @@ class ContainerSettings:
     read_only: bool
     kit: str | None = None
     """The volume of what a container needs of ours, where it cannot see our files."""
+    authorities: Path | None = None
+    """The file of certificate authorities that its programs trust, where the operator added some."""
     here: bool = True
     """Whether the engine is on this machine, so that what holds for us holds for it."""
 
@@ -198,6 +203,7 @@ def _mounts(site: ContainerSettings, spec: SandboxSpec, birth: Path | None) -> l
         found = [{**kit, "VolumeOptions": {"NoCopy": True}}]
     else:
         ours = [(site.agent, AGENT), (site.agent, f"{PROGRAMS}/{SUDO_FILE}"), (birth, BIRTH)]
+        ours += [] if site.authorities is None else [(site.authorities, AUTHORITIES)]
         found = [_bind(source, target, read_only=True) for source, target in ours]
     if site.read_only:
         # Without a name each is the container's own, and goes with it.

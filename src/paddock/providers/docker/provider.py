@@ -65,6 +65,7 @@ class DockerProvider(Provider):
         runtime: str = "",
         read_only: bool = False,
         way: str = AUTO,
+        extra_ca: Path | None = None,
         reachable: Sequence[str] = (),
         output: OutputLimits | None = None,
     ) -> None:
@@ -73,7 +74,9 @@ class DockerProvider(Provider):
         self._engine = DockerEngine(address)
         self._images = EngineImages(self._engine, images, any_local=any_image, pull=pull)
         self._dirs = SandboxDirs(root.absolute())
-        self._builder = ContainerBuilder(self._dirs, self._engine, runtime=runtime, read_only=read_only, way=way)
+        self._builder = ContainerBuilder(
+            self._dirs, self._engine, runtime=runtime, read_only=read_only, way=way, extra_ca=extra_ca
+        )
         self._warm_machines: WarmMachines[DockerHandle] = WarmMachines()
         self._cleanup = CleanupTasks()
         self._registry = HandleRegistry(
@@ -94,6 +97,7 @@ class DockerProvider(Provider):
             runtime=settings.docker_runtime,
             read_only=settings.docker_read_only,
             way=settings.docker_way,
+            extra_ca=settings.extra_ca,
             reachable=settings.egress_reachable,
             output=OutputLimits(settings.output_spool, settings.stall_timeout),
         )

@@ -9,19 +9,19 @@ import os
 import platform
 import select
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
-from paddock import errors
+from paddock import addons, errors
 from paddock.addons import addon_store
 from paddock.disk_space import ReserveFile
 from paddock.egress.policy import EgressMode
 from paddock.machine.threads import in_thread
 from paddock.providers.base import IsolationLevel, SandboxSpec
-from paddock.providers.common import removal, sandbox_egress
+from paddock.providers.common import certificates, removal, sandbox_egress
 from paddock.providers.common.cgroups import CgroupHandle
 from paddock.providers.common.disk import Disks
 from paddock.providers.common.launch import LaunchedProcess, Launcher
@@ -62,6 +62,7 @@ class LocalBuilder:
         templates: Path,
         addons: Path | None = None,
         wanted: RunscSettings | None = None,
+        extra_ca: Path | None = None,
     ) -> None:
         self._dirs = dirs
         self._reserve = reserve
@@ -69,6 +70,9 @@ class LocalBuilder:
         self._gvisor: GvisorBackend | None = None
         self._template_folder = templates
         self._addons = addons
+        self._extra_ca = extra_ca
+        self.trusted: Mapping[str, str] = {}
+        """Variables that name the certificate authorities, where the operator added some."""
         self.programs = Programs.find()
         self.on_start: Callable[[Path, RunningProcess], None] = lambda folder, running: None
         """Told of each sandbox when it is written down, and before anything runs in it."""
@@ -78,6 +82,11 @@ class LocalBuilder:
         self._dirs.create_layout()
         if self._addons is not None:
             addon_store.lay_out(self._addons)
+            if self._extra_ca is not None:
+                # With the add-ons, because every sandbox sees these, also those that run already.
+                place = f"certificates/{certificates.FILE}"
+                certificates.write(self._extra_ca, self._addons / place)
+                self.trusted = certificates.variables(f"{addons.INSIDE}/{place}")
         if (missing := self.programs.problem()) is not None:
             raise errors.ProviderRefused(missing)
         self._launcher = Launcher(self.programs.launcher, program(platform.machine()))

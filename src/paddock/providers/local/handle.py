@@ -53,13 +53,16 @@ class LocalHandle:
         sandbox_egress: SandboxEgress,
         output: OutputLimits,
         backend: type[IsolationBackend],
+        trusted: Mapping[str, str],
         inside: InsideService | None = None,
     ) -> None:
+        """``trusted``: the variables that name the certificate authorities."""
         self.folder = folder
         self.record = record
         self.paused = False
         self.deleted = False
         self.egress = sandbox_egress
+        self._trusted = trusted
         self.inside_port = None if inside is None else InsidePort(inside, lambda: self.record.spec)
         self._clock = clock
         self._opening = asyncio.Lock()
@@ -250,7 +253,8 @@ class LocalHandle:
     def _environment(self) -> Mapping[str, str]:
         spec = self.record.spec
         served = {} if self.inside_port is None else self.inside_port.variables()
-        return {**_BASE_ENVIRONMENT, **sandbox_egress.variables(spec.egress), **served, **spec.env}
+        egress = sandbox_egress.variables(spec.egress)
+        return {**_BASE_ENVIRONMENT, **self._trusted, **egress, **served, **spec.env}
 
     async def _stats(self) -> MachineStats:
         """The kernel's own numbers where there is a control group or an image; else what is counted from outside."""

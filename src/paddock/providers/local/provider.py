@@ -64,6 +64,7 @@ class LocalProvider(capacity.OnThisHost):
         templates: Path | None = None,
         made: Path | None = None,
         addons: Path | None = None,
+        extra_ca: Path | None = None,
         reachable: Sequence[str] = (),
         output: OutputLimits | None = None,
         runsc: RunscSettings | None = None,
@@ -83,7 +84,7 @@ class LocalProvider(capacity.OnThisHost):
             self._dirs.root, disks, lambda: (*self._handles.values(), *self._warm_machines.machines())
         )
         templates = templates or root.absolute().parent / "templates"
-        self._builder = LocalBuilder(self._dirs, self._disk_allocator.reserve, templates, addons, runsc)
+        self._builder = LocalBuilder(self._dirs, self._disk_allocator.reserve, templates, addons, runsc, extra_ca)
         self._home_watcher = HomeWatcher(self._dirs.root, self._builder.programs.launcher, self._held)
         self._builder.on_start = self._home_watcher.add
         self._locks: dict[str, asyncio.Lock] = {}
@@ -103,6 +104,7 @@ class LocalProvider(capacity.OnThisHost):
             home / "local",
             clock,
             addons=home / "addons",
+            extra_ca=settings.extra_ca,
             reachable=settings.egress_reachable,
             runsc=runsc,
             output=OutputLimits(settings.output_spool, settings.stall_timeout),
@@ -562,7 +564,8 @@ class LocalProvider(capacity.OnThisHost):
 
     def _hold(self, folder: Path, record: SandboxRecord) -> LocalHandle:
         backend = kind(record.spec)
-        return LocalHandle(folder, record, self._clock, self._egress_of(record), self._output, backend, self._inside)
+        egress, trusted = self._egress_of(record), self._builder.trusted
+        return LocalHandle(folder, record, self._clock, egress, self._output, backend, trusted, self._inside)
 
     def _egress_of(self, record: SandboxRecord) -> SandboxEgress:
         return SandboxEgress(record.spec.egress, self._reach, self._resolver, self._bandwidths.of(record.spec.owner_id))

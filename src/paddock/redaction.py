@@ -95,6 +95,10 @@ def without_colours(text: str) -> str:
     return _COLOURS.sub("", text) if "\x1b" in text else text
 
 
+_TRACES = ("exception", "stack")
+"""What the log has on lines of its own."""
+
+
 class LogRedactor:
     """A processor of structured logs, before the one that renders. ``secrets``: those that this server was given."""
 
@@ -105,10 +109,11 @@ class LogRedactor:
 
     def __call__(self, logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         found: dict[str, Any] = redact_all({name: self._plain(item) for name, item in event.items()}, self._text)
-        if isinstance(trace := event.get("exception"), str):
-            # Indented, so that no line of it can pass for one of the log.
-            lines = self._secretless(trace).splitlines()
-            found["exception"] = "\n".join(f"    {visible(line)}" for line in lines)
+        for name in _TRACES:
+            if isinstance(trace := event.get(name), str):
+                # Indented, so that no line of it can pass for one of the log.
+                lines = self._secretless(trace).splitlines()
+                found[name] = "\n".join(f"    {visible(line)}" for line in lines)
         return found
 
     def _text(self, text: str) -> str:

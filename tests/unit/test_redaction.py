@@ -141,6 +141,7 @@ class TestLogs:
         log = structlog.get_logger()
         forged = "x\n2030-01-01T00:00:00Z [error    ] all is lost\x1b[2J"
         log.warning(f"named {forged}", name=forged, names=[forged])
+        log.warning("blocked", stack=f"File here\n{forged}")
         logging.getLogger("some.library").warning("named %s", forged)
         try:
             raise ValueError(forged)
@@ -149,6 +150,7 @@ class TestLogs:
         lines = said.getvalue().splitlines()
         assert not [line for line in lines if re.match(r"(\x1b\[[0-9;]*m)*2030-01-01", line)]
         assert "\x1b[2J" not in said.getvalue()
+        assert "    File here" in lines, "a stack is read on lines of its own"
 
     def test_one_line_is_one_document(self, monkeypatch: pytest.MonkeyPatch) -> None:
         said = self.logged(monkeypatch, "json")

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ PACKAGES = "paddock-test-packages:1"
 RUNTIME = os.environ.get("PADDOCK_TEST_DOCKER_RUNTIME", "")
 """For those who are reached through the engine alone."""
 _PACKAGES = "ca-certificates,procps,python3"
+_PIECE = 1 << 18
 _HELLO = r"""
 #include <stdio.h>
 #include <unistd.h>
@@ -109,8 +110,14 @@ def _without_images(client: httpx.Client, images: Mapping[str, Callable[[], byte
                 return made
             repo, _, tag = name.partition(":")
             given = {"fromSrc": "-", "repo": repo, "tag": tag}
-            client.post("/images/create", params=given, content=made).raise_for_status()
+            client.post("/images/create", params=given, content=_pieces(made)).raise_for_status()
     return None
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    """What the client cannot send at once it copies whole again each time, which takes minutes for an image."""
+    for start in range(0, len(data), _PIECE):
+        yield data[start : start + _PIECE]
 
 
 def _debian(packages: str = _PACKAGES) -> bytes | str:

@@ -21,7 +21,7 @@ from tests.e2b import environments as e2b
 from tests.mcp import environments as mcp
 
 _INSTALLED = re.compile(r"~/(?P<folder>[\w-]+)/bin/pip install (?P<package>[\w-]+)")
-_NPX = "npx @e2b/cli"
+_NPX = "npx -y @e2b/cli"
 _IMPORTED = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
 
 
@@ -68,7 +68,7 @@ def install(command: str, home: Path, programs: Path) -> None:
     """The virtual environment that the command makes in the reader's home, or the program that ``npx`` brings."""
     if _NPX in command:
         e2b_cli = node_modules(e2b.CLI) / ".bin" / "e2b"
-        (programs / "npx").write_text(f'#!/bin/sh\nshift\nPATH={os.environ["PATH"]} exec {e2b_cli} "$@"\n')
+        (programs / "npx").write_text(f'#!/bin/sh\nshift 2\nPATH={os.environ["PATH"]} exec {e2b_cli} "$@"\n')
         (programs / "npx").chmod(0o755)
     if (found := _INSTALLED.search(command)) is None:
         return

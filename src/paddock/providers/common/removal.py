@@ -7,18 +7,48 @@ directory is moved to a flat heap before it is emptied, so no path gets long.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
+
+import structlog
 
 from paddock import errors
 
+log = structlog.get_logger(__name__)
+
 _NAMES_PER_BATCH = 4096
 _OPEN_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class CleanupTasks:
+    """What no caller waits for, such as removing a deleted sandbox's files. Finished before the provider closes."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def remove(self, folder: Path) -> None:
+        self.add(asyncio.to_thread(remove, folder))
+
+    async def finish(self) -> None:
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("files of a deleted sandbox stay until the next start", problem=str(error))
 
 
 def remove(folder: Path) -> None:

@@ -21,6 +21,7 @@ import structlog
 
 from paddock import errors
 from paddock.providers.base import Notice
+from paddock.providers.common import pressure
 from paddock.providers.common.autogroup import Autogroups
 from paddock.providers.common.pressure import Processors
 from paddock.providers.local import fork_bomb
@@ -66,6 +67,16 @@ async def keep(handle: Callable[[], Iterable[LocalHandle]], notice: Callable[[],
         limits = {agent: one.record.spec.resources.pids for agent, one in present.items()}
         bombs = await asyncio.to_thread(demotion.look, limits)
         await asyncio.gather(*(_end(present[agent], notice()) for agent in bombs))
+
+
+async def kill_from_outside(handle: LocalHandle) -> int:
+    """Not only the commands that the agent knows: one that left its session writes on."""
+    running, limit = handle.record.running, handle.record.spec.resources.pids
+    if running is None:
+        return 0
+    if running.group is not None and "pids" in running.group.limits:
+        return await asyncio.to_thread(pressure.kill_all_but, running.group, running.pid, limit)
+    return await asyncio.to_thread(kill_below, running.pid, once=True)
 
 
 async def _end(handle: LocalHandle, notice: Notice) -> None:

@@ -77,7 +77,7 @@ class IsolationBackend(ABC):
 
     @staticmethod
     @abstractmethod
-    def way(folder: Callable[[], Path]) -> AgentTransport: ...
+    def transport(folder: Callable[[], Path]) -> AgentTransport: ...
 
     @staticmethod
     @abstractmethod
@@ -114,7 +114,7 @@ class NamespaceBackend(IsolationBackend):
         """Whoever connects waits in the listener's queue."""
 
     @staticmethod
-    def way(folder: Callable[[], Path]) -> AgentTransport:
+    def transport(folder: Callable[[], Path]) -> AgentTransport:
         async def connect() -> socket.socket:
             return launch.connect(folder(), SOCKET)
 

@@ -13,12 +13,15 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from paddock import errors
 from paddock.machine.agent.machine import AgentMachine
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer, Resources
-from paddock.providers.local.gvisor import agent_socket, bundle, filters
+from paddock.providers.common.seccomp.compiler import program_of
+from paddock.providers.common.seccomp.policy import Case, Condition, Decision, the_policy
+from paddock.providers.local.gvisor import agent_socket, bundle
 from paddock.providers.local.gvisor.runsc import Runsc
 from paddock.providers.local.host import HostCapabilities
 from paddock.providers.local.isolation_backend import AgentTransport, IsolationBackend, LaunchResources
@@ -36,6 +39,12 @@ than were counted, and room for those that it makes before it says no: the guest
 for at this one its kernel ends."""
 _KERNEL = "kernel of its own"
 _NOISE = re.compile(r"^(\*\*\* Warning|[IWD]\d{4} )")
+_LINKS = {"lgetxattr": Decision("EOPNOTSUPP")}
+"""Of a symbolic link it answers ``EBADF``, which every ``ls -l`` reports. Files have none there anyway, and so says
+every other call about them."""
+_NOT_TO_THE_AGENT = Decision("allow", (Case((Condition(0, (1,)),), "EPERM"),))
+_SIGNALS = dict.fromkeys(("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"), _NOT_TO_THE_AGENT)
+"""Linux lets nobody inside end the first process; gVisor lets root, and the guest would end with it."""
 
 
 class GvisorBackend(IsolationBackend):
@@ -57,7 +66,7 @@ class GvisorBackend(IsolationBackend):
         )
 
     def prepare_launch(self, site: LaunchSite) -> LaunchResources:
-        agent_socket.make(site.folder, site.root_id, filters.program(platform.machine()))
+        agent_socket.make(site.folder, site.root_id, filter_program(platform.machine()))
         config = site.folder / bundle.FOLDER / bundle.CONFIG
         config.write_text(json.dumps(bundle.configuration(site)))
         config.chmod(0o644)
@@ -86,8 +95,8 @@ class GvisorBackend(IsolationBackend):
 
     async def _limit_processes(self, folder: Path, pids: int) -> None:
         """Before anything else runs in it. A kernel too old to have such a limit is ended by the group's."""
-        way = self.way(lambda: folder)
-        machine = AgentMachine("", way.connect, dict, bridge=way.bridge)
+        transport = self.transport(lambda: folder)
+        machine = AgentMachine("", transport.connect, dict, bridge=transport.bridge)
         try:
             with contextlib.suppress(errors.PathNotFound):
                 path = f"{bundle.GROUP}/pids.max"
@@ -95,11 +104,11 @@ class GvisorBackend(IsolationBackend):
                 await machine.write_file(path, _text(f"{pids + 1}\n"), atomic=False, user="root")
         finally:
             await machine.aclose()
-            if way.bridge is not None:
-                await way.bridge.close()
+            if transport.bridge is not None:
+                await transport.bridge.close()
 
     @staticmethod
-    def way(folder: Callable[[], Path]) -> AgentTransport:
+    def transport(folder: Callable[[], Path]) -> AgentTransport:
         # What no other sandbox on this host needs is not loaded for it.
         from paddock.machine.agent.bridge import TOKEN_HEADER, AgentBridge, BridgeEndpoint
 
@@ -135,3 +144,11 @@ def _complaint(prepared: LaunchResources) -> str:
     lines = text.replace(b"\0", b"").decode(errors="replace").splitlines()
     said = [line.strip() for line in lines if line.strip() and not _NOISE.match(line)]
     return " ".join(said)[:1000] or "it said nothing."
+
+
+@cache
+def filter_program(architecture: str) -> bytes:
+    """The same filter as elsewhere, but for what gVisor does otherwise than Linux."""
+    policy = the_policy()
+    children, agent = {**policy.children, **_LINKS, **_SIGNALS}, {**policy.agent, **_LINKS}
+    return program_of(replace(policy, children=children, agent=agent), architecture)

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from paddock import addons
+from paddock.providers.common.confinement import AGENT, CAPABILITIES, INSIDE, NO_CORE, OPEN_FILES
 from paddock.providers.local import plan
 from paddock.providers.local.gvisor.runsc import Runsc
 from paddock.providers.local.host_root import HOSTNAME
-from paddock.providers.local.plan import AGENT, INSIDE, LaunchSite, Step
+from paddock.providers.local.plan import LaunchSite, Step
 
 FOLDER = "gvisor"
 """In the folder of a sandbox: the configuration, and the door."""
@@ -25,18 +26,6 @@ KEEP = "/parts/keep"
 """Seen from outside: the agent's records, on the sandbox's own disk."""
 GROUP = "/sys/fs/cgroup/pids"
 """Inside: the guest's kernel has a limit of processes of its own, which it says no at. The host's would end it."""
-_CAPABILITIES = (
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_SETGID",
-    "CAP_SETUID",
-    "CAP_KILL",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_SETFCAP",
-)
-"""As on every other kernel: the agent gives none of the others to anybody."""
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _HOST_FILES = 262_144
@@ -65,7 +54,7 @@ def _steps(site: LaunchSite, runsc: Runsc) -> Iterator[Step]:
     yield "seal", "/"
     yield "hostname", HOSTNAME
     yield "limit", resource.RLIMIT_NOFILE, _HOST_FILES, _HOST_FILES
-    yield "limit", resource.RLIMIT_CORE, plan.NO_CORE, plan.NO_CORE
+    yield "limit", resource.RLIMIT_CORE, NO_CORE, NO_CORE
     yield "kernel", *_command(runsc)
 
 
@@ -97,7 +86,7 @@ def _command(runsc: Runsc) -> list[str]:
 
 def configuration(site: LaunchSite) -> dict[str, Any]:
     """In the words of the OCI's runtime specification."""
-    capabilities = dict.fromkeys(("bounding", "effective", "permitted"), _CAPABILITIES)
+    capabilities = [f"CAP_{name}" for name in CAPABILITIES]
     return {
         "ociVersion": "1.0.0",
         "process": {
@@ -105,9 +94,9 @@ def configuration(site: LaunchSite) -> dict[str, Any]:
             "args": _agent(),
             "env": [_PATH],
             "cwd": "/",
-            "capabilities": capabilities,
+            "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), capabilities),
             "noNewPrivileges": True,
-            "rlimits": [_limit("NOFILE", plan.OPEN_FILES), _limit("CORE", 0)],
+            "rlimits": [_limit("NOFILE", OPEN_FILES), _limit("CORE", 0)],
         },
         "root": {"path": "/rootfs", "readonly": False},
         "hostname": HOSTNAME,

@@ -73,7 +73,7 @@ async def test_a_container_that_runs_has_not_crashed(
     fake.answers[_INSPECT] = (200, {"State": {"Running": True, "ExitCode": 0}})
     assert await crash_report(client, "box") is None, "somebody has started it again"
     fake.answers[_WAIT] = SILENCE
-    monkeypatch.setattr(handle, "_END_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(handle, "END_TIMEOUT_S", 0.05)
     assert await crash_report(client, "box") is None, "only the connection to it was cut"
 
 

@@ -21,7 +21,7 @@ from paddock.providers.docker.engine import DockerEngine, EngineNotFound
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _OF_A_USER = {"HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME"}
 """Variables that an image may set, but that depend on who runs a command."""
-_END_TIMEOUT_S = 10.0
+END_TIMEOUT_S = 10.0
 """The engine hears of the end of a process a moment after its sockets are closed."""
 _BY_SIGNAL = 128
 
@@ -91,7 +91,7 @@ async def crash_report(engine: DockerEngine, reference: str) -> Mapping[str, Any
     """How a container ended that nobody here has ended: the data of the event, as far as its engine tells. None: it
     runs, and only the connection to it was cut; or it was removed."""
     try:
-        async with asyncio.timeout(_END_TIMEOUT_S):
+        async with asyncio.timeout(END_TIMEOUT_S):
             await engine.ended(reference)
     except (TimeoutError, EngineNotFound):
         return None

@@ -25,7 +25,7 @@ from paddock.providers.docker import container
 from paddock.providers.docker.address import Address
 from paddock.providers.docker.builder import FROZEN, PREFIX, STATES, ContainerBuilder
 from paddock.providers.docker.engine import DockerEngine, EngineNotFound
-from paddock.providers.docker.handle import DockerHandle
+from paddock.providers.docker.handle import END_TIMEOUT_S, DockerHandle
 from paddock.providers.docker.host import AUTO
 from paddock.providers.docker.images import EngineImages
 from paddock.settings import Settings
@@ -184,10 +184,18 @@ class DockerProvider(AgentProvider[DockerHandle]):
             with _not_found(record):
                 await self._engine.pause(record.reference)
         except errors.Conflict as error:  # paused already, or it ended in this moment: paused in either case
-            if await self._known_state(record) is not MachineState.PAUSED:
+            if await self._known_state(record) is not MachineState.PAUSED and not await self._ends(record):
                 raise errors.ProviderUnavailable(f"The engine did not pause it: {error.message}") from error
         if (handle := self._registry.get(record.spec.sandbox_id)) is not None:
             handle.paused = True
+
+    async def _ends(self, record: SandboxRecord) -> bool:
+        """The engine hears of the end of a process a moment after it."""
+        with contextlib.suppress(TimeoutError, EngineNotFound):
+            async with asyncio.timeout(END_TIMEOUT_S):
+                await self._engine.ended(record.reference)
+                return True
+        return False
 
     async def _end(self, record: SandboxRecord) -> None:
         await self._builder.end(record)

@@ -98,7 +98,7 @@ def _without_images(client: httpx.Client) -> str | None:
                 return made
             repo, _, tag = name.partition(":")
             given = {"fromSrc": "-", "repo": repo, "tag": tag}
-            client.post("/images/create", params=given, content=made).raise_for_status()
+            client.post("/images/create", params=given, content=io.BytesIO(made)).raise_for_status()
     return None
 
 

@@ -1,4 +1,4 @@
-"""One sandbox that this server is connected to: its record, the link to its agent, its egress, and word of its end."""
+"""One sandbox that this server is connected to: its record, the link to its agent, its egress, notice of its end."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class AgentHandle(ABC):
         self.record = record
         self.paused = False
         self.deleted = False
-        """Its end is no news, and whoever asks for it is told that it does not exist."""
+        """Its end is not reported, and callers are told that it does not exist."""
         self.egress = services.egress
         self._inside_port = None if services.inside is None else InsidePort(services.inside, lambda: self.record.spec)
         self._clock = services.clock
@@ -84,7 +84,7 @@ class AgentHandle(ABC):
 
     @abstractmethod
     def alive(self) -> bool:
-        """As it is now: word of its end may still be on its way to us."""
+        """As it is now: the notice of its end may not have arrived yet."""
 
     async def prepare(self) -> None:
         """Ask of the agent of a warm machine whatever has to be asked before a sandbox uses it. Also shows that it
@@ -109,7 +109,7 @@ class AgentHandle(ABC):
         self.paused = state is MachineState.PAUSED
 
     async def detach(self) -> None:
-        """Close what this process holds. The sandbox lives on."""
+        """Close what this process holds. The sandbox keeps running."""
         await self.egress.close()
         if self._inside_port is not None:
             await self._inside_port.close()

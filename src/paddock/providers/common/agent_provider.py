@@ -318,7 +318,7 @@ class AgentProvider(Provider, Generic[HandleT]):
                 await self._registry.open(handle)
             if handle.alive():
                 return handle
-            self._registry.pop(spec.sandbox_id)  # it ended in this moment, with nothing of anybody's in it
+            self._registry.pop(spec.sandbox_id)  # it ended in this moment, before anybody used it
             await self._drop(folder, handle)
         return None
 
@@ -330,7 +330,7 @@ class AgentProvider(Provider, Generic[HandleT]):
             )
 
     async def _reach(self, record: SandboxRecord) -> HandleT:
-        """For whoever wants inside: only what runs is adopted."""
+        """To act inside it: only one that runs is adopted."""
         if await self._known_state(record) is not MachineState.RUNNING:
             raise paused_error(record.spec.sandbox_id)
         return await self._registry.adopt(record)
@@ -356,14 +356,14 @@ class AgentProvider(Provider, Generic[HandleT]):
     # How one ends
 
     async def _delete(self, folder: Path, known: SandboxRecord | None) -> None:
-        """The machine first: while nobody can say that it has ended, its directory says whose it is."""
+        """The machine first: until its end is certain, its directory says whose it is."""
         if (record := SandboxRecord.load_or(folder, known)) is not None:
             await self._end(record)
         if (gone := self._dirs.discard(folder)) is not None:
             self._cleanup.remove(gone)
 
     async def _drop(self, folder: Path, handle: HandleT | None = None) -> None:
-        """What nobody will miss. What cannot be ended now waits in the trash."""
+        """One that no sandbox uses. What cannot be ended now waits in the trash."""
         if handle is not None:
             await handle.detach()
         try:
@@ -372,7 +372,7 @@ class AgentProvider(Provider, Generic[HandleT]):
             log.warning("the remains of a sandbox could not be removed yet", problem=error.message)
 
     async def _discard(self, folder: Path, known: SandboxRecord | None = None) -> Path | None:
-        """Ended when this returns. Removing the files can take longer, and nobody needs to wait for that."""
+        """Ended when this returns. Removing the files can take longer, in the background."""
         if (gone := self._dirs.discard(folder)) is not None:
             if (record := SandboxRecord.load_or(gone, known)) is not None:
                 await self._end(record)

@@ -1,6 +1,4 @@
-"""What every sandbox on a kernel that we can configure has in common, whoever confines it: and the checks of what was
-asked for.
-"""
+"""Settings of every sandbox's confinement, whichever provider applies them, and checks of what a spec asks for."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _SHARE = 0.05
 
 
 class TooDeep(Exception):
-    """No program makes directories like that, so whoever does has something to hide: they count as a full disk."""
+    """Directories nested deeper than any program makes them, to evade the measurement: they count as a full disk."""
 
 
 class DiskSize:

@@ -32,7 +32,7 @@ NewHandle = Callable[[Path, SandboxRecord, HandleServices], HandleT]
 
 
 class SandboxLocks:
-    """Each exists for as long as somebody holds it or waits for it."""
+    """Each exists for as long as it is held or waited for."""
 
     def __init__(self) -> None:
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -84,7 +84,7 @@ class HandleRegistry(Generic[HandleT]):
         return self._handles.pop(sandbox_id, None)
 
     async def discard(self, sandbox_id: str) -> None:
-        """Forget and detach it. The sandbox lives on."""
+        """Forget and detach it. The sandbox keeps running."""
         if (handle := self.pop(sandbox_id)) is not None:
             await handle.detach()
 

@@ -2,7 +2,7 @@
 names.
 
 ``shutil.rmtree`` recurses, holding a descriptor per level, so it fails on some thousand nested directories. Here each
-directory is moved to a flat heap before it is emptied, so no path gets long.
+directory is moved to a flat directory before it is emptied, so no path gets long.
 """
 
 from __future__ import annotations
@@ -53,14 +53,16 @@ class CleanupTasks:
 
 def remove(folder: Path) -> None:
     """No process may use the directory. Can be repeated after a crash; does nothing if it does not exist."""
-    heap = folder / f"removing-{secrets.token_hex(16)}"
+    flat = folder / f"removing-{secrets.token_hex(16)}"
     try:
         with _opened(folder) as top:
-            _remove_files(top)  # on a full disk there is no room for the heap until the sandbox's image is removed
-            os.mkdir(heap.name, stat.S_IRWXU, dir_fd=top)
-            with _opened(heap.name, top) as into:
-                _remove_all(_clear(top, into, but=heap.name), into)
-            os.rmdir(heap.name, dir_fd=top)
+            _remove_files(
+                top
+            )  # on a full disk there is no room for the flat directory until the sandbox's image is removed
+            os.mkdir(flat.name, stat.S_IRWXU, dir_fd=top)
+            with _opened(flat.name, top) as into:
+                _remove_all(_clear(top, into, but=flat.name), into)
+            os.rmdir(flat.name, dir_fd=top)
         folder.rmdir()
     except FileNotFoundError:
         return
@@ -76,25 +78,25 @@ def _remove_files(place: int) -> None:
         os.unlink(name, dir_fd=place)
 
 
-def _remove_all(names: list[str], heap: int) -> None:
-    """Remove directories in the heap. Their names are kept in memory: a directory that had many names stays slow to
+def _remove_all(names: list[str], flat: int) -> None:
+    """Remove directories in the flat one. Their names are kept in memory: a directory that had many names stays slow to
     list."""
     while names:
         name = names.pop()
-        with _opened(name, heap) as place:
-            names += _clear(place, heap)
-        os.rmdir(name, dir_fd=heap)
+        with _opened(name, flat) as place:
+            names += _clear(place, flat)
+        os.rmdir(name, dir_fd=flat)
 
 
-def _clear(place: int, heap: int, but: str = "") -> list[str]:
-    """Remove the files in a directory, and move its subdirectories to the heap. Returns their names there."""
+def _clear(place: int, flat: int, but: str = "") -> list[str]:
+    """Remove the files in a directory, and move its subdirectories to the flat directory. Returns their names there."""
     moved: list[str] = []
     while found := _names(place, but):
         for name, is_directory in found:
             if is_directory:
                 moved.append(secrets.token_hex(16))
                 with _opened(name, place):  # a directory without write permission cannot be moved
-                    os.rename(name, moved[-1], src_dir_fd=place, dst_dir_fd=heap)
+                    os.rename(name, moved[-1], src_dir_fd=place, dst_dir_fd=flat)
             else:
                 os.unlink(name, dir_fd=place)
     return moved

@@ -36,7 +36,7 @@ class AgentStarter:
     async def start(self, name: str, start_directory: Path, folder: Path) -> None:
         """Start the container; its agent listens at the socket in ``folder`` when this returns."""
         with launch.listen(folder, SOCKET) as listener, launch.listen(start_directory, START_SOCKET) as asked:
-            # With mapped ids the container's root is nobody here.
+            # With mapped ids the container's root has no rights here.
             (start_directory / START_SOCKET).chmod(0o666)
             asked.setblocking(False)
             try:

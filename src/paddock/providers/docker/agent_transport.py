@@ -67,7 +67,7 @@ class SocketTransport(ContainerTransport):
         return True
 
     def alive(self) -> bool:
-        """Asked of the kernel: word of its end may still be on its way to us."""
+        """Asked of the kernel: the notice of its end may not have arrived yet."""
         if self._lifeline is None:
             return False
         poll = select.poll()
@@ -132,7 +132,7 @@ class ExecTransport(ContainerTransport):
     async def _wait(self, ended: Callable[[], None]) -> None:
         with contextlib.suppress(errors.PaddockError):
             await self._engine.ended(self._container)
-        asyncio.get_running_loop().call_soon(ended)  # when this task is over, so that nobody finds it alive
+        asyncio.get_running_loop().call_soon(ended)  # when this task is over, so that it is not found running
 
     async def _runs(self) -> bool:
         found = await self._engine.inspect(self._container)
@@ -158,6 +158,6 @@ class ExecTransport(ContainerTransport):
         try:
             await multiplexer.start()
         except errors.ProviderUnavailable as error:
-            said = pipe.complaint.decode(errors="replace").strip()
+            said = pipe.stderr.decode(errors="replace").strip()
             raise errors.ProviderUnavailable(f"{error.message} {said}".strip()) from error
         return multiplexer

@@ -121,19 +121,21 @@ class LocalBuilder:
         prepared: list[SandboxParts] = []  # by a thread, which goes on to its end when this is cancelled
         placed, started = folder, False
 
-        def commit(born: LaunchedProcess) -> None:
+        def commit(started_process: LaunchedProcess) -> None:
             nonlocal placed, record
             site = prepared[0].site
-            running = RunningProcess(born.pid, born.start_time, boot_id(), site.uid_slot, site.group)
+            running = RunningProcess(
+                started_process.pid, started_process.start_time, boot_id(), site.uid_slot, site.group
+            )
             record = record.with_running(running)
             record.save(folder)
             self.on_start(folder, running)
             placed = settle(folder)
 
         try:
-            await in_thread(lambda: prepared.append(self._lay(folder, record, backend)))
+            await in_thread(lambda: prepared.append(self._lay_out(folder, record, backend)))
             site, given = prepared[0].site, prepared[0].given
-            await self._launcher.launch(backend.plan_steps(site), given.listener, commit, given.complaints)
+            await self._launcher.launch(backend.plan_steps(site), given.listener, commit, given.stderr)
             started = True
             if record.running is not None:
                 await backend.wait_ready(placed, site, given, record.running.alive)
@@ -210,7 +212,7 @@ class LocalBuilder:
         self.host.cgroups.remove_empty({record.reference for record in running} | self._dirs.drafts())
         return ended
 
-    def _lay(self, folder: Path, record: SandboxRecord, backend: IsolationBackend) -> SandboxParts:
+    def _lay_out(self, folder: Path, record: SandboxRecord, backend: IsolationBackend) -> SandboxParts:
         """All that is needed before the first process."""
         spec = record.spec
         self._require_mounts(spec)
@@ -245,8 +247,8 @@ class LocalBuilder:
             )
         if spec.mounts:
             raise errors.ConfinementUnavailable(
-                "Directories of the host cannot be mounted at the isolation level 'hardened': whoever reads files for "
-                "the guest is its root, and could not keep the owners of the host's apart."
+                "Directories of the host cannot be mounted at the isolation level 'hardened': the process that reads "
+                "files for the guest is its root, and could not keep the owners of the host's apart."
             )
 
     def _require_mounts(self, spec: SandboxSpec) -> None:
@@ -307,7 +309,7 @@ def kill(running: RunningProcess) -> None:
         poll.register(pidfd, select.POLLIN)
         deadline = time.monotonic() + _END_SECONDS
         while True:
-            # Again and again: another server may be freezing it at this moment, and who is frozen cannot die (v1).
+            # Again and again: another server may be freezing it at this moment, and a frozen process cannot end (v1).
             _kill_group(running.group)
             if poll.poll(_KILL_AGAIN_SECONDS * 1000):
                 return

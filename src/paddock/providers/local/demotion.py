@@ -4,7 +4,7 @@
 that starts; the agent, and so the next command, is as quick as ever. Where the kernel groups processes by session
 (autogroup), such a policy counts within a session only, so the session gets the lowest weight as well. One that keeps
 computing at its limit of processes is a fork bomb, and loses them all; after the second one all that its agent starts
-is idle too, until the sandbox starts anew. While the machine is not busy nobody looks.
+is idle too, until the sandbox starts anew. While the machine is not busy, no process is looked at.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BURST_CPU_S = 0.1
 _REFILL_CPUS = 0.15
 _MANY_RUNNABLE = 16
 """More at once, and all yield: each may have run for less than the kernel counts, yet together they are a crowd."""
-_BOMBS_FORGIVEN = 1
+_BOMBS_BEFORE_IDLE = 1
 _KILL_SECONDS = 10.0
 _AGENT_TIMEOUT_S = 1.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -53,14 +53,14 @@ class _Process:
     runnable: bool
 
 
-async def keep(handle: Callable[[], Iterable[LocalHandle]], notice: Callable[[], Notice]) -> None:
+async def keep(handles: Callable[[], Iterable[LocalHandle]], notice: Callable[[], Notice]) -> None:
     """Until cancelled."""
     demotion = Demotion()
     processors = Processors()
     while True:
         await asyncio.sleep(_LOOK_S)
         share = processors.busy_share()
-        present = {one.running.pid: one for one in handle() if not one.paused and one.record.running is not None}
+        present = {one.running.pid: one for one in handles() if not one.paused and one.record.running is not None}
         if share <= _CROWDED_SHARE or not present:
             demotion.forget()
             continue
@@ -126,7 +126,7 @@ class Demotion:
                 self._charge(agent, members, seen, passed)
         for agent in bombs:
             self._bombs[agent] = self._bombs.get(agent, 0) + 1
-            if self._bombs[agent] > _BOMBS_FORGIVEN:
+            if self._bombs[agent] > _BOMBS_BEFORE_IDLE:
                 _demote(agent, processes[agent].threads)
         return bombs
 

@@ -1,8 +1,8 @@
-"""The host's disk, where sandboxes have no disk images that could be limited: whoever fills it is ended in time.
+"""The host's disk, where sandboxes have no disk images that could be limited: the processes that fill it are killed.
 
 An ordinary user's server has no means to refuse a write. So it looks how much is free, the more often the less that is;
 when half of the reserve is used up, it kills the processes of the sandbox that has written most since the reserve was
-whole. What other programs write ends nobody. No hard limit: who is quick on a small disk can be quicker.
+whole. What other programs write has no such effect. Not a hard limit: a fast writer on a small disk can fill it first.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 _AGAIN_SECONDS = 1.0
 _OOM_LOOK_S = 2.0
 _OOM_LOOK_SHARE = 0.005
-"""Of one processor, at most, for counting who was killed for want of memory."""
+"""Of one processor, at most, for counting who was killed by the OOM killer."""
 _HIDE_SECONDS = 60.0
 _HIDE_SHARE = 0.01
 """Of one processor, at most, for looking for files of the host that sandboxes must not see."""
@@ -78,8 +78,8 @@ async def _hide_private_files(templates: LocalTemplates) -> None:
         spent = time.monotonic() - started
 
 
-async def _count_oom_kills(handle: Callable[[], Iterable[LocalHandle]]) -> None:
-    """An agent that is killed after one of its processes died for want of memory an hour ago was killed, no more."""
+async def _count_oom_kills(handles: Callable[[], Iterable[LocalHandle]]) -> None:
+    """An agent that is killed after one of its processes died by the OOM killer an hour ago was killed, no more."""
 
     def count(present: Iterable[LocalHandle]) -> float:
         started = time.thread_time()
@@ -90,7 +90,7 @@ async def _count_oom_kills(handle: Callable[[], Iterable[LocalHandle]]) -> None:
     spent = 0.0
     while True:
         await asyncio.sleep(max(_OOM_LOOK_S, spent / _OOM_LOOK_SHARE))
-        present = [one for one in handle() if one.record.running is not None and not one.paused]
+        present = [one for one in handles() if one.record.running is not None and not one.paused]
         spent = await asyncio.to_thread(count, present)
 
 

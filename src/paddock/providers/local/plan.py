@@ -36,8 +36,8 @@ _RLIMIT_SIGPENDING, _SIGNALS = 11, 2048
 _RLIMIT_MSGQUEUE, _QUEUE_BYTES = 12, 65_536
 _WATCHERS = 32
 _NICE = 15
-"""Of everything in a sandbox whose processor time nobody limits: a server that had to fight each process of a fork bomb
-for its turn would come to end it only when it is over."""
+"""Of everything in a sandbox whose processor time is not limited: a server that competes with each process of a fork
+bomb for the processors would be too late to end it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class LaunchSite:
 
     @property
     def root_id(self) -> int:
-        """What the sandbox's root is to whoever mounts."""
+        """The host's id of the sandbox's root."""
         return 0 if self.uid_slot is None else uids.base(self.uid_slot)
 
     @property
@@ -109,8 +109,8 @@ def files(site: LaunchSite) -> Iterator[Step]:
 
 
 def _before(site: LaunchSite) -> Iterator[Step]:
-    for door in site.group.doors() if site.group else ():
-        yield "cgroup", door
+    for file in site.group.task_files() if site.group else ():
+        yield "cgroup", file
     if site.group is not None and site.group.v2 is not None:
         yield "group", site.group.v2
     if site.uid_slot is not None:

@@ -29,7 +29,7 @@ from paddock.providers.local.plan import LaunchSite
 
 _START_SECONDS = 60.0
 _LOOK_SECONDS = 0.005
-_COMPLAINTS = 16_384
+_STDERR_BYTES = 16_384
 _OWN_MEMORY_MB = 64
 """Of the guest's kernel and of the process that reads files for it."""
 _OWN_PROCESSES = 2048
@@ -70,7 +70,7 @@ class GvisorBackend(IsolationBackend):
         config = site.folder / bundle.FOLDER / bundle.CONFIG
         config.write_text(json.dumps(bundle.configuration(site)))
         config.chmod(0o644)
-        return LaunchResources(complaints=_sheet())
+        return LaunchResources(stderr=_stderr_file())
 
     def plan_steps(self, site: LaunchSite) -> list[str]:
         return bundle.plan_steps(site, self._runsc)
@@ -85,10 +85,10 @@ class GvisorBackend(IsolationBackend):
                 break
             except errors.ProviderUnavailable:
                 if not alive():
-                    raise errors.ProviderRefused(f"The guest's kernel ended at once: {_complaint(prepared)}") from None
+                    raise errors.ProviderRefused(f"The guest's kernel ended at once: {_error_text(prepared)}") from None
                 if time.monotonic() > deadline:
                     raise errors.ProviderTimeout(
-                        f"The guest did not start within {_START_SECONDS:g} s: {_complaint(prepared)}"
+                        f"The guest did not start within {_START_SECONDS:g} s: {_error_text(prepared)}"
                     ) from None
             await asyncio.sleep(_LOOK_SECONDS)
         await self._limit_processes(folder, site.spec.resources.pids)
@@ -101,7 +101,7 @@ class GvisorBackend(IsolationBackend):
             with contextlib.suppress(errors.PathNotFound):
                 path = f"{bundle.GROUP}/pids.max"
                 await machine.stat(path, user="root")
-                await machine.write_file(path, _text(f"{pids + 1}\n"), atomic=False, user="root")
+                await machine.write_file(path, _bytes_of(f"{pids + 1}\n"), atomic=False, user="root")
         finally:
             await machine.aclose()
             if transport.bridge is not None:
@@ -127,23 +127,23 @@ class GvisorBackend(IsolationBackend):
         return f"/proc/{pid}/root{bundle.KEEP}"
 
 
-async def _text(text: str) -> AsyncIterator[bytes]:
+async def _bytes_of(text: str) -> AsyncIterator[bytes]:
     yield text.encode()
 
 
-def _sheet() -> int:
-    """A file in memory that does not grow: once it is full, whoever writes is refused, and lives on."""
-    made = os.memfd_create("complaints", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(made, _COMPLAINTS)
+def _stderr_file() -> int:
+    """A file in memory that does not grow: once it is full, writes fail, and the writer keeps running."""
+    made = os.memfd_create("stderr", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(made, _STDERR_BYTES)
     fcntl.fcntl(made, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
     return made
 
 
-def _complaint(prepared: LaunchResources) -> str:
-    text = b"" if prepared.complaints is None else os.pread(prepared.complaints, _COMPLAINTS, 0)
+def _error_text(prepared: LaunchResources) -> str:
+    text = b"" if prepared.stderr is None else os.pread(prepared.stderr, _STDERR_BYTES, 0)
     lines = text.replace(b"\0", b"").decode(errors="replace").splitlines()
     said = [line.strip() for line in lines if line.strip() and not _NOISE.match(line)]
-    return " ".join(said)[:1000] or "it said nothing."
+    return " ".join(said)[:1000] or "no message."
 
 
 @cache

@@ -15,8 +15,8 @@ from paddock.egress.acceptor import Acceptor
 from paddock.egress.bandwidth import Bandwidth
 from paddock.http1.stream_socket import StreamSocket
 from paddock.machine.agent.connection import Connect
+from paddock.machine.agent.environment import USER_PATH
 from paddock.machine.agent.machine import AgentMachine
-from paddock.machine.agent.packages import USER_PATH
 from paddock.machine.agent.replies import AgentUsage
 from paddock.machine.base import MachineStats, OutputLimits
 from paddock.providers.base import InsideService, MachineState, SandboxSpec

@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import structlog
 
 from paddock import errors
 from paddock.clock import Clock, SystemClock
 from paddock.egress.bandwidth import Bandwidths
-from paddock.egress.outward import OutboundConnection
+from paddock.egress.gate import OutboundConnection
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.records import EgressReport
 from paddock.machine.base import Machine, OutputLimits
@@ -34,7 +34,7 @@ from paddock.providers.base import (
     unheard,
 )
 from paddock.providers.common.agent_handle import AgentHandle, HandleServices, paused_error
-from paddock.providers.common.handle_registry import HandleRegistry
+from paddock.providers.common.handle_registry import HandleRegistry, gather_some
 from paddock.providers.common.record import SandboxRecord
 from paddock.providers.common.removal import CleanupTasks
 from paddock.providers.common.sandbox_dirs import SandboxDirs, SandboxExists
@@ -42,9 +42,9 @@ from paddock.providers.common.warm_machines import WarmMachines, anonymous, usua
 
 log = structlog.get_logger(__name__)
 
-_MAX_CONCURRENT_ADOPTIONS = 32
-
 HandleT = TypeVar("HandleT", bound=AgentHandle)
+Found = Sequence[tuple[Path, SandboxRecord]]
+StateOf = Callable[[SandboxRecord], MachineState | None]
 
 
 class AgentProvider(Provider, Generic[HandleT]):
@@ -79,9 +79,9 @@ class AgentProvider(Provider, Generic[HandleT]):
         """Look at where machines run. Raises with what to do where none can."""
 
     @abstractmethod
-    async def _recover(self, found: Sequence[tuple[Path, SandboxRecord]]) -> Mapping[str, MachineState]:
-        """Finish what a crash cut short. ``found``: every sandbox and warm machine that has a record. Returns the
-        states of the machines that there are, by reference."""
+    async def _recover(self, records: Sequence[SandboxRecord]) -> StateOf:
+        """Finish what a crash cut short. ``records``: of every sandbox and warm machine. Returns what tells the state
+        of each, or None where there is no such machine, without waiting."""
 
     @abstractmethod
     def _new_handle(self, folder: Path, record: SandboxRecord, services: HandleServices) -> HandleT: ...
@@ -124,20 +124,18 @@ class AgentProvider(Provider, Generic[HandleT]):
     # The life of this server
 
     async def start(self) -> None:
-        """Look at where machines run, finish what a crash cut short, and adopt every machine that runs."""
+        """Look at where machines run, and finish what a crash cut short. Those that run are adopted afterwards."""
         await self._prepare()
         records = await asyncio.to_thread(lambda: list(self._dirs.sandboxes()))
         warm = await asyncio.to_thread(lambda: list(self._dirs.warm()))
-        states = await self._recover([*records, *warm])
-        found = [
-            self._registry.find_running(folder, record, states.get(record.reference)) for folder, record in records
-        ]
-        self._adopting = asyncio.create_task(self._adopt_all([one for one in found if one is not None], warm))
+        state_of = await self._recover([record for _, record in (*records, *warm)])
+        self._adopting = asyncio.create_task(self._adopt_all(records, warm, state_of))
 
     async def close(self) -> None:
         if self._adopting is not None:
             self._adopting.cancel()
             await asyncio.gather(self._adopting, return_exceptions=True)
+        await self._stop_watching()
         await self._registry.close()
         await self._warm_machines.close()
         await self._cleanup.finish()
@@ -164,13 +162,10 @@ class AgentProvider(Provider, Generic[HandleT]):
             return handle.record.found(MachineState.RUNNING)
 
     async def inspect(self, sandbox_id: str) -> MachineInfo | None:
-        try:
-            record = SandboxRecord.load(self._dirs.folder(sandbox_id))
-        except errors.SandboxNotFound:
-            return None
-        if record is None or (state := await self._state(record)) is None:
-            return None
-        return record.found(state)
+        with contextlib.suppress(errors.SandboxNotFound):
+            record = self._registry.known(sandbox_id)
+            return record.found(await self._known_state(record))
+        return None
 
     async def list(self) -> list[MachineInfo]:
         states = await self._states()
@@ -243,6 +238,7 @@ class AgentProvider(Provider, Generic[HandleT]):
         return Shape(spec.template_id, spec.resources.disk_mb)
 
     async def warm(self, shape: Shape) -> None:
+        await self._registry.all_found.wait()
         draft = self._dirs.draft()
         record = self._new_record(draft, anonymous(shape))
         with self._warm_machines.starting(draft):
@@ -337,18 +333,23 @@ class AgentProvider(Provider, Generic[HandleT]):
 
     # After a restart
 
-    async def _adopt_all(self, found: Sequence[HandleT], warm: Sequence[tuple[Path, SandboxRecord]]) -> None:
-        """While others are served already: their egress, and the warm machines."""
-        places = asyncio.Semaphore(_MAX_CONCURRENT_ADOPTIONS)
-
-        async def each(work: Callable[..., Awaitable[None]], *given: Any) -> None:
-            async with places:
-                await work(*given)
-
-        await asyncio.gather(*(each(self._registry.open_again, handle) for handle in found))
+    async def _adopt_all(self, records: Found, warm: Found, state_of: StateOf) -> None:
+        """While others are served already: all that run, then their egress, and the warm machines."""
+        try:
+            found = await self._registry.find_all(records, state_of)
+            self._start_watching([*((one.folder, one.record) for one in found), *warm])
+        finally:
+            self._registry.all_found.set()
+        await gather_some(self._registry.open_again, [(handle,) for handle in found])
         if warm:
             await self._before_warm()
-        await asyncio.gather(*(each(self._warm_machines.adopt, folder, record) for folder, record in warm))
+        await gather_some(self._warm_machines.adopt, warm)
+
+    def _start_watching(self, found: Found) -> None:
+        """Start what looks after the sandboxes of this server. ``found``: all machines that an earlier one has left."""
+
+    async def _stop_watching(self) -> None:
+        """It may not have been started."""
 
     async def _before_warm(self) -> None:
         """Called before warm machines of an earlier server are adopted."""

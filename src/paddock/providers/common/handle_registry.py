@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 
@@ -15,6 +16,7 @@ from paddock.clock import Clock
 from paddock.egress.addresses import PrivateAccess
 from paddock.egress.bandwidth import Bandwidths
 from paddock.egress.resolve import HostResolver
+from paddock.loop_turns import give_turn
 from paddock.machine.base import OutputLimits
 from paddock.providers.base import InsideService, MachineState
 from paddock.providers.common.agent_handle import AgentHandle, HandleServices
@@ -26,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 _ADOPT_TIMEOUT_S = 10.0
 """For an agent to answer a server that starts; one that does not is adopted by its next use."""
+
+_MAX_CONCURRENT = 32
 
 HandleT = TypeVar("HandleT", bound=AgentHandle)
 NewHandle = Callable[[Path, SandboxRecord, HandleServices], HandleT]
@@ -56,7 +60,9 @@ class HandleRegistry(Generic[HandleT]):
         lost: Callable[[HandleT], None],
     ) -> None:
         """``lost`` is called with a handle whose agent has ended."""
-        self.lock = SandboxLocks()
+        self.all_found = asyncio.Event()
+        """Set when it is known what there is: nothing is made, ended or changed before."""
+        self._locks = SandboxLocks()
         self.bandwidths = Bandwidths()
         self.inside: InsideService | None = None
         self._handles: dict[str, HandleT] = {}
@@ -67,6 +73,12 @@ class HandleRegistry(Generic[HandleT]):
         self._resolver = HostResolver()
         self._new_handle = new_handle
         self._lost = lost
+
+    @contextlib.asynccontextmanager
+    async def lock(self, sandbox_id: str) -> AsyncIterator[None]:
+        await self.all_found.wait()
+        async with self._locks(sandbox_id):
+            yield
 
     def get(self, sandbox_id: str) -> HandleT | None:
         return self._handles.get(sandbox_id)
@@ -127,20 +139,26 @@ class HandleRegistry(Generic[HandleT]):
             raise
         return handle
 
-    def find_running(self, folder: Path, record: SandboxRecord, state: MachineState | None) -> HandleT | None:
-        """One that runs, of an earlier server. Nothing is asked of its agent yet: there may be hundreds."""
-        if state is None:
-            return None
-        try:
-            handle = self.new(folder, record)
-            handle.paused = state is MachineState.PAUSED
-            if not handle.watch(self._lost):
-                return None
-        except (errors.PaddockError, OSError) as error:  # keeps no other from being served
-            log.warning("sandbox cannot be adopted", sandbox_id=record.spec.sandbox_id, problem=str(error))
-            return None
-        self.add(handle)
-        return handle
+    async def find_all(
+        self, records: Iterable[tuple[Path, SandboxRecord]], state_of: Callable[[SandboxRecord], MachineState | None]
+    ) -> list[HandleT]:
+        """Those that run, of an earlier server. Nothing is asked of their agents yet: there may be hundreds."""
+        found = []
+        for folder, record in records:
+            await give_turn()
+            try:
+                if (state := state_of(record)) is None:
+                    continue
+                handle = self.new(folder, record)
+                handle.paused = state is MachineState.PAUSED
+                if not handle.watch(self._lost):
+                    continue
+            except (errors.PaddockError, OSError) as error:  # to be adopted by its next use
+                log.warning("sandbox is not adopted yet", sandbox_id=record.spec.sandbox_id, problem=str(error))
+                continue
+            self.add(handle)
+            found.append(handle)
+        return found
 
     async def open_again(self, handle: HandleT) -> None:
         """The egress of one that was found."""
@@ -154,3 +172,14 @@ class HandleRegistry(Generic[HandleT]):
             log.warning("sandbox does not answer", sandbox_id=sandbox_id, problem=str(error))
             if self.get(sandbox_id) is handle:  # to be adopted whole by its next use
                 await self.discard(sandbox_id)
+
+
+async def gather_some(work: Callable[..., Awaitable[None]], given: Iterable[tuple[Any, ...]]) -> None:
+    """All of it, but not all at once."""
+    places = asyncio.Semaphore(_MAX_CONCURRENT)
+
+    async def each(arguments: tuple[Any, ...]) -> None:
+        async with places:
+            await work(*arguments)
+
+    await asyncio.gather(*map(each, given))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paddock.machine.agent.packages import USER_PATH
+from paddock.machine.agent.environment import USER_PATH
 from paddock.machine.agent.replies import AgentUsage
 from paddock.providers.common.agent_handle import BASE_ENVIRONMENT, AgentHandle, HandleServices
 from paddock.providers.common.disk_limit import DiskSize

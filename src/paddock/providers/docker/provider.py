@@ -75,16 +75,7 @@ class DockerProvider(AgentProvider[DockerHandle]):
             output=OutputLimits(settings.output_spool, settings.stall_timeout),
         )
 
-    async def start(self) -> None:
-        await super().start()
-        self._disk_limit = asyncio.create_task(
-            disk_limit.keep(self._registry.values, DockerHandle.kill_processes, lambda: self._notice)
-        )
-
     async def close(self) -> None:
-        if self._disk_limit is not None:
-            self._disk_limit.cancel()
-            await asyncio.wait([self._disk_limit])
         await super().close()
         await self._images.close()
         self._builder.close()
@@ -123,10 +114,20 @@ class DockerProvider(AgentProvider[DockerHandle]):
     async def _prepare(self) -> None:
         await self._builder.prepare()
 
-    async def _recover(self, found: Sequence[tuple[Path, SandboxRecord]]) -> Mapping[str, MachineState]:
+    async def _recover(self, records: Sequence[SandboxRecord]) -> Callable[[SandboxRecord], MachineState | None]:
         states = await self._builder.states()
         await self._builder.sweep(set(states))
-        return states
+        return lambda record: states.get(record.reference)
+
+    def _start_watching(self, found: Sequence[tuple[Path, SandboxRecord]]) -> None:
+        self._disk_limit = asyncio.create_task(
+            disk_limit.keep(self._registry.values, DockerHandle.kill_processes, lambda: self._notice)
+        )
+
+    async def _stop_watching(self) -> None:
+        if self._disk_limit is not None:
+            self._disk_limit.cancel()
+            await asyncio.wait([self._disk_limit])
 
     def _new_handle(self, folder: Path, record: SandboxRecord, services: HandleServices) -> DockerHandle:
         transport = self._builder.transport(folder, record)

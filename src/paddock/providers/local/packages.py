@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from paddock.addons import FOLDER
-from paddock.machine.agent.packages import NPM_CONFIG
+from paddock.machine.agent.environment import NPM_CONFIG
 from paddock.providers.local.made_aside import made_aside
 
 _PIP = "[global]\nbreak-system-packages = true\n"

@@ -85,17 +85,7 @@ class LocalProvider(AgentProvider[LocalHandle]):
             disks=DiskPolicy(settings.disk_reserve_mb, settings.disk_overcommit),
         )
 
-    async def start(self) -> None:
-        await super().start()
-        self._monitor.start(
-            self._builder.host,
-            self._builder.templates,
-            lambda: self._disk_allocator.keep(self._repair, lambda: self._notice),
-        )
-
     async def close(self) -> None:
-        await self._monitor.close()
-        self._home_watcher.close()
         await super().close()
         await asyncio.to_thread(self._builder.close)
 
@@ -147,7 +137,8 @@ class LocalProvider(AgentProvider[LocalHandle]):
                 await self._disk_allocator.wake()
 
     async def delete(self, sandbox_id: str) -> None:
-        # Whoever holds its lock, and waits for its agent, hears of its end at once.
+        await self._registry.all_found.wait()
+        # Who holds its lock, and waits for its agent, hears of its end at once.
         with contextlib.suppress(errors.SandboxNotFound):
             self._builder.kill_first_process(self._dirs.folder(sandbox_id))
         await super().delete(sandbox_id)
@@ -157,7 +148,7 @@ class LocalProvider(AgentProvider[LocalHandle]):
         return super().shape_of(spec) if adjusts else None
 
     async def warm(self, shape: Shape) -> None:
-        await self._all_found.wait()
+        await self._registry.all_found.wait()
         self._disk_allocator.admit(shape.disk_mb)
         await super().warm(shape)
         await self._disk_allocator.share_out()
@@ -167,15 +158,24 @@ class LocalProvider(AgentProvider[LocalHandle]):
     async def _prepare(self) -> None:
         await asyncio.to_thread(self._builder.prepare)
 
-    async def _recover(self, found: Sequence[tuple[Path, SandboxRecord]]) -> Mapping[str, MachineState]:
-        records = [record for _, record in found]
+    async def _recover(self, records: Sequence[SandboxRecord]) -> Callable[[SandboxRecord], MachineState | None]:
         for folder in await asyncio.to_thread(self._builder.clean_up, records):
             self._cleanup.remove(folder)  # with as many files as a sandbox liked: nobody waits for that
         self._home_watcher.start()
+        return lambda record: record.process_state() if record.running is not None and record.running.alive() else None
+
+    def _start_watching(self, found: Sequence[tuple[Path, SandboxRecord]]) -> None:
         for folder, record in found:
             self._home_watcher.add(folder, record.running)
-        running = [one for one in records if one.running is not None and one.running.alive()]
-        return {one.reference: one.process_state() for one in running}
+        self._monitor.start(
+            self._builder.host,
+            self._builder.templates,
+            lambda: self._disk_allocator.keep(self._repair, lambda: self._notice),
+        )
+
+    async def _stop_watching(self) -> None:
+        await self._monitor.close()
+        self._home_watcher.close()
 
     def _new_handle(self, folder: Path, record: SandboxRecord, services: HandleServices) -> LocalHandle:
         return LocalHandle(folder, record, services, kind(record.spec))

@@ -10,7 +10,6 @@ from dataclasses import replace
 from paddock import errors
 from paddock.clock import Clock
 from paddock.machine.agent.bridge import TOKEN_HEADER, AgentBridge, BridgeEndpoint, BridgeRefused
-from paddock.machine.agent.environment import USER_PATH
 from paddock.machine.agent.machine import AgentMachine
 from paddock.machine.base import MachineStats, OutputLimits
 from paddock.providers.base import MachineState
